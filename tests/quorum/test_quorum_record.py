@@ -208,7 +208,8 @@ class Bounds(unittest.TestCase):
                 {'body': PackBegin(b't' * 8, True, b'v' * 65)},
                 {'body': PackSwap(b'p' * 16, 4, b'c' * 31)},
                 {'body': Data(100, 110, (Commit(b'c', b't' * 8),), (), b'x')},
-                *({'body': Data(100, 110, (), (BLOB._replace(**of_blob),), b'x')}
+                *({'body': Data(
+                    100, 110, (), (BLOB._replace(**of_blob),), b'x')}
                   for of_blob in (
                       {'staged': b's'}, {'oid': b'o'}, {'tid': b't' * 9},
                       {'size': -1}, {'checksum': b'c' * 31})),
