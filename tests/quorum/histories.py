@@ -185,12 +185,13 @@ class Histories(RuleBasedStateMachine):
     def learns(self, raw):
         """What a record means, also one that only the wrong member has."""
         record, place = parse(raw), place_of(raw)
-        before = record.previous
-        task, content = self.tasks[record.writer], self.truth[before]
-        self.truth[place.link] = (
-            task.becomes(content) if place.sequence == task.last else content)
-        self.states[place.link] = fold.step(self.states[before], raw).state
-        self.packs[place.link] = self.pack_behind(record, self.packs[before])
+        before, link = record.previous, place.link
+        if link not in self.truth:
+            task, content = self.tasks[record.writer], self.truth[before]
+            self.truth[link] = (task.becomes(content)
+                                if place.sequence == task.last else content)
+            self.states[link] = fold.step(self.states[before], raw).state
+            self.packs[link] = self.pack_behind(record, self.packs[before])
         return record, place
 
     @staticmethod

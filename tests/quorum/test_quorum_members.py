@@ -11,14 +11,18 @@ from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.members import Nothing
 from fsyncstorage.quorum.members import Shown
 from fsyncstorage.quorum.members import ask
+from fsyncstorage.quorum.members import confirmed
 from fsyncstorage.quorum.members import hear
 from fsyncstorage.quorum.record import Place
 from fsyncstorage.quorum.record import Trim
+from fsyncstorage.quorum.writer import Fenced
+from fsyncstorage.quorum.writer import Writer
 
 from .fakelog import MEMBERS
 from .samples import LOG
 from .samples import OTHER
 from .samples import following
+from .samples import identify
 from .samples import leader
 from .samples import settle
 from .wrongmember import EngineWithWrong
@@ -169,6 +173,55 @@ class Refused(MembersTest):
         self.engine.append(self.engine.head, Place(6, bytes(16)), b'')
         self.engine.records.pop()
         self.refused(Why.HOLE)
+
+
+class Confirmed(MembersTest):
+    """What a node may keep."""
+
+    def unknown(self, state):
+        with self.assertRaises(Unanswered):
+            confirmed(self.log, state)
+
+    def test_all_that_the_log_has(self):
+        for number in range(len(self.places)):
+            self.assertTrue(confirmed(self.log, self.state(number)))
+
+    def test_whatever_one_member_says(self):
+        for _ in self.each_wrong():
+            for number in range(len(self.places)):
+                self.assertTrue(confirmed(self.log, self.state(number)))
+        self.engine.lose(0, self.places[0])
+        for number in range(len(self.places)):
+            self.assertTrue(confirmed(self.log, self.state(number)))
+
+    def test_what_one_member_alone_has(self):
+        state = self.state(2)
+        self.engine.lose(2, self.places[2])
+        self.log.through = self.engine.wrong
+        late = Writer(self.log, state, identify('late'))
+        late.lead(LOG)
+        with self.assertRaises(Fenced):
+            late.advance()
+        state = hear(self.log, state, self.engine.wrong).applied.state
+        self.assertEqual(state.writer, late.id)
+        self.assertFalse(confirmed(self.log, state))
+        self.engine.away = {0}
+        self.unknown(state)
+
+    def test_what_was_lost(self):
+        state = self.state(4)
+        self.engine.restore(self.places[3])
+        self.assertFalse(confirmed(self.log, state))
+
+    def test_what_was_trimmed(self):
+        self.engine.trim(4)
+        self.unknown(self.state(2))
+        self.assertTrue(confirmed(self.log, self.state(4)))
+
+    def test_any_bytes_in_its_place(self):
+        state = self.state(3)
+        self.engine.records[2] = b'short'
+        self.assertFalse(confirmed(self.log, state))
 
 
 class OneByOne(MembersTest):

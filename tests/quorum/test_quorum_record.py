@@ -160,6 +160,10 @@ class Bytes(unittest.TestCase):
         for offset in VERSION, KIND:
             with self.assertRaisesRegex(Unknown, 'does not know'):
                 parse(with_field(offset, 'B', 200))
+        # Its records may be larger.
+        with self.assertRaises(Unknown):
+            parse(with_sum(
+                with_field(VERSION, 'B', 200) + bytes(records.MOST)))
 
 
 class Bounds(unittest.TestCase):

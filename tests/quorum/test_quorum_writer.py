@@ -497,6 +497,27 @@ class OneWrongMember(WriterTest):
         self.unanswered()
         self.fenced('in epoch 2')
 
+    def test_what_a_majority_has_is_confirmed(self):
+        self.write_all(b'first')
+        self.assertEqual(self.writer.confirm(), self.writer.state)
+        for away in range(MEMBERS):
+            self.engine.away = {away}
+            self.assertEqual(self.writer.confirm(), self.writer.state)
+        self.engine.away = {0, 1}
+        with self.assertRaisesRegex(Unanswered, '1 of 3 members have shown'):
+            self.writer.confirm()
+
+    def test_what_one_member_has_taken_is_not_confirmed(self):
+        """It had lost the record of the next epoch, and no others."""
+        self.write_all(b'first')
+        leader(LogThroughOne(self.engine), self.writer.state, 'successor')
+        self.loses(2)
+        self.log.through = self.engine.wrong
+        self.write_all(b'second')
+        with self.assertRaisesRegex(Fenced, 'on one member of the log'):
+            self.writer.confirm()
+        self.fenced('on one member')
+
     def test_a_fence_that_only_one_member_knows(self):
         """It had lost records when another one led, and has its record."""
         self.write(b'first', Fault.AFTER)

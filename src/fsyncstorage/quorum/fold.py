@@ -16,12 +16,14 @@ nodes run this very code; a node relies on neither.
 
 A record that is refused stops the node.  It is never left out: its writer may
 have acknowledged what is in it, and to go on without it would lose that in
-silence.  Where another member of the log may have it whole (`Why.elsewhere`),
-that one is asked first.
+silence.
 
 `compare(state, ends)` says whether a log can be the one that the node has
-followed, by its ends alone: before anything is cut off a file, and whenever
-the log was out of sight.
+followed, by its ends alone.
+
+Both judge what one member of the log has said.  That may be wrong, and other
+members may have it whole: so what is refused here is not refused for good
+before `members.ask` says so.
 """
 
 import enum

@@ -199,9 +199,10 @@ class Epoch:
     """
 
     node: bytes
-    #: The server through which its clients commit, or NOBODY: ids of commits
-    #: begin with it (wire.sessions).  So a later writer knows of which epoch
-    #: the commit is that a client asks for, and that no more of them comes.
+    #: The instance of the server through which its clients commit, or NOBODY:
+    #: ids of commits begin with it (wire.sessions).  So a later writer knows of
+    #: which epoch the commit is that a client asks for, and that no more of
+    #: them comes: no other epoch has the same instance.
     server: bytes = NOBODY
 
     def packed(self) -> bytes:
@@ -344,7 +345,7 @@ def parse(raw: bytes) -> Record:
         raise Damaged(f'{len(raw)} bytes that are no record')
     (_, version, kind, log, sequence, previous, epoch, writer, batch,
      generation, position, length) = _FRONT.unpack_from(raw)
-    if length > MOST or len(raw) != FRONT + length:
+    if len(raw) != FRONT + length:
         raise Damaged(f'a record of {length} bytes in {len(raw)}')
     rest = raw[FRONT:]
     crc, = _CRC.unpack_from(raw, _FRONT.size)
@@ -354,6 +355,8 @@ def parse(raw: bytes) -> Record:
         raise Unknown(
             f'record {sequence} has kind {kind} of version {version}, which'
             ' this release does not know')
+    if length > MOST:
+        raise Damaged(f'a record of {length} bytes')
     try:
         record = Record(
             log, sequence, previous, epoch, writer, batch, generation,

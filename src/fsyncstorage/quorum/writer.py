@@ -173,15 +173,19 @@ class Writer:
             self.state = offer.after
         return not self.left
 
-    def confirm(self) -> None:
-        """Return if a majority of the members has all that was written.
+    def confirm(self) -> State:
+        """What was written, if a majority of the members has it.
 
-        To be called before the state is kept.  Raise Unanswered if that is not
-        known; Fenced if a member has said so of what the others do not have.
+        A state is kept only if it comes from here.  Raise Unanswered if that
+        is not known; Fenced if a member has said that it was appended, and the
+        others do not have it.
         """
-        if not members.confirmed(self._log, self.state):
+        state = self.state
+        if not members.confirmed(self._log, state):
             self._fence(
-                f'record {self.state.place.sequence} is not what the log has')
+                f'record {state.place.sequence} of this writer is on one'
+                ' member of the log, and not on the others')
+        return state
 
     def _next_offer(self) -> _Offer:
         """What is offered behind this state: once made, always the same."""
