@@ -27,6 +27,7 @@ from fsyncstorage.quorum import fold
 from fsyncstorage.quorum import members
 from fsyncstorage.quorum.batch import Batch
 from fsyncstorage.quorum.batch import chunks
+from fsyncstorage.quorum.log import Missing
 from fsyncstorage.quorum.log import Trimmed
 from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.record import COMMIT
@@ -413,7 +414,7 @@ class Histories(RuleBasedStateMachine):
     def reads(self, node, sequence, member):
         try:
             found = node.log.read(max(1, sequence), member)
-        except (Trimmed, Unanswered):
+        except (Missing, Trimmed, Unanswered):
             return
         for raw in found:
             decided = fold.step(node.state, raw)

@@ -247,6 +247,7 @@ class InTwoHalves(WriterTest):
                 with self.subTest(faults, at=at):
                     self.setUp()
                     fired = self.interrupted_at(at, faults)
+                    self.log.faults.clear()
                     self.deliver_all()
                     settle(self.writer)
                     self.assertEqual(self.written(), b'FS30bytes')
