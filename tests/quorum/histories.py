@@ -428,8 +428,8 @@ class Histories(RuleBasedStateMachine):
         try:
             while self.asks(node):
                 pass
-        except Unanswered:  # one is damaged, and one is wrong
-            assert self.engine.own and self.engine.damaged
+        except Unanswered:  # one is wrong, and all the others are damaged
+            assert self.engine.own and (self.engine.damaged or self.forged)
             self.heal()
             self.comes_to_the_end(node)
 

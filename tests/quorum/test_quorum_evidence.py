@@ -233,7 +233,7 @@ class Said(unittest.TestCase):
         others = content(by_others(self.ours[0].end, [90, 90, 90]))
         self.assertRegex(
             verdict(self.image, self.ours[0].raw + others),
-            'not have the transaction 00000000000007d1 of our file')
+            'not have the transaction 00000000000007d1 at 187 of our')
 
     def test_it_went_on_with_as_many_bytes(self):
         others = content(by_others(END, [10, 20, 30]))
