@@ -255,7 +255,7 @@ class Histories(RuleBasedStateMachine):
         """I16: it is in the log, behind the record of its epoch and before
         that of the next one."""
         number = state.place.sequence
-        assert self.history[number] == state.place.link
+        assert self.history[number:number + 1] == [state.place.link]
         assert self.epochs[state.epoch] <= number
         assert self.epochs.get(state.epoch + 1, number + 1) > number
         self.acknowledged.add(state.place.link)

@@ -51,13 +51,14 @@ class Written(typing.NamedTuple):
 
 
 def written(begin, tid, durable, sizes):
-    """One transaction behind the other, none durable before the last one is
-    written, if `durable` is a position; or else each is when the next comes.
+    """One transaction behind the other.  Each says that all before `durable`
+    was so; if that is None, all that is before it.
     """
     made = []
-    for tid, size in enumerate(sizes, tid):
-        each = Written(begin, begin if durable is None else durable,
-                       transaction(begin, tid, durable or begin, size))
+    for number, size in enumerate(sizes):
+        said = begin if durable is None else durable
+        each = Written(
+            begin, said, transaction(begin, tid + number, said, size))
         made.append(each)
         begin = each.end
     return made

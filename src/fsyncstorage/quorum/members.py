@@ -29,7 +29,6 @@ from collections.abc import Sequence
 
 from .fold import Apply
 from .fold import Refuse
-from .fold import Skip
 from .fold import State
 from .fold import Why
 from .fold import compare

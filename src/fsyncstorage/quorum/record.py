@@ -167,7 +167,7 @@ class Data:
             tuple(map(Commit._make, _COMMIT.iter_unpack(
                 rest[_DATA.size:blobs_at]))),
             tuple(
-                Blob(*fields, _as_flag(shared)) for *fields, shared
+                Blob._make((*fields, _as_flag(shared))) for *fields, shared
                 in _BLOB.iter_unpack(rest[blobs_at:data_at])),
             rest[data_at:])
 
@@ -200,8 +200,8 @@ class Epoch:
 
     node: bytes
     #: The instance of the server through which its clients commit, or NOBODY:
-    #: ids of commits begin with it (wire.sessions).  So a later writer knows of
-    #: which epoch the commit is that a client asks for, and that no more of
+    #: ids of commits begin with it (wire.sessions).  So a later writer knows
+    #: of which epoch the commit is that a client asks for, and that no more of
     #: them comes: no other epoch has the same instance.
     server: bytes = NOBODY
 
