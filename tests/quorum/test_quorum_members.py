@@ -108,6 +108,34 @@ class TheNextRecord(MembersTest):
                     self.assertEqual(
                         ask(self.log, self.writer.state), Nothing())
 
+    def test_two_that_agree_are_enough(self):
+        """The third one may be dead, and take long not to answer."""
+        asked = []
+
+        def ends(member):
+            asked.append(member)
+            return type(self.engine).ends(self.engine, member)
+
+        self.engine.ends = ends
+        for number in 2, 4:
+            asked.clear()
+            ask(self.log, self.state(number))
+            self.assertEqual(asked, [0, 1])
+
+    def test_two_that_show_other_records(self):
+        """The third one decides."""
+        late = Writer(self.log, self.state(2), identify('late'))
+        late.lead(LOG)
+        self.engine.lose(2, self.places[2])
+        self.log.through = self.engine.wrong
+        with self.assertRaises(Fenced):
+            late.advance()
+        self.engine.away = {0}
+        self.unanswered('the record is shown; the rec', self.state(2))
+        self.engine.away = set()
+        self.assertEqual(
+            ask(self.log, self.state(2)).raw, self.engine.records[2])
+
     def test_two_do_not_answer(self):
         self.engine.away = {0, 1}
         self.assertIsInstance(ask(self.log, self.state(2)), Shown)

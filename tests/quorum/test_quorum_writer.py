@@ -5,6 +5,7 @@ import contextlib
 import os
 import sys
 import unittest
+from unittest import mock
 
 from fsyncstorage.quorum import writer
 from fsyncstorage.quorum.batch import Batch
@@ -232,6 +233,20 @@ class InTwoHalves(WriterTest):
             self.write(b'first')
             self.writer.ask()
             self.write(b'second')
+
+    def test_the_first_one_is_interrupted(self):
+        def ask(before, place, raw):
+            raise KeyboardInterrupt
+
+        self.write(b'bytes', Fault.AFTER)
+        self.writer.ask()
+        with mock.patch.object(self.log, 'ask', ask):
+            with self.assertRaises(KeyboardInterrupt):
+                self.writer.ask()
+        with self.assertRaisesRegex(Unanswered, 'nothing was asked'):
+            self.writer.answered()
+        settle(self.writer)
+        self.assertEqual(self.written(), b'FS30bytes')
 
     def test_nothing_is_left(self):
         self.writer.ask()

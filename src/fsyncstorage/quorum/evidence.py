@@ -61,11 +61,17 @@ class Sealed(typing.NamedTuple):
 
 
 def sealed_behind(window: Window, end: int) -> Iterator[Sealed]:
-    """Those that stand behind the kept end of our file."""
+    """Those that stand behind the kept end of our file.
+
+    The header and the seal may be of two transactions, if a block between them
+    was lost.  So the first record behind the seal must have the same tid.
+    """
     for begin, found in scan.find_sound_seals(window, end):
         tid, length, _, *sizes = scan.unpack_header(
             window.read(begin, scan.HEADER))
         position = begin + scan.HEADER + sum(sizes) - seal.SIZE
+        if window.read(position + seal.SIZE + len(tid), len(tid)) != tid:
+            continue
         yield Sealed(
             tid, begin, begin + length + _LENGTH, position,
             window.read(position, seal.SIZE), found.durable)
