@@ -19,8 +19,9 @@ from ..generated import settings
 
 #: Where the kept end is, and the last tid before it.
 END, TID = 100, (1000).to_bytes(8, 'big')
-#: Bytes that a power cut takes as a whole.
-BLOCK = 32
+#: Bytes that a power cut takes as a whole: fewer than on a disk, but more than
+#: what stands from the header of a transaction to its first tid.
+BLOCK = 128
 #: What a record begins with: an oid and a tid.
 RECORD = 16
 
