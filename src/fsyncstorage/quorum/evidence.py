@@ -82,10 +82,10 @@ def judge(end: int, tid: bytes, found: Iterable[Sealed], log_end: int,
     """Why this log is not followed, or None.
 
     `end` is that of the kept state, and `tid` the last one before it;
-    `log_end` is where the log says that this file ends, in the same
-    generation.  `of_log` reads what it says is between the two, and is asked
-    in rising order.  `index_end` is that of an index which belongs to our
-    file: it was written when all before that was durable.
+    `log_end`, which is not before it, is where the log says that this file
+    ends, in the same generation.  `of_log` reads what it says is between the
+    two, and is asked in rising order.  `index_end` is that of an index which
+    belongs to our file: it was written when all before that was durable.
     """
     other: Sealed | None = None
     covered = end
@@ -98,19 +98,19 @@ def judge(end: int, tid: bytes, found: Iterable[Sealed], log_end: int,
                 each.position, len(each.seal)) == each.seal:
             continue
         proven = _proven(
-            each.durable, f'transaction {each.tid.hex()}', end, log_end, other)
+            each.durable, f'transaction {each.tid.hex()}', log_end, other)
         if proven is not None:
             return proven
         if is_within and other is None:
             other = each
-    return _proven(index_end, 'index', end, log_end, other)
+    return _proven(index_end, 'index', log_end, other)
 
 
-def _proven(durable: int, witness: str, end: int, log_end: int,
+def _proven(durable: int, witness: str, log_end: int,
             other: Sealed | None) -> str | None:
     """What it means that all before `durable` had been confirmed when the
     witness was written; the log has another transaction for `other`."""
-    if durable > max(end, log_end):
+    if durable > log_end:
         lacks = f'ends at {log_end} of the file'
     elif other is not None and other.end <= durable:
         lacks = (f'does not have the transaction {other.tid.hex()} at'
