@@ -52,6 +52,8 @@ class Engine:
         self.head = Place(0, log)
         #: A member's own bytes, by member and sequence.
         self.damaged = {}
+        #: The numbers of members that do not answer when they are asked.
+        self.away = set()
         #: Calls that were not answered, and have had no effect yet.
         self.delayed = collections.deque()
         #: No notice comes to those that wait.
@@ -96,16 +98,22 @@ class Engine:
             if not self.silent:
                 self.changed.notify_all()
 
-    def ends(self):
+    def ends(self, member=None):
+        self._is_there(member)
         return Ends(self.log, self.first, self.head)
 
-    def read(self, sequence, member):
+    def read(self, sequence, member=None):
+        self._is_there(member)
         if sequence < self.first:
             raise Trimmed
         return [
-            self.damaged.get((member % MEMBERS, number), raw)
+            self.damaged.get(((member or 0) % MEMBERS, number), raw)
             for number, raw in enumerate(
                 self.records[sequence - 1:sequence - 1 + AT_ONCE], sequence)]
+
+    def _is_there(self, member):
+        if member is not None and member % MEMBERS in self.away:
+            raise Unanswered(f'member {member}')
 
     def wait(self, sequence, seconds):
         with self.changed:
@@ -134,8 +142,12 @@ class Engine:
 class FakeLog:
     """The log of one caller."""
 
+    members = MEMBERS
+
     def __init__(self, engine):
         self._engine = engine
+        #: What the answer to the last question will raise.
+        self._answer = None
         #: Of the next calls, in their order.  Later ones have none.
         self.faults = collections.deque()
 
@@ -158,13 +170,24 @@ class FakeLog:
         return _OF_READS[fault](answer) if (
             name == 'read' and fault in _OF_READS) else answer
 
-    def ends(self):
-        return self._call('ends')
+    def ends(self, member=None):
+        return self._call('ends', member)
 
     def append(self, before, place, raw):
         self._call('append', before, place, raw)
 
-    def read(self, sequence, member=0):
+    def ask(self, before, place, raw):
+        self._answer = None
+        try:
+            self.append(before, place, raw)
+        except (Moved, Unanswered) as error:
+            self._answer = error
+
+    def answered(self):
+        if self._answer is not None:
+            raise self._answer
+
+    def read(self, sequence, member=None):
         return self._call('read', sequence, member)
 
     def wait(self, sequence, seconds):

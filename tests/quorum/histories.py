@@ -1,10 +1,14 @@
-"""Nodes that write and follow, over a log whose calls fail: in any order.
+"""Nodes that write and follow, over a log whose calls fail, and one of whose
+members is wrong: in any order.
 
 `Histories` is a state machine for Hypothesis.  What it knows of the truth, it
 knows from the engine: when a record of a writer takes effect, it is remembered
 what all files should have behind it, by the record's link; what was put there
 by others than our writers is in nobody's file.  What the nodes have is made by
 the fold.
+
+The wrong member may take what all others refuse.  A node that reads there may
+follow it, but never keeps that, and no writer leads by it.
 """
 
 import typing
@@ -20,8 +24,10 @@ from hypothesis.stateful import precondition
 from hypothesis.stateful import rule
 
 from fsyncstorage.quorum import fold
+from fsyncstorage.quorum import members
 from fsyncstorage.quorum.batch import Batch
 from fsyncstorage.quorum.batch import chunks
+from fsyncstorage.quorum.log import Missing
 from fsyncstorage.quorum.log import Trimmed
 from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.record import COMMIT
@@ -29,6 +35,7 @@ from fsyncstorage.quorum.record import Commit
 from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import Epoch
 from fsyncstorage.quorum.record import PackBegin
+from fsyncstorage.quorum.record import PackEnd
 from fsyncstorage.quorum.record import PackSwap
 from fsyncstorage.quorum.record import Place
 from fsyncstorage.quorum.record import Trim
@@ -38,8 +45,6 @@ from fsyncstorage.quorum.writer import Fenced
 from fsyncstorage.quorum.writer import Writer
 
 from .fakelog import MEMBERS
-from .fakelog import Engine
-from .fakelog import FakeLog
 from .fakelog import Fault
 from .samples import LOG
 from .samples import MAGIC
@@ -47,6 +52,9 @@ from .samples import OTHER
 from .samples import data
 from .samples import following
 from .samples import identify
+from .wrongmember import EngineWithWrong
+from .wrongmember import LogThroughOne
+from .wrongmember import wrong_ends
 
 NODES = 3
 #: What a chunk has room for.
@@ -73,9 +81,10 @@ class Chunked(Writer):
         self._begin([each.body for each in chunks(batch, ROOM)])
 
 
-def packed(content):
-    """What a pack makes of a file: it depends on its input alone (I15)."""
-    return MAGIC + content[-(len(content) // 3):]
+def packed(content, end):
+    """What a pack makes of a file, up to this end: it depends on its input
+    alone (I15)."""
+    return MAGIC + content[end - end // 3:]
 
 
 def checksum(content):
@@ -93,16 +102,22 @@ class Task(typing.NamedTuple):
 class Node:
 
     def __init__(self, engine):
-        self.log = FakeLog(engine)
+        self.log = LogThroughOne(engine)
         self.state = fold.beginning(LOG, 0, len(MAGIC))
         #: The file: what it has behind its end does not count.
         self.content = MAGIC
         self.writer = self.task = None
-        self.save()
+        self.saved = self.state, self.content
 
     def save(self):
-        """Only what it can go on from is kept."""
-        if self.state.incomplete is None:
+        """Only what it can go on from is kept, and what a majority has."""
+        try:
+            is_confirmed = members.confirmed(self.log, self.state)
+        except Unanswered:  # it was trimmed
+            return
+        if not is_confirmed:
+            self.fall_back()
+        elif self.state.incomplete is None:
             self.saved = self.state, self.content[:self.state.end]
 
     def fall_back(self):
@@ -134,7 +149,7 @@ class Node:
         elif isinstance(body, Epoch):
             self.content = before[:state.end]
         elif isinstance(body, PackSwap):
-            self.content = packed(before)
+            self.content = packed(before, self.state.pack.end)
             assert checksum(self.content) == body.checksum
         self.state = state
 
@@ -143,7 +158,8 @@ class Histories(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.engine = Engine(LOG, self.landed)
+        self.engine = EngineWithWrong(LOG, self.landed)
+        self.engine.phantom = self.learns
         self.nodes = [Node(self.engine) for _ in range(NODES)]
         #: What a file has behind a record, by the record's link.
         self.truth = {LOG: MAGIC}
@@ -161,23 +177,29 @@ class Histories(RuleBasedStateMachine):
 
     def landed(self, raw):
         """A record of a writer takes effect."""
-        before, place = self.history[-1], place_of(raw)
-        record = parse(raw)
-        task, content = self.tasks[record.writer], self.truth[before]
-        self.truth[place.link] = (
-            task.becomes(content) if place.sequence == task.last else content)
-        self.states[place.link] = fold.step(self.states[before], raw).state
-        self.packs[place.link] = self.pack_behind(record, self.packs[before])
+        record, place = self.learns(raw)
         self.history.append(place.link)
         if isinstance(record.body, Epoch):
             self.epochs[record.epoch] = place.sequence
         self.nothing_else_follows(place.link)
 
+    def learns(self, raw):
+        """What a record means, also one that only the wrong member has."""
+        record, place = parse(raw), place_of(raw)
+        before, link = record.previous, place.link
+        if link not in self.truth:
+            task, content = self.tasks[record.writer], self.truth[before]
+            self.truth[link] = (task.becomes(content)
+                                if place.sequence == task.last else content)
+            self.states[link] = fold.step(self.states[before], raw).state
+            self.packs[link] = self.pack_behind(record, self.packs[before])
+        return record, place
+
     @staticmethod
     def pack_behind(record, before):
         if isinstance(record.body, PackBegin):
             return record.batch
-        if isinstance(record.body, Epoch | PackSwap):
+        if isinstance(record.body, Epoch | PackSwap | PackEnd):
             return None
         return before
 
@@ -198,6 +220,7 @@ class Histories(RuleBasedStateMachine):
         node.log.faults.extend(faults)
         done = False
         while not done:
+            self.has_a_lease(node)
             try:
                 done = node.writer.advance()
             except Unanswered:
@@ -212,6 +235,15 @@ class Histories(RuleBasedStateMachine):
             self.is_acknowledged(node.writer.state)
         node.log.faults.clear()
 
+    def has_a_lease(self, node):
+        """One that does not lead any more does not acknowledge what it brings
+        into a member that has lost just what came since: its lease is over.
+        """
+        own = self.engine.own
+        if own and own[1] == node.writer.state.place != self.engine.head and (
+                node.writer.state.writer == node.writer.id):
+            node.log.through = (self.engine.wrong + 1) % MEMBERS
+
     def is_written(self, writer):
         """Is the record there that it has offered?"""
         number, link = writer.state.place
@@ -223,7 +255,7 @@ class Histories(RuleBasedStateMachine):
         """I16: it is in the log, behind the record of its epoch and before
         that of the next one."""
         number = state.place.sequence
-        assert self.history[number] == state.place.link
+        assert self.history[number:number + 1] == [state.place.link]
         assert self.epochs[state.epoch] <= number
         assert self.epochs.get(state.epoch + 1, number + 1) > number
         self.acknowledged.add(state.place.link)
@@ -243,8 +275,10 @@ class Histories(RuleBasedStateMachine):
         return self.of(which, lambda node: node.writer and node.writer.left)
 
     @initialize(epochs=strategies.integers(1, 2),
-                lengths=strategies.lists(LENGTHS, max_size=4))
-    def a_node_leads(self, epochs, lengths):
+                lengths=strategies.lists(LENGTHS, max_size=4),
+                wrong=strategies.integers(0, MEMBERS - 1))
+    def a_node_leads(self, epochs, lengths, wrong):
+        self.engine.wrong = wrong
         node = self.nodes[0]
         for _ in range(epochs):
             self.leads(node)
@@ -291,14 +325,25 @@ class Histories(RuleBasedStateMachine):
     def pack(self, which, faults):
         """Begin a pack, or finish it."""
         node = self.leading(which)
-        if node.state.pack is None:
+        pack = node.state.pack
+        if pack is None:
             node.writer.say(PackBegin(bytes(8), True, b'1'))
             self.begins(node)
         else:
-            new = packed(node.content[:node.state.end])
-            node.writer.say(PackSwap(
-                node.state.pack, len(new), checksum(new)))
-            self.begins(node, packed)
+            new = packed(node.content[:node.state.end], pack.end)
+            node.writer.say(PackSwap(pack.id, len(new), checksum(new)))
+            self.begins(node, lambda content: packed(content, pack.end))
+        self.tries(node, faults)
+
+    def packing(self, which=0):
+        return self.of(which, lambda node: node.leads and node.state.pack)
+
+    @precondition(packing)
+    @rule(which=WHICH, faults=OF_APPENDS)
+    def give_up_a_pack(self, which, faults):
+        node = self.packing(which)
+        node.writer.say(PackEnd(node.state.pack.id))
+        self.begins(node)
         self.tries(node, faults)
 
     @precondition(leading)
@@ -333,10 +378,43 @@ class Histories(RuleBasedStateMachine):
             self.reads(node, node.state.place.sequence + 1 - back, member)
         node.log.faults.clear()
 
+    @precondition(following)
+    @rule(which=WHICH, faults=FAULTS)
+    def ask(self, which, faults):
+        """All members together: what they say is true."""
+        node = self.following(which)
+        node.log.faults.extend(faults)
+        try:
+            self.asks(node)
+        except Unanswered:
+            pass
+        node.log.faults.clear()
+
+    def asks(self, node):
+        """Is there more for this node?"""
+        found = members.ask(node.log, node.state)
+        if isinstance(found, members.Shown):
+            node.takes(*found.applied)
+            return True
+        if isinstance(found, members.Nothing):
+            assert self.is_at_the_end(node)
+        else:
+            assert not self.can_go_on(node)
+        return False
+
+    def is_at_the_end(self, node):
+        return node.state.place == self.engine.head
+
+    def can_go_on(self, node):
+        """The log has its last record, and what is behind that."""
+        number, link = node.state.place
+        return (link in self.history and number + 1 >= self.engine.first
+                and not (self.forged and link == self.history[-1]))
+
     def reads(self, node, sequence, member):
         try:
             found = node.log.read(max(1, sequence), member)
-        except (Trimmed, Unanswered):
+        except (Missing, Trimmed, Unanswered):
             return
         for raw in found:
             decided = fold.step(node.state, raw)
@@ -345,6 +423,15 @@ class Histories(RuleBasedStateMachine):
             elif isinstance(decided, fold.Refuse):
                 assert not self.has(node, raw)
                 break
+
+    def comes_to_the_end(self, node):
+        try:
+            while self.asks(node):
+                pass
+        except Unanswered:  # one is wrong, and all the others are damaged
+            assert self.engine.own and (self.engine.damaged or self.forged)
+            self.heal()
+            self.comes_to_the_end(node)
 
     def reads_all(self, node):
         """From one member after the other, until it comes no further."""
@@ -372,12 +459,47 @@ class Histories(RuleBasedStateMachine):
     # The log
 
     @precondition(lambda self: self.engine.records)
-    @rule(member=strategies.integers(1, MEMBERS - 1),
+    @rule(beside=strategies.integers(0, MEMBERS - 2),
           number=strategies.integers(0, 30), bit=strategies.integers(0, 2000))
-    def damage(self, member, number, bit):
+    def damage(self, beside, number, bit):
         """One member stays sound."""
         self.engine.damage(
-            member, 1 + number % len(self.engine.records), bit)
+            (self.engine.wrong + beside) % MEMBERS,
+            1 + number % len(self.engine.records), bit)
+
+    @rule(which=strategies.integers(0, 9))
+    def lie(self, which):
+        """The wrong member says wrong ends, or the right ones again."""
+        lies = [None, *wrong_ends(self.engine.ends())]
+        self.engine.lie = lies[which % len(lies)]
+
+    @precondition(lambda self: self.engine.records and not self.forged)
+    @rule(back=strategies.integers(0, 3))
+    def lose(self, back):
+        """The wrong member has lost its last records."""
+        number = max(0, len(self.history) - 1 - back)
+        self.engine.lose(number, Place(number, self.history[number]))
+
+    @precondition(lambda self: self.following() and self.engine.records
+                  and not self.forged)
+    @rule(which=WHICH, back=strategies.integers(0, 3), faults=OF_APPENDS)
+    def mislead(self, which, back, faults):
+        """Of all members, a node reads and writes only the wrong one."""
+        self.lose(back)
+        node = self.following(which)
+        self.connect(self.nodes.index(node), self.engine.wrong)
+        self.reads(node, node.state.place.sequence + 1, self.engine.wrong)
+        self.leads(node, faults)
+
+    @rule()
+    def heal(self):
+        """The wrong member is replaced by a new one."""
+        self.engine.lie = self.engine.own = None
+
+    @rule(which=WHICH, member=strategies.integers(0, MEMBERS - 1))
+    def connect(self, which, member):
+        """This node's appends go to another member."""
+        self.nodes[which].log.through = member
 
     @precondition(lambda self: len(self.engine.records) > 3
                   and not self.restored and not self.forged)
@@ -426,12 +548,14 @@ class Histories(RuleBasedStateMachine):
         they are."""
         for node in self.nodes:
             node.writer = None
-            self.reads_all(node)
+            node.save()
+            self.comes_to_the_end(node)
             state = node.state
-            if state.place.link not in self.history:
-                assert self.restored
-            elif state.place.sequence + 1 >= self.engine.first:
-                assert state.place.link == self.history[-1]
+            number, link = state.place
+            if link not in self.history:
+                assert self.restored or number < self.engine.first
+            elif number + 1 >= self.engine.first:
+                assert link == self.history[-1]
         self.each_has_what_the_log_has_up_to_some_record()
 
 
@@ -463,6 +587,7 @@ def forged(state, packs):
         state.end, chunk.end + 1, (), (), b'x'), at + 1, **fields)
     for pack in packs:
         yield following(state, PackSwap(pack, 4, bytes(32)), state.end)
+        yield following(state, PackEnd(pack), state.end)
     if state.incomplete is None:
         yield following(state, Trim(after + 1))
     else:

@@ -7,6 +7,7 @@ import dataclasses
 import unittest
 
 from fsyncstorage.quorum.fold import Apply
+from fsyncstorage.quorum.fold import Pack
 from fsyncstorage.quorum.fold import Refuse
 from fsyncstorage.quorum.fold import Skip
 from fsyncstorage.quorum.fold import Why
@@ -17,6 +18,7 @@ from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import Ends
 from fsyncstorage.quorum.record import Epoch
 from fsyncstorage.quorum.record import PackBegin
+from fsyncstorage.quorum.record import PackEnd
 from fsyncstorage.quorum.record import PackSwap
 from fsyncstorage.quorum.record import Place
 from fsyncstorage.quorum.record import Trim
@@ -80,10 +82,18 @@ class Applied(FoldTest):
         self.assertEqual((self.state.epoch, self.state.writer), (2, SUCCESSOR))
 
     def test_a_pack(self):
-        self.apply(PackBegin(bytes(8), True, b'1'), batch=PACK)
+        self.apply(PackBegin(b'the time', True, b'1'), batch=PACK)
         self.apply(self.chunk(b'bytes'))
+        self.assertEqual(
+            self.state.pack, Pack(PACK, 100, b'the time', True, b'1'))
         self.apply(PackSwap(PACK, 60, bytes(32)))
         self.assertEqual((self.state.generation, self.state.end), (4, 60))
+        self.assertIsNone(self.state.pack)
+
+    def test_a_pack_that_is_given_up(self):
+        self.apply(PackBegin(bytes(8), True, b'1'), batch=PACK)
+        self.apply(PackEnd(PACK))
+        self.assertEqual((self.state.generation, self.state.end), (3, 100))
         self.assertIsNone(self.state.pack)
 
     def test_a_trim(self):
@@ -164,14 +174,16 @@ class Refused(FoldTest):
         self.refused(
             Why.INCOMPLETE, PackBegin(bytes(8), True, b'1'), self.state.end)
 
-    def test_a_swap_without_its_pack(self):
-        swap = PackSwap(PACK, 60, bytes(32))
-        self.refused(Why.SENSELESS, swap)
-        self.apply(PackBegin(bytes(8), True, b'1'), batch=PACK)
-        self.lead(SUCCESSOR)
-        self.refused(Why.SENSELESS, swap)
-        self.apply(PackBegin(bytes(8), True, b'1'), batch=OTHER)
-        self.refused(Why.SENSELESS, swap)
+    def test_a_swap_or_an_end_without_its_pack(self):
+        for body in PackSwap(PACK, 60, bytes(32)), PackEnd(PACK):
+            with self.subTest(body):
+                self.lead(WRITER)
+                self.refused(Why.SENSELESS, body)
+                self.apply(PackBegin(bytes(8), True, b'1'), batch=PACK)
+                self.lead(SUCCESSOR)
+                self.refused(Why.SENSELESS, body)
+                self.apply(PackBegin(bytes(8), True, b'1'), batch=OTHER)
+                self.refused(Why.SENSELESS, body)
 
     def test_a_trim_of_what_is_to_come(self):
         self.refused(Why.SENSELESS, Trim(self.state.place.sequence + 2))

@@ -1,8 +1,8 @@
-"""I16, the fold and the writers: in any order of events, the files are what
-one log says.
+"""I16, the fold, the members, the writers: in any order of events, the files
+are what one log says.
 
-With --all, the fold and the writer are broken, in one way after the other, and
-each time that is found.
+With --all, these are broken, in one way after the other, and each time that is
+found.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import hypothesis
 from hypothesis.stateful import run_state_machine_as_test
 
 from fsyncstorage.quorum import fold
+from fsyncstorage.quorum import members
 from fsyncstorage.quorum import record
 from fsyncstorage.quorum.writer import Writer
 
@@ -48,16 +49,25 @@ MUTANTS = [
      'record.batch, body.end) == (begun.id, begun.end)',
      'record.batch,) == (begun.id,)'),
     (fold._keeps_batches_whole, 'return Why.INCOMPLETE', 'return None'),
-    (fold._makes_sense, 'isinstance(body, PackSwap)', 'False'),
+    (fold._makes_sense, 'isinstance(body, PackSwap | PackEnd)', 'False'),
     (fold._makes_sense, 'isinstance(body, Trim)', 'False'),
     (fold._after, 'if next == body.end:', 'if True:'),
     (fold._after, 'incomplete=None, pack=None)', 'pack=None)'),
     (fold._after, 'incomplete=None, pack=None)', 'incomplete=None)'),
     (fold._after, 'end=body.size, ', ''),
-    (Writer._find, 'if found[0] == offer.raw:', 'if True:'),
-    (Writer._find, 'if found[0] == offer.raw:', 'if False:'),
-    (Writer.advance, 'self._find(offer)\n',
-     'self._find(offer)\n        except Unanswered:\n            pass\n'),
+    (fold._after, 'if isinstance(body, PackEnd):', 'if False:'),
+    (fold._after, 'record.batch, record.position', 'record.batch, 4'),
+    (members.majority, 'log.members // 2 + 1', '1'),
+    (members.refused_by_all, 'len(final) >= majority(log)', 'final'),
+    (members.confirmed, 'answers.count(answers[-1]) == majority(log)', 'True'),
+    (members._has, 'place_of(raw) == place', 'True'),
+    (members.is_said_by_enough, 'words.count(word) >= majority(log)', 'True'),
+    (Writer._find, 'and word.raw != offer.raw', ''),
+    (Writer._find, 'and word.raw != offer.raw', 'and False'),
+    (Writer._find, 'words.count(word) == members.majority(log)', 'True'),
+    (Writer.answered, 'if offer.leads:', 'if False:'),
+    (Writer.answered, 'except Moved:',
+     'except Unanswered:\n            pass\n        except Moved:'),
     (Writer._make_offer, 'state.end if leads else', ''),
     (Writer._make_offer, 'state.epoch + leads', 'state.epoch + 1'),
 ]

@@ -15,6 +15,7 @@ from fsyncstorage.quorum.record import Damaged
 from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import Epoch
 from fsyncstorage.quorum.record import PackBegin
+from fsyncstorage.quorum.record import PackEnd
 from fsyncstorage.quorum.record import PackSwap
 from fsyncstorage.quorum.record import Record
 from fsyncstorage.quorum.record import Trim
@@ -39,7 +40,10 @@ IDENTITIES = strategies.binary(min_size=16, max_size=16)
 OIDS = strategies.binary(min_size=8, max_size=8)
 SOME_COMMITS = strategies.builds(
     Commit, strategies.binary(min_size=36, max_size=36), OIDS)
-SOME_BLOBS = strategies.builds(Blob, IDENTITIES, OIDS, OIDS)
+CHECKSUMS = strategies.binary(min_size=32, max_size=32)
+SOME_BLOBS = strategies.builds(
+    Blob, IDENTITIES, OIDS, OIDS, NUMBERS, CHECKSUMS, strategies.booleans())
+BLOB = Blob(b's' * 16, b'o' * 8, b't' * 8, 5, b'c' * 32, True)
 
 
 @strategies.composite
@@ -58,13 +62,12 @@ def chunk(draw):
 
 PLACED = strategies.one_of(chunk(), strategies.tuples(
     NUMBERS, strategies.one_of(
-        strategies.builds(Epoch, IDENTITIES),
+        strategies.builds(Epoch, IDENTITIES, IDENTITIES),
         strategies.builds(
             PackBegin, OIDS, strategies.booleans(),
             strategies.binary(min_size=1, max_size=64)),
-        strategies.builds(
-            PackSwap, IDENTITIES, NUMBERS,
-            strategies.binary(min_size=32, max_size=32)),
+        strategies.builds(PackSwap, IDENTITIES, NUMBERS, CHECKSUMS),
+        strategies.builds(PackEnd, IDENTITIES),
         strategies.builds(Trim, NUMBERS))))
 
 
@@ -79,8 +82,12 @@ def some_record(draw):
 
 SAMPLE = Record(
     b'l' * 16, 7, b'p' * 16, 2, b'w' * 16, b'b' * 16, 1, 104, Data(
-        100, 110, (Commit(b'c' * 36, b't' * 8),),
-        (Blob(b's' * 16, b'o' * 8, b't' * 8),), b'bytes'))
+        100, 110, (Commit(b'c' * 36, b't' * 8),), (BLOB,), b'bytes'))
+
+
+# Where the fields of its blob are.
+OF_BLOB = BLOBS + 4 + records.COMMIT
+SIZE_OF_BLOB, SHARED = OF_BLOB + 32, OF_BLOB + 72
 
 
 def with_field(offset, shape, value):
@@ -153,6 +160,10 @@ class Bytes(unittest.TestCase):
         for offset in VERSION, KIND:
             with self.assertRaisesRegex(Unknown, 'does not know'):
                 parse(with_field(offset, 'B', 200))
+        # Its records may be larger.
+        with self.assertRaises(Unknown):
+            parse(with_sum(
+                with_field(VERSION, 'B', 200) + bytes(records.MOST)))
 
 
 class Bounds(unittest.TestCase):
@@ -165,7 +176,8 @@ class Bounds(unittest.TestCase):
                 (BEGIN, '>Q', 105), (BEGIN, '>Q', 1 << 63),
                 (END, '>Q', 108), (END, '>Q', 1 << 63),
                 (COMMITS, '>I', 0xffffffff), (COMMITS, '>I', 2),
-                (BLOBS, '>I', 0xffffffff), (BLOBS, '>I', 2)):
+                (BLOBS, '>I', 0xffffffff), (BLOBS, '>I', 2),
+                (SHARED, 'B', 2), (SIZE_OF_BLOB, '>Q', 1 << 63)):
             with self.subTest(offset=offset, value=value):
                 with self.assertRaises(Damaged):
                     parse(with_field(offset, shape, value))
@@ -193,14 +205,18 @@ class Bounds(unittest.TestCase):
                 {'log': b'short'}, {'writer': b'w' * 17}, {'sequence': 0},
                 {'epoch': 0}, {'position': -1}, {'generation': 1 << 63},
                 {'previous': b''}, {'position': 99}, {'position': 106},
-                {'body': Epoch(b'n')}, {'body': Trim(-1)},
+                {'body': Epoch(b'n')}, {'body': Epoch(b'n' * 16, b's')},
+                {'body': PackEnd(b'p')}, {'body': Trim(-1)},
                 {'body': PackBegin(b't' * 7, True, b'1')},
                 {'body': PackBegin(b't' * 8, True, b'')},
                 {'body': PackBegin(b't' * 8, True, b'v' * 65)},
                 {'body': PackSwap(b'p' * 16, 4, b'c' * 31)},
                 {'body': Data(100, 110, (Commit(b'c', b't' * 8),), (), b'x')},
-                {'body': Data(100, 110, (), (Blob(
-                    b's' * 16, b'o', b't' * 8),), b'x')},
+                *({'body': Data(
+                    100, 110, (), (BLOB._replace(**of_blob),), b'x')}
+                  for of_blob in (
+                      {'staged': b's'}, {'oid': b'o'}, {'tid': b't' * 9},
+                      {'size': -1}, {'checksum': b'c' * 31})),
                 {'body': Data(100, 110, (), (), b'')},
                 {'body': dataclasses.replace(SAMPLE.body, data=b'')}):
             with self.subTest(fields):
@@ -218,7 +234,7 @@ class Chunks(unittest.TestCase):
     @given(strategies.integers(1, 256),
            strategies.lists(SOME_COMMITS, max_size=5),
            strategies.lists(SOME_BLOBS, max_size=5),
-           strategies.integers(44, 150))
+           strategies.integers(max(records.COMMIT, records.BLOB), 200))
     def test_all_of_a_batch_is_in_its_chunks(self, end, commits, blobs, room):
         batch = Batch(0, end, self.read, commits, blobs)
         made = chunks(batch, room)

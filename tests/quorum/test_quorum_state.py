@@ -13,63 +13,162 @@ from hypothesis import strategies
 from fsyncstorage import datafile
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.fold import Incomplete
+from fsyncstorage.quorum.fold import Pack
 from fsyncstorage.quorum.fold import State
 from fsyncstorage.quorum.record import LIMIT
 from fsyncstorage.quorum.record import Damaged
 from fsyncstorage.quorum.record import Place
+from fsyncstorage.quorum.state import Becoming
+from fsyncstorage.quorum.state import Kept
+from fsyncstorage.quorum.state import Tie
 
 from ..support import TestCase
 
 NUMBERS = strategies.integers(0, LIMIT - 1)
 IDENTITIES = strategies.binary(min_size=16, max_size=16)
+OIDS = strategies.binary(min_size=8, max_size=8)
 STATES = strategies.builds(
     State, IDENTITIES, strategies.builds(Place, NUMBERS, IDENTITIES), NUMBERS,
     IDENTITIES, NUMBERS, NUMBERS, strategies.none(),
-    strategies.one_of(strategies.none(), IDENTITIES))
+    strategies.one_of(strategies.none(), strategies.builds(
+        Pack, IDENTITIES, NUMBERS, OIDS, strategies.booleans(),
+        strategies.binary(min_size=1, max_size=64))))
+KEPT = strategies.builds(
+    Kept, STATES, strategies.builds(Tie, OIDS, IDENTITIES),
+    strategies.one_of(strategies.none(), strategies.builds(
+        Becoming, NUMBERS, strategies.binary(min_size=32, max_size=32))))
 
 FIRST = State(b'l' * 16, Place(7, b'k' * 16), 2, b'w' * 16, 1, 104)
 SECOND = dataclasses.replace(FIRST, place=Place(8, b'j' * 16), end=120)
+PACK = Pack(b'p' * 16, 90, b'the time', True, b'1')
+BECOMING = Becoming(80, b'c' * 32)
+TIE = Tie(b't' * 8, b'd' * 16)
+SAMPLE = Kept(dataclasses.replace(FIRST, pack=PACK), TIE, BECOMING)
+
+
+def transaction(tid, data):
+    """As far as a tie looks at it."""
+    length = len(tid) + 8 + len(data)
+    return b''.join((
+        tid, length.to_bytes(8, 'big'), data, length.to_bytes(8, 'big')))
+
+
+def reader(content):
+    return lambda position, length: content[position:position + length]
 
 
 class Bytes(unittest.TestCase):
 
-    @given(STATES)
-    def test_what_is_packed_is_parsed(self, state):
-        self.assertEqual(states.parse(states.pack(state)), state)
+    @given(KEPT)
+    def test_what_is_packed_is_parsed(self, kept):
+        self.assertEqual(states.parse(states.pack(kept)), kept)
 
-    @given(STATES, strategies.data())
-    def test_a_changed_bit_is_damage(self, state, data):
-        raw = bytearray(states.pack(state))
+    @given(KEPT, strategies.data())
+    def test_a_changed_bit_is_damage(self, kept, data):
+        raw = bytearray(states.pack(kept))
         bit = data.draw(strategies.integers(0, len(raw) * 8 - 1))
         raw[bit // 8] ^= 1 << bit % 8
         with self.assertRaises(Damaged):
             states.parse(bytes(raw))
 
     def test_a_part_and_more_than_all_are_damage(self):
-        raw = states.pack(FIRST)
+        raw = states.pack(SAMPLE)
         for each in (raw + b'\0', *(raw[:at] for at in range(len(raw)))):
             with self.assertRaises(Damaged):
                 states.parse(each)
 
     def test_what_cannot_be_is_damage(self):
         """Also where the CRC is right."""
-        for changed in {'end': LIMIT}, {'place': Place(LIMIT, b'k' * 16)}:
-            with self.assertRaisesRegex(Damaged, 'a number'):
-                states.parse(states.pack(dataclasses.replace(
-                    FIRST, **changed)))
-        raw = bytearray(states.pack(FIRST)[:-4])
-        raw[9] = 2  # a pack, or none
+        state = SAMPLE.state
+        for kept in (
+                SAMPLE._replace(state=dataclasses.replace(state, end=LIMIT)),
+                SAMPLE._replace(state=dataclasses.replace(
+                    state, place=Place(LIMIT, b'k' * 16))),
+                SAMPLE._replace(state=dataclasses.replace(
+                    state, pack=PACK._replace(end=LIMIT))),
+                SAMPLE._replace(state=dataclasses.replace(
+                    state, pack=PACK._replace(collects=2))),
+                SAMPLE._replace(state=dataclasses.replace(
+                    state, pack=PACK._replace(version=b'v' * 65))),
+                SAMPLE._replace(becoming=BECOMING._replace(size=LIMIT))):
+            with self.subTest(kept):
+                with self.assertRaisesRegex(Damaged, 'a number'):
+                    states.parse(states.pack(kept))
+        raw = bytearray(states.pack(SAMPLE)[:-4])
+        raw[9] |= 4  # there is something that this release does not know
         with self.assertRaisesRegex(Damaged, 'a number'):
             states.parse(raw + struct.pack('>I', zlib.crc32(raw)))
         with mock.patch.object(states, 'VERSION', 2):
-            later = states.pack(FIRST)
+            later = states.pack(SAMPLE)
         with self.assertRaisesRegex(Damaged, 'version 2'):
             states.parse(later)
 
     def test_not_within_a_batch(self):
         with self.assertRaises(ValueError):
-            states.pack(dataclasses.replace(
-                FIRST, incomplete=Incomplete(b'b' * 16, 120, 110)))
+            states.pack(Kept(dataclasses.replace(
+                FIRST, incomplete=Incomplete(b'b' * 16, 120, 110)), TIE))
+
+
+class TheFile(unittest.TestCase):
+    """What is kept is about one file, and no other one of the same length."""
+
+    LONG = b'FS30' + b''.join(
+        transaction(b'tid %4d' % number, b'x' * number)
+        for number in range(500))
+
+    def misfit(self, content, kept_of=LONG, end=None):
+        end = len(kept_of) if end is None else end
+        state = dataclasses.replace(FIRST, end=end)
+        kept = Kept(state, states.tie_of(reader(kept_of), end))
+        return states.misfit(kept, reader(content), len(content))
+
+    def test_its_own(self):
+        self.assertIsNone(self.misfit(self.LONG))
+        self.assertIsNone(self.misfit(self.LONG + b'what came later'))
+
+    def test_the_last_tid_is_known(self):
+        end = len(self.LONG)
+        self.assertEqual(
+            states.tie_of(reader(self.LONG), end).tid, b'tid  499')
+        self.assertEqual(states.tie_of(reader(b'FS30'), 4).tid, bytes(8))
+
+    def test_an_empty_one(self):
+        self.assertIsNone(self.misfit(b'FS30', b'FS30'))
+        self.assertIsNone(self.misfit(self.LONG, b'FS30'))
+        self.assertRegex(self.misfit(b'FS20', b'FS30'), 'the bytes')
+
+    def test_one_that_was_cut_off(self):
+        self.assertRegex(self.misfit(self.LONG[:-1]), 'it was cut off')
+
+    def test_another_one_of_the_same_length(self):
+        before = self.LONG[:-len(transaction(b'tid  499', b'x' * 499))]
+        for last, why in (
+                (transaction(b'tid 9999', b'x' * 499), 'is 746964203939'),
+                (transaction(b'tid  499', b'x' * 498 + b'y'), 'the bytes')):
+            self.assertRegex(self.misfit(before + last), why)
+
+    def test_one_whose_last_length_is_any(self):
+        """It is another file; nothing before its begin is read."""
+        for length in 0, 1, len(self.LONG), (1 << 64) - 1:
+            self.assertIsNotNone(self.misfit(
+                self.LONG[:-8] + length.to_bytes(8, 'big')))
+
+    def test_what_changes_within_the_last_bytes(self):
+        for back in 1, 100, states.TIED:
+            at = len(self.LONG) - back
+            self.assertIsNotNone(self.misfit(
+                self.LONG[:at] + b'?' + self.LONG[at + 1:]))
+
+    def test_a_file_that_cannot_be_read_to_its_end(self):
+        with self.assertRaisesRegex(OSError, '8 bytes at 0, not 9'):
+            states.tie_of(reader(bytes(8)), 9)
+
+
+CONTENT = TheFile.LONG
+
+
+def kept(state, becoming=None):
+    return Kept(state, states.tie_of(reader(CONTENT), state.end), becoming)
 
 
 class Disk(datafile.Disk):
@@ -109,7 +208,7 @@ class Files(TestCase):
 
     def save(self, state, disk):
         with mock.patch.object(datafile, 'disk', disk):
-            states.save(self.path(), state)
+            states.save(self.path(), state, reader(CONTENT))
 
     def kept(self):
         return states.load(self.path())
@@ -120,7 +219,7 @@ class Files(TestCase):
     def test_it_is_durable_before_it_has_its_name(self):
         disk = Disk()
         self.save(FIRST, disk)
-        self.assertEqual(self.kept(), FIRST)
+        self.assertEqual(self.kept(), kept(FIRST))
         self.assertEqual(
             [name for name in disk.done if name not in ('remove', 'open')],
             ['write', 'sync', 'replace', 'sync_directory'])
@@ -135,15 +234,25 @@ class Files(TestCase):
                 found.append(self.kept())
             else:
                 break
-            if self.kept() == SECOND:
+            if self.kept() == kept(SECOND):
                 self.save(FIRST, Disk())
-        self.assertEqual(self.kept(), SECOND)
+        self.assertEqual(self.kept(), kept(SECOND))
         self.assertGreater(len(found), 4)
-        self.assertEqual({each.end for each in found}, {104, 120})
+        self.assertEqual({each.state.end for each in found}, {104, 120})
+
+    def test_the_file_that_comes(self):
+        states.save(self.path(), FIRST, reader(CONTENT), BECOMING)
+        self.assertEqual(self.kept(), kept(FIRST, BECOMING))
+
+    def test_nothing_is_kept_of_a_file_that_is_too_short(self):
+        self.save(FIRST, Disk())
+        with self.assertRaises(OSError):
+            states.save(self.path(), SECOND, reader(CONTENT[:119]))
+        self.assertEqual(self.kept(), kept(FIRST))
 
     def test_damage_is_not_taken_for_nothing(self):
         path = self.path() + states.SUFFIX
-        for content in b'', b'other', states.pack(FIRST)[:-1]:
+        for content in b'', b'other', states.pack(SAMPLE)[:-1]:
             with open(path, 'wb') as file:
                 file.write(content)
             with self.assertRaisesRegex(Damaged, 'Data.fs.quorum'):

@@ -1,8 +1,13 @@
 """The writer: what became of each record is known before anything else is
 offered, whatever becomes of the answers."""
 
+import contextlib
+import os
+import sys
 import unittest
+from unittest import mock
 
+from fsyncstorage.quorum import writer
 from fsyncstorage.quorum.batch import Batch
 from fsyncstorage.quorum.fold import Apply
 from fsyncstorage.quorum.fold import beginning
@@ -27,6 +32,9 @@ from .samples import following
 from .samples import identify
 from .samples import leader
 from .samples import settle
+from .wrongmember import EngineWithWrong
+from .wrongmember import LogThroughOne
+from .wrongmember import wrong_ends
 
 
 class WriterTest(unittest.TestCase):
@@ -152,31 +160,32 @@ class LostAnswers(WriterTest):
         self.assertEqual(self.written(), b'FS30bytesother')
 
     def test_each_question_behind_it_is_not_answered(self):
-        """The append has moved the head; the ends, then the record are asked
-        for."""
+        """The append has moved the head; each member is asked for its ends,
+        then for the record."""
+        answered, not_answered = Fault.NONE, Fault.BEFORE
         self.write(
-            b'bytes', Fault.AFTER, Fault.AFTER, Fault.NONE, Fault.BEFORE,
-            Fault.NONE, Fault.NONE, Fault.BEFORE)
+            b'bytes', Fault.AFTER, Fault.AFTER,
+            answered, *[not_answered] * MEMBERS,
+            answered, *[answered, not_answered] * MEMBERS)
         self.unanswered(4)
         settle(self.writer)
         self.assertEqual(self.written(), b'FS30bytes')
 
     def test_its_own_record_is_damaged(self):
-        """On all members but one."""
-        for sound in range(MEMBERS):
-            with self.subTest(sound=sound):
+        """On one member; if it is so on most, its fate is not known."""
+        for member in range(MEMBERS):
+            with self.subTest(member=member):
                 self.write(b'bytes', Fault.AFTER)
                 self.unanswered()
-                for member in {*range(MEMBERS)} - {sound}:
-                    self.engine.damage(
-                        member, len(self.engine.records), 3000)
-                for _ in range(MEMBERS):
-                    try:
-                        if self.writer.advance():
-                            break
-                    except Unanswered:
-                        pass
-                self.assertFalse(self.writer.left)
+                number = len(self.engine.records)
+                for each in range(MEMBERS):
+                    self.engine.damage(each, number, 300)
+                    self.engine.damaged.pop(
+                        ((member + 1) % MEMBERS, number), None)
+                self.unanswered(2)
+                self.engine.damaged.clear()
+                self.engine.damage(member, number, 300)
+                self.assertTrue(self.writer.advance())
 
     def test_a_read_that_shows_others(self):
         for fault in Fault.HOLE, Fault.DOUBLED, Fault.REVERSED:
@@ -184,8 +193,6 @@ class LostAnswers(WriterTest):
                 self.write(
                     b'bytes', Fault.AFTER, Fault.NONE, Fault.NONE, fault)
                 self.unanswered()
-                if fault is Fault.HOLE:
-                    self.unanswered()
                 settle(self.writer)
         self.assertEqual(self.written(), b'FS30' + 3 * b'bytes')
 
@@ -198,6 +205,114 @@ class LostAnswers(WriterTest):
         settle(successor)
         self.assertEqual(len(self.engine.records), 2)
         self.assertEqual(successor.state.epoch, 2)
+
+
+class InTwoHalves(WriterTest):
+
+    def test_something_else_is_done_between_them(self):
+        self.write(b'bytes')
+        self.writer.ask()
+        self.assertEqual(len(self.engine.records), 2)
+        self.assertEqual(self.writer.left, 1)
+        self.assertTrue(self.writer.answered())
+        self.assertEqual(self.written(), b'FS30bytes')
+
+    def test_the_second_one_is_never_reached(self):
+        for fault in Fault.NONE, Fault.BEFORE, Fault.AFTER:
+            self.write(b'bytes', fault)
+            self.writer.ask()
+            settle(self.writer)
+        self.assertEqual(self.written(), b'FS30' + 3 * b'bytes')
+
+    def test_the_first_one_was_not_reached(self):
+        self.write(b'bytes')
+        with self.assertRaisesRegex(Unanswered, 'nothing was asked'):
+            self.writer.answered()
+        settle(self.writer)
+        with self.assertRaises(AssertionError):
+            self.write(b'first')
+            self.writer.ask()
+            self.write(b'second')
+
+    def test_the_first_one_is_interrupted(self):
+        def ask(before, place, raw):
+            raise KeyboardInterrupt
+
+        self.write(b'bytes', Fault.AFTER)
+        self.writer.ask()
+        with mock.patch.object(self.log, 'ask', ask):
+            with self.assertRaises(KeyboardInterrupt):
+                self.writer.ask()
+        with self.assertRaisesRegex(Unanswered, 'nothing was asked'):
+            self.writer.answered()
+        settle(self.writer)
+        self.assertEqual(self.written(), b'FS30bytes')
+
+    def test_nothing_is_left(self):
+        self.writer.ask()
+        self.assertTrue(self.writer.answered())
+        self.assertEqual(len(self.engine.records), 1)
+
+    def test_an_interrupt_at_each_line(self):
+        """The batch is in the log, once, whatever the answers are."""
+        for faults in ([], [Fault.AFTER], [Fault.DELAYED],
+                       [Fault.AFTER, Fault.NONE, Fault.NONE, Fault.HOLE]):
+            at, fired = 1, True
+            while fired:
+                with self.subTest(faults, at=at):
+                    self.setUp()
+                    fired = self.interrupted_at(at, faults)
+                    self.log.faults.clear()
+                    self.deliver_all()
+                    settle(self.writer)
+                    self.assertEqual(self.written(), b'FS30bytes')
+                at += 1
+            self.assertGreater(at, 20)
+
+    def deliver_all(self):
+        while self.engine.delayed:
+            self.engine.deliver()
+
+    def interrupted_at(self, at, faults):
+        self.write(b'bytes', *faults)
+        with Interrupter(at) as interrupter:
+            try:
+                with contextlib.suppress(Unanswered):
+                    self.writer.advance()
+                self.writer.advance()
+            except (KeyboardInterrupt, Unanswered):
+                pass
+        return interrupter.fired
+
+
+class Interrupter:
+    """A KeyboardInterrupt before the n-th line that quorum/ executes."""
+
+    ROOM = os.path.dirname(writer.__file__)
+
+    def __init__(self, at):
+        self._left = at
+
+    @property
+    def fired(self):
+        return self._left <= 0
+
+    def __enter__(self):
+        self._before = sys.gettrace()
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *exc_info):
+        sys.settrace(self._before)
+
+    def _trace(self, frame, event, arg):
+        if os.path.dirname(frame.f_code.co_filename) != self.ROOM:
+            return None
+        if event == 'line' and not self.fired:
+            self._left -= 1
+            if self.fired:
+                raise KeyboardInterrupt
+        return self._trace
 
 
 class TheFence(WriterTest):
@@ -297,3 +412,137 @@ class TheFence(WriterTest):
         """Of any record."""
         place = self.writer.state.place
         return place, Place(place.sequence + 1, bytes(16))
+
+
+class OneWrongMember(WriterTest):
+    """M4: one member alone fences nobody, and makes nobody a leader."""
+
+    def setUp(self):
+        self.engine = EngineWithWrong(LOG)
+        self.log = LogThroughOne(self.engine)
+        self.writer = leader(self.log, beginning(LOG, 0, 4))
+        self.places = [Place(0, LOG), self.writer.state.place]
+
+    def loses(self, number):
+        """One member has only the first records."""
+        self.engine.lose(number, self.places[number])
+
+    def write_all(self, *contents):
+        for content in contents:
+            self.write(content)
+            settle(self.writer)
+            self.places.append(self.writer.state.place)
+
+    def test_wrong_ends_and_a_lost_answer(self):
+        contents = b''
+        for wrong in range(MEMBERS):
+            for number in range(len(wrong_ends(self.engine.ends()))):
+                self.engine.wrong = wrong
+                self.engine.lie = None
+                self.write(b'bytes', Fault.AFTER)
+                self.unanswered()
+                self.engine.lie = wrong_ends(self.engine.ends())[number]
+                with self.subTest(wrong=wrong, lie=self.engine.lie):
+                    self.assertTrue(self.writer.advance())
+                contents += b'bytes'
+        self.assertEqual(self.written(), b'FS30' + contents)
+
+    def test_a_member_that_says_of_all_appends_that_the_head_is_another(self):
+        """It has lost its last records; the others take what it refuses."""
+        self.write_all(b'first', b'second')
+        self.loses(2)
+        self.log.through = self.engine.wrong
+        self.write_all(b'third', b'fourth')
+        self.assertEqual(self.written(), b'FS30firstsecondthirdfourth')
+
+    def test_and_another_one_is_away(self):
+        """Then it is not known, as long as that one is asked."""
+        self.write_all(b'first', b'second')
+        self.loses(2)
+        self.log.through = self.engine.wrong
+        self.engine.away = {0}
+        self.write(b'third')
+        self.unanswered(2)
+        self.engine.away = set()
+        settle(self.writer)
+        self.assertEqual(self.written(), b'FS30firstsecondthird')
+
+    def test_a_member_that_has_lost_its_end_makes_no_leader(self):
+        """A standby that reads from it takes its end for that of the log."""
+        late = self.writer.state
+        self.write_all(b'acknowledged')
+        self.loses(1)
+        self.log.through = self.engine.wrong
+        standby = Writer(self.log, late, identify('standby'))
+        standby.lead(LOG)
+        self.fenced('is of writer', standby)
+        self.assertEqual(self.written(), b'FS30acknowledged')
+
+    def test_nor_while_another_one_is_away(self):
+        late = self.writer.state
+        self.write_all(b'acknowledged')
+        self.loses(1)
+        self.log.through = self.engine.wrong
+        self.engine.away = {0}
+        standby = Writer(self.log, late, identify('standby'))
+        standby.lead(LOG)
+        for _ in range(3):
+            with self.assertRaisesRegex(Unanswered, 'not enough'):
+                standby.advance()
+
+    def test_who_leads_is_known_when_a_majority_answers(self):
+        successor = Writer(self.log, self.writer.state, identify('successor'))
+        successor.lead(LOG)
+        self.engine.away = {0, 2}
+        for _ in range(2):
+            with self.assertRaisesRegex(Unanswered, '1 of 3 members'):
+                successor.advance()
+        self.engine.away = {2}
+        settle(successor)
+        self.assertEqual(successor.state.epoch, 2)
+        self.assertEqual(len(self.engine.records), 2)
+
+    def test_the_others_have_another_record_in_its_place(self):
+        """A member took ours because it had lost the record of the next
+        epoch; the answer was lost, and two say otherwise."""
+        self.write_all(b'first')
+        leader(self.log, self.writer.state, 'successor')
+        self.loses(2)
+        self.log.through = self.engine.wrong
+        self.write(b'second', Fault.AFTER)
+        self.unanswered()
+        self.fenced('in epoch 2')
+
+    def test_what_a_majority_has_is_confirmed(self):
+        self.write_all(b'first')
+        self.assertEqual(self.writer.confirm(), self.writer.state)
+        for away in range(MEMBERS):
+            self.engine.away = {away}
+            self.assertEqual(self.writer.confirm(), self.writer.state)
+        self.engine.away = {0, 1}
+        with self.assertRaisesRegex(Unanswered, '1 of 3 members have shown'):
+            self.writer.confirm()
+
+    def test_what_one_member_has_taken_is_not_confirmed(self):
+        """It had lost the record of the next epoch, and no others."""
+        self.write_all(b'first')
+        leader(LogThroughOne(self.engine), self.writer.state, 'successor')
+        self.loses(2)
+        self.log.through = self.engine.wrong
+        self.write_all(b'second')
+        with self.assertRaisesRegex(Fenced, 'on one member of the log'):
+            self.writer.confirm()
+        self.fenced('on one member')
+
+    def test_a_fence_that_only_one_member_knows(self):
+        """It had lost records when another one led, and has its record."""
+        self.write(b'first', Fault.AFTER)
+        self.unanswered()
+        self.loses(1)
+        wrong = LogThroughOne(self.engine)
+        wrong.through = self.engine.wrong
+        other = Writer(wrong, self.writer.state, identify('other'))
+        other.lead(LOG)
+        self.fenced('is of writer', other)
+        self.assertTrue(self.writer.advance())
+        self.assertEqual(self.written(), b'FS30first')

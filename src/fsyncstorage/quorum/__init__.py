@@ -4,12 +4,14 @@
 - fold          what a node makes of the next record: it applies it, skips it
                 or refuses it
 - batch         how the bytes of commits become records
-- state         what a node keeps on its disk
+- state         what a node keeps on its disk, and which file that is about
 - log           what is asked of the engine that keeps the log
+- members       what its members say, and what is believed of it
 - writer        the one that offers records, and learns what became of them
+- evidence      whether the log has lost what this node has acknowledged
 
 No module takes a lock, starts a thread or uses a socket; only `state` has a
-file.
+file, and `evidence` is given one to read.
 Nothing imports this room yet; docs/internals/quorum.rst has the design of the
 whole, and says what is not built.
 """

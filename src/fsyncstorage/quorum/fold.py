@@ -16,12 +16,14 @@ nodes run this very code; a node relies on neither.
 
 A record that is refused stops the node.  It is never left out: its writer may
 have acknowledged what is in it, and to go on without it would lose that in
-silence.  Where another member of the log may have it whole (`Why.elsewhere`),
-that one is asked first.
+silence.
 
 `compare(state, ends)` says whether a log can be the one that the node has
-followed, by its ends alone: before anything is cut off a file, and whenever
-the log was out of sight.
+followed, by its ends alone.
+
+Both judge what one member of the log has said.  That may be wrong, and other
+members may have it whole: so what is refused here is not refused for good
+before `members.ask` says so.
 """
 
 import enum
@@ -30,16 +32,16 @@ from dataclasses import dataclass
 from dataclasses import replace
 
 from . import record as records
+from .record import NOBODY
 from .record import Data
 from .record import Ends
 from .record import Epoch
 from .record import PackBegin
+from .record import PackEnd
 from .record import PackSwap
 from .record import Place
 from .record import Record
 from .record import Trim
-
-NOBODY = bytes(records.IDENTITY)
 
 
 class Why(enum.Enum):
@@ -73,6 +75,18 @@ class Incomplete(typing.NamedTuple):
     next: int
 
 
+class Pack(typing.NamedTuple):
+    """A pack that is under way, and all that its result depends on, but the
+    file: a node that has no packed file when the swap comes can pack again."""
+
+    id: bytes
+    #: Of what is packed.
+    end: int
+    time: bytes
+    collects: bool
+    version: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """What a node knows after a record."""
@@ -86,7 +100,7 @@ class State:
     end: int
     incomplete: Incomplete | None = None
     #: The pack that is under way.
-    pack: bytes | None = None
+    pack: Pack | None = None
 
     @property
     def next(self) -> int:
@@ -219,7 +233,8 @@ def _keeps_batches_whole(state: State, record: Record) -> Why | None:
 
 def _makes_sense(state: State, record: Record) -> Why | None:
     body = record.body
-    if isinstance(body, PackSwap) and body.pack != state.pack:
+    if isinstance(body, PackSwap | PackEnd) and (
+            state.pack is None or body.pack != state.pack.id):
         return Why.SENSELESS
     if isinstance(body, Trim) and body.first > record.sequence:
         return Why.SENSELESS
@@ -246,8 +261,12 @@ def _after(state: State, record: Record) -> State:
             state, epoch=record.epoch, writer=record.writer,
             incomplete=None, pack=None)
     if isinstance(body, PackBegin):
-        return replace(state, pack=record.batch)
+        return replace(state, pack=Pack(
+            record.batch, record.position, body.time, body.collects,
+            body.version))
     if isinstance(body, PackSwap):
         return replace(
             state, generation=state.generation + 1, end=body.size, pack=None)
+    if isinstance(body, PackEnd):
+        return replace(state, pack=None)
     return state  # a Trim changes nothing here

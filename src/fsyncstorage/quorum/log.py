@@ -8,10 +8,13 @@ what it has answered for.  It promises:
   caller says, as a whole or not at all, and whatever becomes of its answer.
   It may take effect at any time after the call, also when the caller has left.
 - What `ends` and `read` answer was confirmed by a majority, and is no older
-  than the question.  Only a damaged disk makes it untrue: one member may give
-  other bytes than those that were appended.  So `read` can be asked of
-  another member.
+  than the question.
 - What was appended stays, in its order, until it is trimmed.
+
+One member may have a damaged disk: it gives other bytes than those that were
+appended, or wrong ends, or has lost the last ones; and it may say of an append
+that the head is another one, or that it is not.  So each member can be asked
+by itself, and `members` says what is believed.
 
 The fence between two writers is the swap on the head alone.  The lease says
 who tries to write, so that two of them do not take turns; nothing that is
@@ -42,10 +45,18 @@ class Trimmed(Exception):
     """The log does not have these records any more."""
 
 
+class Missing(Exception):
+    """There is no log here: none was created, or all of it was removed."""
+
+
 class Log(typing.Protocol):
 
-    def ends(self) -> Ends:
-        ...
+    #: How many members there are.  `member` is a number modulo this: that one
+    #: is asked, and no other in its place.  None: whichever answers.
+    members: int
+
+    def ends(self, member: int | None = None) -> Ends:
+        """Raise Missing if there is no log."""
 
     def append(self, before: Place, place: Place, raw: bytes) -> None:
         """Put a record at `place`, and the head there, if it is `before`.
@@ -53,11 +64,22 @@ class Log(typing.Protocol):
         Raise Moved if it is not.
         """
 
-    def read(self, sequence: int, member: int = 0) -> Sequence[bytes]:
+    def ask(self, before: Place, place: Place, raw: bytes) -> None:
+        """The first half of `append`: send it, and return at once.
+
+        It raises nothing of this: `answered` does.  If that is not called, no
+        answer comes: the append may take effect, now or later.
+        """
+
+    def answered(self) -> None:
+        """The second half: wait for the answer; raise what `append` does."""
+
+    def read(self, sequence: int,
+             member: int | None = None) -> Sequence[bytes]:
         """Some records from this one on: none if it is not there yet.
 
-        Of few records, or of one that is large.  Another number of `member`
-        asks another member first.  Raise Trimmed if this one was removed.
+        Of few records, or of one that is large.  Raise Trimmed if this one was
+        removed.
         """
 
     def wait(self, sequence: int, seconds: float) -> None:

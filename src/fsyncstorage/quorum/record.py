@@ -6,6 +6,7 @@ Every record has a front of the same shape, and then what its kind says:
     Epoch       from here on another writer writes
     PackBegin   all nodes may begin this pack
     PackSwap    the packed file takes the place of the old one
+    PackEnd     the pack is given up
     Trim        what is before some record may be removed from the log
 
 A *batch* is the bytes of whole transactions, with the status that they finally
@@ -31,8 +32,11 @@ from dataclasses import dataclass
 MAGIC = b'\xf5QUORUM\n'
 VERSION = 1
 
-#: Bytes of an identity: of a log, a writer, a node, a batch, a staged blob.
+#: Bytes of an identity: of a log, a writer, a node, a batch, a staged blob, a
+#: server.
 IDENTITY = 16
+#: In the place of an identity, where there is none.
+NOBODY = bytes(IDENTITY)
 #: Bytes of a link.
 LINK = 16
 #: Bytes of a commit's id (wire.commits), of an oid, a tid and a checksum.
@@ -57,13 +61,14 @@ LARGEST = FRONT + MOST
 
 # What the kinds begin with.
 _DATA = struct.Struct('>QQII')
-_EPOCH = struct.Struct('>16s')
+_EPOCH = struct.Struct('>16s16s')
 _BEGIN = struct.Struct('>8sB')
 _SWAP = struct.Struct('>16sQ32s')
+_END = struct.Struct('>16s')
 _TRIM = struct.Struct('>Q')
 
 _COMMIT = struct.Struct('>36s8s')
-_BLOB = struct.Struct('>16s8s8s')
+_BLOB = struct.Struct('>16s8s8sQ32sB')
 _PLACE = struct.Struct('>Q16s')
 
 #: Bytes of a commit and of a blob in a chunk, and what room all of them and
@@ -119,6 +124,12 @@ class Blob(typing.NamedTuple):
     staged: bytes
     oid: bytes
     tid: bytes
+    #: Of all of it: by these a node knows that it has it, and has it right,
+    #: wherever its parts come from.
+    size: int
+    checksum: bytes
+    #: Whether it is in a directory that all nodes see, and not in the log.
+    shared: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +166,9 @@ class Data:
             begin, end,
             tuple(map(Commit._make, _COMMIT.iter_unpack(
                 rest[_DATA.size:blobs_at]))),
-            tuple(map(Blob._make, _BLOB.iter_unpack(rest[blobs_at:data_at]))),
+            tuple(
+                Blob._make((*fields, _as_flag(shared))) for *fields, shared
+                in _BLOB.iter_unpack(rest[blobs_at:data_at])),
             rest[data_at:])
 
     def check(self, position: int) -> None:
@@ -166,6 +179,8 @@ class Data:
         for blob in self.blobs:
             _check_size(IDENTITY, blob.staged)
             _check_size(OID, blob.oid, blob.tid)
+            _check_numbers(blob.size)
+            _check_size(CHECKSUM, blob.checksum)
         if not self.begin <= position <= position + len(self.data) <= self.end:
             raise ValueError(
                 f'{len(self.data)} bytes at {position} of a batch from'
@@ -184,21 +199,29 @@ class Epoch:
     """
 
     node: bytes
+    #: The instance of the server through which its clients commit, or NOBODY:
+    #: ids of commits begin with it (wire.sessions).  So a later writer knows
+    #: of which epoch the commit is that a client asks for, and that no more of
+    #: them comes: no other epoch has the same instance.
+    server: bytes = NOBODY
 
     def packed(self) -> bytes:
-        return _EPOCH.pack(self.node)
+        return _EPOCH.pack(self.node, self.server)
 
     @classmethod
     def parsed(cls, rest: bytes) -> 'Epoch':
         return cls(*_EPOCH.unpack(rest))
 
     def check(self, position: int) -> None:
-        _check_size(IDENTITY, self.node)
+        _check_size(IDENTITY, self.node, self.server)
 
 
 @dataclass(frozen=True, slots=True)
 class PackBegin:
-    """A pack, which has the id of this record's batch."""
+    """A pack of the file up to this record's position.
+
+    It has the id of the record's batch.
+    """
 
     #: The pack time, as a tid; whether garbage goes; what packs.
     time: bytes
@@ -211,9 +234,7 @@ class PackBegin:
     @classmethod
     def parsed(cls, rest: bytes) -> 'PackBegin':
         time, collects = _BEGIN.unpack_from(rest)
-        if collects > 1:
-            raise ValueError(f'a flag of {collects}')
-        return cls(time, bool(collects), rest[_BEGIN.size:])
+        return cls(time, _as_flag(collects), rest[_BEGIN.size:])
 
     def check(self, position: int) -> None:
         _check_size(OID, self.time)
@@ -245,6 +266,23 @@ class PackSwap:
 
 
 @dataclass(frozen=True, slots=True)
+class PackEnd:
+    """The pack is given up: it failed, was cancelled, or freed nothing."""
+
+    pack: bytes
+
+    def packed(self) -> bytes:
+        return _END.pack(self.pack)
+
+    @classmethod
+    def parsed(cls, rest: bytes) -> 'PackEnd':
+        return cls(*_END.unpack(rest))
+
+    def check(self, position: int) -> None:
+        _check_size(IDENTITY, self.pack)
+
+
+@dataclass(frozen=True, slots=True)
 class Trim:
     """What is before the record `first` is needed by no node."""
 
@@ -261,10 +299,10 @@ class Trim:
         _check_numbers(self.first)
 
 
-Body = Data | Epoch | PackBegin | PackSwap | Trim
+Body = Data | Epoch | PackBegin | PackSwap | PackEnd | Trim
 
 _KINDS: dict[int, type[Body]] = {
-    1: Data, 2: Epoch, 3: PackBegin, 4: PackSwap, 5: Trim}
+    1: Data, 2: Epoch, 3: PackBegin, 4: PackSwap, 5: PackEnd, 6: Trim}
 _NUMBERS = {kind: number for number, kind in _KINDS.items()}
 
 
@@ -307,7 +345,7 @@ def parse(raw: bytes) -> Record:
         raise Damaged(f'{len(raw)} bytes that are no record')
     (_, version, kind, log, sequence, previous, epoch, writer, batch,
      generation, position, length) = _FRONT.unpack_from(raw)
-    if length > MOST or len(raw) != FRONT + length:
+    if len(raw) != FRONT + length:
         raise Damaged(f'a record of {length} bytes in {len(raw)}')
     rest = raw[FRONT:]
     crc, = _CRC.unpack_from(raw, _FRONT.size)
@@ -317,6 +355,8 @@ def parse(raw: bytes) -> Record:
         raise Unknown(
             f'record {sequence} has kind {kind} of version {version}, which'
             ' this release does not know')
+    if length > MOST:
+        raise Damaged(f'a record of {length} bytes')
     try:
         record = Record(
             log, sequence, previous, epoch, writer, batch, generation,
@@ -362,3 +402,9 @@ def _check_numbers(*numbers: int) -> None:
     for each in numbers:
         if not 0 <= each < LIMIT:
             raise ValueError(f'the number {each}')
+
+
+def _as_flag(number: int) -> bool:
+    if number > 1:
+        raise ValueError(f'a flag of {number}')
+    return bool(number)

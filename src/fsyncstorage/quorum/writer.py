@@ -16,7 +16,11 @@ It promises:
   answer was lost, and nothing else.
 - It offers nothing that the fold does not apply behind what the log has, and
   nothing more once another record stands where its own should: it is *fenced*
-  for good.  That includes a log that has lost what it had.
+  for good.  That includes a log that has lost what it had.  No single member
+  makes it believe that (members).
+- It leads only when a majority of the members shows the record of its epoch,
+  each asked by itself.  One that has lost its last records could say that it
+  was appended, and be the only one that has it.
 - Its state is that of a node that has applied all that it has written.
 
 So what `advance` has said to be in the log stands behind the record of this
@@ -24,6 +28,9 @@ writer's epoch, and before that of the next one (I16).
 
 Whoever stops to try leaves a writer that can do nothing else: whether its
 record is in the log is known when the next writer leads.
+
+`advance` is in two halves, so that one thread can do something else between
+the question and the answer.
 
 It has no thread, no clock and no lock: one thread at a time calls it, waits
 between two tries as it likes, and may be interrupted at any line.  All that it
@@ -35,21 +42,23 @@ import typing
 from collections.abc import Callable
 from collections.abc import Sequence
 
+from . import members
 from .batch import Batch
 from .batch import chunks
 from .fold import Apply
 from .fold import Refuse
 from .fold import State
-from .fold import compare
+from .fold import Why
 from .fold import step
 from .log import Log
 from .log import Moved
-from .log import Trimmed
 from .log import Unanswered
 from .record import IDENTITY
+from .record import NOBODY
 from .record import Body
 from .record import Epoch
 from .record import PackBegin
+from .record import PackEnd
 from .record import PackSwap
 from .record import Place
 from .record import Record
@@ -75,6 +84,7 @@ class _Offer(typing.NamedTuple):
     place: Place
     raw: bytes
     after: State
+    leads: bool
 
 
 def new_identity() -> bytes:
@@ -93,18 +103,19 @@ class Writer:
         #: Why, if it is.
         self.fenced: str | None = None
         self._task = _Task(b'', (), state.place.sequence)
+        #: The last one that was made; the one of which an answer is to come.
         self._offer: _Offer | None = None
-        self._reads = 0
+        self._asked: _Offer | None = None
 
     # What is to be written
 
-    def lead(self, node: bytes) -> None:
-        self._begin([lambda: Epoch(node)])
+    def lead(self, node: bytes, server: bytes = NOBODY) -> None:
+        self._begin([lambda: Epoch(node, server)])
 
     def write(self, batch: Batch) -> None:
         self._begin([chunk.body for chunk in chunks(batch)])
 
-    def say(self, body: PackBegin | PackSwap | Trim) -> None:
+    def say(self, body: PackBegin | PackSwap | PackEnd | Trim) -> None:
         self._begin([lambda: body])
 
     def _begin(self, bodies: Sequence[Callable[[], Body]]) -> None:
@@ -130,16 +141,51 @@ class Writer:
         Fenced if it is not, and never will be, or if the log has lost what it
         had.
         """
+        self.ask()
+        return self.answered()
+
+    def ask(self) -> None:
+        """The first half of a try: offer the next record, and return at once.
+
+        After an interrupt, begin again with it.
+        """
         if self.fenced is not None:
             raise Fenced(self.fenced)
+        self._asked = None
         if self.left:
             offer = self._next_offer()
+            self._log.ask(offer.before, offer.place, offer.raw)
+            self._asked = offer
+
+    def answered(self) -> bool:
+        """The second half: wait for what became of it."""
+        if self.left:
+            offer, self._asked = self._asked, None
+            if offer is None:
+                raise Unanswered('nothing was asked')
             try:
-                self._log.append(offer.before, offer.place, offer.raw)
+                self._log.answered()
             except Moved:
                 self._find(offer)
+            else:
+                if offer.leads:
+                    self._find(offer)
             self.state = offer.after
         return not self.left
+
+    def confirm(self) -> State:
+        """What was written, if a majority of the members has it.
+
+        A state is kept only if it comes from here.  Raise Unanswered if that
+        is not known; Fenced if a member has said that it was appended, and the
+        others do not have it.
+        """
+        state = self.state
+        if not members.confirmed(self._log, state):
+            self._fence(
+                f'record {state.place.sequence} of this writer is on one'
+                ' member of the log, and not on the others')
+        return state
 
     def _next_offer(self) -> _Offer:
         """What is offered behind this state: once made, always the same."""
@@ -159,32 +205,35 @@ class Writer:
         found = step(state, raw)
         if not isinstance(found, Apply):
             raise AssertionError(f'no node would apply this: {found}')
-        return _Offer(state.place, place_of(raw), raw, found.state)
+        return _Offer(state.place, place_of(raw), raw, found.state, leads)
 
     def _find(self, offer: _Offer) -> None:
-        """Return if the head was moved by this very record."""
-        refused = compare(self.state, self._log.ends())
-        if refused is not None:
+        """Return if a majority of the members shows this very record."""
+        log = self._log
+        words: list[members.Word] = []
+        for member in range(log.members):
+            try:
+                word = members.hear(log, self.state, member)
+            except Unanswered:
+                continue
+            if isinstance(word, members.Shown) and word.raw != offer.raw:
+                word = _instead(word.applied.record)
+            words.append(word)
+            if isinstance(word, members.Shown) and (
+                    words.count(word) == members.majority(log)):
+                return
+        refused = members.refused_by_all(log, words)
+        if refused is not None and not refused.why.elsewhere:
             self._fence(refused.reason)
-        self._reads += 1
-        try:
-            found = self._log.read(offer.place.sequence, self._reads)
-        except Trimmed:
-            self._fence(f'record {offer.place.sequence} was trimmed')
-        if not found:
-            raise Unanswered(f'record {offer.place.sequence} is not shown')
-        if found[0] == offer.raw:
-            return
-        other = step(self.state, found[0])
-        if isinstance(other, Apply):
-            self._fence(
-                f'record {offer.place.sequence} is of writer'
-                f' {other.record.writer.hex()}, in epoch'
-                f' {other.record.epoch}')
-        if isinstance(other, Refuse) and not other.why.elsewhere:
-            self._fence(other.reason)
-        raise Unanswered(f'record {offer.place.sequence} is not shown')
+        raise Unanswered(members.undecided(log, self.state, words))
 
     def _fence(self, reason: str) -> typing.NoReturn:
         self.fenced = reason
         raise Fenced(reason)
+
+
+def _instead(record: Record) -> Refuse:
+    """Another one is where ours should be."""
+    return Refuse(Why.USURPED, (
+        f'record {record.sequence} is of writer {record.writer.hex()}, in'
+        f' epoch {record.epoch}'))
