@@ -269,6 +269,25 @@ class Swaps(AgreedCase):
             [new] = looked
             self.assertEqual(self.content(), new)
 
+    def test_the_checksum_of_a_large_file(self):
+        """Its blocks are handed on by the process; whoever reads the file
+        finds the same."""
+        def begins(*agreed):
+            end = Hooks.begins(self.hooks, *agreed)
+            # Behind the end, a record need not be a pickle.
+            self.store({100: os.urandom(checksum.BLOCK)})
+            return end
+
+        for own_process in False, True:
+            self.filled(pack_process=own_process)
+            with mock.patch.object(self.hooks, 'begins', begins):
+                self.pack_to()
+            size, found = self.hooks.becoming
+            self.assertGreater(size, checksum.BLOCK)
+            with open(self.storage._file_name, 'rb') as file:
+                self.assertEqual(
+                    checksum.of_first(file.fileno(), size), found)
+
     def test_others_refuse(self):
         """All is as it was, with what the last pack has kept."""
         storage = self.filled()

@@ -10,6 +10,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 from ZODB.TimeStamp import TimeStamp
 
+from fsyncstorage.pack import checksum
 from fsyncstorage.pack import progress
 from fsyncstorage.pack.unopened import Why
 
@@ -112,6 +113,9 @@ class History(Hooks):
             self.swapped += 1
             with open(self.storage._file_name, 'rb') as file:
                 self._test.assertEqual(file.read(), self.follower.content)
+                size, found = self.becoming
+                self._test.assertEqual(
+                    checksum.of_first(file.fileno(), size), found)
 
     def _check_no_file(self):
         """It has none either, for the same reason."""
