@@ -258,4 +258,4 @@ def _failure(path: str, error: BaseException) -> NotMade:
                 errno.ENOSPC, f'the new file and its index need {needed:,}'
                 f' bytes, and {free:,} are free')
     logger.warning('%s: the pack of this node failed: %r', path, error)
-    return NotMade(Why.FAILED, str(error) or repr(error))
+    return NotMade(Why.FAILED, f'{type(error).__name__}: {error}')
