@@ -10,7 +10,7 @@ import ZODB
 import ZODB.blob
 from ZODB.serialize import referencesf
 
-from fsyncstorage.pack import packing
+from fsyncstorage.pack import bulk
 from fsyncstorage.pack import process
 from fsyncstorage.pack import progress
 
@@ -36,7 +36,7 @@ class ProcessTestCase(StartedTestCase):
                 super().__init__(*args)
                 started.append(self.pid)
 
-        patch = mock.patch.object(packing, 'Process', Process)
+        patch = mock.patch.object(bulk, 'Process', Process)
         patch.start()
         self.addCleanup(patch.stop)
 

@@ -20,12 +20,13 @@ from ZODB.tests.hexstorage import HexStorage
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.format.window import Window
+from fsyncstorage.pack import bulk
 from fsyncstorage.pack import forecast
+from fsyncstorage.pack import naming
 from fsyncstorage.pack import pacing
 from fsyncstorage.pack import packing
 from fsyncstorage.pack import packs
 from fsyncstorage.pack import progress
-from fsyncstorage.pack import swap
 from fsyncstorage.pack import work
 from fsyncstorage.processes import starting
 from fsyncstorage.processes.rate import Rate
@@ -376,9 +377,9 @@ class Owners(PacksCase):
         storage = self.packable()
         os.chown(self.path(), 1234, 2345)
         os.chmod(self.path(), 0o664)
-        with (mock.patch.object(swap.os, 'fchown', side_effect=OSError(
+        with (mock.patch.object(naming.os, 'fchown', side_effect=OSError(
                 errno.EPERM, 'Operation not permitted')),
-              self.assertLogs(swap.logger, 'WARNING') as said):
+              self.assertLogs(naming.logger, 'WARNING') as said):
             self.pack(storage)
         self.assertEqual(len(said.output), 2)  # and of the index
         self.assertIn('1234:2345', said.output[0])
@@ -573,7 +574,7 @@ class Rates(PacksCase):
     def test_the_process_is_told(self):
         storage = self.packable(pack_process=True, pack_rate='2MB')
         jobs = []
-        for module in packing, packs:
+        for module in bulk, packs:
             class Process(module.Process):
 
                 def __init__(self, *args):

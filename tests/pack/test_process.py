@@ -17,6 +17,7 @@ from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.format import index
+from fsyncstorage.pack import bulk
 from fsyncstorage.pack import packing
 from fsyncstorage.pack import progress
 
@@ -88,7 +89,7 @@ class Bytes(ProcessTestCase):
                 committed[phase] = 1000 + len(committed)
                 commit(storage, {committed[phase]: b'meanwhile'})
 
-        with mock.patch.object(packing, 'REST_OF_PROCESS', 1):
+        with mock.patch.object(bulk, 'REST_OF_PROCESS', 1):
             self.pack(storage, commit_one)
         self.assertEqual(list(committed), PHASES)
         for _ in range(2):
@@ -242,31 +243,30 @@ class Bytes(ProcessTestCase):
     def test_a_process_that_is_slower_than_committers(self):
         """It leaves the rest to its parent, which does not give way.  But when
         its index is written, it copies what came meanwhile."""
-        mb = packing.REST_OF_PROCESS // 4
-        packing_it = mock.Mock()
-        next_end = packing._Packing._next_end(packing_it)
+        mb = bulk.REST_OF_PROCESS // 4
+        size = mock.Mock()
+        next_end = bulk.Bulk._next_end(mock.Mock(_size=size))
         ends = []
         for copied_to, end in (
                 (10, 50), (50, 80), (80, 110), (110, 150),  # not smaller
                 (150, 160), (160, 161), (161, 200)):        # then small
-            packing_it._storage.getSize.return_value = end * mb
+            size.return_value = end * mb
             ends.append(next_end(copied_to * mb))
         self.assertEqual(
             ends,
             [50 * mb, 80 * mb, None, 150 * mb, 160 * mb, None, 200 * mb])
 
     def test_no_process_copies_without_end(self):
-        packing_it = mock.Mock()
-        next_end = packing._Packing._next_end(packing_it)
-        size = packing_it._storage.getSize
+        size = mock.Mock()
+        next_end = bulk.Bulk._next_end(mock.Mock(_size=size))
         for _ in range(2):
             ends = []
-            for rest in range(2 * packing.MOST_ROUNDS, 0, -1):
-                size.return_value = rest * packing.REST_OF_PROCESS
+            for rest in range(2 * bulk.MOST_ROUNDS, 0, -1):
+                size.return_value = rest * bulk.REST_OF_PROCESS
                 ends.append(next_end(0))
                 if ends[-1] is None:
                     break
-            self.assertEqual(len(ends), 1 + packing.MOST_ROUNDS)
+            self.assertEqual(len(ends), 1 + bulk.MOST_ROUNDS)
 
     def test_a_rest_that_does_not_become_smaller(self):
         """To go on would make it larger and larger."""
@@ -280,7 +280,7 @@ class Bytes(ProcessTestCase):
             commit(storage, {
                 committed[-1]: bytes((2 + len(committed)) << 20)})
 
-        with mock.patch.object(packing, 'REST_OF_PROCESS', 4 << 20), \
+        with mock.patch.object(bulk, 'REST_OF_PROCESS', 4 << 20), \
                 mock.patch.object(
                     packing._Packing, '_copy_while_others_commit',
                     copy_and_commit):
@@ -358,9 +358,9 @@ class Bytes(ProcessTestCase):
             return None if number in (4, 8) else storage.getSize()
 
         with mock.patch.object(
-                packing._Packing, '_next_end', lambda packing: commit_one), \
+                bulk.Bulk, '_next_end', lambda bulk: commit_one), \
                 mock.patch.object(
-                    packing._Packing, '_write_index', self.fail):
+                    bulk.Bulk, 'write_index', self.fail):
             self.pack(storage)
         self.assertEqual(len(ends), 8)
         self.assertLess(

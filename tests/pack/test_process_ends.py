@@ -161,13 +161,16 @@ class Failures(ProcessTestCase):
     def test_what_it_reports_is_checked(self):
         storage = self.packable()
         done = {'copied_to': storage.getSize(), 'written_to': 0, 'places': {
-            'pack_end': 4, 'moved': [], 'since': [], 'distance': []}}
+            'pack_end': 4, 'moved': [], 'since': [], 'distance': []},
+            'gone_blobs': 0, 'blocks': ''}
         for report in (
                 'no JSON', '[]', '7', '{}', '{"tell": [1, 2, 3]}',
                 '{"copied_to": "4"}', '{"missing": "00"}',
                 '{"os": ["28", "full"]}', '{"done": {}}',
                 json.dumps({'done': done}),  # the index is empty
                 json.dumps({'done': {**done, 'places': {}}}),
+                json.dumps({'done': {**done, 'blocks': 'no digits'}}),
+                json.dumps({'done': {**done, 'blocks': '00' * 32}}),
                 json.dumps({'done': {**done, 'places': {
                     **done['places'], 'since': [-1]}}})):
             with self.subTest(report), self.python_that_says(

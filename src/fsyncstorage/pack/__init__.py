@@ -1,7 +1,13 @@
 """A pack that survives a power cut at any moment.
 
-- packing       what the storage does: files, the rest, the append lock
-- swap          replaces the old file by the new one
+- packing       what the storage does: the rest, the append lock
+- bulk          has nearly all of it done, by a process or here
+- files         the files that a pack makes
+- swap          lets the storage serve from the new file
+- naming        how that gets the name of the old one
+- agreed        what several nodes agree on that have the same file
+- unopened      the pack of a file that no storage has open: that of a node
+- generation    which of two files a node has, after a crash
 - packedblobs   removes blobs that are not needed any more
 - process       the process that packs, as its parent sees it
 - child         the same, as it sees itself
@@ -15,6 +21,7 @@
 - marking       which records are kept
 - copying       copies them, and seals what it copies
 - output        appends to a file
+- checksum      of the new file, block by block, while it is written
 - places        where old records are in the new file
 - restorable    what may be undone while a pack is under way
 - chains        where the data are that a record points back to

@@ -42,7 +42,7 @@ def main(pid: int) -> None:
         removed = None if job['removed'] is None else _file(job['removed'])
         wanted = Job(
             bytes.fromhex(job['stop']), job['end'], job['gc'], job['rate'],
-            job['share'])
+            job['share'], job['sums'])
         if job['new'] is None:
             parent.report({'forecast': foreseen(
                 wanted, Reader(job['old']), removed, parent.tell)})
@@ -81,10 +81,12 @@ def do(job: Job, pread: Pread, new: datafile.DataFile,
     index.write_unchanging(to_index, copier.written_to, copier.index, new,
                            Pacer(to_index).written)
     _catch_up(copier, pread, pacer, parent)
+    checksum = copier.checksum
     parent.report({'done': {
         'copied_to': copier.copied_to, 'written_to': copier.written_to,
         'places': copier.places.as_json(),
-        'gone_blobs': copier.gone_blobs}})
+        'gone_blobs': copier.gone_blobs,
+        'blocks': '' if checksum is None else checksum.blocks.hex()}})
 
 
 def _catch_up(copier: Copier, pread: Pread, pacer: Pacer,

@@ -30,6 +30,7 @@ from ..format.scan import RECORD_HEADER
 from ..format.window import Window
 from ..positions import Positions
 from .chains import Chains
+from .checksum import Checksum
 from .goneblobs import GoneBlobs
 from .marking import Kept
 from .output import Output
@@ -91,6 +92,11 @@ class Copier:
     def written_to(self) -> int:
         """In the new file."""
         return self._out.end
+
+    @property
+    def checksum(self) -> Checksum | None:
+        """Of the new file, up to the last flush; None: nobody wants it."""
+        return self._out.checksum
 
     def write_to(self, out: Output) -> None:
         """From now on; what was written so far is flushed."""

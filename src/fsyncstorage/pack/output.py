@@ -3,17 +3,22 @@
 from collections.abc import Callable
 
 from .. import datafile
+from .checksum import Checksum
 
 
 class Output:
     BUFFER = 1 << 18
 
     def __init__(self, file: datafile.DataFile, end: int = 0,
-                 written: Callable[[int], object] = lambda end: None) -> None:
+                 written: Callable[[int], object] = lambda end: None,
+                 checksum: Checksum | None = None) -> None:
         self._file = file
         self._begin = end           # of the buffer, in the file
         self._buffer = bytearray()
         self._written = written     # called with the position written up to
+        #: Of what does not change any more, and is written.
+        self.checksum = checksum
+        self._final = end           # up to here
 
     @property
     def end(self) -> int:
@@ -25,12 +30,16 @@ class Output:
             self.flush()
 
     def fill_in(self, data: bytes, position: int) -> None:
-        """Replace bytes that were appended in one call."""
+        """Replace bytes that were appended in one call.
+
+        All that was appended by now does not change any more.
+        """
         at = position - self._begin
         if at >= 0:
             self._buffer[at:at + len(data)] = data
         else:
             self._file.write_at(data, position)
+        self._final = self.end
 
     def flush(self) -> None:
         if self._buffer:
@@ -38,3 +47,5 @@ class Output:
             self._begin = self.end
             self._buffer = bytearray()
             self._written(self._begin)
+        if self.checksum is not None:
+            self.checksum.read_to(self._final)

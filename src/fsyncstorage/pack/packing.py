@@ -1,7 +1,7 @@
 """A pack that survives a power cut at any moment.
 
-Most of it is done by another process (work, process, child), or by this one
-where that is not possible.  Here is what the storage has to do with it:
+Most of it is done by another process, or by this one where that is not
+possible (bulk).  Here is what the storage has to do with it:
 
 - everything is copied and synced while others commit, until a small rest is
   left; the append lock is taken once, for that rest (I2);
@@ -9,22 +9,21 @@ where that is not possible.  Here is what the storage has to do with it:
   changed: what the last pack kept stays, too;
 - old data and blobs are removed only when that is durable (packedblobs);
 - a pack that fails, or whose storage is closed, leaves nothing behind.  After
-  a pack that was killed, the next opening removes its files (leftovers).
+  a pack that was killed, the next opening removes its files (leftovers);
+- where several nodes have the file, they agree on what is packed and when it
+  is replaced (agreed).
 """
 
 import contextlib
 import errno
 import logging
 import math
-import os
-import tempfile
 import time
 import typing
-from collections.abc import Callable
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-import ZODB.serialize
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.FileStorage import RedundantPackWarning
 from ZODB.FileStorage.format import CorruptedError
@@ -34,32 +33,31 @@ from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import z64
 
 from .. import datafile
-from ..format import index
 from ..format import scan
-from ..format.references import references
-from ..format.scan import FIRST
 from ..format.window import Pread
 from ..format.window import Window
-from ..processes.starting import NotStarted
+from . import naming
 from . import packedblobs
 from . import process
 from . import swap
 from . import work
+from .agreed import ALONE
+from .agreed import Agreement
+from .bulk import MOST_ROUNDS
+from .bulk import Bulk
+from .bulk import reading
 from .copying import Copier
+from .files import Files
 from .foreign import StorageOfPacker
-from .marking import Kept
-from .output import Output
-from .pacing import Pacer
+from .marking import References
 from .plan import Job
 from .plan import NothingToDo
-from .process import Process
 from .progress import NOTHING
 from .progress import SWAP
 from .progress import Cancelled
 from .progress import Watch
 from .restorable import NothingRestorable
 from .restorable import Restorable
-from .restorable import write_gone
 from .work import NoRoom
 
 logger = logging.getLogger(__name__)
@@ -68,18 +66,12 @@ logger = logging.getLogger(__name__)
 # that it is not worth while to make them fewer.  (A megabyte of small
 # transactions takes 50 ms.)
 SMALL_REST, TINY_REST = 1 << 20, 1 << 14
-# Bytes of the old file that the other process may leave to this one, whose
-# interpreter clients use.  (What an undo becomes longer by is not counted: no
-# lock is held for it.)
-REST_OF_PROCESS = 1 << 18
 # Seconds that a pack time may be ahead of the clock, or of the last commit.
 FUTURE = 12 * 3600
-# Rounds of copying; and of them, those that did not make the rest smaller: one
+# Of MOST_ROUNDS of copying, those that did not make the rest smaller: one
 # large transaction, or a large index that is written anew, makes it larger for
 # once.  After these, committers have to wait: they are faster.
-MOST_ROUNDS, MOST_IN_VAIN = 20, 3
-
-References = Callable[..., Any]
+MOST_IN_VAIN = 3
 
 
 def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
@@ -89,6 +81,11 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
     stop = stop_of(storage, t)
     if not storage._index:
         return  # nothing to do in an empty storage
+    agreement = Agreement(storage.pack_hooks)
+    if agreement.is_wanted and storage.packer is not copy_what_is_needed:
+        raise FileStorageError(
+            'a packer of your own cannot pack a file that other machines have,'
+            ' too: they would not make the same file. Nothing was changed')
     watch = Watch(storage._file_name, storage._refuse_when_stopped,
                   storage.getSize())
     try:
@@ -105,22 +102,24 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                     f'{watch.before:,}')
         # Another packer may take the locks whenever it likes.
         storage.is_swapping = storage.packer is not copy_what_is_needed
-        swap.refuse_what_is_in_the_way(storage)
+        naming.refuse_what_is_in_the_way(
+            storage._file_name, storage.blob_dir)
         _let_undos_end(storage)
         # After a pack all is durable, under every policy, and also if there
         # was nothing to free.
         storage._sequencer.sync_to(storage.getSize())
         with _advice_on_room(storage._file_name):
-            packed = _packed(storage, referencesf, stop, gc)
+            packed = _packed(storage, referencesf, stop, gc, agreement)
             if packed is None:
                 watch.outcome = NOTHING
                 return
             with swap.freed_later(storage._file_name + '.old'):
                 try:
-                    blobs = swap.swap(storage, *packed)
+                    blobs = swap.swap(storage, agreement, *packed)
                 finally:
                     if not storage.move_on():  # the packer is another one
                         storage._commit_lock.release()
+        agreement.swapped()
         storage._checkpoints.wake()  # if much was committed meanwhile
         watch.over(packed[0])
         _say_what_stays_of_blobs(storage, watch.gone_blobs)
@@ -133,6 +132,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
         logger.info('%s: the pack was cancelled', storage._file_name)
         raise
     finally:
+        agreement.given_up()
         with storage._lock:
             if storage.pack_watch is watch:  # else another pack is under way
                 storage.move_on()  # an interrupt may have come before
@@ -151,16 +151,19 @@ def _say_what_stays_of_blobs(storage: Any, gone: int) -> None:
             ' files without a record', storage._file_name, f'{gone:,}')
 
 
-def _packed(storage: Any, referencesf: References, stop: bytes,
-            gc: bool) -> 'tuple[int, fsIndex] | Packed | None':
+def _packed(storage: Any, referencesf: References, stop: bytes, gc: bool,
+            agreement: Agreement) -> 'tuple[int, fsIndex] | Packed | None':
     with swap.nobody_else_has_the_file(storage):
         # The user's own packer may truncate a file of this name.
         datafile.remove_if_there(storage._file_name + '.pack')
     packer = storage.packer
-    if packer is not copy_what_is_needed:
-        storage = StorageOfPacker(storage)
     try:
-        return packer(storage, referencesf, stop, gc)
+        if packer is copy_what_is_needed:
+            return copy_what_is_needed(
+                storage, referencesf, stop, gc, agreement)
+        theirs: tuple[int, fsIndex] | None = packer(
+            StorageOfPacker(storage), referencesf, stop, gc)
+        return theirs
     except (NothingToDo, RedundantPackWarning) as reason:
         logger.info('%s: nothing is packed: %s', storage._file_name, reason)
         return None
@@ -218,18 +221,23 @@ class Packed(typing.NamedTuple):
     index: fsIndex
     #: An index up to here is written and durable.
     index_to: int
+    #: Of the new file; None: nobody wants it.
+    checksum: bytes | None = None
 
 
 def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,
-                        gc: bool) -> Packed:
+                        gc: bool, agreement: Agreement = ALONE) -> Packed:
     """The packer of FsyncStorage.
 
     Then Data.fs.pack is complete, and the append lock is held.
     """
-    files = _Files(storage)
+    files = Files(
+        storage._file_name, storage.blob_dir, storage._file, storage.reopened,
+        partial(swap.nobody_else_has_the_file, storage))
     with contextlib.closing(files):
         try:
-            return _Packing(storage, files).pack(referencesf, stop, gc)
+            return _Packing(storage, files, agreement).pack(
+                referencesf, stop, gc)
         except (scan.Damage, process.Damaged) as damage:
             files.leave_nothing()
             raise CorruptedError(
@@ -241,90 +249,28 @@ def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,
             raise
 
 
-class _Files:
-    """The files that a pack makes.
-
-    They are made while nobody else has the data file open, and nobody else is
-    packing: only then may files of these names be removed.
-    """
-
-    def __init__(self, storage: Any) -> None:
-        self._storage = storage
-        self._open: list[datafile.DataFile] = []
-        self._made: list[datafile.DataFile] = []
-        self.removed: datafile.DataFile | None = None
-        with tempfile.TemporaryFile(dir=storage._home) as gone:
-            #: For the objects that go (restorable); it has no name.
-            self.gone = datafile.Descriptor(os.dup(gone.fileno()))
-        with swap.nobody_else_has_the_file(storage):
-            try:
-                self.new = self._make(storage._file_name + '.pack')
-                self.index = self._make(storage._checkpoints.path_of_packed)
-                if storage.blob_dir:
-                    self.removed = self._make(
-                        os.path.join(storage.blob_dir, packedblobs.LIST))
-            except BaseException:
-                self.leave_nothing()
-                raise
-
-    def old(self) -> datafile.DataFile:
-        """The old file, open once more, for the reader of a process."""
-        old: datafile.DataFile = self._storage.reopened()
-        self._open.append(old)
-        return old
-
-    def another_index(self) -> datafile.DataFile:
-        with swap.nobody_else_has_the_file(self._storage):
-            self.index = self._make(self._storage._checkpoints.path_of_packed)
-            return self.index
-
-    def _make(self, path: str) -> datafile.DataFile:
-        # The old file may be for its owner alone.
-        file = datafile.open_new(path, 0o600)
-        self._open.append(file)
-        self._made.append(file)
-        swap.give_owner(self._storage, file)
-        return file
-
-    def leave_nothing(self) -> None:
-        """Remove what was made.
-
-        If the storage is closed, another process may be packing: then the
-        names may be those of its files.
-        """
-        for file in self._made:
-            datafile.remove_if_it_is(str(file.name), file)
-
-    def close(self) -> None:
-        for file in self._open:
-            file.close()
-
-
-def _references(referencesf: References) -> References:
-    """ZODB's own takes gigabytes for a hostile record of a few bytes."""
-    return (references if referencesf is ZODB.serialize.referencesf
-            else referencesf)
-
-
 class _Packing:
 
-    def __init__(self, storage: Any, files: _Files) -> None:
+    def __init__(self, storage: Any, files: Files,
+                 agreement: Agreement) -> None:
         self._storage = storage
         self._files = files
+        self._agreement = agreement
         self._watch: Watch = storage.pack_watch
-        self._pacer = Pacer(files.new)
-        #: An index up to here is written and durable.
-        self._index_to = 0
+        self._bulk = Bulk(
+            storage._file_name, files, self._pread(), storage.getSize,
+            self._watch, lambda: storage.restorable.learn(files.gone))
 
     def pack(self, referencesf: References, stop: bytes,
              gc: bool) -> Packed:
         storage = self._storage
-        view = storage._view
-        storage.restorable.begin(min(stop, view.tid))
-        job = Job(stop, view.end, gc, storage.pack_rate,
-                  work.share_on_disk(storage._file))
-        copier = (self._by_process(job, referencesf)
-                  or self._within(job, referencesf))
+        end, last = self._end(
+            self._agreement.begins(stop, gc, referencesf))
+        storage.restorable.begin(min(stop, last))
+        job = Job(stop, end, gc, storage.pack_rate,
+                  work.share_on_disk(storage._file),
+                  self._agreement.is_wanted)
+        copier = self._bulk.copied(job, referencesf, storage.pack_process)
         self._hold_still_for_a_small_rest(copier)
         try:
             self._copy_rest(copier)
@@ -332,100 +278,26 @@ class _Packing:
         except BaseException:
             storage.move_on()
             raise
-        return Packed(copier.written_to, copier.index, self._index_to)
+        checksum = copier.checksum
+        return Packed(copier.written_to, copier.index, self._bulk.index_to,
+                      None if checksum is None else checksum.of_all())
 
-    def _within(self, job: Job, referencesf: References) -> Copier:
-        """As the process does it."""
-        logger.info('%s: packing within this process',
-                    self._storage._file_name)
-        files = self._files
-        copier = work.copied(
-            job, self._pread(), files.new, self._pacer, files.removed,
-            _references(referencesf), self._watch.tell, self._marked_here)
-        self._watch.gone_blobs = copier.gone_blobs
-        copier.flush()
-        # The rest is copied at no rate: in the end, commits wait for it (I2).
-        copier.write_to(
-            Output(files.new, copier.written_to, self._pacer.written))
-        self._write_index(files.index, copier)
-        return copier
-
-    def _marked_here(self, kept: Kept) -> None:
-        write_gone(kept, self._files.gone.number, self._watch.tell)
-        self._marked()
-
-    def _marked(self) -> None:
-        self._storage.restorable.learn(self._files.gone)
-
-    def _write_index(self, file: datafile.DataFile, copier: Copier) -> None:
-        index.write_unchanging(
-            file, copier.written_to, copier.index, self._files.new,
-            Pacer(file).written)
-        self._index_to = copier.written_to
-
-    def _by_process(self, job: Job, referencesf: References) -> Copier | None:
-        """None: there is no such process."""
-        storage, files = self._storage, self._files
-        if not (storage.pack_process and process.is_possible(referencesf)):
-            return None
-        try:
-            with contextlib.closing(Process(
-                    job, files.old(), files.new, files.index, files.removed,
-                    files.gone, self._watch)) as child:
-                logger.info('%s: packing in a process of its own (%s)',
-                            storage._file_name, child.pid)
-                done = child.copied(self._next_end(), self._marked)
-        except NotStarted as reason:
-            logger.warning(
-                '%s: no process could be started for the pack, which goes on'
-                ' within this one (%s)', storage._file_name, reason)
-            return None
-        return self._copier(done)
-
-    def _copier(self, done: process.Done) -> Copier:
-        """Goes on where the process has stopped, if that can be."""
-        new, of_index = self._files.new, self._files.index
-        try:
-            loaded = index.load_open(of_index.fileno(), str(of_index.name))
-            if not (loaded.position <= done.written_to == new.size()
-                    and FIRST < done.copied_to <= self._storage.getSize()):
-                raise ValueError('its files do not fit what it reports')
-            # What was copied after the index was written.
-            for found in scan.transactions(
-                    Window.of_file(new.fileno()), loaded.position):
-                for record in found.records:
-                    loaded.index[record.oid] = record.position
-        except (index.Damaged, scan.Damage, ValueError) as wrong:
-            raise process.Gone(
-                f'the process that packs has not done its work: {wrong}.'
-                ' Nothing was changed') from None
-        self._index_to = loaded.position
-        self._watch.gone_blobs = done.gone_blobs
-        return Copier(
-            Output(new, done.written_to, self._pacer.written),
-            copied_to=done.copied_to, index=loaded.index, places=done.places)
-
-    def _next_end(self) -> Callable[[int], int | None]:
-        """How far the process copies next.
-
-        None: the rest is small, or this process has to do it, because the
-        other one is too slow.  The process asks anew when its index is
-        written.
-        """
-        rounds, rest = 0, math.inf
-
-        def next_end(copied_to: int) -> int | None:
-            nonlocal rounds, rest
-            end: int = self._storage.getSize()
-            before, rest = rest, end - copied_to
-            if REST_OF_PROCESS <= rest < before and rounds < MOST_ROUNDS:
-                rounds += 1
-                return end
-            # When it has written its index, much may have been committed.
-            rounds, rest = 0, math.inf
-            return None
-
-        return next_end
+    def _end(self, told: int | None) -> tuple[int, bytes]:
+        """Up to where the pack reads before it decides, and the last tid
+        before that."""
+        storage = self._storage
+        if told is None:
+            return storage._view.end, storage._view.tid
+        # What is before it gets its final status, and readers see it.
+        storage._sequencer.drain()
+        window = Window(self._pread(), storage.getSize())
+        found = (scan.transaction_before(window, told)
+                 if told <= window.end else None)
+        if found is None:
+            raise FileStorageError(
+                f'{storage._file_name}: a pack was told to end at {told},'
+                ' where no transaction ends. Nothing was changed')
+        return told, found.tid
 
     def _hold_still_for_a_small_rest(self, copier: Copier) -> None:
         """Copy and sync while others commit, until only a small rest is left
@@ -471,12 +343,13 @@ class _Packing:
         since it was written, it is written anew."""
         storage = self._storage
         self._copy_rest(copier)
-        self._pacer.sync(copier.written_to)
+        self._bulk.pacer.sync(copier.written_to)
         # The old file, too: else, under `none`, the swap would sync it.
         storage._sequencer.sync_to(copier.copied_to)
-        if (copier.written_to - self._index_to
+        if (copier.written_to - self._bulk.index_to
                 > storage._checkpoints.step // 2):
-            self._write_index(self._files.another_index(), copier)
+            self._files.another_index()
+            self._bulk.write_index(copier)
 
     def _copy_rest(self, copier: Copier) -> None:
         end = self._storage.getSize()
@@ -485,6 +358,4 @@ class _Packing:
         copier.flush()  # a full disk must fail here
 
     def _pread(self) -> Pread:
-        descriptor = self._storage._file.descriptor
-        return lambda length, position: os.pread(
-            descriptor.number, length, position)
+        return reading(self._storage._file)

@@ -63,8 +63,8 @@ class Packs:
         Numbers and texts only: a server sends it to its clients.
         """
         pack, forecast = self._storage.pack_watch, self._forecast
-        return {'pack': pack and _under_way(pack),
-                'forecast': forecast and _under_way(forecast),
+        return {'pack': pack and pack.figures(),
+                'forecast': forecast and forecast.figures(),
                 'last': self._last and _over(*self._last)}
 
     def cancel(self) -> None:
@@ -172,12 +172,6 @@ class _Forecasting:
                         self._watch)) as child:
             return child.forecast()
         return None
-
-
-def _under_way(watch: Watch) -> dict[str, Any]:
-    phase, done, total = watch.progress
-    return {'phase': phase, 'done': done, 'total': total,
-            'share': watch.share, 'seconds': watch.seconds}
 
 
 def _over(watch: Watch, seconds: float, ended: float) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from .survey import survey
 
 class Job(typing.NamedTuple):
     stop: bytes     # the tid of the pack time
-    end: int        # of the old file, for now
+    end: int        # of the old file: up to there it is read, and decided
     gc: bool
     rate: int | None = None     # bytes that are read or written in a second
     share: float = 1.0          # of a byte, on the disk (compressed: less)
+    sums: bool = False          # is the checksum of the new file wanted?
 
 
 class NothingToDo(Exception):

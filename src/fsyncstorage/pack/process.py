@@ -20,6 +20,8 @@ from ZODB.POSException import POSKeyError
 
 from .. import datafile
 from ..processes import starting
+from .checksum import BLOCK
+from .checksum import SIZE
 from .forecast import Forecast
 from .marking import References
 from .places import Places
@@ -46,6 +48,8 @@ class Done(typing.NamedTuple):
     written_to: int     # in the new one
     places: Places
     gone_blobs: int = 0
+    #: Of the checksum of the new file, if that is wanted.
+    blocks: bytes = b''
 
 
 def is_possible(references: References) -> bool:
@@ -72,7 +76,7 @@ class Process:
         numbers['gone'] = None if gone is None else gone.number
         self._job = {
             **numbers, 'stop': job.stop.hex(), 'end': job.end, 'gc': job.gc,
-            'rate': job.rate, 'share': job.share}
+            'rate': job.rate, 'share': job.share, 'sums': job.sums}
         self._process = starting.ChildProcess(
             'fsyncstorage.pack.child',
             [number for number in numbers.values() if number is not None])
@@ -103,9 +107,10 @@ class Process:
                 case {'done': {
                         'copied_to': int(copied_to),
                         'written_to': int(written_to), 'places': places,
-                        'gone_blobs': int(gone_blobs)}}:
+                        'gone_blobs': int(gone_blobs),
+                        'blocks': str(blocks)}}:
                     return Done(copied_to, written_to, _places(places),
-                                gone_blobs)
+                                gone_blobs, _blocks(blocks, written_to))
             raise _error(report)
 
         return self._outcome(answered)
@@ -158,6 +163,17 @@ def _places(found: Any) -> Places:
         return Places.from_json(found)
     except (KeyError, OverflowError, TypeError, ValueError):
         raise _nonsense(found) from None
+
+
+def _blocks(found: str, written_to: int) -> bytes:
+    """Of the checksum: all of them, or none."""
+    try:
+        blocks = bytes.fromhex(found)
+    except ValueError:
+        raise _nonsense(found) from None
+    if len(blocks) not in (0, written_to // BLOCK * SIZE):
+        raise _nonsense(found)
+    return blocks
 
 
 def _forecast(found: list[Any]) -> Forecast:

@@ -94,6 +94,12 @@ class Watch:
             before += share
         return 0.0
 
+    def figures(self) -> dict[str, str | int | float]:
+        """All of that, as plain data."""
+        phase, done, total = self.progress
+        return {'phase': phase, 'done': done, 'total': total,
+                'share': self.share, 'seconds': self.seconds}
+
     def cancel(self) -> None:
         self._cancelled = True
         self.wake()

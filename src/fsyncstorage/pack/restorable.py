@@ -16,9 +16,10 @@ Without a garbage collection, every object is kept, and every undo goes on.
 
 The order of events: the pack gives the storage a `Restorable`, which every
 undo asks from then on, the last time when it holds the append lock; it waits
-for undos that hold this lock already (packing); reads where the file ends, and
-tells the `Restorable` that it has begun.  So each undo is before this end, and
-the pack sees it, or it has asked.  What was allowed once stays so up to the
+for undos that hold this lock already (packing); reads where the file ends, or
+is told up to where all nodes read it (agreed); and tells the `Restorable` that
+it has begun.  So each undo is before this end, and the pack sees it, or it has
+asked.  What was allowed once stays so up to the
 swap, behind which nothing is asked: what is left in the new file is whole.  An
 undo that was allowed before, and is voted then, is worked out again (undoing).
 

@@ -1,28 +1,15 @@
-"""How the file that a pack has written replaces the old one.
+"""How a storage comes to serve from the file that a pack has written.
 
-The order, under the append lock, with everything drained:
-
-1. the new file is durable, and so is its index, as `.pack.index`, which says
-   how long the file is; both have the owner, the group and the mode of the
-   old file;
-2. the old file gets a second name, `.old`;
-3. the index of the new file gets its name, durably.  From here on it proves
-   that the new file is whole;
-4. the new file gets its name, durably.
-
-So at every moment there is a whole Data.fs.
-
-Without hard links, step 2 is a durable rename in step 4, and then there is a
-moment without a Data.fs.  A process that is killed at that moment leaves the
-new file as `.pack`, and an index that proves that it is whole: the next
-opening finishes the swap, as it does if a power cut left half of a rename.
+Under the append lock, with everything drained, the new file and its index
+become durable, and get their names: the steps, and what a crash leaves, are in
+`naming`.  Where several nodes have the file, they agree (agreed) behind step
+1: when the new file is complete, and nothing is renamed yet.
 """
 
 import contextlib
 import io
 import logging
 import os
-import stat
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,26 +18,12 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.fsIndex import fsIndex
 
 from .. import datafile
-from ..errors import DiskError
 from ..format import index
+from . import naming
 from . import packedblobs
+from .agreed import Agreement
 
 logger = logging.getLogger(__name__)
-
-
-def refuse_what_is_in_the_way(storage: Any) -> None:
-    """Refuse names that could not be replaced later."""
-    old = storage._file_name + '.old'
-    if os.path.isdir(old) and not os.path.islink(old):
-        raise IsADirectoryError(
-            f'{old} is a directory; a pack keeps the old file there. Nothing'
-            ' was changed')
-    blobs = f'{storage.blob_dir}.old'
-    if (storage.blob_dir and os.path.lexists(blobs)
-            and (os.path.islink(blobs) or not os.path.isdir(blobs))):
-        raise NotADirectoryError(
-            f'{blobs} is no directory; a pack keeps old blobs there. Nothing'
-            ' was changed')
 
 
 @contextlib.contextmanager
@@ -80,41 +53,10 @@ def freed_later(path: str) -> Iterator[None]:
         yield
 
 
-def give_owner(storage: Any, file: datafile.DataFile) -> bool:
-    """Let a new file belong to the owner and the group of the old one.
-
-    Return False if this process may not do that.
-    """
-    wanted, found = os.fstat(storage._file.fileno()), os.fstat(file.fileno())
-    if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
-        try:
-            os.fchown(file.fileno(), wanted.st_uid, wanted.st_gid)
-        except OSError:
-            return False
-    return True
-
-
-def _make_like_the_old_one(storage: Any, file: datafile.DataFile) -> None:
-    """Its owner, its group, and who may read and write it.
-
-    Where the group is another one, that gets nothing: the old mode was not
-    meant for it.
-    """
-    old = os.fstat(storage._file.fileno())
-    mode = stat.S_IMODE(old.st_mode)
-    if not give_owner(storage, file):
-        mode &= ~stat.S_IRWXG
-        logger.warning(
-            '%s: a pack may not give the new file the owner and the group of'
-            ' the old one (%d:%d): it has those of this process, and its'
-            ' group may not read it', file.name, old.st_uid, old.st_gid)
-    if mode != stat.S_IMODE(os.fstat(file.fileno()).st_mode):
-        os.fchmod(file.fileno(), mode)
-
-
-def swap(storage: Any, end: int, new_index: fsIndex,
-         index_to: int | None = None) -> io.BufferedReader | None:
-    """Replace the old file by the packed file.
+def swap(storage: Any, agreement: Agreement, end: int, new_index: fsIndex,
+         index_to: int | None = None, checksum: bytes | None = None
+         ) -> io.BufferedReader | None:
+    """Replace the old file by the packed file, which has this checksum.
 
     An index up to `index_to` is written and durable; None: there is none yet.
 
@@ -128,7 +70,7 @@ def swap(storage: Any, end: int, new_index: fsIndex,
             _settle(storage)
             storage._sequencer.sync_to(storage.getSize())
             file = datafile.open_existing(path + '.pack')
-            _make_like_the_old_one(storage, file)
+            naming.make_like(storage._file, file)
             file.lock()  # as the old file is, before it has its name
             file.sync()
             storage._reserve.prepare(file, end)
@@ -137,20 +79,18 @@ def swap(storage: Any, end: int, new_index: fsIndex,
                 index_to = end
                 index.save_unchanging(path_of_index, end, new_index, file)
             with datafile.open_existing(path_of_index) as index_file:
-                _make_like_the_old_one(storage, index_file)
+                naming.make_like(storage._file, index_file)
             index.say_whole(path_of_index, end)
-            to_rename = not _link_old(path) and storage.pack_keep_old
-            if to_rename:
-                logger.warning(
-                    '%s: this file system has no hard links, so a pack is a'
-                    ' little less safe: in its last step there is no file of'
-                    ' this name for a moment; after a crash in it, the next'
-                    ' start finishes the swap', path)
+            agreement.swaps(end, checksum)
+            to_rename = naming.must_rename(path, storage.pack_keep_old)
             with storage._checkpoints.replacing(index_to):
                 _replace(storage, file, new_index, end, to_rename)
-        except BaseException:
+        except BaseException as error:
             if storage._file is not file:
-                _clean(storage, file)
+                if agreement.is_final:
+                    _leave_to_the_next_start(storage, file, error)
+                else:
+                    _clean(storage, file)
             raise
         if not storage.blob_dir:
             return None
@@ -175,6 +115,17 @@ def _settle(storage: Any) -> None:
         ' nothing was changed')
 
 
+def _leave_to_the_next_start(storage: Any, file: datafile.DataFile | None,
+                             error: BaseException) -> None:
+    """Other nodes may have replaced their files: what is appended to the old
+    one would be lost."""
+    if file is not None:
+        file.close()
+    storage._sequencer.stop_writing(
+        f'a pack failed when other nodes may have replaced their files'
+        f' ({error!r})')
+
+
 def _clean(storage: Any, file: datafile.DataFile | None) -> None:
     path = storage._file_name
     if file is not None:
@@ -189,24 +140,11 @@ def _clean(storage: Any, file: datafile.DataFile | None) -> None:
             datafile.remove_if_there(path + '.old')
 
 
-def _link_old(path: str) -> bool:
-    """Return False if the file system has no hard links.
-
-    The sync for the name of the index makes this name durable, too, before the
-    new file gets its own.  A file that is not to be kept gets it for the swap
-    only: after a rename that is not atomic, a power cut could leave the name
-    with neither file.
-    """
-    old = path + '.old'
-    datafile.remove_if_there(old)
-    return datafile.link_if_possible(path, old)
-
-
 def _replace(storage: Any, file: datafile.DataFile, new_index: fsIndex,
              end: int, to_rename: bool) -> None:
     path = storage._file_name
     try:
-        _give_name(path, to_rename)
+        naming.give_name(path, to_rename)
         file.name = path
         storage.replace_file(file, new_index, end)
         storage._spare.sync_directory(storage._home)
@@ -218,35 +156,6 @@ def _replace(storage: Any, file: datafile.DataFile, new_index: fsIndex,
         storage._sequencer.stop_writing(
             f'a pack failed while it replaced the file ({error!r})')
         raise
-
-
-def _give_name(path: str, to_rename: bool) -> None:
-    """Rename the new file; and first the old one, if it has one name only."""
-    try:
-        if to_rename:
-            datafile.disk.replace(path, path + '.old')
-            # A power cut may leave half of one rename, not of both.
-            datafile.disk.sync_directory(os.path.dirname(path))
-        datafile.disk.replace(path + '.pack', path)
-    except BaseException:
-        if not os.path.lexists(path):
-            datafile.disk.replace(path + '.old', path)
-            _make_name_durable(path)
-        raise
-
-
-def _make_name_durable(path: str) -> None:
-    """Sync the name of the old file, which stays.
-
-    Else the opening after a power cut would finish the swap, and lose what is
-    committed from now on.
-    """
-    try:
-        datafile.disk.sync_directory(os.path.dirname(path))
-    except OSError as error:
-        raise DiskError(
-            f'{path} has its name back, but perhaps not durably: {error}'
-        ) from error
 
 
 def finish_interrupted(path: str) -> None:

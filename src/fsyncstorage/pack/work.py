@@ -19,6 +19,7 @@ from ..format.window import Pread
 from ..format.window import Window
 from ..processes.rate import Rate
 from . import counting
+from .checksum import Checksum
 from .copying import Copier
 from .goneblobs import GoneBlobs
 from .marking import Kept
@@ -60,8 +61,10 @@ def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
     plan = planned(job, window, references, tell)
     _refuse_without_room(new, window, plan, job.share, tell)
     marked(plan.kept)
-    copier = Copier(Output(new, 0, writing_at(rate, pacer.written)),
-                    GoneBlobs(None if removed is None else Output(removed)))
+    checksum = Checksum.of_file(new.fileno()) if job.sums else None
+    copier = Copier(
+        Output(new, 0, writing_at(rate, pacer.written), checksum),
+        GoneBlobs(None if removed is None else Output(removed)))
     copier.copy_to_pack_end(
         window, plan.pack_end, plan.kept, plan.targets, tell)
     if copier.written_to == plan.pack_end:

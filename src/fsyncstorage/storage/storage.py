@@ -53,6 +53,7 @@ from ..interrupts.awaiting import Awaited
 from ..interrupts.trying import Tried
 from ..pack import packing
 from ..pack import swap
+from ..pack.agreed import Hooks
 from ..pack.packs import Packs
 from ..pack.progress import Watch
 from ..positions import Positions
@@ -108,6 +109,9 @@ class FsyncStorage(
     metrics: Any = None
     #: Of the pack that is under way: how far it is, and how to cancel it.
     pack_watch: Watch | None = None
+    #: What a pack agrees on with the other nodes that have this file; None:
+    #: there are none.
+    pack_hooks: Hooks | None = None
 
     def __init__(
         self,

@@ -8,8 +8,8 @@ import contextlib
 import os
 from unittest import mock
 
+from fsyncstorage.pack import bulk
 from fsyncstorage.pack import child
-from fsyncstorage.pack import packing
 from fsyncstorage.pack import process
 from fsyncstorage.pack.places import Places
 
@@ -43,7 +43,7 @@ def recorded():
         return True
 
     # What is committed on the way is copied by the process, too.
-    with mock.patch.multiple(packing, Process=Process, REST_OF_PROCESS=1), \
+    with mock.patch.multiple(bulk, Process=Process, REST_OF_PROCESS=1), \
             mock.patch.object(process, 'is_possible', is_possible):
         yield
 

@@ -1,0 +1,261 @@
+"""The pack of a file that no storage has open: that of a node which follows.
+
+Another node has said that a pack begins (agreed), and this one makes the same
+file from its own.  A thread does nearly all of it, by a process of its own
+where that is possible (bulk), while the caller goes on to append to the data
+file.  When the other node says that its new file takes the place of the old
+one, `made` copies the rest, and compares: only a file of the same size and
+checksum is handed out, and then `replace` gives it the name.
+
+There may be none (NotMade): this node was away when the pack began, it has
+other code, its disk is full, its own file is damaged.  Then it copies the file
+of the other node; or it packs again, which needs nothing but its own file up
+to the place of the swap, also where no node has the new file any more.
+
+The caller has the locks of the data file, appends to it only, and keeps what a
+start has to know (generation): before `replace`, what the file becomes, and
+behind it, that it is so.  One thread calls, but `cancel`, which any may call.
+
+Left to others: blobs that are not kept.
+"""
+
+import enum
+import errno
+import logging
+import os
+import threading
+import typing
+from collections.abc import Callable
+
+from ZODB.fsIndex import fsIndex
+from ZODB.serialize import referencesf
+
+from .. import datafile
+from ..format import index
+from ..format.window import Window
+from . import naming
+from . import work
+from .agreed import VERSION
+from .agreed import Becoming
+from .agreed import Begin
+from .bulk import Bulk
+from .bulk import reading
+from .copying import Copier
+from .files import Files
+from .plan import Job
+from .plan import NothingToDo
+from .progress import SWAP
+from .progress import Cancelled
+from .progress import Watch
+from .work import NoRoom
+
+logger = logging.getLogger(__name__)
+
+
+class Why(enum.Enum):
+    """Why there is no packed file."""
+
+    NOT_BEGUN = 'this node has not packed it'
+    OTHER_VERSION = 'another version packs'
+    NOTHING_TO_FREE = 'there was nothing to free here'
+    CANCELLED = 'the pack was cancelled'
+    FAILED = 'the pack failed'
+    DIFFERENT = 'it became another file'
+
+
+class NotMade(Exception):
+    """There is no file here that may take the place of the old one."""
+
+    def __init__(self, why: Why, reason: str = '') -> None:
+        super().__init__(why, reason)
+        self.why = why
+        self.reason = reason
+
+    def __str__(self) -> str:
+        reason = f': {self.reason}' if self.reason else ''
+        return f'{self.why.value}{reason}'
+
+
+class Made(typing.NamedTuple):
+    """The new file, open and locked, complete and durable."""
+
+    file: datafile.DataFile
+    index: fsIndex
+    becoming: Becoming
+
+
+class UnopenedPack:
+    """It begins at once.
+
+    `size()` says up to where the file has whole transactions, with the status
+    that they finally have; `begin.end` is not behind that.
+    """
+
+    def __init__(self, path: str, begin: Begin, size: Callable[[], int],
+                 own_process: bool = True, rate: int | None = None) -> None:
+        self._path = os.path.abspath(path)
+        self._begin = begin
+        self._size = size
+        self._own_process = own_process
+        self._rate = rate
+        #: How far it is (`figures`).
+        self.watch = Watch(path, lambda: None, size())
+        self._old: datafile.DataFile | None = None
+        self._files: Files | None = None
+        # What the thread leaves: one of the two.
+        self._copier: Copier | None = None
+        self._failure: NotMade | None = None
+        self._is_made = False
+        self._thread = threading.Thread(
+            target=self._work, name=f'pack of {path}', daemon=True)
+        if begin.version == VERSION:
+            self._thread.start()
+        else:
+            self._failure = NotMade(Why.OTHER_VERSION, (
+                f'{VERSION.decode()} here, {begin.version!r} there'))
+
+    def cancel(self) -> None:
+        """Let it end soon."""
+        self.watch.cancel()
+
+    @property
+    def is_copied(self) -> bool:
+        """Only what came meanwhile is left to copy."""
+        return self._copier is not None and self._failure is None
+
+    def _work(self) -> None:
+        """In the thread."""
+        try:
+            self._copier = self._copied()
+        except BaseException as error:  # nobody else would be told
+            self._fail(error)
+
+    def _copied(self) -> Copier:
+        path, begin = self._path, self._begin
+        naming.refuse_what_is_in_the_way(path, None)
+        old = self._old = self._opened()
+        files = self._files = Files(path, None, old, self._opened)
+        job = Job(begin.stop, begin.end, begin.collects_garbage, self._rate,
+                  work.share_on_disk(old), sums=True)
+        return Bulk(
+            path, files, reading(old), self._size, self.watch, lambda: None
+        ).copied(job, referencesf, self._own_process)
+
+    def _opened(self) -> datafile.DataFile:
+        return datafile.open_existing(self._path, read_only=True)
+
+    def catch_up(self) -> None:
+        """Copy what was appended meanwhile, so that little is left for `made`.
+
+        Called now and then; while the thread works, it does nothing.
+        """
+        if self.is_copied and not self._thread.is_alive():
+            try:
+                self._copy_to(self._size())
+            except Exception as error:
+                self._fail(error)
+
+    def made(self, end: int, becoming: Becoming) -> Made:
+        """The new file, from all of the old one before `end`.
+
+        It waits for the thread.  NotMade: it is not the wanted one, or there
+        is none.
+        """
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._failure is None:
+            try:
+                self._copy_to(end)
+                new = self._checked(becoming)
+                self._is_made = True
+                return new
+            except Exception as error:
+                self._fail(error)
+        assert self._failure is not None
+        raise self._failure
+
+    def _fail(self, error: BaseException) -> None:
+        """The room that its files take may be needed for a copy."""
+        self._failure = _failure(self._path, error)
+        self._remove()
+
+    def _copy_to(self, end: int) -> None:
+        assert self._copier is not None and self._old is not None
+        self.watch.tell(SWAP, self._copier.copied_to, end)
+        self._copier.copy_later(Window(reading(self._old), end))
+        self._copier.flush()
+
+    def _checked(self, wanted: Becoming) -> Made:
+        copier, files, old = self._copier, self._files, self._old
+        assert copier is not None and files is not None and old is not None
+        assert copier.checksum is not None
+        found = Becoming(copier.written_to, copier.checksum.of_all())
+        if found != wanted:
+            raise NotMade(Why.DIFFERENT, (
+                f'{found.size:,} bytes ({found.checksum.hex()}), and'
+                f' {wanted.size:,} bytes there ({wanted.checksum.hex()})'))
+        for each in files.new, files.index:
+            naming.make_like(old, each)
+        files.new.sync()
+        index.say_whole(self._path + naming.INDEX_OF_PACKED, found.size)
+        file = datafile.open_existing(self._path + naming.PACKED)
+        try:
+            file.lock()     # before it has its name
+        except BaseException:
+            file.close()
+            raise
+        return Made(file, copier.index, found)
+
+    def replace(self, made: Made, keep_old: bool) -> None:
+        """Give it the name, durably.  (A crash: `generation.finish`.)"""
+        naming.replace(self._path, keep_old)
+        made.file.name = self._path
+        self._release()
+        self.watch.over(made.becoming.size)
+
+    def close(self) -> None:
+        """End it, and leave nothing; but the file that was handed out, if it
+        has not got its name: it may be the one that is needed."""
+        self.cancel()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._is_made:
+            self._release()
+        else:
+            self._remove()
+
+    def _remove(self) -> None:
+        if self._files is not None:
+            self._files.leave_nothing()
+        self._release()
+
+    def _release(self) -> None:
+        if self._files is not None:
+            self._files.close()
+            self._files = None
+        if self._old is not None:
+            self._old.close()
+            self._old = None
+
+
+def made(pack: UnopenedPack | None, end: int, becoming: Becoming) -> Made:
+    """As `UnopenedPack.made`, also where no pack was begun."""
+    if pack is None:
+        raise NotMade(Why.NOT_BEGUN)
+    return pack.made(end, becoming)
+
+
+def _failure(path: str, error: BaseException) -> NotMade:
+    match error:
+        case NotMade():
+            return error
+        case NothingToDo():
+            return NotMade(Why.NOTHING_TO_FREE, str(error))
+        case Cancelled():
+            return NotMade(Why.CANCELLED)
+        case NoRoom(needed=needed, free=free):
+            error = OSError(
+                errno.ENOSPC, f'the new file and its index need {needed:,}'
+                f' bytes, and {free:,} are free')
+    logger.warning('%s: the pack of this node failed: %r', path, error)
+    return NotMade(Why.FAILED, f'{type(error).__name__}: {error}')

@@ -1,0 +1,194 @@
+"""A storage whose packs are agreed on with another node, and that node."""
+
+import contextlib
+import errno
+
+from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import UndoError
+from ZODB.utils import newTid
+from ZODB.utils import z64
+
+from fsyncstorage import datafile
+from fsyncstorage.pack.agreed import Begin
+from fsyncstorage.pack.unopened import NotMade
+from fsyncstorage.pack.unopened import UnopenedPack
+from fsyncstorage.pack.unopened import made
+
+from ..support import commit
+from ..support import oid
+from .histories import OBJECTS
+from .histories import state
+from .undos import undo
+
+NO_LINKS = OSError(errno.EOPNOTSUPP, 'Operation not supported')
+
+
+class Cut(BaseException):
+    """The process is gone."""
+
+
+class DiskThatEnds(datafile.Disk):
+    """It does so much, and no more.  What is done is durable at once; a
+    rename may have been done, or not, when it ends there."""
+
+    def __init__(self, left, links):
+        self.left = left
+        self._links = links
+
+    def _count(self):
+        if not self.left:
+            raise Cut
+        self.left -= 1
+
+    def link(self, *args):
+        self._count()
+        if not self._links:
+            raise NO_LINKS
+        super().link(*args)
+
+    def replace(self, *args):
+        self._count()
+        datafile.Disk.replace(*args)
+
+    def remove(self, *args):
+        self._count()
+        datafile.Disk.remove(*args)
+
+    def sync_directory(self, *args):
+        self._count()
+        super().sync_directory(*args)
+
+
+class Hooks:
+    """Of a storage; a test replaces what it wants."""
+
+    def __init__(self, storage):
+        self.storage = storage
+        #: What was called.
+        self.calls = []
+        #: What the pack is to be done to, and what the file becomes.
+        self.begin = self.becoming = None
+        storage.pack_hooks = self
+
+    def begins(self, stop, collects_garbage, version):
+        self.calls.append('begins')
+        self.begin = Begin(
+            self.storage.getSize(), stop, collects_garbage, version)
+        return self.begin.end
+
+    def swaps(self, becoming):
+        self.calls.append('swaps')
+        self.becoming = becoming
+
+    def over(self, swapped):
+        self.calls.append(f'over: {swapped}')
+
+
+class Follower:
+    """A copy of the file of a storage, and its pack."""
+
+    def __init__(self, storage, path):
+        self.source = storage._file_name
+        self.path = path
+        self.storage = storage
+        self.size = 0
+        self.pack = None
+        with open(path, 'wb'):
+            pass
+        self.apply()
+
+    def apply(self):
+        """All that readers of the storage see by now."""
+        end = self.storage.getSize()
+        with open(self.source, 'rb') as source, open(self.path, 'r+b') as file:
+            source.seek(self.size)
+            file.seek(self.size)
+            file.write(source.read(end - self.size))
+        self.size = end
+
+    def begins(self, agreed, **options):
+        self.close()
+        self.pack = UnopenedPack(
+            self.path, agreed, lambda: self.size, **options)
+
+    def swaps(self, becoming):
+        """All was applied.  Return why it cannot, or None."""
+        try:
+            new = made(self.pack, self.size, becoming)
+        except NotMade as failure:
+            return failure
+        with new.file:
+            self.pack.replace(new, keep_old=False)
+        self.size = becoming.size
+        return None
+
+    def close(self):
+        if self.pack is not None:
+            self.pack.close()
+            self.pack = None
+
+    @property
+    def content(self):
+        with open(self.path, 'rb') as file:
+            return file.read()
+
+
+class Committer:
+    """Changes objects of a storage at random, and undoes and restores."""
+
+    def __init__(self, rng, storage):
+        self._rng = rng
+        self._storage = storage
+        self.tids = []
+        self.undone = 0
+        self.store([0, 1, 2])
+
+    def do(self):
+        rng = self._rng
+        what = rng.random()
+        if what < .5:
+            self.store(rng.sample(range(OBJECTS), rng.randrange(1, 4)))
+        elif what < .85:
+            self.undo(rng.choice(self.tids[-6:]))
+        else:
+            self.restore(rng.randrange(OBJECTS))
+
+    def _serial(self, number):
+        with contextlib.suppress(POSKeyError):
+            return self._storage.getTid(oid(number))
+        return None
+
+    def store(self, numbers):
+        rng = self._rng
+        there = [0, 1, 2, *(
+            each for each in range(3, OBJECTS) if self._serial(each))]
+        serials = {each: self._serial(each) or z64 for each in numbers}
+        self.tids.append(commit(self._storage, {
+            each: state(rng, rng.sample(there, rng.randrange(3)))
+            for each in numbers
+            if serials[each] > z64 or oid(each) not in self._storage._index
+        }, serials))
+
+    def undo(self, tid):
+        """Not of the first transaction, which has the root."""
+        if tid != self.tids[0]:
+            with contextlib.suppress(UndoError):
+                self.tids.append(undo(self._storage, tid))
+                self.undone += 1
+
+    def restore(self, number):
+        """The data that the object had in some transaction: the record points
+        back, wherever that is."""
+        storage, rng = self._storage, self._rng
+        prev = rng.choice(self.tids)
+        try:
+            data = storage.loadSerial(oid(number), prev)
+        except POSKeyError:
+            return
+        transaction = TransactionMetaData()
+        tid = newTid(storage.lastTransaction())
+        storage.tpc_begin(transaction, tid)
+        storage.restore(oid(number), tid, data, '', prev, transaction)
+        storage.tpc_vote(transaction)
+        self.tids.append(storage.tpc_finish(transaction))

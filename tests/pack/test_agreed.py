@@ -1,0 +1,411 @@
+"""What a pack agrees on with other nodes: when it asks, and what becomes of it
+if that fails."""
+
+import collections
+import contextlib
+import hashlib
+import itertools
+import os
+import random
+from unittest import mock
+
+from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.serialize import referencesf
+
+from fsyncstorage import datafile
+from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.errors import WritingStopped
+from fsyncstorage.pack import agreed
+from fsyncstorage.pack import checksum
+from fsyncstorage.pack import generation
+from fsyncstorage.pack import progress
+from fsyncstorage.pack.restorable import Restorable
+
+from ..support import TestCase
+from . import oracle
+from . import test_oracle
+from .histories import History
+from .histories import Options
+from .histories import tid
+from .nodes import Cut
+from .nodes import DiskThatEnds
+from .nodes import Hooks
+from .phases import at
+from .undos import LEAF
+from .undos import NODE
+from .undos import NOT_KNOWN
+from .undos import UndoInPackCase
+from .undos import undo
+
+
+class AgreedCase(UndoInPackCase):
+
+    def filled(self, **options):
+        storage = super().filled(
+            **{'pack_process': False, 'pack_keep_old': False, **options})
+        self.hooks = Hooks(storage)
+        return storage
+
+    def content(self, suffix=''):
+        with open(self.storage._file_name + suffix, 'rb') as file:
+            return file.read()
+
+    def names(self):
+        return set(os.listdir(self.directory))
+
+    def pack_to(self, gc=True):
+        self.storage.pack(self.time, referencesf, gc=gc)
+
+
+class Begins(AgreedCase):
+
+    def test_undos_ask_before_it_begins(self):
+        """An undo before the end is seen by all nodes, or it has asked."""
+        def begins(*agreed):
+            self.assertIsInstance(storage.restorable, Restorable)
+            self.refused(NOT_KNOWN, changed)
+            undo(storage, later)        # of a creation: it restores nothing
+            return Hooks.begins(self.hooks, *agreed)
+
+        storage = self.filled()
+        changed = self.store({NODE: self.state(), LEAF: self.state()})
+        later = self.store({100: self.state()})
+        with mock.patch.object(self.hooks, 'begins', begins):
+            self.pack_to()
+        self.assertEqual(
+            self.hooks.calls, ['begins', 'swaps', 'over: True'])
+
+    def test_what_others_are_told(self):
+        for gc in True, False:
+            self.filled(pack_keep_old=True)
+            self.pack_to(gc)
+            begin = self.hooks.begin
+            self.assertEqual(begin.collects_garbage, gc)
+            self.assertEqual(begin.version, agreed.VERSION)
+            self.assertLess(self.before, begin.stop)
+            self.assertLess(self.storage.lastTransaction(), begin.stop)
+            self.assertEqual(begin.end, len(self.content('.old')))
+
+    def test_a_wrapper_reads_references(self):
+        """Others would read them otherwise."""
+        storage = self.filled()
+        storage.pack(self.time, lambda data: referencesf(data))
+        self.assertEqual(self.hooks.begin.version, agreed.VERSION_OF_WRAPPER)
+
+    def test_commits_go_on_behind_the_end(self):
+        """The pack reads up to the end that it was told, and decides; what
+        comes later is copied."""
+        def begins(*agreed):
+            end = Hooks.begins(self.hooks, *agreed)
+            self.wanted[NODE] = self.state()
+            self.store({NODE: self.wanted[NODE]})
+            return end
+
+        for own_process in False, True:
+            storage = self.filled(pack_process=own_process)
+            read = []
+            with mock.patch.object(self.hooks, 'begins', begins), at(
+                    progress.CHECK,
+                    lambda watch: read.append(watch.progress.total)):
+                self.pack_to()
+            self.assertEqual(read, [self.hooks.begin.end])
+            self.assertGreater(
+                storage.lastTransaction(), self.hooks.begin.stop)
+            self.check()
+
+    def test_what_may_be_undone_depends_on_the_end(self):
+        """Where the pack time is ahead, it packs what is before the end."""
+        undone = []
+
+        def begins(*agreed):
+            end = Hooks.begins(self.hooks, *agreed)
+            undone.append(self.store({NODE: self.state()}))
+            undone.append(self.store({NODE: self.state()}))
+            return end
+
+        self.filled()
+        self.time += 3600
+        self.wanted[NODE] = self.first[NODE]
+
+        def undo_both():
+            undo(self.storage, undone.pop())
+            undo(self.storage, undone.pop())
+
+        with mock.patch.object(self.hooks, 'begins', begins):
+            self.pack(progress.COPY, undo_both)
+
+    def test_an_end_that_is_none(self):
+        storage = self.filled()
+        before, names = self.content(), self.names()
+        for end in 0, 5, storage.getSize() - 1, storage.getSize() + 1:
+            with self.subTest(end), mock.patch.object(
+                    self.hooks, 'begins', lambda *agreed: end):
+                with self.assertRaisesRegex(
+                        FileStorageError, 'no transaction ends'):
+                    self.pack_to()
+                self.assertEqual(self.content(), before)
+                self.assertEqual(self.names(), names)
+        self.assertEqual(self.hooks.calls, 4 * ['over: False'])
+
+    def test_others_cannot_be_told(self):
+        self.filled()
+        before, names = self.content(), self.names()
+        with mock.patch.object(
+                self.hooks, 'begins', side_effect=OSError(5, 'fenced')):
+            with self.assertRaisesRegex(OSError, 'fenced'):
+                self.pack_to()
+        self.assertEqual(self.hooks.calls, [])
+        self.assertEqual(self.content(), before)
+        self.assertEqual(self.names(), names)
+        self.assertIsNone(self.storage.restorable)
+        self.pack_to()
+
+    def test_a_packer_of_the_users_own(self):
+        self.filled(packer=self.fail)
+        with self.assertRaisesRegex(FileStorageError, 'packer of your own'):
+            self.pack_to()
+        self.assertEqual(self.hooks.calls, [])
+        self.assertIsNone(self.storage.pack_watch)
+
+    def test_without_other_nodes(self):
+        """Nothing is summed up."""
+        for own_process in False, True:
+            storage = self.filled(pack_process=own_process)
+            storage.pack_hooks = None
+            with mock.patch.object(
+                    checksum.Checksum, 'of_file', side_effect=self.fail):
+                self.pack_to()
+            self.assertEqual(self.hooks.calls, [])
+
+
+class Ends(AgreedCase):
+    """A pack that has begun is over for all, or swapped by all."""
+
+    def test_nothing_to_free(self):
+        self.filled()
+        self.pack_to()
+        self.pack_to()
+        self.assertEqual(
+            self.hooks.calls,
+            ['begins', 'swaps', 'over: True', 'begins',
+             'over: False'])
+
+    def test_a_cancel(self):
+        self.filled()
+        for phase in progress.CHECK, progress.COPY, progress.SWAP:
+            with at(phase, lambda watch: watch.cancel()):
+                with self.assertRaises(progress.Cancelled):
+                    self.pack_to()
+        self.assertEqual(self.hooks.calls, 3 * ['begins', 'over: False'])
+
+    def test_others_cannot_be_told_that_it_is_over(self):
+        """It does not hide why it is over."""
+        self.filled()
+        with mock.patch.object(
+                self.hooks, 'over', side_effect=OSError(5, 'fenced')), \
+                at(progress.COPY, lambda watch: watch.cancel()), \
+                self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
+            with self.assertRaises(progress.Cancelled):
+                self.pack_to()
+        self.assertIn('fenced', logs.output[-1])
+        self.assertIsNone(self.storage.pack_watch)
+
+
+class Swaps(AgreedCase):
+
+    def filled(self, **options):
+        """With an `.old` of an earlier pack."""
+        storage = super().filled(**{'pack_keep_old': True, **options})
+        storage.pack_hooks = None
+        self.pack_to()
+        storage.pack_hooks = self.hooks
+        self.store({NODE: self.state(), LEAF: self.state()})
+        self.later()
+        self.state_before = self.everything()
+        return storage
+
+    def everything(self):
+        found = {}
+        for name in self.names():
+            with open(self.path(name), 'rb') as file:
+                found[name] = file.read()
+        return found
+
+    def swaps(self, look):
+        def swaps(becoming):
+            Hooks.swaps(self.hooks, becoming)
+            look()
+
+        return mock.patch.object(self.hooks, 'swaps', swaps)
+
+    def test_when_it_is_asked(self):
+        """The new file is complete and durable, nothing has another name, and
+        nothing can be appended."""
+        for own_process in False, True:
+            disk = self.controlled_disk()
+            storage = self.filled(pack_process=own_process)
+            looked = []
+
+            def look(storage=storage, disk=disk, looked=looked):
+                self.assertTrue(storage._commit_lock.locked())
+                self.assertEqual(
+                    storage._sequencer.durable, storage._sequencer.appended)
+                self.assertFalse(storage._sequencer.pipeline.queue)
+                # Of the new file and its index, all is synced.
+                self.assertEqual(disk.log[-1], 'sync')
+                found = self.everything()
+                for name in self.state_before:
+                    self.assertEqual(found[name], self.state_before[name])
+                new = found[f'{self.name}.pack']
+                with open(f'{storage._file_name}.pack', 'rb') as file:
+                    self.assertEqual(
+                        self.hooks.becoming,
+                        (len(new), checksum.of_first(
+                            file.fileno(), len(new))))
+                looked.append(new)
+
+            with self.swaps(look):
+                self.pack_to()
+            [new] = looked
+            self.assertEqual(self.content(), new)
+
+    def test_the_checksum_of_a_large_file(self):
+        """Its blocks are handed on by the process; whoever reads the file
+        finds the same."""
+        def begins(*agreed):
+            end = Hooks.begins(self.hooks, *agreed)
+            # Behind the end, a record need not be a pickle.
+            self.store({100: os.urandom(checksum.BLOCK)})
+            return end
+
+        for own_process in False, True:
+            self.filled(pack_process=own_process)
+            with mock.patch.object(self.hooks, 'begins', begins):
+                self.pack_to()
+            size, found = self.hooks.becoming
+            self.assertGreater(size, checksum.BLOCK)
+            with open(self.storage._file_name, 'rb') as file:
+                self.assertEqual(
+                    checksum.of_first(file.fileno(), size), found)
+
+    def test_others_refuse(self):
+        """All is as it was, with what the last pack has kept."""
+        storage = self.filled()
+        with mock.patch.object(
+                self.hooks, 'swaps', side_effect=OSError(5, 'fenced')):
+            with self.assertRaisesRegex(OSError, 'fenced'):
+                self.pack_to()
+        self.assertEqual(self.everything(), self.state_before)
+        self.assertEqual(self.hooks.calls, ['begins', 'over: False'])
+        self.assertFalse(storage._commit_lock.locked())
+        self.store({NODE: self.state()})
+        self.pack_to()
+
+    def test_it_is_not_known_whether_they_were_told(self):
+        """Nothing may be appended to the old file; the new one stays."""
+        for error in OutcomeUnknown('closed'), KeyboardInterrupt():
+            with self.subTest(error):
+                self.filled()
+                self.check_left(
+                    mock.Mock(side_effect=error), type(error))
+
+    def test_it_fails_behind_the_answer(self):
+        """There is no way back."""
+        error = OSError(28, 'No space left')
+        for name in 'link', 'replace', 'sync_directory':
+            with self.subTest(name):
+                self.filled()
+                self.check_left(lambda stack, name=name: stack.enter_context(
+                    mock.patch.object(
+                        datafile.disk, name, side_effect=error)), OSError)
+
+    def test_each_cut_behind_the_answer(self):
+        """The next start has the new file, or gives it the name."""
+        found = collections.Counter()
+        for links in True, False:
+            for left in itertools.count():
+                with self.subTest(links=links, left=left):
+                    self.filled()
+                    if not self.is_cut(left, links):
+                        break
+                    found[links, self.goes_on()] += 1
+        for links in True, False:
+            self.assertGreater(found[links, generation.Found.READY], 2)
+            self.assertGreater(found[links, generation.Found.NEW], 0)
+
+    def is_cut(self, left, links):
+        with contextlib.ExitStack() as stack:
+            disk = DiskThatEnds(left, links)
+            with self.swaps(lambda: stack.enter_context(
+                    mock.patch.object(datafile, 'disk', disk))):
+                try:
+                    self.pack_to()
+                except Cut:
+                    return True
+        return False
+
+    def check_left(self, trouble, error):
+        """`trouble(stack)` is called when the others were told."""
+        with contextlib.ExitStack() as stack:
+            with self.swaps(lambda: trouble(stack)), \
+                    self.assertRaises(error):
+                self.pack_to()
+        self.assertEqual(self.goes_on(), generation.Found.READY)
+
+    def goes_on(self):
+        """Nothing is written any more, and the next start finds its file.
+
+        Return what it finds.
+        """
+        storage = self.storage
+        self.assertEqual(self.hooks.calls, ['begins', 'swaps'])
+        self.assertFalse(storage._commit_lock.locked())
+        with self.assertRaisesRegex(WritingStopped, 'a pack failed'):
+            self.store({NODE: self.state()})
+        storage.close()
+        old = self.state_before[self.name]
+
+        def look():
+            return generation.look(
+                self.path(self.name), self.hooks.becoming,
+                lambda file: os.pread(file.fileno(), len(old) + 1, 0) == old)
+
+        found = look()
+        if found is generation.Found.READY:
+            generation.finish(self.path(self.name), keep_old=True)
+        self.assertEqual(look(), generation.Found.NEW)
+        self.assertEqual(self.content('.old'), old)
+        self.storage = self.open(self.name)
+        self.check()
+        return found
+
+
+class Versions(TestCase):
+    """Of what packs."""
+
+    ours = test_oracle.Oracle.ours
+
+    def test_these_bytes_are_those_of_this_version(self):
+        """If a change makes other bytes of the same file, `agreed.VERSION`
+        must be another one, too; and then these figures."""
+        self.blobs = self.path('blobs')
+        os.mkdir(self.blobs)
+        before, after = hashlib.sha256(), hashlib.sha256()
+        for number in range(40):
+            rng = random.Random(number)
+            history = History(rng, Options(
+                transactions=12, sealed=number % 2 == 0,
+                twice=number % 5 == 0))
+            packed = self.ours(
+                bytes(history), tid(rng.randrange(12)), number % 3 > 0)
+            before.update(bytes(history))
+            after.update(packed.content if isinstance(packed, oracle.Packed)
+                         else packed.encode())
+        self.assertEqual(
+            before.hexdigest()[:16], BEFORE,
+            'the random histories are others: no pack is to blame')
+        self.assertEqual(
+            (agreed.VERSION, after.hexdigest()[:16]), (b'1', AFTER))
+
+
+BEFORE, AFTER = 'd199729fcec4d31d', '712eedd9580f8d9a'
