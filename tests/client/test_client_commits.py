@@ -905,8 +905,9 @@ class Ends(Announcing):
         with mock.patch.object(
                 self.client._cache, 'begin_anew',
                 wraps=self.client._cache.begin_anew) as begin_anew:
-            # Another thread may have read its answer.
-            with self.assertRaises((KeyboardInterrupt, CUT)):
+            # Another thread may have read its answer, and been interrupted.
+            # Then this one asks, and hears that it is committed.
+            with contextlib.suppress(KeyboardInterrupt, CUT):
                 self.client.tpc_finish(transaction, interrupt)
             self.check_connected_again()
         begin_anew.assert_called_once_with(called[0])

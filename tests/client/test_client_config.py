@@ -47,6 +47,7 @@ SAID = {
     'blob-cache-fill Load': {'blob_cache_fill': 'load'},
     'blob-cache-mode 0440': {'blob_cache_mode': 0o440},
     'read-channels 9': {'read_channels': 9},
+    'server-timeout 5s': {'server_timeout': 5},
     'local-reads OFF': {'local_reads': 'off'},
     'local-reads-socket /tmp/here': {'local_reads_socket': '/tmp/here'},
     'local-blob-dir /tmp/blobs': {'local_blob_dir': '/tmp/blobs'},
@@ -59,6 +60,8 @@ IGNORED = (
 BAD = {
     'read-channels 0': 'read-channels is at least 1',
     'read-channels many': 'many',
+    'server-timeout 0': 'server-timeout is off or at least 1s, not 0',
+    'server-timeout never': 'never',
     'local-reads on': 'local-reads is auto or off',
     'blob-cache-fill always': 'blob-cache-fill is commit or load',
     'blob-cache-mode 0644': 'blob-cache-mode is 0400, 0440 or 0444, not 0644',
@@ -88,6 +91,25 @@ class Keys(unittest.TestCase):
                     said += '\nserver localhost:1'
                 self.assertEqual(self.arguments(said), plain | expected)
 
+    def test_a_server_is_never_given_up(self):
+        for off in 'off', 'OFF':
+            self.assertIsNone(self.arguments(
+                'server localhost:1', f'server-timeout {off}')[
+                    'server_timeout'])
+
+    def test_several_servers(self):
+        """In one key, or a key for each, as in stock's sections."""
+        expected = [('a', 1), ('b', 2), ('c', 3), '/a b.sock']
+        for said in (['server a:1 b:2  c:3', 'server /a b.sock'],
+                     ['server a:1', 'server b:2 c:3', 'server /a b.sock']):
+            self.assertEqual(self.arguments(*said)['addr'], expected)
+
+    def test_a_server_without_a_port(self):
+        for said in 'server a', 'server a b:1':
+            with self.subTest(said), self.assertRaisesRegex(
+                    ValueError, 'server is HOST:PORT'):
+                self.arguments(said)
+
     def test_all_together(self):
         arguments = self.arguments(*SAID, *IGNORED)
         for expected in SAID.values():
@@ -104,7 +126,8 @@ class Keys(unittest.TestCase):
         self.assertEqual(
             keys('fsyncclient') - theirs,
             {'read-channels', 'blob-cache-fill', 'blob-cache-mode',
-             'local-reads', 'local-reads-socket', 'local-blob-dir'})
+             'server-timeout', 'local-reads', 'local-reads-socket',
+             'local-blob-dir'})
         self.assertEqual(theirs - keys('fsyncclient'), set())
         said = {each.split()[0] for each in [*SAID, *IGNORED]}
         self.assertEqual(said, keys('fsyncclient') - {'*'})  # <ssl>
@@ -132,6 +155,7 @@ class InPython(unittest.TestCase):
 
     def test_bad_values(self):
         for bad in ({'read_channels': 0}, {'blob_cache_fill': 'always'},
+                    {'server_timeout': 0},
                     {'blob_cache_mode': 0o600}):
             with self.subTest(bad), self.assertRaises(ValueError):
                 FsyncClient(('localhost', 1), wait=False, **bad)

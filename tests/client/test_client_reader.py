@@ -400,11 +400,11 @@ class ChannelsTest(unittest.TestCase):
         self.channels = Channels('test', 2, 'a server')
         self.addCleanup(self.channels.close)
 
-    def open(self, server):
+    def open(self, server, begun):
         self.opened.append(FakeChannel())
         return self.opened[-1]
 
-    def refuse(self, server):
+    def refuse(self, server, begun):
         raise Lost('refused')
 
     def waiters(self, number):
@@ -441,7 +441,7 @@ class ChannelsTest(unittest.TestCase):
         one = self.channels.take()
         opening, refused = threading.Event(), threading.Event()
 
-        def refuse_later(server):
+        def refuse_later(server, begun):
             opening.set()
             refused.wait(PATIENCE)
             raise Lost('refused')
@@ -487,9 +487,9 @@ class ChannelsTest(unittest.TestCase):
     def test_close_while_one_is_opened(self):
         closed = threading.Event()
 
-        def open_later(server):
+        def open_later(server, begun):
             closed.wait(PATIENCE)
-            return self.open(server)
+            return self.open(server, begun)
 
         with mock.patch.object(channels, 'ReadChannel', open_later):
             taker = Thread(self.channels.take)

@@ -25,6 +25,8 @@ from ZEO.asyncio.marshal import encoder
 from ZEO.cache import ClientCache
 from ZEO.ClientStorage import ClientStorage
 from ZEO.ClientStorage import TransactionIterator
+from ZEO.StorageServer import ZEOStorage
+from ZEO.StorageServer import registered_methods
 from ZODB.BaseStorage import BaseStorage
 from ZODB.blob import BlobStorageMixin
 from ZODB.ConflictResolution import ConflictResolvingStorage
@@ -135,6 +137,33 @@ class ClientHooks(unittest.TestCase):
         # A cache is verified if it is true: see Cache.__bool__.
         self.assertIn('            if cache:\n',
                       inspect.getsource(ClientIO.verify))
+
+    def test_each_address_has_a_connection_of_ours(self):
+        """zeoconnection.py and zeoprotocol.py."""
+        # Without addresses there is none before ours are made.
+        self.assertIn('addrs', names(ClientIO.try_connecting))
+        self.assertIn('try_connecting', names(ClientIO.disconnected))
+        self.assertIn('set_options', names(ClientThread.__init__))
+        made_with = inspect.signature(Protocol.__init__).parameters
+        self.assertEqual(list(made_with)[:7], [
+            'self', 'loop', 'addr', 'client', 'storage_key', 'read_only',
+            'connect_poll'])
+        # ZEO tries again when all are closed; with ours, they never are.
+        for method in ClientIO.disconnected, ClientIO.register_failed:
+            self.assertIn('protocols', names(method))
+        self.assertIn('connect', names(Protocol.__init__))
+        self.assertTrue({'_connecting', 'closed', 'client'}
+                        <= names(Protocol.close))
+        # Who waits for an answer is told why the connection was given up.
+        self.assertIn('ClientDisconnected', names(Protocol.close))
+        self.assertTrue({'data_received', 'write_message'}
+                        <= names(ZEOBaseProtocol.connection_made))
+        self.assertIn('register', names(Protocol.verify_connection))
+
+    def test_a_server_answers_a_ping(self):
+        """Without looking at its storage."""
+        self.assertIn('ping', registered_methods)
+        self.assertEqual(names(ZEOStorage.ping), set())
 
     def test_what_threads_call(self):
         for name in 'load_before', 'prefetch', 'async_', 'async_iter', 'call':

@@ -38,6 +38,8 @@ class Channels:
         self._changed = threading.Condition()
         # A channel that a thread has lost leaves this set.
         self._open = weakref.WeakSet()
+        #: Those that have no welcome yet, perhaps with others that had none.
+        self._begun = weakref.WeakSet()
         self._opening = 0
         self._waiting = 0
         self._not_before = 0
@@ -108,6 +110,7 @@ class Channels:
             with self._changed:
                 self._opening -= 1
                 if channel is not None:
+                    self._begun.discard(channel)
                     self._open.add(channel)
                 self._changed.notify_all()
         if self._closed:
@@ -117,7 +120,7 @@ class Channels:
 
     def _new(self):
         try:
-            return ReadChannel(*self._server)
+            return ReadChannel(*self._server, begun=self._is_begun)
         except Lost as error:
             logger.warning(
                 '%s: no read channel to %s: %s; reading without for %s s',
@@ -125,11 +128,17 @@ class Channels:
             self._not_before = time.monotonic() + RETREAT
             raise
 
+    def _is_begun(self, channel):
+        with self._changed:
+            self._begun.add(channel)
+            if self._closed:
+                raise Lost('the connection was closed')
+
     def close(self):
         """Threads that wait for an answer or for a channel get `Lost`."""
         with self._changed:
             self._closed = True
-            channels = list(self._open)
+            channels = {*self._open, *self._begun}
             self._changed.notify_all()
         for channel in channels:
             channel.interrupt()

@@ -26,14 +26,17 @@ from ..histogram import Histogram
 from ..wire import commits
 from ..wire import sessions
 from . import local
+from .addresses import Addresses
 from .answer import Unanswered
 from .channels import Channels
 from .committing import Committing
 from .finishing import Finishing
 from .introduction import Introduction
+from .liveness import Liveness
 from .localcounts import LocalCounts
 from .opening import opening
 from .outcome import check_kept
+from .outcome import unknown_behind_silence
 from .outgoing import Outgoing
 from .plainprefetch import PlainPrefetches
 from .process import Process
@@ -61,7 +64,7 @@ class Link(ClientThread):
     #: What is read without the server (LocalReads); None: nothing.
     local = None
 
-    _reader = _outgoing = _stream = _introduction = None
+    _reader = _outgoing = _stream = _introduction = _liveness = None
     #: What has to come before the stream may be read: see `meet` and `moved`.
     _is_verified = _has_moved = False
     #: The server has not said yet whether there is a channel.
@@ -69,7 +72,10 @@ class Link(ClientThread):
 
     def __init__(self, addrs, storage, cache, storage_key, *args,
                  read_channels, local_reads=False, local_reads_socket=None,
-                 local_blob_dir=None, ssl=None, ssl_server_hostname=None):
+                 local_blob_dir=None, server_timeout=None, ssl=None,
+                 ssl_server_hostname=None):
+        self._addrs = addrs
+        self._server_timeout = server_timeout
         self._name = storage.__name__
         self._cache = cache
         self._storage_key = storage_key
@@ -86,15 +92,17 @@ class Link(ClientThread):
         self._committing = {}  # id of a transaction -> Committing
         self._plain_prefetches = PlainPrefetches(super().prefetch)
         self._process = Process('storage')
+        # Without addresses: ZEO would connect before `setup_delegation`.
         super().__init__(
-            addrs, storage, cache, storage_key, *args,
+            (), storage, cache, storage_key, *args,
             ssl=ssl, ssl_server_hostname=ssl_server_hostname)
 
     def setup_delegation(self, loop):
         super().setup_delegation(loop)
         # ZEO has no hook for another class.  Its object has not run yet.
-        self.client.link = self
         self.client.__class__ = ZeoConnection
+        self.client.begin(
+            self, self._addrs, Addresses(), self._server_timeout)
         # ZEO has a method of the storage here; the marker may come before the
         # storage knows of us.
         self.client.info = functools.partial(self._info, self.client.info)
@@ -112,8 +120,11 @@ class Link(ClientThread):
         reader, self._reader = self._reader, None
         stream, self._stream = self._stream, None
         introduction, self._introduction = self._introduction, None
+        liveness, self._liveness = self._liveness, None
         self._is_verified = self._has_moved = False
         self._cache.new_generation()
+        if liveness is not None:
+            liveness.end()
         if stream is not None:
             stream.close('the connection has ended')
             if stream.is_broken:
@@ -214,6 +225,9 @@ class Link(ClientThread):
                 self._load_beside, protocol)
             self._is_verified = True
             self._read_stream()
+            self._liveness = Liveness(
+                self.loop, self._server_timeout, self._stream,
+                f'the server {protocol.addr}, on the commit channel')
         self.instance = about.get('instance')
         self._introduction = Introduction(
             self.loop, self.client.call_async, about)
@@ -434,7 +448,8 @@ class Link(ClientThread):
         self._process.check()
         committing = self._committing.get(transaction)
         if committing is None:
-            return super().tpc_finish(transaction, updates, f, **options)
+            with unknown_behind_silence():
+                return super().tpc_finish(transaction, updates, f, **options)
         self._finish(committing, updates, f, committing.finish)
         return committing.finishing.tid
 

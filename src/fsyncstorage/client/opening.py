@@ -2,7 +2,12 @@
 
 import threading
 
-from .stream import open_stream
+from ..wire import commits
+from . import readchannel
+from .stream import CLOSED
+from .stream import RECEIVED_AT_ONCE
+from .stream import Stream
+from .tlsconnection import TLSConnection
 
 
 def opening(loop, name, *server):
@@ -21,7 +26,7 @@ def opening(loop, name, *server):
     def run():
         stream = error = None
         try:
-            stream = open_stream(*server)
+            stream = _open(*server)
         except Exception as reason:
             error = reason
         try:
@@ -35,3 +40,29 @@ def opening(loop, name, *server):
     threading.Thread(
         target=run, daemon=True, name=f'{name} commit channel').start()
     return future
+
+
+def _open(address, ssl, hostname, instance, ticket, *arguments):
+    """Connect, and wait for the welcome; `Lost` if there is none.
+
+    The thread that calls it is the one that reads in the background.
+    """
+    frames = commits.Client(instance, ticket)
+    connection = readchannel.connect(address, ssl, hostname)
+    try:
+        connection.sendall(frames.hello)
+        while (event := frames.next()) is None:
+            if not frames.fill(connection.recv, RECEIVED_AT_ONCE):
+                raise readchannel.Lost(CLOSED)
+        if event.__class__ is commits.Refused:
+            raise readchannel.ChannelRefused(*event)
+        connection.settimeout(None)
+        if ssl is not None:
+            connection = TLSConnection(connection)
+        return Stream(connection, frames, *arguments)
+    except (OSError, commits.PeerError) as error:
+        connection.close()
+        raise readchannel.Lost(str(error)) from error
+    except BaseException:
+        connection.close()
+        raise

@@ -14,14 +14,24 @@ connection, and asks there.  One of three comes of it:
 All of it takes as long as the storage waits for a server (`wait-timeout`), by
 the monotonic clock of the process, and a thread that is interrupted meanwhile
 leaves.
+
+The next connection may lead to another server: with several addresses, or
+through a proxy.  That it was not committed is a promise, which only the server
+gives that can keep it; another one says that it does not know.
+
+Over the ZEO connection nothing can be asked.  A stock client gets
+ClientDisconnected there, and so does this one.  But where it was this client
+that has given the server up, which may only have been slow, nobody knows.
 """
 
+import contextlib
 import time
 
 from ZEO.Exceptions import ClientDisconnected
 
 from ..errors import OutcomeUnknown
 from ..wire import commits
+from .liveness import Silent
 
 
 def check_kept(link, committing, lost):
@@ -63,6 +73,17 @@ def _ask(link, committing):
             if (committing.finishing.tid is not None or link.is_closed()
                     or time.monotonic() >= ends):
                 raise
+
+
+@contextlib.contextmanager
+def unknown_behind_silence():
+    """Around a finish over the ZEO connection."""
+    try:
+        yield
+    except ClientDisconnected as lost:
+        if lost.args and isinstance(lost.args[0], Silent):
+            raise _unknown(lost.args[0]) from lost
+        raise
 
 
 def _unknown(reason):

@@ -14,6 +14,7 @@ from ZEO.Exceptions import ServerException
 from ZODB.POSException import POSKeyError
 
 from .. import wire
+from .sockets import keep_alive
 
 # Seconds for connecting and for the server's welcome.
 CONNECT_WITHIN = 10
@@ -55,7 +56,9 @@ class ReadChannel:
     _buffer = None
 
     def __init__(self, address, instance, storage, ssl, hostname,
-                 mark=wire.NO_MARK):
+                 mark=wire.NO_MARK, begun=lambda channel: None):
+        """`begun` is called with it when it waits for the server's welcome:
+        from then on it may be interrupted."""
         self._frames = wire.Client(instance, storage, mark)
         self._socket = connect(address, ssl, hostname)
         self._looks = ssl is None  # a TLS socket cannot be polled so
@@ -63,6 +66,7 @@ class ReadChannel:
         self._next_sleeps = FEWEST_SLEEPS
         self._send = self._socket.sendall
         try:
+            begun(self)
             self._say(self._frames.hello)
             event = self.next()
             if event.__class__ is wire.Refused:
@@ -193,8 +197,7 @@ def _connect_tcp(host, port, ssl, hostname):
     connection = socket.create_connection((host, port), CONNECT_WITHIN)
     try:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A server machine may go away without a word.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        keep_alive(connection)
         if ssl is not None:
             connection = ssl.wrap_socket(
                 connection, server_hostname=hostname)

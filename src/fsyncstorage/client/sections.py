@@ -7,6 +7,7 @@ writes it.
 
 from typing import Any
 
+from ZConfig.datatypes import stock_datatypes
 from ZEO.zconfig import ClientStorageConfig
 from ZODB.config import BaseConfig
 from ZODB.config import ZEOClient
@@ -16,6 +17,12 @@ from .storage import checked_blob_cache_fill
 from .storage import checked_blob_cache_mode
 from .storage import checked_local_reads
 from .storage import checked_read_channels
+from .storage import checked_server_timeout
+
+# What says that a server is never given up.
+OFF = 'off'
+_seconds = stock_datatypes['time-interval']
+_address = stock_datatypes['socket-connection-address']
 
 
 def blob_cache_fill(value: str) -> str:
@@ -34,6 +41,29 @@ def local_reads(value: str) -> str:
     return checked_local_reads(value.lower())
 
 
+def addresses(said: Any) -> list[Any]:
+    """Of one key: a path, or one or more of HOST:PORT, which to ZConfig is a
+    host without a port."""
+    if isinstance(said, str):
+        return [said]
+    host, port = said
+    if port is not None and not any(map(str.isspace, host)):
+        return [said]
+    parts = (host if port is None else f'{host}:{port}').split()
+    found = [_address(part).address for part in parts]
+    if any(isinstance(each, str) or each[1] is None for each in found):
+        raise ValueError(f'server is HOST:PORT, several of them, or a path,'
+                         f' not {" ".join(parts)!r}')
+    return found
+
+
+def server_timeout(value: str) -> Any:
+    """Seconds, or OFF: a key that is None was not said."""
+    if value.lower() == OFF:
+        return OFF
+    return checked_server_timeout(_seconds(value))
+
+
 class FsyncClient(BaseConfig):
 
     # Keys that are arguments of the same name.
@@ -42,7 +72,7 @@ class FsyncClient(BaseConfig):
             'blob_dir', 'shared_blob_dir', 'blob_cache_size',
             'blob_cache_size_check', 'blob_cache_fill', 'blob_cache_mode',
             'read_channels', 'local_reads', 'local_reads_socket',
-            'local_blob_dir')
+            'local_blob_dir', 'server_timeout')
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
@@ -50,12 +80,15 @@ class FsyncClient(BaseConfig):
 
     def open(self) -> Storage:
         ssl, server_hostname = self._said('ssl') or (None, None)
-        said = {key: self._said(key) for key in self.KEYS}
+        said = {key: value for key in self.KEYS
+                if (value := self._said(key)) is not None}
+        if said.get('server_timeout') == OFF:
+            said['server_timeout'] = None
         return Storage(
-            [server.address for server in self._said('server')],
+            [address for server in self._said('server')
+             for address in addresses(server.address)],
             name=self._said('name'), cache=self._said('cache_path'),
-            ssl=ssl, ssl_server_hostname=server_hostname,
-            **{key: value for key, value in said.items() if value is not None})
+            ssl=ssl, ssl_server_hostname=server_hostname, **said)
 
     def _said(self, key: str) -> Any:
         """The value of the first section that has this key; else None."""

@@ -40,6 +40,10 @@ from .written import Written
 logger = logging.getLogger(__name__)
 
 DEFAULT_READ_CHANNELS = 4
+# Seconds.  A server of ours answers within less than one, whatever its disk
+# does; a stock one may be busy with the end of a pack, say, for ten or twenty.
+DEFAULT_SERVER_TIMEOUT = 30
+SHORTEST_SERVER_TIMEOUT = 1
 FILLS = 'commit', 'load'
 LOCAL_READS = 'auto', 'off'
 MODES = 0o400, 0o440, 0o444
@@ -70,6 +74,7 @@ class FsyncClient(OneTrip):
                  local_reads: str = 'auto',
                  local_reads_socket: str | None = None,
                  local_blob_dir: str | None = None,
+                 server_timeout: float | None = DEFAULT_SERVER_TIMEOUT,
                  **options: Any) -> None:
         """The arguments of ClientStorage, and some of our own.
 
@@ -88,7 +93,10 @@ class FsyncClient(OneTrip):
             that, if it is not where the server says.
         :param str local_blob_dir: where that server's directory of blobs is,
             if it is not where the server says.
+        :param float server_timeout: a server of which nothing is heard for
+            so many seconds, though it was asked, is given up; None: never.
         """
+        checked_server_timeout(server_timeout)
         checked_blob_cache_fill(blob_cache_fill)
         checked_blob_cache_mode(blob_cache_mode)
         checked_read_channels(read_channels)
@@ -110,7 +118,8 @@ class FsyncClient(OneTrip):
             return Link(*args, read_channels=read_channels,
                         local_reads=local_reads == 'auto',
                         local_reads_socket=local_reads_socket,
-                        local_blob_dir=local_blob_dir, **more)
+                        local_blob_dir=local_blob_dir,
+                        server_timeout=server_timeout, **more)
 
         try:
             super().__init__(
@@ -446,6 +455,14 @@ def checked_local_reads(value: str) -> str:
     if value not in LOCAL_READS:
         raise ValueError(
             f'local-reads is {" or ".join(LOCAL_READS)}, not {value!r}')
+    return value
+
+
+def checked_server_timeout(value: float | None) -> float | None:
+    if value is not None and value < SHORTEST_SERVER_TIMEOUT:
+        raise ValueError(
+            f'server-timeout is off or at least {SHORTEST_SERVER_TIMEOUT}s,'
+            f' not {value}')
     return value
 
 

@@ -6,6 +6,12 @@ one, the channels to the server before are closed, and its answers are not kept
 (a new generation of the cache).  A server that has lost what this client has
 seen is found out here, before the cache is used again.
 
+While a server is looked for, each address has a connection (zeoprotocol) that
+is open, or being made, or waits until its address may be tried again
+(addresses).  ZEO by itself tries an address no more whose server has closed
+the connection or refused it, as long as another address does not answer, or is
+used although it can only be read.
+
 The internals of ZEO that are used here were read from ZEO 6.2;
 tests/upstream/test_stock_hooks.py fails when they move.
 """
@@ -13,8 +19,11 @@ tests/upstream/test_stock_hooks.py fails when they move.
 import logging
 
 from ZEO.asyncio.client import ClientIO
+from ZEO.asyncio.client import Fallback
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.utils import z64
+
+from .zeoprotocol import ZeoProtocol
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +34,54 @@ class ZeoConnection(ClientIO):
     #: A server has lost what this client has seen, and the transactions that
     #: saw it are not doomed yet, as the server may go before they are.
     lost = False
+
+    def begin(self, link, addrs, addresses, may_be_silent):
+        """`may_be_silent`: seconds for a server; None: for ever."""
+        self.link = link
+        self.addrs = addrs
+        self._addresses = addresses
+        self._may_be_silent = may_be_silent
+        self.try_connecting()
+
+    # Which server
+
+    def try_connecting(self):
+        if not self.closed:
+            self.protocols = [self._try(address) for address in self.addrs]
+
+    def _try(self, address):
+        return ZeoProtocol(
+            self._addresses, self._may_be_silent, self.loop, address, self,
+            self.storage_key, self.read_only, self.connect_poll, ssl=self.ssl,
+            ssl_server_hostname=self.ssl_server_hostname)
+
+    def _go_on_looking(self):
+        """Try each address again whose connection has ended."""
+        if not self.closed and (
+                self.protocol is None or self._is_a_fallback(self.protocol)):
+            open_ = {protocol.addr: protocol
+                     for protocol in self.protocols if not protocol.closed}
+            self.protocols = [
+                open_.get(address) or self._try(address)
+                for address in self.addrs]
+
+    def _is_a_fallback(self, protocol):
+        return self.read_only is Fallback and protocol.read_only
+
+    async def register(self, protocol, server_tid):
+        protocol.is_registered = True
+        if self.protocol is not None and self._is_a_fallback(protocol):
+            # No better than the one that is used.  It may be one day.
+            protocol.close()
+            self._addresses.refused(protocol.addr, self.register_failed_poll)
+            self._go_on_looking()
+        else:
+            await super().register(protocol, server_tid)
+
+    def server_is_silent(self, protocol, reason):
+        """Nothing was heard on this connection for too long."""
+        protocol.abort(reason)
+        self.disconnected(protocol)
 
     async def verify(self, server_tid):
         self.link.leave()
@@ -47,6 +104,8 @@ class ZeoConnection(ClientIO):
             self.register_failed(protocol, error)
         else:
             await super().verify(server_tid)
+            if self.operational:
+                protocol.used_since = self.loop.time()
 
     def _has_seen_nothing(self):
         """Is there only a last tid, perhaps of a process before this one?
@@ -100,7 +159,10 @@ class ZeoConnection(ClientIO):
             self.protocol = None
             if self.ready:  # None: there was none yet
                 self.ready = False
-        super().register_failed(protocol, exc)
+        protocol.close()
+        self._addresses.refused(protocol.addr, self.register_failed_poll)
+        self._go_on_looking()
+        super().register_failed(protocol, exc)  # says why
 
     async def await_operational_co(self, *args, **options):
         await super().await_operational_co(*args, **options)
@@ -108,9 +170,20 @@ class ZeoConnection(ClientIO):
             raise ClientDisconnected('the connection has ended again')
 
     def disconnected(self, protocol=None):
+        if protocol is not None:
+            self._note_end(protocol)
         if protocol is None or protocol is self.protocol:
             self.link.leave()
-        super().disconnected(protocol)
+            super().disconnected(protocol)
+        else:
+            self._go_on_looking()
+
+    def _note_end(self, protocol):
+        if (protocol.used_since is not None and self.connect_poll
+                <= self.loop.time() - protocol.used_since):
+            self._addresses.was_of_use(protocol.addr)
+        else:
+            self._addresses.failed(protocol.addr, self.connect_poll / 2)
 
     def close(self):
         # Before the cache is closed: nothing may be kept there any more.

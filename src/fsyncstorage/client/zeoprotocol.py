@@ -1,0 +1,137 @@
+"""The ZEO connection to one address: before a server is chosen there may be
+several, and one of them is it then (zeoconnection).
+
+It is ZEO's own, but for three things: it tries an address again when
+`addresses` says so; it is looked at by `liveness`, as soon as there is
+somebody at the other end; and when it ends, it ends soon, although the server
+does not take what was written to it.
+
+The internals of ZEO that are used here were read from ZEO 6.2;
+tests/upstream/test_stock_hooks.py fails when they move.
+"""
+
+import asyncio
+import logging
+
+from ZEO.asyncio.client import Protocol
+
+from .liveness import Liveness
+from .sockets import keep_alive
+from .sockets import unread
+from .sockets import unsent
+
+logger = logging.getLogger(__name__)
+
+# Seconds in which what was written may leave when a connection is closed.
+# With TLS the other side has to answer, too.
+CLOSED_WITHIN = 1
+
+
+class ZeoProtocol(Protocol):
+
+    #: The server has taken this client, and answers calls.
+    is_registered = False
+    #: When the client began to use it, by the clock of the loop; None: it has
+    #: not.
+    used_since = None
+    _liveness = _transport = _abort = None
+    _has_heard = False
+    _left_to_send = 0
+
+    def __init__(self, addresses, may_be_silent, *args, **options):
+        """`may_be_silent`: seconds; None: for ever."""
+        self._addresses = addresses
+        self._may_be_silent = may_be_silent
+        super().__init__(*args, **options)
+
+    # Coming
+
+    def connect(self):
+        self._connecting = self.loop.create_task(self._connect())
+
+    async def _connect(self):
+        said = None
+        while not self.closed:
+            await asyncio.sleep(self._addresses.wait(self.addr))
+            try:
+                return await self._create_connection()
+            except Exception as error:
+                self._addresses.failed(self.addr, self.connect_poll / 2)
+                if str(error) != said:
+                    said = str(error)
+                    logger.info('no connection to %s: %s', self.addr, said)
+
+    def _create_connection(self):
+        def this():
+            return self
+
+        if not isinstance(self.addr, tuple):
+            return self.loop.create_unix_connection(
+                this, self.addr, ssl=self.ssl)
+        host, port = self.addr
+        return self.loop.create_connection(
+            this, host or '127.0.0.1', port, ssl=self.ssl,
+            server_hostname=self.ssl_server_hostname)
+
+    def connection_made(self, transport):
+        super().connection_made(transport)
+        self._transport = transport
+        self._note_what_comes()
+        keep_alive(transport.get_extra_info('socket'))
+        self._liveness = Liveness(
+            self.loop, self._may_be_silent, self, f'the server {self.addr}')
+
+    def _note_what_comes(self):
+        """Also of a message that takes long to come."""
+        received = self.data_received
+
+        def data_received(data):
+            self._has_heard = True
+            received(data)
+
+        self.data_received = data_received
+
+    # What liveness asks for
+
+    def is_silent(self):
+        connection = self._transport.get_extra_info('socket')
+        has_heard, self._has_heard = self._has_heard, False
+        before, self._left_to_send = self._left_to_send, (
+            unsent(connection) + self._transport.get_write_buffer_size())
+        # A server that takes what waits to leave is there, however slowly it
+        # does.  (Its system alone takes the first few MB.)
+        return not (has_heard or unread(connection)
+                    or 0 < self._left_to_send < before)
+
+    def ask_for_a_sign(self):
+        """By a call that a server of ZEO 5 or later answers in its loop, and
+        for which it needs nothing."""
+        if self.is_registered:
+            answer = self.call_sync('ping', ())
+            # What comes of it when the connection ends is no error.
+            answer.add_done_callback(lambda answer: answer.exception())
+
+    def give_up(self, reason):
+        self.client.server_is_silent(self, reason)
+
+    # Going
+
+    def close(self, exc=None):
+        if self._liveness is not None:
+            self._liveness.end()
+        super().close(exc)
+        if self._transport is not None and self._abort is None:
+            self._abort = self.loop.call_later(
+                CLOSED_WITHIN, self._transport.abort)
+
+    def abort(self, reason):
+        """Close it, and let nothing more leave."""
+        self.close(reason)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_lost(self, exc):
+        super().connection_lost(exc)  # it closes itself
+        if self._abort is not None:
+            self._abort.cancel()
+        self._transport = None

@@ -1,0 +1,61 @@
+"""How long the client waits before it tries an address again."""
+
+import unittest
+
+from fsyncstorage.client.addresses import FIRST
+from fsyncstorage.client.addresses import LEAST
+from fsyncstorage.client.addresses import Addresses
+
+A, B = ('a', 8100), '/b.sock'
+MOST = 2
+
+
+class Waits(unittest.TestCase):
+
+    def setUp(self):
+        self.addresses = Addresses()
+
+    def fail(self, times=1, most=MOST):
+        """The wait behind the last of so many failures in a row."""
+        for _ in range(times):
+            self.addresses.failed(A, most)
+        return self.addresses.wait(A)
+
+    def test_the_first_time(self):
+        self.assertEqual(self.addresses.wait(A), 0)
+
+    def test_it_grows_and_has_a_bound(self):
+        longest = [FIRST * 2 ** times for times in range(5)] + 50 * [MOST]
+        for expected in longest:
+            wait = self.fail()
+            self.assertLessEqual(expected / 2, wait)
+            self.assertLessEqual(wait, expected)
+
+    def test_each_wait_is_made_once(self):
+        self.fail()
+        self.assertEqual(self.addresses.wait(A), 0)
+
+    def test_not_together_with_others(self):
+        waits = {self.fail(times=20) for _ in range(20)}
+        self.assertGreater(len(waits), 10)
+
+    def test_an_address_of_which_one_was_used_for_a_while(self):
+        self.fail(times=20)
+        self.addresses.was_of_use(A)
+        self.assertLessEqual(self.fail(), FIRST)
+
+    def test_each_address_by_itself(self):
+        self.fail(times=20)
+        self.assertEqual(self.addresses.wait(B), 0)
+        self.addresses.refused(B, 9)
+        self.assertEqual(self.addresses.wait(A), 0)
+        self.assertLessEqual(9, self.addresses.wait(B))
+
+    def test_a_refusal(self):
+        self.addresses.refused(A, 9)
+        wait = self.addresses.wait(A)
+        self.assertLessEqual(9, wait)
+        self.assertLessEqual(wait, 10)
+
+    def test_never_all_the_time(self):
+        self.assertLessEqual(LEAST / 2, self.fail(most=0))

@@ -1,0 +1,390 @@
+"""Several addresses: which one is used, and what is found out about each."""
+
+import asyncio
+import contextlib
+import shutil
+import socket
+import threading
+
+import ZEO.asyncio.client
+from ZEO.Exceptions import ClientDisconnected
+from ZODB.utils import z64
+
+from fsyncstorage.client.liveness import ASKED_AFTER
+from fsyncstorage.client.liveness import DEAD_AFTER
+from fsyncstorage.client.zeoconnection import ZeoConnection
+from fsyncstorage.errors import OutcomeUnknown
+
+from ..server.relay import Cut
+from ..server.relay import Relays
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import oid
+from ..support import until
+from .connected import ConnectedTestCase
+from .connected import begin
+from .connected import commit
+from .connected import store
+from .connected import vote
+from .serverprocesses import free_address
+from .serverprocesses import outcome
+from .serverprocesses import server_of
+
+
+class Addresses(ConnectedTestCase):
+    """What ZEO alone would not try again: register_failed_poll is an hour."""
+
+    records = {1: b'one'}
+
+    def setUp(self):
+        super().setUp()
+        self.down = free_address()  # nobody listens
+
+    def connect(self, *addresses, **options):
+        client = super().connect(list(addresses), wait=False, **options)
+        client._server.client.connect_poll = 0
+        client._server.client.register_failed_poll = 3600
+        return client
+
+    def copy(self):
+        """Another server, of the same data."""
+        shutil.copyfile(self.path(), self.path('Copy.fs'))
+        self.storage = self.open('Copy.fs')
+        self.address = '127.0.0.1', 0
+        self.serve()
+        return self.server
+
+    def serve_at(self, address):
+        """The data of the first server, which has ended."""
+        self.storage = self.open(blob_dir=self.path('blobs'))
+        self.address = address
+        self.serve()
+
+    def until_at(self, client, address):
+        until(lambda: client.is_connected()
+              and server_of(client) == address, 'connected there')
+        self.assertEqual(self.load(client, 1)[0], b'one')
+
+    def test_one_that_closes_beside_one_that_is_down(self):
+        """Until somebody listens there who serves."""
+        with socket.create_server(('127.0.0.1', 0)) as listener:
+            listener.settimeout(PATIENCE)
+            address = listener.getsockname()
+            client = self.connect(self.down, address)
+            for _ in range(5):
+                peer, _ = listener.accept()
+                peer.close()
+        self.server.close()
+        self.thread.join()
+        self.serve_at(address)
+        self.until_at(client, address)
+
+    def test_one_that_refuses_beside_one_that_is_down(self):
+        self.server.read_only = True
+        refused = threading.Event()
+        register_failed = ZeoConnection.register_failed
+
+        def note(*args):
+            register_failed(*args)
+            refused.set()
+
+        self.patch(ZeoConnection, 'register_failed', note)
+        address = self.server.acceptor.addr
+        client = super().connect([self.down, address], wait=False)
+        client._server.client.register_failed_poll = 0.01
+        self.assertTrue(refused.wait(PATIENCE))
+        self.server.read_only = False
+        self.until_at(client, address)
+
+    def test_one_that_lags_beside_one_that_comes(self):
+        """The one that the client refuses does not keep it from the other."""
+        first, thread = self.server, self.thread
+        address, lagging = first.acceptor.addr, self.copy().acceptor.addr
+        client = self.connect(address)
+        self.until_at(client, address)
+        commit(client, {2: b'two'})
+        client.new_addr([lagging, address])
+        with self.assertLogs('fsyncstorage.client', 'ERROR') as logged:
+            first.close()
+            thread.join()
+            until(lambda: logged.output, 'refused')
+        self.assertIn('the server is at', logged.output[0])
+        self.serve_at(address)
+        self.until_at(client, address)
+
+    def test_a_fallback_that_becomes_writable(self):
+        """Both can only be read at first."""
+        servers = {each.acceptor.addr: each
+                   for each in (self.server, self.copy())}
+        for each in servers.values():
+            each.read_only = True
+        client = self.connect(*servers, read_only_fallback=True)
+        client._server.client.register_failed_poll = 0.01
+        until(client.is_connected, 'connected')
+        self.assertTrue(client.isReadOnly())
+        other, = servers.keys() - {server_of(client)}
+        servers[other].read_only = False
+        self.until_at(client, other)
+        self.assertFalse(client.isReadOnly())
+
+    def test_a_connection_that_ends_at_once_again_and_again(self):
+        """It is not made all the time: the waits grow."""
+        address = self.server.acceptor.addr
+        client = self.connect(address)
+        client_io = client._server.client
+        client_io.connect_poll = 3600
+        self.until_at(client, address)
+        for _ in range(3):
+            self.cut_off(client)
+        self.assertEqual(client_io._addresses._failed, {address: 3})
+        client_io.connect_poll = 0
+        self.cut_off(client)
+        self.assertEqual(client_io._addresses._failed, {})
+
+
+class Through(ConnectedTestCase):
+    """A relay, and another way to the same server."""
+
+    records = {1: b'one', 2: b'two'}
+
+    def setUp(self):
+        super().setUp()
+        self.relays = Relays()
+        self.relays.__enter__()
+        self.addCleanup(self.relays.__exit__)
+        self.relay = self.relays.open(self.server.acceptor.addr)
+        self.through = '127.0.0.1', self.relay.port
+
+    def freeze(self):
+        self.relays.do(self.relay._flows.clear)
+
+    def go_on(self):
+        self.relays.do(self.relay._flows.set)
+
+    # Looks that a test makes
+
+    def lines(self, client):
+        protocol, stream = (
+            client._server.client.protocol, client._server._liveness)
+        return [each for each in (protocol._liveness, stream) if each]
+
+    def look(self, client, times):
+        for _ in range(times):
+            for each in self.lines(client):
+                self.in_client_loop(client, each._look)
+
+
+class Slow(Through):
+
+    def connect_through(self):
+        client = self.connect(self.through, server_timeout=3600)
+        until(lambda: len(self.lines(client)) == 2, 'watched')
+        self.generation = client._connection_generation
+        self.hear(client)
+        return client
+
+    def hear(self, client):
+        """What was said is heard; nothing more comes."""
+        client.ping()
+        client.new_oid()
+        self.look(client, 1)
+        until(lambda: self.look(client, 1) or min(self.in_vain(client)),
+              'it is quiet')
+
+    def in_vain(self, client):
+        return [each._in_vain for each in self.lines(client)]
+
+    def test_one_that_answers_late(self):
+        """An answer is enough, however late it comes."""
+        client = self.connect_through()
+        self.freeze()
+        while max(self.in_vain(client)) < DEAD_AFTER - 1:
+            self.look(client, 1)
+        self.go_on()
+        protocol, stream = (
+            client._server.client.protocol, client._server.stream)
+        until(lambda: protocol._has_heard and stream._has_heard, 'answered')
+        self.look(client, 1)
+        self.assertEqual(self.in_vain(client), [0, 0])
+        self.assertEqual(client._connection_generation, self.generation)
+        self.assertEqual(self.load(client, 1)[0], b'one')
+
+    def test_one_that_does_not(self):
+        client = self.connect_through()
+        client.new_addr([self.server.acceptor.addr])
+        self.freeze()
+        protocol = client._server.client.protocol
+        with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
+            while not protocol.closed:
+                self.in_client_loop(client, protocol._liveness._look)
+        self.assertEqual(len(logged.output), 1)
+        until(client.is_connected, 'connected')
+        self.assertEqual(server_of(client), self.server.acceptor.addr)
+
+    def test_nobody_is_asked_while_others_speak(self):
+        client = self.connect_through()
+        seen = self.relay.seen['ping']
+        for _ in range(3 * ASKED_AFTER):
+            client.ping()
+            client.undoLog(0, 1)
+            self.look(client, 1)
+        self.assertEqual(self.relay.seen['ping'], seen + 3 * ASKED_AFTER)
+
+    def test_a_loop_that_was_held_up(self):
+        """The client was frozen, and not the server."""
+        client = self.connect(self.through, server_timeout=1)
+        until(lambda: len(self.lines(client)) == 2, 'watched')
+        generation = client._connection_generation
+        self.in_client_loop(client, threading.Event().wait, 1.5)
+        self.assertEqual(self.load(client, 1)[0], b'one')
+        self.look(client, 1)
+        self.assertEqual(client._connection_generation, generation)
+
+
+class Outcomes(Through):
+    """A finish through a relay that goes silent, or at another server."""
+
+    def setUp(self):
+        super().setUp()
+        self.client = self.connect(self.through, server_timeout=1)
+        self.client.new_addr([self.through, self.server.acceptor.addr])
+        until(lambda: self.client._server.stream, 'a channel')
+
+    def finish_in_silence(self, part):
+        """The request reaches the server if `part` is 1; no answer comes."""
+        transaction = vote(self.client, {9: b'nine'})
+        self.relays.do(self.relay.arm, [Cut('finish', 'frozen', part, True)])
+        return Thread(self.client.tpc_finish, transaction)
+
+    def test_the_same_server_by_another_way(self):
+        """It knows: it is committed."""
+        tid = self.finish_in_silence(1).result()
+        self.assertEqual(server_of(self.client), self.server.acceptor.addr)
+        self.assertEqual(self.load(self.client, 9)[:2], (b'nine', tid))
+
+    def test_one_that_did_not_reach_it(self):
+        """It promises, and keeps the promise when the request comes."""
+        finishing = self.finish_in_silence(0)
+        with self.assertRaises(ClientDisconnected) as caught:
+            finishing.result()
+        self.assertNotIsInstance(caught.exception, OutcomeUnknown)
+        self.go_on()
+        self.client.ping()
+        self.assertNotIn(oid(9), self.stored())
+        commit(self.client, {9: b'nine'})
+
+    def stored(self):
+        with contextlib.closing(self.storage.iterator()) as transactions:
+            return {record.oid for each in transactions for record in each}
+
+    def test_another_server(self):
+        """It does not know, whatever has come of it: no promise."""
+        for part in 0, 1:
+            with self.subTest(part):
+                first = self.server
+                shutil.copyfile(self.path(), self.path(f'{part}.fs'))
+                self.storage = self.open(f'{part}.fs')
+                self.address = '127.0.0.1', 0
+                self.serve()
+                client = self.connect(self.through, server_timeout=1)
+                client.new_addr([self.through, self.server.acceptor.addr])
+                transaction = begin(client)
+                store(client, transaction, 10 + part, b'x', z64)
+                client.tpc_vote(transaction)
+                self.relays.do(
+                    self.relay.arm, [Cut('finish', 'frozen', part, True)])
+                finishing = Thread(client.tpc_finish, transaction)
+                with self.assertRaises(OutcomeUnknown):
+                    finishing.result()
+                self.assertEqual(
+                    server_of(client), self.server.acceptor.addr)
+                client.close()
+                self.relays.do(self.relay.settle)
+                self.server = first
+
+    def test_many_commits(self):
+        """Each that was answered is there; each that was refused is not."""
+        kept, refused = [], []
+
+        def commit_on(first):
+            serial = z64
+            for number in range(first, first + 60):
+                try:
+                    serial = commit(self.client, {number: b'x'})
+                    kept.append((number, serial))
+                except ClientDisconnected:
+                    refused.append(number)
+                    self.client._wait()
+
+        threads = [Thread(commit_on, 100 * place) for place in (1, 2, 3)]
+        until(lambda: len(kept) > 30, 'under load')
+        self.relays.do(self.relay.arm, [Cut('finish', 'frozen', 1, True)])
+        for each in threads:
+            each.result()
+        self.assertEqual(server_of(self.client), self.server.acceptor.addr)
+        for number, tid in kept:
+            self.assertEqual(self.storage.load(oid(number))[1], tid)
+        self.assertFalse({oid(each) for each in refused} & self.stored())
+
+
+class HeldUp(ConnectedTestCase):
+    """A server whose loop does nothing for a while."""
+
+    records = {1: b'one', 2: b'two'}
+    new_client_loop = staticmethod(ZEO.asyncio.client.new_event_loop)
+
+    def setUp(self):
+        super().setUp()
+        self.patch(ZEO.asyncio.client, 'new_event_loop', self.new_client_loop)
+        self.may_go_on = threading.Event()
+        self.addCleanup(self.may_go_on.set)
+
+    def hold_up(self):
+        self.server.acceptor.event_loop.call_soon_threadsafe(
+            self.may_go_on.wait, PATIENCE)
+
+    def test_it_is_given_up_and_found_again(self):
+        client = self.connect(server_timeout=1)
+        transaction = vote(client, {9: b'nine'})
+        self.hold_up()
+        loading = Thread(self.load, client, 2)
+        finishing = Thread(client.tpc_finish, transaction)
+        with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
+            until(lambda: not client.is_connected(), 'given up')
+        self.assertIn('nothing was heard from the server', logged.output[0])
+        self.may_go_on.set()
+        self.assertEqual(loading.result()[0], b'two')
+        # The same server: it knows.
+        self.assertIn(outcome(finishing), (None, ClientDisconnected))
+        commit(client, {10: b'ten'})
+
+    def test_close(self):
+        client = self.connect(server_timeout=None)
+        self.hold_up()
+        loading = Thread(self.load, client, 2)
+        with self.assertNoLogs('ZEO.asyncio', 'ERROR'):
+            client.close()
+        self.assertIs(outcome(loading), ClientDisconnected)
+
+
+class HeldUpAsyncio(HeldUp):
+
+    new_client_loop = staticmethod(asyncio.new_event_loop)
+
+
+class HeldUpTLS(HeldUp):
+
+    tls = True
+
+
+class HeldUpTLSAsyncio(HeldUpTLS, HeldUpAsyncio):
+    """Both."""
+
+
+class HeldUpUnix(HeldUp):
+
+    address = 'server'
+
+
+class HeldUpUnixAsyncio(HeldUpUnix, HeldUpAsyncio):
+    """Both."""
