@@ -2,7 +2,11 @@
 
 An `Engine` is the log that all members keep; each caller has a `FakeLog` of
 its own, whose calls take what is next in its `faults`.  What is not answered
-may have happened, may happen later (`Engine.deliver`), or never.
+may have happened, may happen later (`Engine.deliver`), or never.  An append in
+two halves takes effect, or does not, in its first one.
+
+A lease is over when the engine's clock, `now`, says so; an engine that is
+built may take longer.
 """
 
 import collections
@@ -10,6 +14,8 @@ import contextlib
 import enum
 import threading
 
+from fsyncstorage.quorum.log import Exists
+from fsyncstorage.quorum.log import Missing
 from fsyncstorage.quorum.log import Moved
 from fsyncstorage.quorum.log import Trimmed
 from fsyncstorage.quorum.log import Unanswered
@@ -43,6 +49,7 @@ _OF_READS = {
 class Engine:
 
     def __init__(self, log, landed=lambda raw: None):
+        #: None: there is no log.
         self.log = log
         #: Called with each record that takes effect, before it does.
         self.landed = landed
@@ -52,12 +59,16 @@ class Engine:
         self.head = Place(0, log)
         #: A member's own bytes, by member and sequence.
         self.damaged = {}
+        #: The numbers of members that do not answer when they are asked.
+        self.away = set()
         #: Calls that were not answered, and have had no effect yet.
         self.delayed = collections.deque()
         #: No notice comes to those that wait.
         self.silent = False
         self.now = 0.0
-        self.lease = None  # its holder, and when it is over
+        self.lease = None  # its holder, its term, when it is over
+        self.kept = {}  # the notes
+        self.blobs = {}  # chunks, by id and number
         self.changed = threading.Condition()
 
     # What befalls it
@@ -66,7 +77,7 @@ class Engine:
         """One of the delayed calls takes effect."""
         call = self.delayed[number]
         del self.delayed[number]
-        with contextlib.suppress(Moved, Trimmed):
+        with contextlib.suppress(Exists, Missing, Moved, Trimmed):
             call()
 
     def damage(self, member, sequence, bit):
@@ -86,6 +97,12 @@ class Engine:
 
     # What it does
 
+    def create(self, log):
+        if self.log is not None:
+            raise Exists
+        self.log = log
+        self.head = Place(0, log)
+
     def append(self, before, place, raw):
         with self.changed:
             if self.head != before:
@@ -96,50 +113,88 @@ class Engine:
             if not self.silent:
                 self.changed.notify_all()
 
-    def ends(self):
+    def ends(self, member=None):
+        self._is_there(member)
+        if self.log is None:
+            raise Missing
         return Ends(self.log, self.first, self.head)
 
-    def read(self, sequence, member):
+    def read(self, sequence, member=None):
+        self._is_there(member)
         if sequence < self.first:
             raise Trimmed
         return [
-            self.damaged.get((member % MEMBERS, number), raw)
+            self.damaged.get(((member or 0) % MEMBERS, number), raw)
             for number, raw in enumerate(
                 self.records[sequence - 1:sequence - 1 + AT_ONCE], sequence)]
 
-    def wait(self, sequence, seconds):
+    def _is_there(self, member):
+        if member is not None and member % MEMBERS in self.away:
+            raise Unanswered(f'member {member}')
+
+    def wait(self, sequence, seconds, stopped):
         with self.changed:
-            if self.head.sequence < sequence:
+            if self.head.sequence < sequence and not stopped():
                 self.changed.wait(seconds)
 
     def trim(self, first):
         self.first = max(self.first, first)
 
     def hold(self, holder, seconds):
-        if self.holder() not in (None, holder):
-            return False
-        self.lease = holder, self.now + seconds
-        return True
+        had, term, end = self.lease or (None, 0, 0)
+        if had not in (None, holder) and self.now < end:
+            return 0
+        term += had != holder
+        self.lease = holder, term, self.now + seconds
+        return term
 
     def holder(self):
-        if self.lease is not None and self.now < self.lease[1]:
-            return self.lease[0]
-        return None
+        return self.lease and self.lease[0]
 
     def let_go(self, holder):
         if self.holder() == holder:
-            self.lease = None
+            self.lease = None, self.lease[1], self.now
+
+    def note(self, node, raw):
+        self.kept[node] = raw
+
+    def notes(self):
+        return dict(self.kept)
+
+    def forget(self, node):
+        self.kept.pop(node, None)
+
+    def stage(self, id, number, data):
+        self.blobs[id, number] = data
+
+    def staged(self, id, number, member=None):
+        self._is_there(member)
+        return self.blobs.get((id, number))
+
+    def unstage(self, ids):
+        self.blobs = {(id, number): data for (id, number), data
+                      in self.blobs.items() if id not in ids}
+
+    def all_staged(self):
+        return {id for id, _ in self.blobs}
 
 
 class FakeLog:
     """The log of one caller."""
 
+    members = MEMBERS
+
     def __init__(self, engine):
         self._engine = engine
+        self._stopped = False
+        #: What the answer to the last question will raise.
+        self._answer = None
         #: Of the next calls, in their order.  Later ones have none.
         self.faults = collections.deque()
 
     def _call(self, name, *args):
+        if self._stopped:
+            raise Unanswered(name)
         fault = self.faults.popleft() if self.faults else Fault.NONE
 
         def call():
@@ -158,17 +213,33 @@ class FakeLog:
         return _OF_READS[fault](answer) if (
             name == 'read' and fault in _OF_READS) else answer
 
-    def ends(self):
-        return self._call('ends')
+    def create(self, log):
+        self._call('create', log)
+
+    def ends(self, member=None):
+        return self._call('ends', member)
 
     def append(self, before, place, raw):
         self._call('append', before, place, raw)
 
-    def read(self, sequence, member=0):
+    def ask(self, before, place, raw):
+        self._answer = None
+        try:
+            self.append(before, place, raw)
+        except (Moved, Unanswered) as error:
+            self._answer = error
+
+    def answered(self):
+        if self._answer is not None:
+            raise self._answer
+
+    def read(self, sequence, member=None):
         return self._call('read', sequence, member)
 
     def wait(self, sequence, seconds):
-        self._call('wait', sequence, seconds)
+        self._call('wait', sequence, seconds, lambda: self._stopped)
+        if self._stopped:
+            raise Unanswered('wait')
 
     def trim(self, first):
         self._call('trim', first)
@@ -181,3 +252,32 @@ class FakeLog:
 
     def let_go(self, holder):
         self._call('let_go', holder)
+
+    def note(self, node, raw):
+        self._call('note', node, raw)
+
+    def notes(self):
+        return self._call('notes')
+
+    def forget(self, node):
+        self._call('forget', node)
+
+    def stage(self, id, number, data):
+        self._call('stage', id, number, data)
+
+    def staged(self, id, number, member=None):
+        return self._call('staged', id, number, member)
+
+    def unstage(self, ids):
+        self._call('unstage', set(ids))
+
+    def all_staged(self):
+        return self._call('all_staged')
+
+    def stop(self):
+        self._stopped = True
+        with self._engine.changed:
+            self._engine.changed.notify_all()
+
+    def close(self):
+        self.stop()

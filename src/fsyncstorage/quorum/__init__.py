@@ -6,10 +6,11 @@
 - batch         how the bytes of commits become records
 - state         what a node keeps on its disk
 - log           what is asked of the engine that keeps the log
+- etcd/         such an engine
 - writer        the one that offers records, and learns what became of them
 
-No module takes a lock, starts a thread or uses a socket; only `state` has a
-file.
+No module takes a lock or starts a thread; only `state` has a file, and only
+`etcd` uses sockets.
 Nothing imports this room yet; docs/internals/quorum.rst has the design of the
 whole, and says what is not built.
 """
