@@ -13,7 +13,7 @@ TEST = $(PY) -m tests.shards
 # campaigns, whole sites, the timing driver, the suites of ZODB and ZEO), and
 # modules that try very many cases or run long processes.
 LONG_ROOMS   = crash|perf|sites|timing|upstream
-LONG_MODULES = documents|every_fault|hostile|stress|_caches|_kill
+LONG_MODULES = documents|every_fault|hostile|quorum_etcd$$|stress|_caches|_kill
 
 .PHONY: help venv run lint check test test-all test-oldest etcd docs docs-build dist dist-check clean
 

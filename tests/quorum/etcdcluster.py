@@ -2,7 +2,8 @@
 directory of its own.
 
 The program is ``build/etcd/etcd``, which ``make etcd`` builds, or that of the
-system, if it is new enough.  Where there is none, tests are skipped (`needed`).
+system, if it is new enough.  Where there is none, tests are skipped
+(`needed`).
 Members end with their test, and with the process of the tests.
 """
 

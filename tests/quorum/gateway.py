@@ -10,6 +10,8 @@ import base64
 import contextlib
 import http.server
 import json
+import socket
+import sys
 import threading
 
 from fsyncstorage.quorum.etcd.engine import EtcdLog
@@ -94,9 +96,27 @@ class Store:
         return {'deleted': str(len(keys))} if keys else {}
 
 
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request, address):
+        """A client that is gone is no news."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, address)
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = 'HTTP/1.1'
+    disable_nagle_algorithm = True
     timeout = PATIENCE
+
+    def setup(self):
+        super().setup()
+        self.server.gateway.connections.add(self.connection)
+
+    def finish(self):
+        super().finish()
+        self.server.gateway.connections.discard(self.connection)
 
     def log_message(self, *args):
         pass
@@ -180,9 +200,8 @@ class Gateway:
         #: What it makes of an answer.
         self.altered = lambda path, answer: answer
         self.closed = False
-        self.server = http.server.ThreadingHTTPServer(
-            ('127.0.0.1', 0), Handler, bind_and_activate=True)
-        self.server.daemon_threads = True
+        self.connections = set()
+        self.server = Server(('127.0.0.1', 0), Handler)
         self.server.gateway = self
         self.thread = threading.Thread(
             target=self.server.serve_forever, args=(0.02,))
@@ -244,6 +263,9 @@ class Gateway:
             self.store.changed.notify_all()
         self.server.shutdown()
         self.server.server_close()
+        for connection in list(self.connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
         self.thread.join()
 
 

@@ -35,9 +35,6 @@ class Contract:
         self.log = self.another()
         self.log.create(LOG)
 
-    def another(self):
-        raise NotImplementedError
-
     def append(self, *records):
         for raw in records:
             before = self.log.ends().head
@@ -71,8 +68,8 @@ class Contract:
         self.assertEqual(self.log.ends(), Ends(LOG, 1, place(3)))
         for member in None, *range(self.log.members):
             for first in range(1, 5):
-                self.assertEqual(
-                    self.read_on(first, member), [b'1', b'2', b'3'][first - 1:])
+                self.assertEqual(self.read_on(first, member), [
+                    b'1', b'2', b'3'][first - 1:])
 
     def read_on(self, sequence, member=None):
         found = []

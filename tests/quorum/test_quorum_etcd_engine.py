@@ -3,6 +3,7 @@ damaged, away, full or stopped."""
 
 import contextlib
 import socket
+import threading
 from unittest import mock
 
 from fsyncstorage.quorum.etcd import engine
@@ -463,8 +464,10 @@ class Stopping(EtcdCase):
         real = socket.socket.recv_into
 
         def interrupted(sock, *args):
-            real(sock, *args)
-            raise KeyboardInterrupt
+            count = real(sock, *args)
+            if threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt
+            return count
 
         self.append(b'1')
         with mock.patch('socket.socket.recv_into', interrupted):

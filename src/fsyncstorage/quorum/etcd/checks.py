@@ -110,6 +110,7 @@ def check(log: EtcdLog, limit: int = 0) -> None:
     found = survey(log)
     answered = _those_that_answer(found.members)
     _check_members(answered)
+    _check_prefix(log)
     if found.voting is None:
         raise Unanswered('etcd: no majority of its members answers')
     if found.voting < FEWEST:
@@ -117,7 +118,6 @@ def check(log: EtcdLog, limit: int = 0) -> None:
             f'etcd: the cluster has {found.voting} members that vote, and'
             f' needs {FEWEST}: with fewer, none may be away. Add members, on'
             ' machines that do not fail together (etcdctl member add)')
-    _check_prefix(log)
     for alarm in found.alarms:
         logger.error('etcd: alarm %s. %s', alarm, _MEANING.get(alarm, ''))
     for name, status in answered.items():
@@ -127,8 +127,8 @@ def check(log: EtcdLog, limit: int = 0) -> None:
                 ' --quota-backend-bytes to %d or more',
                 name, status.quota, limit, ROOM * limit)
     for member in log.cluster.members:
-        status = answered.get(str(member))
-        if status is not None and status.leads:
+        asked = answered.get(str(member))
+        if asked is not None and asked.leads:
             log.cluster.prefer(member)
 
 
@@ -192,7 +192,7 @@ def _check_prefix(log: EtcdLog) -> None:
         value = messages.one(identity)
         if value is None:
             taken = messages.pairs(some, 1)
-            return f'a key {taken[0].key!r}' if taken else None
+            return legible(f'a key {taken[0].key!r}') if taken else None
         try:
             opened_identity(keys.log, value)
         except Damaged as error:

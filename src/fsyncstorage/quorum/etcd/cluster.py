@@ -135,6 +135,8 @@ class Cluster:
             self._is_damaged(member, error)
         if member is self.preferred:
             self._first = (self._first + 1) % len(self.members)
+        # Its traceback has what was read.
+        error.__traceback__ = error.__context__ = error.__cause__ = None
         return error if isinstance(error, Trouble) else Trouble(str(error))
 
     def _is_damaged(self, member: Member, error: Damaged) -> None:

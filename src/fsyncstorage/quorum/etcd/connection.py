@@ -89,7 +89,8 @@ class _Wire:
         return io.BufferedReader(_Limited(self))
 
     def close(self) -> None:
-        self.socket.close()
+        """http.client may call it before it has read the last answer;
+        `Connection.close` closes the socket."""
 
 
 class Connection:
@@ -174,6 +175,7 @@ class Connection:
         if self._response is not None:
             self._response.close()
         self._http.close()
+        self._wire.socket.close()
 
     def _within(self, most: int, deadline: float) -> None:
         self._most = most
@@ -204,7 +206,8 @@ def _translated() -> typing.Iterator[None]:
         raise Late('it does not answer in time') from None
     except OSError as error:
         raise Lost(f'no connection: {error}') from error
-    except http.client.HTTPException as error:
+    except (http.client.HTTPException, ValueError) as error:
+        # ValueError: a chunk of a negative length; a host's name that is none.
         raise Lost(
             f'an answer that is not HTTP: {type(error).__name__}') from error
 

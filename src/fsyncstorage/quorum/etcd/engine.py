@@ -126,10 +126,10 @@ class EtcdLog:
         if log is None or place is None:
             raise Damaged('a log without its identity, or without its head')
         found = parse_place(opened(keys.head, place))
-        numbers = [keys.sequence_of(pair.key)
-                   for pair in messages.pairs(first, 1)]
-        return Ends(opened_identity(keys.log, log),
-                    *(numbers or [found.sequence + 1]), found)
+        begin = found.sequence + 1
+        for pair in messages.pairs(first, 1):
+            begin = keys.sequence_of(pair.key)
+        return Ends(opened_identity(keys.log, log), begin, found)
 
     # Records
 

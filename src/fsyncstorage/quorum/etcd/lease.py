@@ -63,7 +63,8 @@ def parse(raw: bytes | None) -> Value:
         return FREE
     if not _VALUE.size <= len(raw) <= _VALUE.size + HOLDER:
         raise Damaged('a lease of another length')
-    return Value(*_VALUE.unpack_from(raw), raw[_VALUE.size:])
+    term, count, milliseconds, owner = _VALUE.unpack_from(raw)
+    return Value(term, count, milliseconds, owner, raw[_VALUE.size:])
 
 
 class Seen(typing.NamedTuple):

@@ -34,7 +34,10 @@ class Login(typing.Protocol):
     user: str | None
     password: str | None
     token: str | None
-    stopped: bool
+
+    @property
+    def stopped(self) -> bool:
+        ...
 
 
 class Member:
@@ -58,7 +61,6 @@ class Member:
         except Said as error:
             if not error.token or self._login.user is None:
                 raise
-            self._login.token = None
         return self.begin(question, deadline).answer(deadline)
 
     def begin(self, question: Question, deadline: float) -> 'Asked':
@@ -80,8 +82,10 @@ class Member:
         asked = self.begin(question, deadline)
         try:
             asked.connection.listen(deadline)
-        except BaseException:
+        except BaseException as error:
             asked.give_up()
+            if isinstance(error, Said):
+                self.has_said(error)
             raise
         return Heard(asked)
 
@@ -130,6 +134,11 @@ class Member:
 
     # Who we are
 
+    def has_said(self, error: Said) -> None:
+        """The next question asks for another token."""
+        if error.token:
+            self._login.token = None
+
     def _token(self, deadline: float) -> str | None:
         login = self._login
         if login.user is None or login.password is None:
@@ -152,8 +161,9 @@ class Asked:
     def answer(self, deadline: float) -> Message:
         try:
             found = self.connection.answer(deadline)
-        except Said:
+        except Said as error:
             self.member.keep(self.connection)
+            self.member.has_said(error)
             raise
         except BaseException:
             self.give_up()

@@ -107,6 +107,8 @@ def watching(key: bytes) -> Question:
 
 Message = dict[str, typing.Any]
 
+T = typing.TypeVar('T')
+
 
 def _integer(digits: str) -> int:
     """Python takes a time that is quadratic for a long one."""
@@ -131,7 +133,7 @@ def parse(raw: bytes) -> Message:
     return _of_type(message, dict, 'it')
 
 
-def _of_type(value: object, kind: type, name: str) -> typing.Any:
+def _of_type(value: object, kind: type[T], name: str) -> T:
     if type(value) is not kind:
         raise Lost(f'an answer in which {name} is no {kind.__name__}')
     return value

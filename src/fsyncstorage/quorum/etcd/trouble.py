@@ -2,8 +2,8 @@
 
 Whatever a member says, an append may have taken effect: so each trouble is
 Unanswered in the end, and the caller tries again.  But some will not go away
-by themselves: someone has set a thing up wrongly.  `fault` knows them, and what
-is to be changed; a start that meets one is refused.
+by themselves: someone has set a thing up wrongly.  `fault` knows them, and
+what is to be changed; a start that meets one is refused.
 """
 
 import ssl
@@ -76,7 +76,8 @@ def of_tls(error: ssl.SSLError) -> Lost:
             ' "ca" names the file of the authority that has signed it, and'
             ' the address has the name that is in it')
     reason = legible(str(error.reason or error))
-    if 'ALERT' in reason:
+    if 'ALERT' in reason and any(
+            each in reason for each in ('CERTIFICATE', 'UNKNOWN_CA')):
         return Untrusted(
             f'it refuses our certificate ({reason}). The options "cert" and'
             ' "key" name one that its --trusted-ca-file has signed')
@@ -134,8 +135,8 @@ def unanswered(troubles: dict[str, Trouble]) -> Unanswered:
     """Of those that were asked, by their names."""
     words = '; '.join(
         f'{name}: {fault(trouble) or trouble}'
-        for name, trouble in troubles.items()) or 'those that have answered are not enough'
+        for name, trouble in troubles.items())
     for trouble in troubles.values():
         if isinstance(trouble, Said) and trouble.full:
             return Full(f'{FULL} ({words})')
-    return Unanswered(words)
+    return Unanswered(words or 'those that have answered are not enough')
