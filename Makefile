@@ -74,7 +74,7 @@ test-oldest: $(VENV)/.made
 # Its release is in go.mod, the sums of all that it is built from in go.sum.
 etcd:
 	@command -v go >/dev/null || { \
-	  echo "Go is missing: install Go 1.25 or newer (on Debian or Ubuntu:" \
+	  echo "Go is missing: install Go 1.26 or newer (on Debian or Ubuntu:" \
 	       "golang-go)." >&2; exit 1; }
 	cd tests/quorum/go && GOFLAGS=-mod=readonly CGO_ENABLED=0 \
 	  go build -trimpath -o $(CURDIR)/build/etcd/etcd .

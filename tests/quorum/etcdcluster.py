@@ -20,6 +20,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -201,3 +202,37 @@ class EtcdCluster:
     def close(self):
         for each in self.members:
             each.kill()
+
+
+class Layer:
+    """A cluster for the tests of some classes, as zope.testrunner has it."""
+
+    __bases__ = ()
+
+    def __init__(self, name, *options, files=None, prepare=None):
+        """`files` makes those of TLS in a directory; `prepare` is called with
+        the cluster when it runs."""
+        self.__name__ = name
+        self.__module__ = __name__
+        self._options = options
+        self._make_files = files
+        self._prepare = prepare
+        self.files = self.cluster = self._directory = None
+
+    def setUp(self):
+        if program() is None:
+            return
+        self._directory = tempfile.TemporaryDirectory(
+            prefix='fsyncstorage-etcd-')
+        if self._make_files is not None:
+            self.files = self._make_files(self._directory.name)
+        self.cluster = EtcdCluster(
+            self._directory.name, *self._options, files=self.files)
+        self.cluster.start()
+        if self._prepare is not None:
+            self._prepare(self.cluster)
+
+    def tearDown(self):
+        if self.cluster is not None:
+            self.cluster.close()
+            self._directory.cleanup()

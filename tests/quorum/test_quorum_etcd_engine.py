@@ -2,6 +2,7 @@
 damaged, away, full or stopped."""
 
 import contextlib
+import json
 import socket
 import threading
 from unittest import mock
@@ -371,6 +372,35 @@ class Trimming(EtcdCase):
             request for gateway in self.gateways.members
             for path, request in gateway.asked if path == '/v3/kv/compaction']
         self.assertEqual(int(compacted['revision']), self.store.revision)
+
+    def compaction_is(self, status, words):
+        def instead(handler, request):
+            if handler.path != '/v3/kv/compaction':
+                return False
+            handler.send(json.dumps({'message': words, 'code': 1}), status)
+            return True
+
+        for gateway in self.gateways.members:
+            gateway.instead = instead
+        self.append(b'1', b'2')
+
+    def test_what_was_compacted_already(self):
+        self.compaction_is(
+            400, 'etcdserver: mvcc: required revision has been compacted')
+        self.log.trim(2)
+
+    def test_a_user_who_may_not_compact(self):
+        """It is said once; and what was to be removed is."""
+        self.compaction_is(403, 'etcdserver: permission denied')
+        with self.assertLogs('fsyncstorage.quorum.etcd.engine') as said:
+            self.log.trim(2)
+            self.log.trim(2)
+        self.assertEqual(len(said.output), 1)
+        self.assertEqual(self.log.ends().first, 2)
+
+    def test_a_compaction_that_fails(self):
+        self.compaction_is(503, 'etcdserver: leader changed')
+        self.unanswered('trim', 2)
 
     def test_a_long_one_has_steps(self):
         self.append(*[b'%d' % number for number in range(10)])

@@ -13,6 +13,11 @@ def needed(test):
     return unittest.skipIf(shutil.which('openssl') is None, WITHOUT)(test)
 
 
+def make(directory):
+    """None: there is no such command; then its tests are skipped."""
+    return None if shutil.which('openssl') is None else TlsFiles(directory)
+
+
 class TlsFiles:
 
     def __init__(self, directory):

@@ -32,6 +32,9 @@ from .trouble import of_tls
 HEADERS = 1 << 14
 ERROR = 1 << 14
 
+#: Bytes of a question that is sent as one.
+PACKET = 1 << 16
+
 _HEADERS = {'Content-Type': 'application/json'}
 
 
@@ -64,6 +67,7 @@ class _Wire:
         self.socket = socket
         self.deadline = 0.0
         self.left = 0
+        self._kept: list[bytes] = []
 
     def _patience(self) -> float:
         left = self.deadline - time.monotonic()
@@ -72,6 +76,24 @@ class _Wire:
         return left
 
     def sendall(self, data: bytes) -> None:
+        """Keep it for `flush`: a small question is one packet."""
+        self._kept.append(data)
+
+    def flush(self) -> None:
+        kept, self._kept = self._kept, []
+        if sum(map(len, kept)) <= PACKET:
+            kept = [b''.join(kept)]
+        try:
+            for data in kept:
+                self._send(data)
+        except (ConnectionError, ssl.SSLEOFError):
+            if isinstance(self.socket, ssl.SSLSocket):
+                # It may have said why it left: our certificate.
+                self.socket.settimeout(self._patience())
+                self.socket.recv(1)
+            raise
+
+    def _send(self, data: bytes) -> None:
         rest = memoryview(data)
         while rest:
             self.socket.settimeout(self._patience())
@@ -122,6 +144,7 @@ class Connection:
         with self._guarded():
             self._http.request(
                 'POST', question.path, question.text, headers)
+            self._wire.flush()
 
     def answer(self, deadline: float) -> Message:
         """To what was sent.  Raise Said if it is an error of etcd."""

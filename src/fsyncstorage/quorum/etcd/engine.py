@@ -39,6 +39,8 @@ from .lease import parse as parse_lease
 from .member import Asked
 from .messages import Message
 from .settings import Settings
+from .trouble import Said
+from .trouble import Trouble
 from .watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -71,6 +73,7 @@ class EtcdLog:
         self._watch = Watch(self.cluster, self.keys)
         self._lease = Lease(clock)
         self._asked: tuple[Asked, Place] | interface.Unanswered | None = None
+        self._compacts = True
         #: How many records are asked for at once.
         self._records = 1
 
@@ -215,10 +218,31 @@ class EtcdLog:
         while begin < first:
             begin = min(begin + AT_ONCE, first)
             self._remove(Span(keys.records.start, keys.record(begin)))
+        self._compact()
+
+    def _compact(self) -> None:
         now = self.cluster.ask(
-            messages.pairs_of(keys.head, 1), messages.revision)
-        self.cluster.ask(messages.plain(
-            '/v3/kv/compaction', revision=str(now)), _is_done)
+            messages.pairs_of(self.keys.head, 1), messages.revision)
+        asked = self.cluster.begin(messages.plain(
+            '/v3/kv/compaction', revision=str(now)))
+        try:
+            asked.answer(self.cluster.share())
+        except Trouble as error:
+            if isinstance(error, Said) and error.about('permission denied'):
+                self._may_not_compact(error)
+            # Nothing has changed since it was done last.
+            elif not (isinstance(error, Said)
+                      and error.about('has been compacted')):
+                raise self.cluster.failed(asked.member, error) from error
+
+    def _may_not_compact(self, error: Said) -> None:
+        if self._compacts:
+            self._compacts = False
+            logger.warning(
+                'etcd: this user may not compact (%s): without'
+                ' --auto-compaction-mode=periodic'
+                ' --auto-compaction-retention=1h each member will be full'
+                ' one day', error)
 
     def _remove(self, keys: bytes | Span) -> None:
         self.cluster.ask(messages.removal(keys), _is_done)
