@@ -66,7 +66,8 @@ class Engine:
         #: No notice comes to those that wait.
         self.silent = False
         self.now = 0.0
-        self.lease = None  # its holder, its term, when it is over
+        #: Its holder, that one's caller, its term, when it is over.
+        self.lease = None, None, 0, 0.0
         self.kept = {}  # the notes
         self.blobs = {}  # chunks, by id and number
         self.changed = threading.Condition()
@@ -140,20 +141,20 @@ class Engine:
     def trim(self, first):
         self.first = max(self.first, first)
 
-    def hold(self, holder, seconds):
-        had, term, end = self.lease or (None, 0, 0)
+    def hold(self, caller, holder, seconds):
+        had, by, term, end = self.lease
         if had not in (None, holder) and self.now < end:
             return 0
-        term += had != holder
-        self.lease = holder, term, self.now + seconds
+        term += (had, by) != (holder, caller)
+        self.lease = holder, caller, term, self.now + seconds
         return term
 
     def holder(self):
-        return self.lease and self.lease[0]
+        return self.lease[0]
 
     def let_go(self, holder):
         if self.holder() == holder:
-            self.lease = None, self.lease[1], self.now
+            self.lease = None, None, self.lease[2], self.now
 
     def note(self, node, raw):
         self.kept[node] = raw
@@ -245,7 +246,7 @@ class FakeLog:
         self._call('trim', first)
 
     def hold(self, holder, seconds):
-        return self._call('hold', holder, seconds)
+        return self._call('hold', id(self), holder, seconds)
 
     def holder(self):
         return self._call('holder')

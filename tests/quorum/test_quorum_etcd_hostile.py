@@ -207,7 +207,8 @@ class InMemory(HostileCase):
     def test_an_answer_without_end(self):
         chunk = b'10000\r\n' + b' ' * 0x10000 + b'\r\n'
         for begin, more in (
-                (CHUNKED, chunk), (HEAD, b'a: b\r\n' * 1000),
+                (CHUNKED, chunk), (CHUNKED + b'-1\r\n', b'x' * 10_000),
+                (HEAD, b'a: b\r\n' * 1000),
                 (b'', b'HTTP/1.1 100 Continue\r\n\r\n' * 1000),
                 (HEAD + b'\r\n', b'x' * 10_000),
                 (HEAD + b'Content-Length: %d\r\n\r\n' % (1 << 40),

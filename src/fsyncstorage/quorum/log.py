@@ -154,7 +154,7 @@ class Log(typing.Protocol):
         call, and by a clock that goes on while its machine sleeps
         (CLOCK_BOOTTIME), and believes in less of it than it has asked for.
         Nobody else gets the lease before the time is over, but one with the
-        same name, at once: that is its later self.
+        same name, at once, in another term: that is its later self.
 
         Unanswered: it may have got it, so others may have to wait; it does
         not have it.
