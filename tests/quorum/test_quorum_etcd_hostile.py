@@ -47,6 +47,7 @@ SENT = {
     'a long number': of_length(b'{"count":' + b'9' * 60_000 + b'}'),
     'a huge chunk': CHUNKED + b'fffffffffffffff\r\n{}',
     'a negative chunk': CHUNKED + b'-1\r\n' + b'x' * 100_000,
+    'another negative chunk': CHUNKED + b'-5\r\nxxxxx\r\n',
     'a chunk that is no number': CHUNKED + b'zz\r\n{}\r\n',
     'a chunk that is cut off': CHUNKED + b'14\r\n{"header":',
     'an error that is cut off':

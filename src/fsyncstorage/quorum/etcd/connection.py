@@ -5,9 +5,9 @@ sends one byte now and then, or never ends, could hold a caller for ever.  So
 each question has one deadline, for all that is sent and read, and a bound on
 the bytes of its answer; both are looked at below http.client, at the socket.
 
-A connection has one question at a time.  After any trouble, and after an
-interrupt, it is closed: nobody knows what comes on it next.  `abort` may be
-called by another thread, and ends a wait at once.
+A connection has one question at a time.  After any trouble but Said, and after
+an interrupt, its owner closes it: nobody knows what comes on it next.  `abort`
+may be called by another thread, and ends a wait at once.
 """
 
 import contextlib
@@ -25,7 +25,6 @@ from .messages import Question
 from .trouble import Late
 from .trouble import Lost
 from .trouble import Said
-from .trouble import Trouble
 from .trouble import of_tls
 
 #: Bytes of the headers of an answer, and of an error in it.
@@ -141,7 +140,7 @@ class Connection:
         headers = dict(_HEADERS)
         if token is not None:
             headers['Authorization'] = token
-        with self._guarded():
+        with _translated():
             self._http.request(
                 'POST', question.path, question.text, headers)
             self._wire.flush()
@@ -149,7 +148,7 @@ class Connection:
     def answer(self, deadline: float) -> Message:
         """To what was sent.  Raise Said if it is an error of etcd."""
         self._wire.deadline = deadline
-        with self._guarded(but=Said):
+        with _translated():
             with self._http.getresponse() as response:
                 return _judged(response.status, self._body(response))
 
@@ -158,7 +157,7 @@ class Connection:
     def listen(self, deadline: float) -> None:
         """The answer to what was sent is a stream of messages."""
         self._wire.deadline = deadline
-        with self._guarded():
+        with _translated():
             response = self._response = self._http.getresponse()
             if response.status != 200:
                 _judged(response.status, self._body(response))
@@ -167,7 +166,7 @@ class Connection:
         """The next one.  Raise Said if it is an error."""
         self._within(self._most, deadline)
         assert self._response is not None
-        with self._guarded():
+        with _translated():
             line = self._response.readline(self._most + 1)
             if not line.endswith(b'\n'):
                 raise Lost('a stream that has ended')
@@ -204,19 +203,6 @@ class Connection:
         self._most = most
         self._wire.left = most + HEADERS
         self._wire.deadline = deadline
-
-    @contextlib.contextmanager
-    def _guarded(self, but: type[Trouble] | tuple[()] = ()
-                 ) -> typing.Iterator[None]:
-        """It is closed after any trouble but this."""
-        try:
-            with _translated():
-                yield
-        except but:
-            raise
-        except BaseException:
-            self.close()
-            raise
 
 
 @contextlib.contextmanager
