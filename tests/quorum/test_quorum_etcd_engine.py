@@ -463,6 +463,17 @@ class Waiting(EtcdCase):
 
 class Stopping(EtcdCase):
 
+    #: A call that is not woken hangs.
+    patience = 3 * 3600
+
+    def test_a_wait_that_is_under_way(self):
+        waiting = Thread(self.log.wait, 1, 3600)
+        while '/v3/watch' not in [path for path, _ in self.first.asked]:
+            pass
+        self.log.stop()
+        with self.assertRaises(Unanswered):
+            waiting.result()
+
     def test_a_member_that_says_nothing(self):
         """A call that waits for it ends at once."""
         came = []

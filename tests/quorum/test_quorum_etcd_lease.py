@@ -194,5 +194,5 @@ class Leases(RuleBasedStateMachine):
             assert len(holders - {b''}) <= 1
 
 
-Leases.TestCase.settings = settings(max_examples=200, stateful_step_count=30)
+Leases.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
 AnyOrder = Leases.TestCase

@@ -138,7 +138,6 @@ def _each(cluster: Cluster, question: Question,
     found: dict[str, T | Trouble] = {}
     for member in cluster.members:
         try:
-            cluster.check()
             found[str(member)] = read(member.ask(question, cluster.share()))
         except Trouble as error:
             found[str(member)] = error

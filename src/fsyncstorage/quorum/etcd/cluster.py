@@ -76,7 +76,6 @@ class Cluster:
         for one in self._in_turn(member):
             patience = min(deadline, time.monotonic() + share)
             try:
-                self.check()
                 answer = judge(one.ask(question, patience))
             except (Trouble, Damaged) as error:
                 troubles[str(one)] = self._in_trouble(one, error)
@@ -94,7 +93,6 @@ class Cluster:
         """Ask one of them, and return at once."""
         member = self.preferred
         try:
-            self.check()
             return member.begin(question, self.share())
         except Trouble as error:
             raise self.failed(member, error) from error
@@ -102,7 +100,6 @@ class Cluster:
     def answer(self, asked: Asked, judge: Callable[[Message], T]) -> T:
         """What it answers to what was begun."""
         try:
-            self.check()
             return judge(asked.answer(self.share()))
         except (Trouble, Damaged) as error:
             raise self.failed(asked.member, error) from error
@@ -153,10 +150,6 @@ class Cluster:
     @property
     def stopped(self) -> bool:
         return self._stopping.is_set()
-
-    def check(self) -> None:
-        if self.stopped:
-            raise Trouble('it was stopped')
 
     def pause(self, seconds: float) -> None:
         """Less, if it is stopped."""

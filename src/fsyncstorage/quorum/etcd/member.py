@@ -100,12 +100,19 @@ class Member:
             if connection.is_fresh:
                 return connection
             self.discard(connection)
+        self._check()
         connection = Connection(self.address, self._tls, deadline)
         self._open.add(connection)
-        if self._login.stopped:  # `abort` may have missed it
+        try:
+            self._check()  # `abort` may have missed it
+        except Lost:
             self.discard(connection)
-            raise Lost('it was stopped')
+            raise
         return connection
+
+    def _check(self) -> None:
+        if self._login.stopped:
+            raise Lost('it was stopped')
 
     def keep(self, connection: Connection) -> None:
         if connection.is_open and len(self._idle) < MOST_IDLE:

@@ -10,6 +10,7 @@ import base64
 import binascii
 import json
 import typing
+from collections.abc import Iterator
 from collections.abc import Sequence
 
 from .keys import Span
@@ -33,17 +34,20 @@ class Pair(typing.NamedTuple):
     value: bytes
 
 
-# Questions
+# Questions, as pieces that are joined once: a record is large.
+
+Pieces = tuple[bytes, ...]
+
 
 def _text(raw: bytes) -> bytes:
-    return b'"%s"' % binascii.b2a_base64(raw, newline=False)
+    return binascii.b2a_base64(raw, newline=False)
 
 
 def _keys(keys: bytes | Span) -> bytes:
     if isinstance(keys, Span):
-        return b'"key":%s,"range_end":%s' % (
+        return b'"key":"%s","range_end":"%s"' % (
             _text(keys.start), _text(keys.end))
-    return b'"key":%s' % _text(keys)
+    return b'"key":"%s"' % _text(keys)
 
 
 def _range(keys: bytes | Span, limit: int = 0, only: bool = False) -> bytes:
@@ -51,29 +55,30 @@ def _range(keys: bytes | Span, limit: int = 0, only: bool = False) -> bytes:
         _keys(keys), limit, b'true' if only else b'false')
 
 
-def shown(keys: bytes | Span, limit: int = 0, only: bool = False) -> bytes:
+def shown(keys: bytes | Span, limit: int = 0, only: bool = False) -> Pieces:
     """Some pairs; or, if `only` is true, their keys."""
-    return b'{"request_range":%s}' % _range(keys, limit, only)
+    return b'{"request_range":', _range(keys, limit, only), b'}'
 
 
-def put(key: bytes, value: bytes) -> bytes:
-    return b'{"request_put":{%s,"value":%s}}' % (_keys(key), _text(value))
+def put(key: bytes, value: bytes) -> Pieces:
+    return (b'{"request_put":{', _keys(key), b',"value":"', _text(value),
+            b'"}}')
 
 
-def removed(keys: bytes | Span) -> bytes:
-    return b'{"request_delete_range":{%s}}' % _keys(keys)
+def removed(keys: bytes | Span) -> Pieces:
+    return b'{"request_delete_range":{', _keys(keys), b'}}'
 
 
-def has(key: bytes, value: bytes) -> bytes:
+def has(key: bytes, value: bytes) -> Pieces:
     """A condition: the key has this value."""
-    return (b'{"target":"VALUE","result":"EQUAL",%s,"value":%s}'
-            % (_keys(key), _text(value)))
+    return (b'{"target":"VALUE","result":"EQUAL",', _keys(key),
+            b',"value":"', _text(value), b'"}')
 
 
-def is_empty(keys: bytes | Span) -> bytes:
+def is_empty(keys: bytes | Span) -> Pieces:
     """A condition: no such key is there."""
-    return (b'{"target":"CREATE","result":"EQUAL",%s,"create_revision":"0"}'
-            % _keys(keys))
+    return (b'{"target":"CREATE","result":"EQUAL",', _keys(keys),
+            b',"create_revision":"0"}')
 
 
 def pairs_of(keys: bytes | Span, limit: int, most: int = SMALL,
@@ -86,12 +91,19 @@ def removal(keys: bytes | Span) -> Question:
     return Question('/v3/kv/deleterange', b'{%s}' % _keys(keys))
 
 
-def transaction(then: Sequence[bytes], *, where: Sequence[bytes] = (),
-                otherwise: Sequence[bytes] = (),
+def transaction(then: Sequence[Pieces], *, where: Sequence[Pieces] = (),
+                otherwise: Sequence[Pieces] = (),
                 most: int = SMALL) -> Question:
-    return Question(
-        '/v3/kv/txn', b'{"compare":[%s],"success":[%s],"failure":[%s]}' % (
-            b','.join(where), b','.join(then), b','.join(otherwise)), most)
+    return Question('/v3/kv/txn', b''.join([
+        b'{"compare":[', *_listed(where), b'],"success":[', *_listed(then),
+        b'],"failure":[', *_listed(otherwise), b']}']), most)
+
+
+def _listed(parts: Sequence[Pieces]) -> Iterator[bytes]:
+    for number, pieces in enumerate(parts):
+        if number:
+            yield b','
+        yield from pieces
 
 
 def plain(path: str, **fields: str) -> Question:

@@ -56,7 +56,6 @@ class Watch:
 
     def _opened(self, member: Member) -> tuple[Member, Heard]:
         if self._stream is None:
-            self._cluster.check()
             deadline = self._cluster.share()
             stream = member.listen(
                 messages.watching(self._keys.head), deadline)
