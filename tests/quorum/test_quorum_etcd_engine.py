@@ -411,6 +411,17 @@ class Trimming(EtcdCase):
         self.assertEqual(self.log.ends().first, 10)
 
 
+class Staged(EtcdCase):
+
+    def test_more_chunks_than_one_answer_has(self):
+        ids = {b'%016d' % number for number in range(7)}
+        for id in ids:
+            for number in range(4):
+                self.log.stage(id, number, b'chunk')
+        with mock.patch.object(engine, 'KEYS', 5):
+            self.assertEqual(self.log.all_staged(), ids)
+
+
 class Waiting(EtcdCase):
 
     def watches(self):

@@ -274,6 +274,11 @@ class Fields(unittest.TestCase):
             with self.subTest(value), self.assertRaises(Lost):
                 messages.number({'n': value}, 'n')
 
+    def test_a_number_of_more_digits_than_any_of_etcd(self):
+        self.assertEqual(messages.parse(b'{"n":%d}' % 10**19), {'n': 10**19})
+        with self.assertRaises(Lost):
+            messages.parse(b'{"n":%d}' % 10**20)
+
     def test_data(self):
         self.assertEqual(messages.data({'d': 'AAEC'}, 'd'), b'\0\1\2')
         self.assertEqual(messages.data({}, 'd'), b'')
