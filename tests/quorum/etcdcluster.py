@@ -221,6 +221,7 @@ class Layer:
 
     def setUp(self):
         if program() is None:
+            print(f'  {WITHOUT}')
             return
         self._directory = tempfile.TemporaryDirectory(
             prefix='fsyncstorage-etcd-')
