@@ -13,9 +13,9 @@ TEST = $(PY) -m tests.shards
 # campaigns, whole sites, the timing driver, the suites of ZODB and ZEO), and
 # modules that try very many cases or run long processes.
 LONG_ROOMS   = crash|perf|sites|timing|upstream
-LONG_MODULES = documents|every_fault|hostile|stress|_caches|_kill
+LONG_MODULES = documents|every_fault|hostile|quorum_etcd$$|stress|_caches|_kill
 
-.PHONY: help venv run lint check test test-all test-oldest docs docs-build dist dist-check clean
+.PHONY: help venv run lint check test test-all test-oldest etcd docs docs-build dist dist-check clean
 
 help:
 	@echo "make run          serve an example database over ZEO (PORT=$(PORT)), and show it"
@@ -24,6 +24,7 @@ help:
 	@echo "make test         run the tests"
 	@echo "make test-all     run the tests, the long ones too"
 	@echo "make test-oldest  run the tests with the oldest dependencies allowed"
+	@echo "make etcd         build etcd, for the tests that need one (needs Go)"
 	@echo "make docs         build the documents into docs/_build/html"
 	@echo "make dist         build the wheel and the sdist into dist/, and check them"
 	@echo "make dist-check   install each in an empty environment, and try it"
@@ -69,6 +70,15 @@ test-oldest: $(VENV)/.made
 	  --resolution lowest-direct --editable '.[test]'
 	touch $(OLDEST)/.made $(OLDEST)/.installed-test
 	@$(MAKE) --no-print-directory test VENV=$(OLDEST)
+
+# Its release is in go.mod, the sums of all that it is built from in go.sum.
+etcd:
+	@command -v go >/dev/null || { \
+	  echo "Go is missing: install Go 1.26 or newer (on Debian or Ubuntu:" \
+	       "golang-go)." >&2; exit 1; }
+	cd tests/quorum/go && GOFLAGS=-mod=readonly CGO_ENABLED=0 \
+	  go build -trimpath -o $(CURDIR)/build/etcd/etcd .
+	@build/etcd/etcd --version
 
 docs: $(VENV)/.installed-docs
 	@$(MAKE) --no-print-directory docs-build PY=$(PY)

@@ -60,6 +60,7 @@ MAY_IMPORT = {
     'pack': {'processes', 'format', 'datafile', 'positions', 'errors'},
     'scrub': {'processes', 'commit', 'format', 'datafile'},
     'processes': set(),
+    'quorum.etcd': {'quorum'},
     'quorum': {'format', 'datafile'},
     'commit': {'datafile', 'allocation', 'histogram', 'errors'},
     'client': {'client.blobs', 'format', 'wire', 'datafile', 'positions',

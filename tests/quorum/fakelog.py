@@ -2,7 +2,11 @@
 
 An `Engine` is the log that all members keep; each caller has a `FakeLog` of
 its own, whose calls take what is next in its `faults`.  What is not answered
-may have happened, may happen later (`Engine.deliver`), or never.
+may have happened, may happen later (`Engine.deliver`), or never.  An append in
+two halves takes effect, or does not, in its first one.
+
+A lease is over when the engine's clock, `now`, says so; an engine that is
+built may take longer.
 """
 
 import collections
@@ -10,6 +14,8 @@ import contextlib
 import enum
 import threading
 
+from fsyncstorage.quorum.log import Exists
+from fsyncstorage.quorum.log import Missing
 from fsyncstorage.quorum.log import Moved
 from fsyncstorage.quorum.log import Trimmed
 from fsyncstorage.quorum.log import Unanswered
@@ -43,6 +49,7 @@ _OF_READS = {
 class Engine:
 
     def __init__(self, log, landed=lambda raw: None):
+        #: None: there is no log.
         self.log = log
         #: Called with each record that takes effect, before it does.
         self.landed = landed
@@ -59,7 +66,10 @@ class Engine:
         #: No notice comes to those that wait.
         self.silent = False
         self.now = 0.0
-        self.lease = None  # its holder, and when it is over
+        #: Its holder, that one's caller, its term, when it is over.
+        self.lease = None, None, 0, 0.0
+        self.kept = {}  # the notes
+        self.blobs = {}  # chunks, by id and number
         self.changed = threading.Condition()
 
     # What befalls it
@@ -68,7 +78,7 @@ class Engine:
         """One of the delayed calls takes effect."""
         call = self.delayed[number]
         del self.delayed[number]
-        with contextlib.suppress(Moved, Trimmed):
+        with contextlib.suppress(Exists, Missing, Moved, Trimmed):
             call()
 
     def damage(self, member, sequence, bit):
@@ -88,6 +98,12 @@ class Engine:
 
     # What it does
 
+    def create(self, log):
+        if self.log is not None:
+            raise Exists
+        self.log = log
+        self.head = Place(0, log)
+
     def append(self, before, place, raw):
         with self.changed:
             if self.head != before:
@@ -100,6 +116,8 @@ class Engine:
 
     def ends(self, member=None):
         self._is_there(member)
+        if self.log is None:
+            raise Missing
         return Ends(self.log, self.first, self.head)
 
     def read(self, sequence, member=None):
@@ -115,28 +133,51 @@ class Engine:
         if member is not None and member % MEMBERS in self.away:
             raise Unanswered(f'member {member}')
 
-    def wait(self, sequence, seconds):
+    def wait(self, sequence, seconds, stopped):
         with self.changed:
-            if self.head.sequence < sequence:
+            if self.head.sequence < sequence and not stopped():
                 self.changed.wait(seconds)
 
     def trim(self, first):
         self.first = max(self.first, first)
 
-    def hold(self, holder, seconds):
-        if self.holder() not in (None, holder):
-            return False
-        self.lease = holder, self.now + seconds
-        return True
+    def hold(self, caller, holder, seconds):
+        had, by, term, end = self.lease
+        if had not in (None, holder) and self.now < end:
+            return 0
+        term += (had, by) != (holder, caller)
+        self.lease = holder, caller, term, self.now + seconds
+        return term
 
     def holder(self):
-        if self.lease is not None and self.now < self.lease[1]:
-            return self.lease[0]
-        return None
+        return self.lease[0]
 
     def let_go(self, holder):
         if self.holder() == holder:
-            self.lease = None
+            self.lease = None, None, self.lease[2], self.now
+
+    def note(self, node, raw):
+        self.kept[node] = raw
+
+    def notes(self):
+        return dict(self.kept)
+
+    def forget(self, node):
+        self.kept.pop(node, None)
+
+    def stage(self, id, number, data):
+        self.blobs[id, number] = data
+
+    def staged(self, id, number, member=None):
+        self._is_there(member)
+        return self.blobs.get((id, number))
+
+    def unstage(self, ids):
+        self.blobs = {(id, number): data for (id, number), data
+                      in self.blobs.items() if id not in ids}
+
+    def all_staged(self):
+        return {id for id, _ in self.blobs}
 
 
 class FakeLog:
@@ -146,12 +187,15 @@ class FakeLog:
 
     def __init__(self, engine):
         self._engine = engine
+        self._stopped = False
         #: What the answer to the last question will raise.
         self._answer = None
         #: Of the next calls, in their order.  Later ones have none.
         self.faults = collections.deque()
 
     def _call(self, name, *args):
+        if self._stopped:
+            raise Unanswered(name)
         fault = self.faults.popleft() if self.faults else Fault.NONE
 
         def call():
@@ -169,6 +213,9 @@ class FakeLog:
                 raise Unanswered(name)
         return _OF_READS[fault](answer) if (
             name == 'read' and fault in _OF_READS) else answer
+
+    def create(self, log):
+        self._call('create', log)
 
     def ends(self, member=None):
         return self._call('ends', member)
@@ -191,16 +238,47 @@ class FakeLog:
         return self._call('read', sequence, member)
 
     def wait(self, sequence, seconds):
-        self._call('wait', sequence, seconds)
+        self._call('wait', sequence, seconds, lambda: self._stopped)
+        if self._stopped:
+            raise Unanswered('wait')
 
     def trim(self, first):
         self._call('trim', first)
 
     def hold(self, holder, seconds):
-        return self._call('hold', holder, seconds)
+        return self._call('hold', id(self), holder, seconds)
 
     def holder(self):
         return self._call('holder')
 
     def let_go(self, holder):
         self._call('let_go', holder)
+
+    def note(self, node, raw):
+        self._call('note', node, raw)
+
+    def notes(self):
+        return self._call('notes')
+
+    def forget(self, node):
+        self._call('forget', node)
+
+    def stage(self, id, number, data):
+        self._call('stage', id, number, data)
+
+    def staged(self, id, number, member=None):
+        return self._call('staged', id, number, member)
+
+    def unstage(self, ids):
+        self._call('unstage', set(ids))
+
+    def all_staged(self):
+        return self._call('all_staged')
+
+    def stop(self):
+        self._stopped = True
+        with self._engine.changed:
+            self._engine.changed.notify_all()
+
+    def close(self):
+        self.stop()

@@ -7,11 +7,12 @@
 - state         what a node keeps on its disk, and which file that is about
 - log           what is asked of the engine that keeps the log
 - members       what its members say, and what is believed of it
+- etcd/         such an engine
 - writer        the one that offers records, and learns what became of them
 - evidence      whether the log has lost what this node has acknowledged
 
-No module takes a lock, starts a thread or uses a socket; only `state` has a
-file, and `evidence` is given one to read.
+No module takes a lock or starts a thread; only `state` has a file, `evidence`
+is given one to read, and only `etcd` uses sockets.
 Nothing imports this room yet; docs/internals/quorum.rst has the design of the
 whole, and says what is not built.
 """

@@ -1,0 +1,17 @@
+"""The log on etcd: over its JSON gateway, by http.client.
+
+- engine        the log: what the interface asks for, as transactions
+- lease         who holds it, and since when nobody has renewed it
+- watch         notices that the head has moved
+- keys          where everything is, and the bytes that are kept there
+- checks        what is looked at before a node relies on this etcd
+- settings      what the operator says of it
+- cluster       the members together: who is asked, who is believed
+- member        one of them, its connections, and who we are
+- connection    HTTP within a deadline
+- messages      the questions and the answers, as JSON
+- trouble       what goes wrong, and what that means
+
+No thread is started, and no lock is taken: what threads share is changed by
+single operations.
+"""

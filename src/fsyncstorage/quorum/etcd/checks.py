@@ -1,0 +1,232 @@
+"""What is looked at before a node relies on this etcd: at each start.
+
+It is refused, with what is to be changed, if a member is older than 3.5.6, if
+fewer than three members vote, if addresses name one member twice, two clusters
+or a learner, if we may not come in, or if what is below the prefix is no log.
+Members that do not answer are left out, as long as one does; if none does, it
+is Unanswered, and a start waits.
+
+3.5.6: those before may give different answers by different members after a
+crash within a defragmentation, or with users switched on.
+
+`survey` is what people are shown of the members.
+"""
+
+import logging
+import re
+import typing
+from collections.abc import Callable
+from collections.abc import Sequence
+
+from ..log import Unanswered
+from ..record import Damaged
+from . import messages
+from .cluster import Cluster
+from .engine import EtcdLog
+from .keys import opened_identity
+from .messages import Message
+from .messages import Question
+from .settings import FEWEST
+from .trouble import FULL
+from .trouble import Refused
+from .trouble import Trouble
+from .trouble import fault
+from .trouble import legible
+from .trouble import unanswered
+
+logger = logging.getLogger(__name__)
+
+OLDEST = 3, 5, 6
+_VERSION = re.compile(r'(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?!\d)')
+
+#: Members of a cluster, and alarms, that are read.
+MOST_MEMBERS = 100
+#: Bytes of the database below its quota, for each byte of `log-limit`: what
+#: was removed or replaced takes room until it is compacted, and etcd finds a
+#: page for all of it.
+ROOM = 3
+
+_MEANING = {
+    'NOSPACE': FULL,
+    'CORRUPT': ('members have different data: replace the one that differs'
+                ' (etcdctl endpoint hashkv --cluster), then etcdctl alarm'
+                ' disarm'),
+}
+
+T = typing.TypeVar('T')
+
+
+class Status(typing.NamedTuple):
+    """Of a member, in its own words."""
+
+    id: int
+    cluster: int
+    version: str
+    leader: int
+    learner: bool
+    #: Bytes of its database, and how many of them are no free pages.
+    size: int
+    in_use: int
+    #: Where it is full; 0: it does not say (before 3.6).
+    quota: int
+
+    @property
+    def leads(self) -> bool:
+        return self.id == self.leader
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        found = _VERSION.match(self.version)
+        return tuple(map(int, found.groups())) if found else (0,)
+
+
+class Survey(typing.NamedTuple):
+    #: By the addresses of all members; of one that did not answer, why.
+    members: dict[str, Status | Trouble]
+    #: How many members vote, as etcd has them; None: it did not say.
+    voting: int | None
+    #: Of those that are full, or damaged: what etcd calls it.
+    alarms: Sequence[str]
+
+
+def survey(log: EtcdLog) -> Survey:
+    cluster = log.cluster
+    members = _each(cluster, messages.plain('/v3/maintenance/status'), _read)
+    try:
+        voting = cluster.ask(
+            messages.plain('/v3/cluster/member/list'), _voting)
+        alarms = cluster.ask(
+            messages.plain('/v3/maintenance/alarm', action='GET'), _alarms)
+    except Unanswered:
+        return Survey(members, None, ())
+    return Survey(members, voting, alarms)
+
+
+def check(log: EtcdLog, limit: int = 0) -> None:
+    """Raise Refused or Unanswered if no node should rely on it.
+
+    `limit`: the bytes that the log is to have at most, if that is known.
+    """
+    found = survey(log)
+    answered = _those_that_answer(found.members)
+    _check_members(answered)
+    _check_prefix(log)
+    if found.voting is None:
+        raise Unanswered('etcd: no majority of its members answers')
+    if found.voting < FEWEST:
+        raise Refused(
+            f'etcd: the cluster has {found.voting} members that vote, and'
+            f' needs {FEWEST}: with fewer, none may be away. Add members, on'
+            ' machines that do not fail together (etcdctl member add)')
+    for alarm in found.alarms:
+        logger.error('etcd: alarm %s. %s', alarm, _MEANING.get(alarm, ''))
+    for name, status in answered.items():
+        if 0 < status.quota < ROOM * limit:
+            logger.warning(
+                'etcd: %s is full at %d bytes. For a log-limit of %d set its'
+                ' --quota-backend-bytes to %d or more',
+                name, status.quota, limit, ROOM * limit)
+    for member in log.cluster.members:
+        asked = answered.get(str(member))
+        if asked is not None and asked.leads:
+            log.cluster.prefer(member)
+
+
+def _each(cluster: Cluster, question: Question,
+          read: Callable[[Message], T]) -> dict[str, T | Trouble]:
+    """What each member answers, by its address."""
+    found: dict[str, T | Trouble] = {}
+    for member in cluster.members:
+        try:
+            found[str(member)] = read(member.ask(question, cluster.share()))
+        except Trouble as error:
+            found[str(member)] = error
+    return found
+
+
+def _those_that_answer(found: dict[str, T | Trouble]) -> dict[str, T]:
+    troubles = {name: each for name, each in found.items()
+                if isinstance(each, Trouble)}
+    for name, trouble in troubles.items():
+        wrong = fault(trouble)
+        if wrong is not None:
+            raise Refused(f'etcd: {name}: {wrong}')
+        logger.warning('etcd: %s does not answer: %s', name, trouble)
+    if len(troubles) == len(found):
+        raise unanswered(troubles)
+    return {name: each for name, each in found.items()
+            if not isinstance(each, Trouble)}
+
+
+def _check_members(answered: dict[str, Status]) -> None:
+    names: dict[int, str] = {}
+    for name, status in answered.items():
+        if status.release < OLDEST:
+            raise Refused(
+                f'etcd: {name} is of release {status.version}: before 3.5.6'
+                ' members could come to have different data. Upgrade it')
+        if status.learner:
+            raise Refused(
+                f'etcd: {name} is a learner, which does not vote: name another'
+                ' member, or promote this one (etcdctl member promote)')
+        other = names.setdefault(status.id, name)
+        if other != name:
+            raise Refused(
+                f'etcd: {other} and {name} are the same member: name each'
+                ' once, and at least three')
+    clusters = {status.cluster for status in answered.values()}
+    if len(clusters) > 1:
+        raise Refused(
+            'etcd: the addresses are those of members of'
+            f' {len(clusters)} different clusters')
+
+
+def _check_prefix(log: EtcdLog) -> None:
+    """There is a log of ours below it, or nothing.  One may be damaged."""
+    keys = log.keys
+
+    def other(answer: Message) -> str | None:
+        """What else there is."""
+        identity, some = messages.parts(answer, 'range', 'range')
+        value = messages.one(identity)
+        if value is None:
+            taken = messages.pairs(some, 1)
+            return legible(f'a key {taken[0].key!r}') if taken else None
+        try:
+            opened_identity(keys.log, value)
+        except Damaged as error:
+            return str(error)
+        return None
+
+    reasons = list(filter(None, _those_that_answer(_each(
+        log.cluster, messages.transaction([
+            messages.shown(keys.log),
+            messages.shown(keys.all, 1, only=True)]), other)).values()))
+    if len(reasons) > 1:
+        raise Refused(
+            'etcd: something else than a log of ours is below the prefix'
+            f' {keys.all.start.decode()}: {reasons[0]}. Name another prefix:'
+            ' one for each storage')
+
+
+def _read(answer: Message) -> Status:
+    header = messages.message(answer, 'header')
+    return Status(
+        messages.number(header, 'member_id'),
+        messages.number(header, 'cluster_id'),
+        legible(messages.text(answer, 'version')),
+        messages.number(answer, 'leader'),
+        messages.truth(answer, 'isLearner'),
+        messages.number(answer, 'dbSize'),
+        messages.number(answer, 'dbSizeInUse'),
+        messages.number(answer, 'dbSizeQuota'))
+
+
+def _voting(answer: Message) -> int:
+    members = messages.messages(answer, 'members', MOST_MEMBERS)
+    return sum(not messages.truth(each, 'isLearner') for each in members)
+
+
+def _alarms(answer: Message) -> list[str]:
+    return [legible(messages.text(each, 'alarm')) for each in
+            messages.messages(answer, 'alarms', MOST_MEMBERS)]

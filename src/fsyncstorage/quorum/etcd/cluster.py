@@ -1,0 +1,166 @@
+"""The members of etcd together: who is asked, and who is believed.
+
+A question goes to one member, and then to the next, until one answers: each
+has a share of the time, so that one that is frozen leaves some to the others.
+The one that has answered is asked first the next time.
+
+What an answer means is found by a function that is given with the question;
+what it finds to be damaged is as no answer at all.  Where one member is not
+enough, `each` goes on to the others.
+"""
+
+import logging
+import threading
+import time
+import typing
+from collections.abc import Callable
+from collections.abc import Iterator
+
+from ..log import Unanswered
+from ..record import Damaged
+from .member import Asked
+from .member import Member
+from .messages import Message
+from .messages import Question
+from .settings import Settings
+from .trouble import Trouble
+from .trouble import unanswered
+
+logger = logging.getLogger(__name__)
+
+#: Seconds until a call gives up, and until it asks another member: longer
+#: than etcd takes to choose a new leader.
+PATIENCE = 6.0
+#: Seconds between two lines about one damaged member.
+SILENCE = 60.0
+
+T = typing.TypeVar('T')
+
+
+class Cluster:
+
+    def __init__(self, settings: Settings) -> None:
+        self.user = settings.user
+        self.password = settings.password
+        #: Of all members; none until one is asked for.
+        self.token: str | None = None
+        tls = settings.tls
+        self.members = [
+            Member(address, tls, self) for address in settings.addresses]
+        self._first = 0
+        self.patience = PATIENCE
+        #: Until when nothing more is said of a member.
+        self._silent: dict[Member, float] = {}
+        self._stopping = threading.Event()
+
+    # Questions
+
+    def ask(self, question: Question, judge: Callable[[Message], T],
+            member: int | None = None,
+            seconds: float | None = None) -> T:
+        """What one of them answers; if it is named, that one."""
+        return next(self.each(question, judge, member, seconds))
+
+    def each(self, question: Question, judge: Callable[[Message], T],
+             member: int | None = None,
+             seconds: float | None = None) -> Iterator[T]:
+        """What one after the other answers.
+
+        It does not end: behind the last of them it raises Unanswered.
+        """
+        if seconds is None:
+            seconds = self.patience
+        share = seconds / len(self.members)
+        deadline = time.monotonic() + seconds
+        troubles: dict[str, Trouble] = {}
+        for one in self._in_turn(member):
+            patience = min(deadline, time.monotonic() + share)
+            try:
+                answer = judge(one.ask(question, patience))
+            except (Trouble, Damaged) as error:
+                troubles[str(one)] = self._in_trouble(one, error)
+            else:
+                yield answer
+        raise unanswered(troubles)
+
+    def two(self, question: Question, judge: Callable[[Message], T]
+            ) -> tuple[T, T]:
+        """What two of them answer, one after the other."""
+        answers = self.each(question, judge)
+        return next(answers), next(answers)
+
+    def begin(self, question: Question) -> Asked:
+        """Ask one of them, and return at once."""
+        member = self.preferred
+        try:
+            return member.begin(question, self.share())
+        except Trouble as error:
+            raise self.failed(member, error) from error
+
+    def answer(self, asked: Asked, judge: Callable[[Message], T]) -> T:
+        """What it answers to what was begun."""
+        try:
+            return judge(asked.answer(self.share()))
+        except (Trouble, Damaged) as error:
+            raise self.failed(asked.member, error) from error
+
+    def share(self) -> float:
+        """The deadline of a question to one of them."""
+        return time.monotonic() + self.patience / len(self.members)
+
+    # Who is asked
+
+    @property
+    def preferred(self) -> Member:
+        return self.members[self._first]
+
+    def prefer(self, member: Member) -> None:
+        self._first = self.members.index(member)
+
+    def _in_turn(self, member: int | None) -> list[Member]:
+        if member is not None:
+            return [self.members[member % len(self.members)]]
+        first = self._first
+        return self.members[first:] + self.members[:first]
+
+    def failed(self, member: Member, error: Exception) -> Unanswered:
+        """It is not asked first any more."""
+        return unanswered({str(member): self._in_trouble(member, error)})
+
+    def _in_trouble(self, member: Member, error: Exception) -> Trouble:
+        if isinstance(error, Damaged):
+            self._is_damaged(member, error)
+        if member is self.preferred:
+            self._first = (self._first + 1) % len(self.members)
+        # Its traceback has what was read.
+        error.__traceback__ = error.__context__ = error.__cause__ = None
+        return error if isinstance(error, Trouble) else Trouble(str(error))
+
+    def _is_damaged(self, member: Member, error: Damaged) -> None:
+        now = time.monotonic()
+        if now >= self._silent.get(member, now):
+            self._silent[member] = now + SILENCE
+            logger.warning(
+                'etcd: %s gives what it was not given: %s. Other members are'
+                ' asked. Replace this one: remove it, and add it with an'
+                ' empty directory', member, error)
+
+    # The end
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopping.is_set()
+
+    def pause(self, seconds: float) -> None:
+        """Less, if it is stopped."""
+        self._stopping.wait(seconds)
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for member in self.members:
+            member.abort()
+
+    def close(self) -> None:
+        self.stop()
+        for member in self.members:
+            member.close()

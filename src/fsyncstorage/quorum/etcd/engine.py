@@ -1,0 +1,422 @@
+"""The log on etcd: what the interface asks for, as transactions.
+
+An append is one transaction: if the head has this value, put the record and
+the new head.  Nothing here relies on the revisions of etcd, and old ones are
+never read: an operator, and `trim`, may compact all of it at any time.
+
+Where the log begins is what its first record says, and is written nowhere: so
+a trim only removes, which etcd does also when it is full.  Removed keys, and
+values that were replaced, take room until they are compacted; so `trim` does
+that.  The file of the database then has free pages, and keeps its size: only
+the operator can shrink it (etcdctl defrag).
+"""
+
+import logging
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
+
+from .. import log as interface
+from ..record import LARGEST
+from ..record import MOST
+from ..record import Damaged
+from ..record import Ends
+from ..record import Place
+from ..record import parse_place
+from . import messages
+from .cluster import Cluster
+from .keys import Keys
+from .keys import Span
+from .keys import opened
+from .keys import opened_identity
+from .keys import sealed
+from .keys import sealed_identity
+from .lease import FREE
+from .lease import Lease
+from .lease import Value
+from .lease import clock
+from .lease import parse as parse_lease
+from .member import Asked
+from .messages import Message
+from .settings import Settings
+from .trouble import Said
+from .trouble import Trouble
+from .watch import Watch
+
+logger = logging.getLogger(__name__)
+
+#: Records of one answer, fewer where they are large: of so many bytes each.
+MOST_RECORDS = 8
+#: JSON has four bytes for three, and something around each value.
+_RECORD = LARGEST * 4 // 3 + 512
+_CHUNK = MOST * 4 // 3 + 512
+
+#: Records, and staged blobs, that are removed by one question.
+AT_ONCE = 1000
+BLOBS_AT_ONCE = 100
+#: Notes there can be, and the bytes of each in JSON.
+MOST_NOTES = 100
+_NOTE = interface.NOTE * 2 + 512
+#: Keys of one answer, and the bytes of each.
+KEYS = 1000
+_KEY = 512
+
+
+class EtcdLog:
+
+    def __init__(self, settings: Settings,
+                 clock: Callable[[], float] = clock) -> None:
+        settings.check()
+        self.keys = Keys(settings.prefix)
+        self.cluster = Cluster(settings)
+        self.members = len(self.cluster.members)
+        self._watch = Watch(self.cluster, self.keys)
+        self._lease = Lease(clock)
+        self._asked: tuple[Asked, Place] | interface.Unanswered | None = None
+        self._compacts = True
+        #: How many records are asked for at once.
+        self._records = 1
+
+    def stop(self) -> None:
+        self.cluster.stop()
+
+    def close(self) -> None:
+        self._watch.close()
+        self.cluster.close()
+
+    # The log
+
+    def create(self, log: bytes) -> None:
+        keys, head = self.keys, Place(0, log)
+        created = self.cluster.ask(messages.transaction(
+            [messages.put(keys.log, sealed_identity(keys.log, log)),
+             messages.put(keys.head, sealed(keys.head, head.packed()))],
+            where=[messages.is_empty(keys.all)]), _has_succeeded)
+        if not created:
+            raise interface.Exists(
+                f'there is something below {keys.all.start.decode()} already')
+
+    def ends(self, member: int | None = None) -> Ends:
+        keys = self.keys
+        needed = _needed(member)
+        missing: list[None] = []
+        found: list[Ends] = []
+        for ends in self.cluster.each(messages.transaction([
+                messages.shown(keys.log), messages.shown(keys.head),
+                messages.shown(keys.records, 1, only=True)]),
+                self._ends, member):
+            if ends is None:
+                missing.append(ends)
+                if len(missing) == needed:
+                    break
+                continue
+            if needed == 1:
+                return ends
+            for other in found:
+                if (together := _together(other, ends)) is not None:
+                    return together
+            found.append(ends)
+        raise interface.Missing(
+            f'there is no log below {keys.all.start.decode()}')
+
+    def _ends(self, answer: Message) -> Ends | None:
+        keys = self.keys
+        identity, head, first = messages.parts(
+            answer, 'range', 'range', 'range')
+        log, place = messages.one(identity), messages.one(head)
+        if log is None and place is None:
+            return None
+        if log is None or place is None:
+            raise Damaged('a log without its identity, or without its head')
+        found = parse_place(opened(keys.head, place))
+        begin = found.sequence + 1
+        for pair in messages.pairs(first, 1):
+            begin = keys.sequence_of(pair.key)
+        return Ends(opened_identity(keys.log, log), begin, found)
+
+    # Records
+
+    def append(self, before: Place, place: Place, raw: bytes) -> None:
+        self.ask(before, place, raw)
+        self.answered()
+
+    def ask(self, before: Place, place: Place, raw: bytes) -> None:
+        if len(raw) > LARGEST:
+            raise ValueError(f'a record of {len(raw)} bytes')
+        self._give_up()
+        head, key = self.keys.head, self.keys.record(place.sequence)
+        try:
+            self._asked = self.cluster.begin(messages.transaction(
+                [messages.put(key, raw),
+                 messages.put(head, sealed(head, place.packed()))],
+                where=[messages.has(head, sealed(head, before.packed())),
+                       # Each member compares by itself: one that has lost
+                       # its last head is found, if it has the record.
+                       messages.is_empty(key)],
+                otherwise=[messages.shown(head)])), before
+        except interface.Unanswered as error:
+            self._asked = error
+
+    def answered(self) -> None:
+        asked, self._asked = self._asked, None
+        if not isinstance(asked, tuple):
+            raise asked or AssertionError('nothing was asked')
+        question, before = asked
+        if not self.cluster.answer(
+                question, lambda answer: self._is_appended(answer, before)):
+            raise interface.Moved
+
+    def _is_appended(self, answer: Message, before: Place) -> bool:
+        if _has_succeeded(answer):
+            return True
+        shown, = messages.parts(answer, 'range')
+        head = messages.one(shown)
+        if head is None or parse_place(
+                opened(self.keys.head, head)) == before:
+            raise Damaged('a head that is not what it was compared with')
+        return False
+
+    def _give_up(self) -> None:
+        if isinstance(self._asked, tuple):
+            self._asked[0].give_up()
+        self._asked = None
+
+    def read(self, sequence: int,
+             member: int | None = None) -> Sequence[bytes]:
+        keys, limit = self.keys, self._records
+        for found in self.cluster.each(messages.pairs_of(
+                Span(keys.record(sequence), keys.record(sequence + limit)),
+                limit, limit * _RECORD),
+                lambda answer: self._consecutive(answer, sequence), member):
+            if found:
+                self._records = min(
+                    MOST_RECORDS, 1 + LARGEST // max(map(len, found)))
+                return found
+            # Is it this member that has lost it?
+            ends = self.ends(member)
+            if ends.head.sequence < sequence:
+                return ()
+            if ends.first > sequence:
+                raise interface.Trimmed
+        raise AssertionError('`each` does not end like this')
+
+    def _consecutive(self, answer: Message, sequence: int) -> list[bytes]:
+        """Up to the first that is not there."""
+        found: list[bytes] = []
+        for pair in messages.pairs(answer, MOST_RECORDS):
+            if pair.key != self.keys.record(sequence + len(found)):
+                break
+            found.append(pair.value)
+        return found
+
+    def wait(self, sequence: int, seconds: float) -> None:
+        self._watch.wait(sequence, seconds)
+
+    def trim(self, first: int) -> None:
+        keys = self.keys
+        begin = self.ends().first
+        while begin < first:
+            begin = min(begin + AT_ONCE, first)
+            self._remove(Span(keys.records.start, keys.record(begin)))
+        self._compact()
+
+    def _compact(self) -> None:
+        now = self.cluster.ask(
+            messages.pairs_of(self.keys.head, 1), messages.revision)
+        asked = self.cluster.begin(messages.plain(
+            '/v3/kv/compaction', revision=str(now)))
+        try:
+            asked.answer(self.cluster.share())
+        except Trouble as error:
+            if isinstance(error, Said) and error.about('permission denied'):
+                self._may_not_compact(error)
+            # Nothing has changed since it was done last.
+            elif not (isinstance(error, Said)
+                      and error.about('has been compacted')):
+                raise self.cluster.failed(asked.member, error) from error
+
+    def _may_not_compact(self, error: Said) -> None:
+        if self._compacts:
+            self._compacts = False
+            logger.warning(
+                'etcd: this user may not compact (%s): without'
+                ' --auto-compaction-mode=periodic'
+                ' --auto-compaction-retention=1h each member will be full'
+                ' one day', error)
+
+    def _remove(self, keys: bytes | Span) -> None:
+        self.cluster.ask(messages.removal(keys), _is_done)
+
+    # The lease
+
+    def hold(self, holder: bytes, seconds: float) -> int:
+        """What is seen may be another value by now; then it is looked at
+        once more."""
+        if self._lease.seen is None:
+            self._look(seconds)
+        for _ in range(2):
+            wanted = self._lease.wanted(holder, seconds)
+            if wanted is None:
+                self._look(seconds)
+                wanted = self._lease.wanted(holder, seconds)
+            if wanted is None:
+                return 0
+            if self._swap(wanted, seconds):
+                return wanted.term
+        return 0
+
+    def holder(self) -> bytes | None:
+        return self.cluster.ask(
+            messages.pairs_of(self.keys.lease, 1), self._value).holder or None
+
+    def let_go(self, holder: bytes) -> None:
+        for _ in range(2):  # a renewal that was late may come in between
+            self._look(self.cluster.patience)
+            free = self._lease.given_back(holder)
+            if free is None or self._swap(free, self.cluster.patience):
+                break
+
+    def _look(self, seconds: float) -> None:
+        self._lease.see(self.cluster.ask(
+            messages.pairs_of(self.keys.lease, 1), self._value,
+            seconds=self._in_time(seconds)))
+
+    def _swap(self, wanted: Value, seconds: float) -> bool:
+        """Put it in the place of what was seen."""
+        seen, key = self._lease.seen, self.keys.lease
+        assert seen is not None
+        before = (messages.is_empty(key) if seen.value == FREE else
+                  messages.has(key, sealed(key, seen.value.packed())))
+        found = self.cluster.ask(messages.transaction(
+            [messages.put(key, sealed(key, wanted.packed()))],
+            where=[before], otherwise=[messages.shown(key)]),
+            lambda answer: self._swapped(answer, wanted),
+            seconds=self._in_time(seconds))
+        self._lease.see(found)
+        return found == wanted
+
+    def _in_time(self, seconds: float) -> float:
+        """Neither of two questions takes all of the time of a lease."""
+        return min(seconds / 2, self.cluster.patience)
+
+    def _swapped(self, answer: Message, wanted: Value) -> Value:
+        """What is there now."""
+        if _has_succeeded(answer):
+            return wanted
+        shown, = messages.parts(answer, 'range')
+        return self._value(shown)
+
+    def _value(self, answer: Message) -> Value:
+        value = messages.one(answer)
+        key = self.keys.lease
+        return parse_lease(None if value is None else opened(key, value))
+
+    # Notes
+
+    def note(self, node: bytes, raw: bytes) -> None:
+        if len(raw) > interface.NOTE:
+            raise ValueError(f'a note of {len(raw)} bytes')
+        key = self.keys.note(node)
+        self._put(key, sealed(key, raw))
+
+    def _put(self, key: bytes, value: bytes) -> None:
+        self.cluster.ask(
+            messages.transaction([messages.put(key, value)]), _is_done)
+
+    def notes(self) -> dict[bytes, bytes]:
+        one, other = self.cluster.two(messages.pairs_of(
+            self.keys.notes, MOST_NOTES, MOST_NOTES * _NOTE), self._notes)
+        return other | one
+
+    def _notes(self, answer: Message) -> dict[bytes, bytes]:
+        return {self.keys.node_of(key): opened(key, value)
+                for key, value in messages.pairs(answer, MOST_NOTES)}
+
+    def forget(self, node: bytes) -> None:
+        self._remove(self.keys.note(node))
+
+    # Chunks of staged blobs
+
+    def stage(self, id: bytes, number: int, data: bytes) -> None:
+        if len(data) > MOST:
+            raise ValueError(f'a chunk of {len(data)} bytes')
+        key = self.keys.chunk(id, number)
+        self._put(key, sealed(key, data))
+
+    def staged(self, id: bytes, number: int,
+               member: int | None = None) -> bytes | None:
+        key = self.keys.chunk(id, number)
+        missing = 0
+        for value in self.cluster.each(
+                messages.pairs_of(key, 1, _CHUNK),
+                lambda answer: _opened(answer, key), member):
+            if value is not None:
+                return value
+            missing += 1
+            if missing == _needed(member):
+                break
+        return None
+
+    def unstage(self, ids: Iterable[bytes]) -> None:
+        left = list(ids)
+        while left:
+            some, left = left[:BLOBS_AT_ONCE], left[BLOBS_AT_ONCE:]
+            self.cluster.ask(messages.transaction(
+                [messages.removed(self.keys.chunks(id)) for id in some]),
+                _is_done)
+
+    def all_staged(self) -> set[bytes]:
+        found: set[bytes] = set()
+        start, end = self.keys.blobs
+        while True:
+            ids = self.cluster.ask(messages.pairs_of(
+                Span(start, end), KEYS, KEYS * _KEY, only=True), self._ids)
+            found.update(ids)
+            if not ids:
+                return found
+            # Behind all chunks of the last one.
+            start = self.keys.chunks(ids[-1]).end
+
+    def _ids(self, answer: Message) -> list[bytes]:
+        return [self.keys.blob_of(key)
+                for key, _ in messages.pairs(answer, KEYS)]
+
+
+def _has_succeeded(answer: Message) -> bool:
+    return messages.truth(answer, 'succeeded')
+
+
+def _is_done(answer: Message) -> None:
+    """There is nothing more to know."""
+    messages.revision(answer)
+
+
+def _opened(answer: Message, key: bytes) -> bytes | None:
+    value = messages.one(answer)
+    return None if value is None else opened(key, value)
+
+
+def _needed(member: int | None) -> int:
+    """How many say a thing that one alone may have wrong."""
+    return 2 if member is None else 1
+
+
+def _together(one: Ends, other: Ends) -> Ends | None:
+    """What two members have said, one after the other; None: they contradict
+    each other.
+
+    Records may have come in between, or some were trimmed.  But a member that
+    is damaged says less than there is: an earlier head, a later beginning.
+    """
+    if one.log != other.log or (
+            one.head.sequence == other.head.sequence
+            and one.head != other.head):
+        return None
+    if one.head.sequence > other.head.sequence:
+        logger.warning(
+            'etcd: a member says that the log ends at record %d, and another'
+            ' had %d before. One of them has lost what it had: compare them'
+            ' with etcdctl endpoint hashkv --cluster',
+            other.head.sequence, one.head.sequence)
+    return Ends(
+        one.log, min(one.first, other.first), max(one.head, other.head))

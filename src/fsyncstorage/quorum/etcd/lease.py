@@ -1,0 +1,118 @@
+"""The lease: who holds it, and since when nobody has renewed it.
+
+It is one value under one key, and every change of it is a swap on that value.
+The holder renews it by a new value with a higher count.  Another one takes it
+when it has seen the same value for as long as the value says, by its own
+clock.  The holder has counted from before it asked for that value to be put,
+so its time is over before.
+
+The leases of etcd are not used for it.  One whose leader was cut off, or stuck
+in a sync, went on to answer that it had renewed a lease, while the others had
+a new leader and let it expire (etcd issue 15247, mended in 3.5.13).
+They have whole seconds, at least two; a new leader gives each its full time
+again, so a takeover would wait for longer.  And they would be three calls
+more to rely on.  A value that is swapped needs what the log needs anyway.
+
+`Lease` knows what its owner has seen; it asks nothing itself.
+"""
+
+import os
+import struct
+import time
+import typing
+from dataclasses import dataclass
+from dataclasses import replace
+
+from ..log import HOLDER
+from ..record import Damaged
+
+# Term, count, milliseconds, owner.
+_VALUE = struct.Struct('>QQI16s')
+_OWNER = 16
+_LONGEST = (1 << 32) - 1
+
+
+def clock() -> float:
+    """It goes on while the machine sleeps, and does not jump."""
+    return time.clock_gettime(
+        getattr(time, 'CLOCK_BOOTTIME', time.CLOCK_MONOTONIC))
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    term: int
+    #: No two values of one term are equal.
+    count: int
+    milliseconds: int
+    #: New for each Lease: its own values have it.
+    owner: bytes
+    #: Empty: it was given back.
+    holder: bytes
+
+    def packed(self) -> bytes:
+        return _VALUE.pack(
+            self.term, self.count, self.milliseconds, self.owner) + self.holder
+
+
+FREE = Value(0, 0, 0, bytes(_OWNER), b'')
+
+
+def parse(raw: bytes | None) -> Value:
+    """None: nobody has ever had it."""
+    if raw is None:
+        return FREE
+    if not _VALUE.size <= len(raw) <= _VALUE.size + HOLDER:
+        raise Damaged('a lease of another length')
+    term, count, milliseconds, owner = _VALUE.unpack_from(raw)
+    return Value(term, count, milliseconds, owner, raw[_VALUE.size:])
+
+
+class Seen(typing.NamedTuple):
+    value: Value
+    since: float
+
+
+class Lease:
+
+    def __init__(self, clock: typing.Callable[[], float] = clock) -> None:
+        self._clock = clock
+        self._owner = os.urandom(_OWNER)
+        self._count = 0
+        #: What was there when it was looked at last.
+        self.seen: Seen | None = None
+
+    def see(self, value: Value) -> None:
+        """It was there when it was asked for: it is at least as old."""
+        if self.seen is None or self.seen.value != value:
+            self.seen = Seen(value, self._clock())
+
+    def wanted(self, holder: bytes, seconds: float) -> Value | None:
+        """What is to be put in the place of what is seen; None: nothing."""
+        if not 0 < len(holder) <= HOLDER:
+            raise ValueError(f'a holder of {len(holder)} bytes')
+        milliseconds = round(seconds * 1000)
+        if not 0 < milliseconds <= _LONGEST:
+            raise ValueError(f'a lease of {seconds} seconds')
+        assert self.seen is not None
+        value = self.seen.value
+        kept = value.owner == self._owner and value.holder == holder
+        if not kept and value.holder not in (b'', holder) and not self._over():
+            return None
+        self._count += 1
+        return Value(value.term + (not kept), self._count, milliseconds,
+                     self._owner, holder)
+
+    def _over(self) -> bool:
+        assert self.seen is not None
+        passed = self._clock() - self.seen.since
+        return passed >= self.seen.value.milliseconds / 1000
+
+    def given_back(self, holder: bytes) -> Value | None:
+        """The same for a holder that lets it go; None: it has not got it."""
+        assert self.seen is not None
+        value = self.seen.value
+        if value.holder != holder:
+            return None
+        self._count += 1
+        return replace(
+            value, count=self._count, owner=self._owner, holder=b'')

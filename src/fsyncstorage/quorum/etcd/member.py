@@ -1,0 +1,211 @@
+"""A member of etcd: it is asked, and answers or is in trouble.
+
+Connections are kept for the next question; each thread that asks has one for
+itself meanwhile.  An idle one that has ended is found before it is used, since
+a question that is sent into it would have no answer.
+
+A token comes from etcd for a name and a password, holds for all members, and
+is over after a while, or when a member starts again.  Then a new one is asked
+for, once, and the question repeated: it has had no effect.
+"""
+
+import collections
+import contextlib
+import ssl
+import time
+import typing
+
+from . import messages
+from .connection import Address
+from .connection import Connection
+from .messages import Message
+from .messages import Question
+from .trouble import Late
+from .trouble import Lost
+from .trouble import Said
+
+#: Idle connections to a member.
+MOST_IDLE = 4
+
+
+class Login(typing.Protocol):
+    """What all members share."""
+
+    user: str | None
+    password: str | None
+    token: str | None
+
+    @property
+    def stopped(self) -> bool:
+        ...
+
+
+class Member:
+
+    def __init__(self, address: Address, tls: ssl.SSLContext | None,
+                 login: Login) -> None:
+        self.address = address
+        self._tls = tls if address.tls else None
+        self._login = login
+        self._idle: collections.deque[Connection] = collections.deque()
+        #: All that there are; another thread may abort them.
+        self._open: set[Connection] = set()
+
+    def __str__(self) -> str:
+        return self.address.text
+
+    def ask(self, question: Question, deadline: float) -> Message:
+        """Ask, and wait for the answer."""
+        try:
+            return self.begin(question, deadline).answer(deadline)
+        except Said as error:
+            if not error.token or self._login.user is None:
+                raise
+        return self.begin(question, deadline).answer(deadline)
+
+    def begin(self, question: Question, deadline: float) -> 'Asked':
+        """Ask, and return at once; raise Trouble if it cannot be sent."""
+        return self._sent(question, self._token(deadline), deadline)
+
+    def _sent(self, question: Question, token: str | None,
+              deadline: float) -> 'Asked':
+        asked = Asked(self, self._connection(deadline))
+        try:
+            asked.connection.send(question, token, deadline)
+        except BaseException:
+            asked.give_up()
+            raise
+        return asked
+
+    def listen(self, question: Question, deadline: float) -> 'Heard':
+        """Ask for a stream of answers."""
+        asked = self.begin(question, deadline)
+        try:
+            asked.connection.listen(deadline)
+        except BaseException as error:
+            asked.give_up()
+            if isinstance(error, Said):
+                self.has_said(error)
+            raise
+        return Heard(asked)
+
+    # Connections
+
+    def _connection(self, deadline: float) -> Connection:
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if connection.is_fresh:
+                return connection
+            self.discard(connection)
+        self._check()
+        connection = Connection(self.address, self._tls, deadline)
+        self._open.add(connection)
+        try:
+            self._check()  # `abort` may have missed it
+        except Lost:
+            self.discard(connection)
+            raise
+        return connection
+
+    def _check(self) -> None:
+        if self._login.stopped:
+            raise Lost('it was stopped')
+
+    def keep(self, connection: Connection) -> None:
+        if connection.is_open and len(self._idle) < MOST_IDLE:
+            self._idle.append(connection)
+        else:
+            self.discard(connection)
+
+    def discard(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        connection.close()
+
+    def discard_idle(self) -> None:
+        """One had trouble: they are no better."""
+        while self._idle:
+            with contextlib.suppress(IndexError):
+                self.discard(self._idle.pop())
+
+    def abort(self) -> None:
+        for connection in list(self._open):
+            connection.abort()
+
+    def close(self) -> None:
+        while self._open:
+            self._open.pop().close()
+        self._idle.clear()
+
+    # Who we are
+
+    def has_said(self, error: Said) -> None:
+        """The next question asks for another token."""
+        if error.token:
+            self._login.token = None
+
+    def _token(self, deadline: float) -> str | None:
+        login = self._login
+        if login.user is None or login.password is None:
+            return None
+        if login.token is None:
+            answer = self._sent(messages.plain(
+                '/v3/auth/authenticate', name=login.user,
+                password=login.password), None, deadline).answer(deadline)
+            login.token = _in_a_header(messages.text(answer, 'token'))
+        return login.token
+
+
+class Asked:
+    """A question that was sent."""
+
+    def __init__(self, member: Member, connection: Connection) -> None:
+        self.member = member
+        self.connection = connection
+
+    def answer(self, deadline: float) -> Message:
+        try:
+            found = self.connection.answer(deadline)
+        except Said as error:
+            self.member.keep(self.connection)
+            self.member.has_said(error)
+            raise
+        except BaseException:
+            self.give_up()
+            raise
+        self.member.keep(self.connection)
+        return found
+
+    def give_up(self) -> None:
+        """There will be no answer."""
+        self.member.discard(self.connection)
+        self.member.discard_idle()
+
+
+class Heard:
+    """A stream of answers."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+
+    def next(self, seconds: float) -> Message | None:
+        """The next one; None: there was none, and the stream is closed."""
+        try:
+            return self._asked.connection.next(time.monotonic() + seconds)
+        except Late:
+            self.close()
+            return None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._asked.member.discard(self._asked.connection)
+
+
+def _in_a_header(token: str) -> str:
+    if not token or not token.isascii() or not token.isprintable():
+        raise Lost('an answer with no token in it')
+    return token

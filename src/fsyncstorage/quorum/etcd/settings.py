@@ -1,0 +1,75 @@
+"""What the operator says of etcd: where it is, and how we show who we are."""
+
+import re
+import ssl
+import typing
+from collections.abc import Sequence
+
+from .connection import Address
+from .trouble import Refused
+
+#: Of the three members that the log needs, one may be away.
+FEWEST = 3
+
+_ADDRESS = re.compile(
+    r'(https?)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})/?')
+
+_PREFIX = re.compile(r'[!-~]{1,200}')
+
+
+class Settings(typing.NamedTuple):
+    addresses: Sequence[Address]
+    #: Of all keys.
+    prefix: str
+    #: Files: the authority, and our certificate with its key.
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    user: str | None = None
+    password: str | None = None
+
+    @property
+    def tls(self) -> ssl.SSLContext | None:
+        """What all connections with TLS are made with."""
+        if not any(each.tls for each in self.addresses):
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+        except (OSError, ValueError) as error:  # of ssl, too
+            raise Refused(
+                'the files of "ca", "cert" and "key" cannot be used:'
+                f' {error}') from error
+        return context
+
+    def check(self) -> None:
+        if len(self.addresses) < FEWEST:
+            raise Refused(
+                f'{len(self.addresses)} addresses of etcd: name those of at'
+                f' least {FEWEST} members, on machines that do not fail'
+                ' together')
+        if len(set(self.addresses)) < len(self.addresses):
+            raise Refused('an address of etcd is named twice')
+        if len({each.tls for each in self.addresses}) > 1:
+            raise Refused(
+                'addresses of etcd with http:// and with https://: either all'
+                ' have TLS, or none')
+        if not _PREFIX.fullmatch(self.prefix):
+            raise Refused(
+                f'the prefix {self.prefix!r} is not from 1 to 200 printable'
+                ' characters of ASCII, without spaces')
+        if (self.user is None) != (self.password is None):
+            raise Refused('"user" and "password" belong together')
+        if self.key is not None and self.cert is None:
+            raise Refused('"key" belongs to "cert"')
+
+
+def address(text: str) -> Address:
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found[3]) < 1 << 16:
+        raise Refused(
+            f'{text!r} is no address of a member of etcd: its client URL is'
+            ' like http://name:2379, or https://name:2379')
+    return Address(
+        text, found[2].strip('[]'), int(found[3]), found[1] == 'https')

@@ -1,0 +1,142 @@
+"""What goes wrong between us and etcd, and what that means.
+
+Whatever a member says, an append may have taken effect: so each trouble is
+Unanswered in the end, and the caller tries again.  But some will not go away
+by themselves: someone has set a thing up wrongly.  `fault` knows them, and
+what is to be changed; a start that meets one is refused.
+"""
+
+import ssl
+
+from ..log import Full
+from ..log import Unanswered
+
+_LONGEST = 300
+
+# Of gRPC.
+_UNAUTHENTICATED = 16
+
+
+class Refused(Exception):
+    """This engine is not used: why, and what is to be changed."""
+
+
+class Trouble(Exception):
+    """A member that was asked did not answer what it should."""
+
+
+class Lost(Trouble):
+    """There is no answer, or none that can be understood."""
+
+
+class Late(Lost):
+    """There was none in time."""
+
+
+class Untrusted(Lost):
+    """No connection was made, because of the certificates."""
+
+
+class Said(Trouble):
+    """An error of etcd, in its words."""
+
+    def __init__(self, status: int, code: int, words: str) -> None:
+        super().__init__(legible(words) or f'HTTP status {status}')
+        self.status = status
+        self.code = code
+        self.words = words
+
+    def about(self, *words: str) -> bool:
+        return any(each in self.words for each in words)
+
+    @property
+    def token(self) -> bool:
+        """Another token may help."""
+        return self.code == _UNAUTHENTICATED or self.about(
+            'invalid auth token', 'revision of auth store is old',
+            'revision in header is old')
+
+    @property
+    def full(self) -> bool:
+        return self.about('database space exceeded')
+
+
+def legible(words: str) -> str:
+    """For a log: of one line, and not long."""
+    return ''.join(
+        each if each.isprintable() else '?' for each in words[:_LONGEST])
+
+
+def of_tls(error: ssl.SSLError) -> Lost:
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return Lost('the connection has ended')
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return Untrusted(
+            f'its certificate is refused: {error.verify_message}. The option'
+            ' "ca" names the file of the authority that has signed it, and'
+            ' the address has the name that is in it')
+    reason = legible(str(error.reason or error))
+    if 'ALERT' in reason and any(
+            each in reason for each in ('CERTIFICATE', 'UNKNOWN_CA')):
+        return Untrusted(
+            f'it refuses our certificate ({reason}). The options "cert" and'
+            ' "key" name one that its --trusted-ca-file has signed')
+    return Untrusted(
+        f'it does not speak TLS as we do ({reason}). An address without TLS'
+        ' begins with http://')
+
+
+# What the words of etcd mean, the first that fit.
+_FAULTS = (
+    ('CommonName of client', (
+        'users are switched on at etcd, and its gateway takes no certificate'
+        ' with a CommonName then: name one without, in "cert"')),
+    ('authentication failed', 'the options "user" and "password" are wrong'),
+    ('user name is empty', (
+        'etcd has users: give the options "user" and "password"')),
+    ('authentication is not enabled', (
+        'etcd has no users: remove the options "user" and "password", or'
+        ' switch users on (etcdctl auth enable)')),
+    ('permission denied', (
+        'this user may not read and write all keys under the prefix: etcdctl'
+        ' role grant-permission ROLE readwrite PREFIX/ --prefix=true')),
+    ('invalid auth token', 'etcd does not take the token that it gave'),
+    ('request is too large', (
+        'records have up to 1.4 MB as etcd counts them: set its'
+        ' --max-request-bytes to 1572864, or leave it out')),
+)
+_STATUS = {
+    404: ('this is no etcd, or its gateway is switched off: leave out'
+          ' --enable-grpc-gateway=false, and name the client URL'),
+    421: ('etcd does not know itself by this name: use TLS, or its option'
+          ' --host-whitelist'),
+}
+
+
+def fault(trouble: Trouble) -> str | None:
+    """What is to be changed, if it was set up wrongly."""
+    if isinstance(trouble, Untrusted):
+        return str(trouble)
+    if not isinstance(trouble, Said):
+        return None
+    for words, meaning in _FAULTS:
+        if trouble.about(words):
+            return f'{trouble}: {meaning}'
+    if trouble.status in _STATUS:
+        return f'{trouble}: {_STATUS[trouble.status]}'
+    return None
+
+
+FULL = ('etcd is full: no commit can be acknowledged. Free room, then'
+        ' etcdctl defrag each member, then etcdctl alarm disarm')
+
+
+def unanswered(troubles: dict[str, Trouble]) -> Unanswered:
+    """Of those that were asked, by their names."""
+    words = '; '.join(
+        f'{name}: {fault(trouble) or trouble}'
+        for name, trouble in troubles.items())
+    for trouble in troubles.values():
+        if isinstance(trouble, Said) and trouble.full:
+            return Full(f'{FULL} ({words})')
+    return Unanswered(words or 'those that have answered are not enough')

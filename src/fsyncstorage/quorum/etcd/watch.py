@@ -1,0 +1,92 @@
+"""Notices that the head has moved, from a stream that etcd keeps open.
+
+It is opened when somebody waits, and closed when nothing came while they did:
+then a wait has cost two questions.  While records come, it stays open, and a
+wait costs nothing but the reading of notices; those that came while nobody
+waited are read first, and say how far the log is.
+"""
+
+import time
+
+from ..record import Damaged
+from ..record import parse_place
+from . import messages
+from .cluster import Cluster
+from .keys import Keys
+from .keys import opened
+from .member import Heard
+from .member import Member
+from .messages import Message
+from .trouble import Lost
+from .trouble import Trouble
+
+#: Events of one notice.
+MOST_EVENTS = 10_000
+#: Seconds that a wait takes at least when it fails.
+PAUSE = 0.2
+
+
+class Watch:
+
+    def __init__(self, cluster: Cluster, keys: Keys) -> None:
+        self._cluster = cluster
+        self._keys = keys
+        self._stream: tuple[Member, Heard] | None = None
+        #: The last head that a notice of this stream has named.
+        self._head = 0
+
+    def wait(self, sequence: int, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        member = self._cluster.preferred
+        try:
+            member, stream = self._opened(member)
+            while self._head < sequence:
+                notice = stream.next(max(0, deadline - time.monotonic()))
+                if notice is None:
+                    self._stream = None
+                    return
+                self._head = max(self._head, self._head_of(notice))
+        except (Trouble, Damaged) as error:
+            self.close()
+            self._cluster.pause(PAUSE)
+            raise self._cluster.failed(member, error) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _opened(self, member: Member) -> tuple[Member, Heard]:
+        if self._stream is None:
+            deadline = self._cluster.share()
+            stream = member.listen(
+                messages.watching(self._keys.head), deadline)
+            self._stream = member, stream
+            # What is put from here on is noticed; what is there, is looked at.
+            notice = stream.next(deadline - time.monotonic())
+            if (notice is None or not messages.truth(notice, 'created')
+                    or messages.truth(notice, 'canceled')):
+                raise Lost('it does not begin to watch')
+            value = messages.one(member.ask(
+                messages.pairs_of(self._keys.head, 1), deadline))
+            self._head = self._sequence(value)
+        return self._stream
+
+    def _head_of(self, notice: Message) -> int:
+        """0, if it does not say."""
+        if messages.truth(notice, 'canceled'):
+            raise Lost('it has ended the watch')
+        heads = [0]
+        for event in messages.messages(notice, 'events', MOST_EVENTS):
+            if event.get('type', 'PUT') == 'PUT':
+                heads.append(self._sequence(
+                    messages.data(messages.message(event, 'kv'), 'value')))
+        return max(heads)
+
+    def _sequence(self, value: bytes | None) -> int:
+        if value is None:  # there is no log
+            return 0
+        return parse_place(opened(self._keys.head, value)).sequence
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream[1].close()
+            self._stream = None

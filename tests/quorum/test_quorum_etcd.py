@@ -1,0 +1,479 @@
+"""The log on real etcd: the same promises, and members that die, freeze, are
+full, or want to know who comes."""
+
+import contextlib
+import itertools
+import os
+import tempfile
+import time
+import unittest
+
+from fsyncstorage.quorum.etcd.checks import check
+from fsyncstorage.quorum.etcd.checks import survey
+from fsyncstorage.quorum.etcd.engine import EtcdLog
+from fsyncstorage.quorum.etcd.settings import Settings
+from fsyncstorage.quorum.etcd.settings import address
+from fsyncstorage.quorum.etcd.trouble import Refused
+from fsyncstorage.quorum.log import Full
+from fsyncstorage.quorum.log import Moved
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.record import Ends
+
+from ..support import PATIENCE
+from ..support import Thread
+from . import etcdcluster
+from . import tlsfiles
+from .gateway import text
+from .logcontract import START
+from .logcontract import A
+from .logcontract import B
+from .logcontract import Contract
+from .logcontract import WithoutALog
+from .logcontract import place
+from .samples import LOG
+
+PREFIXES = itertools.count()
+#: Between two tries, as a writer waits.
+PAUSE = 0.01
+
+
+def give_users(cluster):
+    """One who may read and write below a prefix, and nothing else."""
+    leader = cluster.leader
+    leader.ask('/v3/auth/role/add', name='node')
+    leader.ask('/v3/auth/role/grant', name='node', perm={
+        'permType': 'READWRITE', 'key': text(PREFIX_OF_NODE + b'/'),
+        'range_end': text(PREFIX_OF_NODE + b'0')})
+    leader.ask('/v3/auth/role/add', name='root')
+    for name in 'root', 'node':
+        leader.ask('/v3/auth/user/add', name=name, password=f'of {name}')
+        leader.ask('/v3/auth/user/grant', user=name, role=name)
+    if leader.ask('/v3/auth/enable') is None:
+        raise AssertionError('users cannot be switched on')
+
+
+PREFIX_OF_NODE = b'of/the/node'
+
+PLAIN = etcdcluster.Layer('plain')
+SMALL = etcdcluster.Layer('small', '--quota-backend-bytes', str(16 << 20))
+USERS = etcdcluster.Layer('users', prepare=give_users)
+TLS = etcdcluster.Layer('tls', files=tlsfiles.make)
+TLS_USERS = etcdcluster.Layer(
+    'tls-users', files=tlsfiles.make, prepare=give_users)
+
+
+def patiently(call, *args):
+    """Until it is answered."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return call(*args)
+        except Unanswered:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(PAUSE)
+
+
+class EtcdCase(unittest.TestCase):
+    """With a prefix for each test, in the cluster of its class."""
+
+    layer = PLAIN
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = self.layer.cluster
+        self.prefix = f'test{next(PREFIXES)}'
+
+    def another(self, addresses=None, **options):
+        log = EtcdLog(Settings(
+            [address(each) for each in addresses or self.cluster.addresses],
+            **{'prefix': self.prefix, **options}))
+        self.addCleanup(log.close)
+        return log
+
+
+@etcdcluster.needed
+class Promises(Contract, EtcdCase):
+    pass
+
+
+@etcdcluster.needed
+class NoLog(WithoutALog, EtcdCase):
+    pass
+
+
+@etcdcluster.needed
+class Checks(EtcdCase):
+
+    def test_what_is_right(self):
+        log = self.another()
+        check(log)
+        log.create(LOG)
+        check(log)
+        self.assertEqual(
+            str(log.cluster.preferred), self.cluster.leader.address)
+
+    def test_one_member_under_three_names(self):
+        port = self.cluster.members[0].port
+        with self.assertRaises(Refused) as raised:
+            check(self.another([
+                f'http://127.0.0.1:{port}', f'http://localhost:{port}',
+                self.cluster.addresses[1]]))
+        self.assertIn('the same member', str(raised.exception))
+
+    def test_the_survey(self):
+        found = survey(self.another())
+        self.assertEqual(found.voting, 3)
+        self.assertEqual(list(found.alarms), [])
+        for status in found.members.values():
+            self.assertGreater(status.size, 0)
+        self.assertEqual(
+            sum(each.leads for each in found.members.values()), 1)
+
+    def test_keys_of_others(self):
+        log = self.another()
+        other = self.another(prefix=f'{self.prefix}/of/others')
+        other.create(LOG)
+        with self.assertRaises(Refused):
+            check(log)
+
+    def test_no_users(self):
+        with self.assertRaises(Refused) as raised:
+            check(self.another(user='node', password='secret'))
+        self.assertIn('no users', str(raised.exception))
+
+    def test_too_few_members(self):
+        with tempfile.TemporaryDirectory() as directory:
+            few = etcdcluster.EtcdCluster(directory, members=1)
+            self.addCleanup(few.close)
+            few.start()
+            log = self.another([
+                *few.addresses, 'http://127.0.0.1:1', 'http://127.0.0.1:2'])
+            with self.assertLogs(), self.assertRaises(Refused) as raised:
+                check(log)
+            self.assertIn('1 members that vote', str(raised.exception))
+            few.close()
+
+
+class FaultsCase(EtcdCase):
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.another()
+        self.log.create(LOG)
+        self.before = START
+
+    def tearDown(self):
+        for each in self.cluster.members:
+            if each.process is None:
+                each.start()
+            else:
+                each.thaw()
+        self.cluster.wait_until_ready()
+        super().tearDown()
+
+    def write(self, count=10):
+        """As a writer does: the same bytes, until their fate is known."""
+        for _ in range(count):
+            after = place(self.before.sequence + 1)
+            raw = b'record %d' % after.sequence
+            try:
+                patiently(self.log.append, self.before, after, raw)
+            except Moved:
+                self.assertEqual(self.read(after.sequence), raw)
+            self.before = after
+
+    def read(self, sequence):
+        return patiently(self.log.read, sequence)[0]
+
+    def check_records(self):
+        for number in range(1, self.before.sequence + 1):
+            self.assertEqual(self.read(number), b'record %d' % number)
+        for member in range(3):
+            self.assertEqual(
+                self.log.ends(member), Ends(LOG, 1, self.before))
+
+
+@etcdcluster.needed
+class Faults(FaultsCase):
+
+    def test_a_follower_is_killed(self):
+        self.write()
+        member = self.cluster.followers[0]
+        member.kill()
+        self.write()
+        member.start()
+        self.cluster.wait_until_ready()
+        self.check_records()
+
+    def test_the_leader_is_killed(self):
+        self.write()
+        member = self.cluster.leader
+        member.kill()
+        self.write()
+        member.start()
+        self.cluster.wait_until_ready()
+        self.check_records()
+
+    def test_a_follower_is_frozen(self):
+        member = self.cluster.followers[0]
+        self.write()
+        member.freeze()
+        self.write()
+        member.thaw()
+        self.cluster.wait_until_ready()
+        self.check_records()
+
+    def test_the_leader_is_frozen(self):
+        member = self.cluster.leader
+        self.write()
+        member.freeze()
+        self.write()
+        member.thaw()
+        self.cluster.wait_until_ready()
+        self.check_records()
+
+    def test_two_of_three_are_away_and_come_back(self):
+        self.write()
+        for member in self.cluster.followers:
+            member.kill()
+        after = place(self.before.sequence + 1)
+        for _ in range(2):
+            with self.assertRaises(Unanswered):
+                self.log.append(self.before, after, b'record 11')
+        with self.assertRaises(Unanswered):
+            self.log.ends()
+        with self.assertRaises(Unanswered):
+            self.log.hold(A, 2)
+        for member in self.cluster.members:
+            if member.process is None:
+                member.start()
+        self.write()
+        self.cluster.wait_until_ready()
+        self.check_records()
+
+    def test_all_are_killed_and_start_again(self):
+        self.write()
+        for member in self.cluster.members:
+            member.kill()
+        for member in self.cluster.members:
+            member.start()
+        self.write()
+        self.cluster.wait_until_ready()
+        self.check_records()
+
+    def test_a_wait_goes_on_with_another_member(self):
+        self.write(1)
+        self.log.wait(1, 10)
+        self.cluster.leader.kill()
+        waiting = Thread(self.wait_until, self.before.sequence + 1)
+        self.write(1)
+        waiting.result()
+
+    def wait_until(self, sequence):
+        log = self.another()
+        while not patiently(log.read, sequence):
+            patiently(log.wait, sequence, 1)
+
+    def test_a_lease_outlives_the_leader(self):
+        other = self.another()
+        term = self.log.hold(A, 60)
+        self.cluster.leader.kill()
+        self.assertEqual(patiently(other.hold, B, 60), 0)
+        self.assertEqual(patiently(self.log.hold, A, 60), term)
+
+
+@etcdcluster.needed
+class NoRoom(FaultsCase):
+    """A database that is full, and has room again."""
+
+    layer = SMALL
+
+    def test_it_is_full_and_back(self):
+        self.write()
+        with self.assertRaises(Full) as raised:
+            for number in range(100):
+                self.log.stage(A, number, os.urandom(1 << 20))
+        self.assertIn('defrag', str(raised.exception))
+        after = place(self.before.sequence + 1)
+        with self.assertRaises(Full):
+            self.log.append(self.before, after, b'record')
+        with self.assertLogs(level='ERROR') as said:
+            check(self.another())
+        self.assertIn('NOSPACE', said.output[0])
+        # All can be read, and things can be removed.
+        self.check_records()
+        self.log.unstage([A])
+        self.log.trim(5)
+        self.assertEqual(self.log.ends(), Ends(LOG, 5, self.before))
+        # The operator's part.
+        for member in self.cluster.members:
+            self.assertIsNotNone(member.ask('/v3/maintenance/defragment'))
+        for alarm in self.cluster.leader.ask(
+                '/v3/maintenance/alarm', action='GET')['alarms']:
+            self.cluster.leader.ask(
+                '/v3/maintenance/alarm', action='DEACTIVATE', **alarm)
+        self.write()
+        self.assertEqual(self.log.ends(), Ends(LOG, 5, self.before))
+
+
+@etcdcluster.needed
+class Compaction(FaultsCase):
+
+    layer = SMALL
+
+    def test_a_trim_makes_room(self):
+        """Much more than there is room for goes through it."""
+        large = os.urandom(1 << 20)
+        for sequence in range(1, 60):
+            after = place(sequence)
+            self.log.append(self.before, after, large)
+            self.before = after
+            if sequence % 5 == 0:
+                self.log.trim(sequence)
+        found = survey(self.log)
+        self.assertEqual(list(found.alarms), [])
+        for status in found.members.values():
+            self.assertLess(status.size, 16 << 20)
+
+    def test_one_that_waits_is_not_harmed(self):
+        self.log.wait(1, 0.1)
+        waiting = Thread(self.log.wait, 3, 60)
+        other = self.another()
+        for sequence in range(1, 4):
+            other.append(self.before, place(sequence), b'record')
+            self.before = place(sequence)
+            other.trim(sequence)
+        waiting.result()
+
+
+class AsUser:
+
+    def setUp(self):
+        super().setUp()
+        self.prefix = PREFIX_OF_NODE.decode()
+
+    def another(self, addresses=None, **options):
+        return super().another(addresses, **{
+            'user': 'node', 'password': 'of node', **options})
+
+
+@etcdcluster.needed
+class Users(AsUser, EtcdCase):
+
+    layer = USERS
+
+    def test_a_user(self):
+        log = self.another()
+        check(log)
+        log.create(LOG)
+        log.append(START, place(1), b'1')
+        log.append(place(1), place(2), b'2')
+        self.assertEqual(log.read(1), [b'1', b'2'][:1])
+        log.wait(2, 60)
+        self.assertTrue(log.hold(A, 60))
+        log.note(A, b'note')
+        self.assertEqual(log.notes(), {A: b'note'})
+        log.stage(A, 0, b'chunk')
+        self.assertEqual(log.all_staged(), {A})
+        log.unstage([A])
+        # To compact is for the root of etcd alone.
+        with self.assertLogs(level='WARNING') as said:
+            log.trim(2)
+            log.trim(2)
+        self.assertEqual(len(said.output), 1)
+        self.assertIn('--auto-compaction-retention', said.output[0])
+        self.assertEqual(log.ends(), Ends(LOG, 2, place(2)))
+        # Tokens are lost when a member starts again.
+        for member in self.cluster.members:
+            member.kill()
+            member.start()
+        with contextlib.suppress(Moved):
+            patiently(log.append, place(2), place(3), b'3')
+        self.assertEqual(patiently(log.ends).head, place(3))
+
+    def test_who_is_refused(self):
+        for words, options in (
+                ('are wrong', {'password': 'wrong'}),
+                ('are wrong', {'user': 'nobody'}),
+                ('"user" and "password"', {'user': None, 'password': None}),
+                ('grant-permission', {'prefix': 'of/others'})):
+            with self.subTest(options), self.assertRaises(Refused) as raised:
+                check(self.another(**options))
+            self.assertIn(words, str(raised.exception))
+
+
+class TlsCase(EtcdCase):
+
+    layer = TLS
+
+    def setUp(self):
+        super().setUp()
+        self.files = self.layer.files
+
+    def another(self, addresses=None, **options):
+        return super().another(addresses, **{
+            'ca': self.files.ca, 'cert': self.files.cert,
+            'key': self.files.key, **options})
+
+
+@etcdcluster.needed
+@tlsfiles.needed
+class Tls(TlsCase):
+
+    def test_the_log(self):
+        log = self.another()
+        check(log)
+        log.create(LOG)
+        log.append(START, place(1), bytes(1 << 20))
+        log.wait(1, 60)
+        self.assertEqual(log.read(1), [bytes(1 << 20)])
+        waiting = Thread(log.wait, 2, 60)
+        self.another().append(place(1), place(2), b'2')
+        waiting.result()
+
+    def test_a_stop_ends_a_wait(self):
+        log = self.another()
+        waiting = Thread(log.wait, 1, 60)
+        log.stop()
+        with self.assertRaises(Unanswered):
+            waiting.result()
+
+    def test_certificates_that_are_refused(self):
+        files = self.files
+        for words, options in (
+                ('its certificate is refused', {'ca': files.other_ca}),
+                ('its certificate is refused', {'ca': None}),
+                ('refuses our certificate', {'cert': None, 'key': None}),
+                ('refuses our certificate', {
+                    'cert': files.other_cert, 'key': files.other_key})):
+            with self.subTest(options), self.assertRaises(Refused) as raised:
+                check(self.another(**options))
+            self.assertIn(words, str(raised.exception))
+
+    def test_a_name_that_is_not_in_it(self):
+        with self.assertRaises(Refused) as raised:
+            check(self.another([
+                f'https://localhost:{each.port}'
+                for each in self.cluster.members]))
+        self.assertIn('its certificate is refused', str(raised.exception))
+
+    def test_without_tls(self):
+        with self.assertLogs(), self.assertRaises(Unanswered):
+            check(self.another([
+                f'http://127.0.0.1:{each.port}'
+                for each in self.cluster.members]))
+
+
+@etcdcluster.needed
+@tlsfiles.needed
+class TlsAndUsers(AsUser, TlsCase):
+
+    layer = TLS_USERS
+
+    def test_both(self):
+        log = self.another()
+        check(log)
+        log.create(LOG)
+        log.append(START, place(1), b'1')
+        self.assertEqual(log.ends().head, place(1))

@@ -1,0 +1,266 @@
+"""What of etcd is refused at a start, and with which words."""
+
+import unittest
+
+from fsyncstorage.quorum.etcd.checks import OLDEST
+from fsyncstorage.quorum.etcd.checks import Status
+from fsyncstorage.quorum.etcd.checks import check
+from fsyncstorage.quorum.etcd.checks import survey
+from fsyncstorage.quorum.etcd.engine import EtcdLog
+from fsyncstorage.quorum.etcd.keys import Keys
+from fsyncstorage.quorum.etcd.settings import Settings
+from fsyncstorage.quorum.etcd.settings import address
+from fsyncstorage.quorum.etcd.trouble import Refused
+from fsyncstorage.quorum.etcd.trouble import Trouble
+from fsyncstorage.quorum.log import Unanswered
+
+from .gateway import GatewaysCase
+from .samples import LOG
+
+CHECKS = 'fsyncstorage.quorum.etcd.checks'
+KEYS = Keys('test')
+
+
+class ChecksCase(GatewaysCase):
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.another()
+        self.first, self.second, self.third = self.gateways.members
+
+    def refused(self, *words, log=None):
+        with self.assertRaises(Refused) as raised:
+            check(log or self.log)
+        for each in words:
+            self.assertIn(each, str(raised.exception))
+
+    def answers(self, status, text):
+        def instead(handler, request):
+            handler.send(text, status)
+            return True
+
+        for gateway in self.gateways.members:
+            gateway.instead = instead
+
+
+class Members(ChecksCase):
+
+    def test_what_is_right(self):
+        with self.assertNoLogs(CHECKS):
+            check(self.log)
+            self.log.create(LOG)
+            check(self.log)
+
+    def test_the_leader_is_asked_first(self):
+        check(self.log)
+        self.assertEqual(
+            str(self.log.cluster.preferred), self.second.address)
+
+    def test_an_old_one(self):
+        for version in '3.5.5', '3.4.30', '2.3.7', '3.5', 'unknown', '':
+            self.third.version = version
+            with self.subTest(version):
+                self.refused(self.third.address, version, 'Upgrade')
+
+    def test_the_oldest_and_newer_ones(self):
+        for version in '3.5.6', '3.5.21', '3.6.0-rc.1', '3.10.0', '4.0.0':
+            self.third.version = version
+            with self.subTest(version):
+                check(self.log)
+
+    def test_too_few_that_vote(self):
+        self.first.voting = self.second.voting = self.third.voting = 2
+        self.refused('2 members', 'etcdctl member add')
+
+    def test_learners_do_not_vote(self):
+        learners = [{'ID': '1'}, {'ID': '2'}, {'ID': '3', 'isLearner': True}]
+        for gateway in self.gateways.members:
+            gateway.altered = lambda path, answer: {
+                **answer, 'members': learners}
+        self.refused('2 members')
+
+    def test_a_learner(self):
+        self.first.altered = lambda path, answer: {
+            **answer, 'isLearner': True}
+        self.refused(self.first.address, 'learner')
+
+    def test_one_member_under_two_names(self):
+        self.third.number = 0
+        self.refused(
+            self.first.address, self.third.address, 'the same member')
+
+    def test_two_clusters(self):
+        self.third.cluster += 1
+        self.refused('2 different clusters')
+
+    def test_one_that_is_away(self):
+        self.first.close()
+        self.gateways.members.remove(self.first)
+        with self.assertLogs(CHECKS, 'WARNING') as said:
+            check(self.log)
+        self.assertIn(self.first.address, said.output[0])
+
+    def test_all_are_away(self):
+        """A start waits for them."""
+        for gateway in self.gateways.members:
+            gateway.close()
+        self.gateways.members.clear()
+        with self.assertLogs(CHECKS), self.assertRaises(Unanswered):
+            check(self.log)
+
+    def test_no_majority(self):
+        def instead(handler, request):
+            if handler.path == '/v3/maintenance/status':
+                return False
+            handler.send('{"message":"etcdserver: no leader","code":14}', 503)
+            return True
+
+        for gateway in self.gateways.members:
+            gateway.instead = instead
+        with self.assertRaises(Unanswered):
+            check(self.log)
+
+    def test_a_full_one(self):
+        self.store.full = True
+        with self.assertLogs(CHECKS, 'ERROR') as said:
+            check(self.log)
+        self.assertIn('NOSPACE', said.output[0])
+        self.assertIn('etcdctl alarm disarm', said.output[0])
+
+    def test_one_that_is_small_for_this_log(self):
+        with self.assertLogs(CHECKS, 'WARNING') as said:
+            check(self.log, limit=1 << 30)
+        self.assertIn(f'--quota-backend-bytes to {3 << 30}', said.output[0])
+        with self.assertNoLogs(CHECKS):
+            check(self.log, limit=1 << 29)
+
+
+class WhoWeAre(ChecksCase):
+
+    def test_users(self):
+        self.store.users['node'] = 'secret'
+        self.refused('"user" and "password"')
+        self.refused('are wrong', log=self.another(user='node', password='x'))
+        check(self.another(user='node', password='secret'))
+
+    def test_no_users(self):
+        self.refused('auth enable', log=self.another(
+            user='node', password='secret'))
+
+    def test_a_user_who_may_not(self):
+        def instead(handler, request):
+            if not handler.path.startswith('/v3/kv'):
+                return False
+            handler.send(
+                '{"message":"etcdserver: permission denied","code":7}', 403)
+            return True
+
+        for gateway in self.gateways.members:
+            gateway.instead = instead
+        self.refused('grant-permission')
+
+    def test_no_gateway(self):
+        self.answers(404, '404 page not found\n')
+        self.refused('--enable-grpc-gateway')
+
+    def test_another_name_of_the_host(self):
+        self.answers(421, 'etcd received your request, but')
+        self.refused('--host-whitelist')
+
+    def test_a_certificate_with_a_name_beside_users(self):
+        self.answers(400, (
+            'CommonName of client sending a request against gateway will be'
+            ' ignored and not used as expected'))
+        self.refused('without')
+
+
+class ThePrefix(ChecksCase):
+
+    def test_other_keys(self):
+        self.store.values[KEYS.all.start + b'of/others'] = b'value'
+        self.refused('of/others', 'prefix')
+
+    def test_keys_beside_it(self):
+        self.store.values[b'test'] = b'value'
+        self.store.values[b'test0'] = b'value'
+        check(self.log)
+
+    def test_another_identity(self):
+        self.store.values[KEYS.log] = b'of others'
+        self.refused('something else')
+
+    def test_one_that_is_damaged(self):
+        self.log.create(LOG)
+        real = self.third.altered
+        self.third.altered = lambda path, answer: (
+            answer if path != '/v3/kv/txn' else {**answer, 'responses': [
+                {'response_range': {}},
+                {'response_range': {'kvs': [{'key': 'eHh4'}]}}]})
+        check(self.log)
+        self.second.altered = self.third.altered
+        self.refused('something else')
+        self.assertIsNot(real, self.third.altered)
+
+
+class TheSurvey(ChecksCase):
+
+    def test_of_members(self):
+        self.first.close()
+        self.gateways.members.remove(self.first)
+        found = survey(self.log)
+        self.assertEqual(list(found.members), [
+            each.address for each in (self.first, self.second, self.third)])
+        self.assertIsInstance(found.members[self.first.address], Trouble)
+        status = found.members[self.second.address]
+        self.assertEqual(status, Status(
+            2, 77, '3.6.1', 2, False, 20480, 16384, 1 << 31))
+        self.assertTrue(status.leads)
+        self.assertGreaterEqual(status.release, OLDEST)
+        self.assertEqual((found.voting, found.alarms), (3, []))
+
+
+class TheSettings(unittest.TestCase):
+
+    ADDRESSES = tuple(
+        address(f'http://member{number}:2379') for number in range(3))
+
+    def refused(self, *words, **options):
+        with self.assertRaises(Refused) as raised:
+            EtcdLog(Settings(**{
+                'addresses': self.ADDRESSES, 'prefix': 'x', **options}))
+        for each in words:
+            self.assertIn(each, str(raised.exception))
+
+    def test_addresses(self):
+        for text, host, port, tls in (
+                ('http://a.b-c:1', 'a.b-c', 1, False),
+                ('https://127.0.0.1:65535/', '127.0.0.1', 65535, True),
+                ('https://[::1]:2379', '::1', 2379, True)):
+            self.assertEqual(address(text), (text, host, port, tls))
+        for text in (
+                'host:2379', 'http://host', 'http://host:0', 'http://host:x',
+                'http://host:65536', 'http://a:1/v3', 'http://u:p@a:1', '',
+                'http://a b:1', 'ftp://a:1', 'http://a:1\r\n'):
+            with self.subTest(text), self.assertRaises(Refused):
+                address(text)
+
+    def test_what_does_not_fit_together(self):
+        first, second, third = self.ADDRESSES
+        self.refused('at least 3', addresses=[first, second])
+        self.refused('twice', addresses=[first, second, first])
+        self.refused('either all', addresses=[
+            first, second, third._replace(tls=True)])
+        self.refused('belong together', user='node')
+        self.refused('belong together', password='secret')
+        self.refused('"cert"', key='/nowhere')
+
+    def test_files_that_are_not_there(self):
+        tls = [each._replace(tls=True) for each in self.ADDRESSES]
+        self.refused('"ca"', addresses=tls, ca='/nowhere')
+        self.refused('"cert"', addresses=tls, cert=__file__)
+
+    def test_prefixes(self):
+        for prefix in '', 'a b', 'x\n', '\u20ac', 'x' * 201:
+            with self.subTest(prefix):
+                self.refused('the prefix', prefix=prefix)
+        self.assertEqual(Keys('x/').all, Keys('x').all)

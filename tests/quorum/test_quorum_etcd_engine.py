@@ -1,0 +1,590 @@
+"""The log on etcd, on members in this process: what it promises when they are
+damaged, away, full or stopped."""
+
+import contextlib
+import json
+import socket
+import threading
+from unittest import mock
+
+from fsyncstorage.quorum.etcd import engine
+from fsyncstorage.quorum.etcd.keys import Keys
+from fsyncstorage.quorum.etcd.keys import sealed
+from fsyncstorage.quorum.log import NOTE
+from fsyncstorage.quorum.log import Full
+from fsyncstorage.quorum.log import Missing
+from fsyncstorage.quorum.log import Moved
+from fsyncstorage.quorum.log import Trimmed
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.record import LARGEST
+from fsyncstorage.quorum.record import MOST
+from fsyncstorage.quorum.record import Ends
+
+from ..support import PATIENCE
+from ..support import Thread
+from .gateway import GatewaysCase
+from .logcontract import START
+from .logcontract import A
+from .logcontract import B
+from .logcontract import Contract
+from .logcontract import WithoutALog
+from .logcontract import place
+from .samples import LOG
+
+KEYS = Keys('test')
+CLUSTER = 'fsyncstorage.quorum.etcd.cluster'
+
+
+class Promises(Contract, GatewaysCase):
+    pass
+
+
+class NoLog(WithoutALog, GatewaysCase):
+    pass
+
+
+class EtcdCase(GatewaysCase):
+
+    def setUp(self):
+        super().setUp()
+        self.log = self.another()
+        self.log.create(LOG)
+        self.first, self.second, self.third = self.gateways.members
+
+    def append(self, *records):
+        for raw in records:
+            before = self.log.ends().head
+            self.log.append(before, place(before.sequence + 1), raw)
+
+    def unanswered(self, name, *args):
+        with self.assertRaises(Unanswered) as raised:
+            getattr(self.log, name)(*args)
+        return str(raised.exception)
+
+    @contextlib.contextmanager
+    def with_data(self, gateway, change):
+        """This member has the data as `change` leaves them."""
+        own = dict(self.store.values)
+        change(own)
+        real = gateway.answer
+
+        def answer(path, request):
+            values, self.store.values = self.store.values, own
+            try:
+                return real(path, request)
+            finally:
+                self.store.values = values
+
+        with mock.patch.object(gateway, 'answer', answer):
+            yield
+
+
+def flipped(value):
+    return value[:5] + bytes([value[5] ^ 4]) + value[6:]
+
+
+class OneIsDamaged(EtcdCase):
+    """It makes nobody stop, and nobody believe it."""
+
+    def setUp(self):
+        super().setUp()
+        self.append(b'first', b'second', b'third')
+        self.ends = self.log.ends()
+
+    def test_a_head_in_which_a_bit_has_flipped(self):
+        def change(own):
+            own[KEYS.head] = flipped(own[KEYS.head])
+
+        for gateway in self.gateways.members:
+            with self.with_data(gateway, change):
+                with self.assertLogs(CLUSTER, 'WARNING') as said:
+                    for _ in range(3):
+                        self.assertEqual(self.log.ends(), self.ends)
+                self.assertIn(gateway.address, said.output[0])
+                self.unanswered('ends', gateway.number)
+
+    def test_an_older_head(self):
+        def change(own):
+            own[KEYS.head] = sealed(KEYS.head, place(1).packed())
+
+        for gateway in self.gateways.members:
+            with self.with_data(gateway, change):
+                for _ in range(3):
+                    self.assertEqual(self.log.ends(), self.ends)
+                self.assertEqual(
+                    self.log.ends(gateway.number), Ends(LOG, 1, place(1)))
+
+    def test_another_head_with_this_number(self):
+        def change(own):
+            own[KEYS.head] = sealed(KEYS.head, place(3, b'?').packed())
+
+        for gateway in self.gateways.members:
+            with self.with_data(gateway, change):
+                for _ in range(3):
+                    self.assertEqual(self.log.ends(), self.ends)
+        with self.with_data(self.first, change), self.with_data(
+                self.third, lambda own: own.clear()):
+            self.unanswered('ends')
+
+    def test_one_that_has_lost_all(self):
+        for gateway in self.gateways.members:
+            with self.with_data(gateway, lambda own: own.clear()):
+                for _ in range(3):
+                    self.assertEqual(self.log.ends(), self.ends)
+                    self.assertEqual(self.log.read(4), ())
+                with self.assertRaises(Missing):
+                    self.log.ends(gateway.number)
+
+    def test_two_that_have_lost_all(self):
+        with self.with_data(self.first, lambda own: own.clear()):
+            with self.with_data(self.third, lambda own: own.clear()):
+                with self.assertRaises(Missing):
+                    self.log.ends()
+
+    def test_one_without_a_head(self):
+        with self.with_data(self.first, lambda own: own.pop(KEYS.head)):
+            self.assertEqual(self.log.ends(), self.ends)
+            self.unanswered('ends', 0)
+
+    def test_a_record_that_one_has_lost(self):
+        for gateway in self.gateways.members:
+            with self.with_data(
+                    gateway, lambda own: own.pop(KEYS.record(2))):
+                for _ in range(3):
+                    self.assertEqual(self.log.read(2)[0], b'second')
+                self.unanswered('read', 2, gateway.number)
+
+    def test_records_that_one_has_trimmed(self):
+        def change(own):
+            del own[KEYS.record(1)], own[KEYS.record(2)]
+
+        for gateway in self.gateways.members:
+            with self.with_data(gateway, change):
+                for _ in range(3):
+                    self.assertEqual(self.log.read(2)[0], b'second')
+                    self.assertEqual(self.log.ends().first, 1)
+                with self.assertRaises(Trimmed):
+                    self.log.read(2, gateway.number)
+
+    def test_an_append_that_meets_a_damaged_head(self):
+        """The others have it: no answer, and not that the head has moved."""
+        def change(own):
+            own[KEYS.head] = flipped(own[KEYS.head])
+
+        with self.with_data(self.first, change):
+            self.log.cluster.prefer(self.log.cluster.members[0])
+            with self.assertLogs(CLUSTER, 'WARNING'):
+                self.unanswered('append', place(3), place(4), b'fourth')
+            # Another member is asked the next time.
+            self.append(b'fourth')
+
+    def test_an_append_that_meets_an_older_head(self):
+        def change(own):
+            own[KEYS.head] = sealed(KEYS.head, place(2).packed())
+
+        with self.with_data(self.first, change):
+            self.log.cluster.prefer(self.log.cluster.members[0])
+            with self.assertRaises(Moved):
+                self.log.append(place(3), place(4), b'fourth')
+
+    def test_one_with_an_older_head_takes_no_record_twice(self):
+        """It has the record that it would put: it has lost its head."""
+        def change(own):
+            own[KEYS.head] = sealed(KEYS.head, place(2).packed())
+
+        with self.with_data(self.first, change):
+            self.log.cluster.prefer(self.log.cluster.members[0])
+            with self.assertLogs(CLUSTER, 'WARNING'):
+                self.unanswered('append', place(2), place(3), b'another')
+
+    def test_a_chunk(self):
+        self.log.stage(A, 0, b'the chunk')
+        key = KEYS.chunk(A, 0)
+
+        def change(own):
+            own[key] = flipped(own[key])
+
+        def exchange(own):
+            own[key] = sealed(KEYS.chunk(A, 1), b'the chunk')
+
+        for gateway in self.gateways.members:
+            with self.with_data(gateway, lambda own: own.pop(key)):
+                self.assertEqual(self.log.staged(A, 0), b'the chunk')
+                self.assertIsNone(self.log.staged(A, 0, gateway.number))
+            for wrong in change, exchange:
+                with self.with_data(gateway, wrong):
+                    for _ in range(3):
+                        self.assertEqual(self.log.staged(A, 0), b'the chunk')
+                    self.unanswered('staged', A, 0, gateway.number)
+
+    def test_a_note_that_one_has_lost(self):
+        """Trimming goes by the notes."""
+        self.log.note(A, b'here')
+        self.log.note(B, b'there')
+        for gateway in self.gateways.members:
+            with self.with_data(gateway, lambda own: own.pop(KEYS.note(A))):
+                for _ in range(3):
+                    self.assertEqual(
+                        self.log.notes(), {A: b'here', B: b'there'})
+
+    def test_a_lease(self):
+        self.log.hold(A, 60)
+
+        def change(own):
+            own[KEYS.lease] = flipped(own[KEYS.lease])
+
+        for gateway in self.gateways.members:
+            with self.with_data(gateway, change):
+                self.assertEqual(self.log.holder(), A)
+                self.assertEqual(self.another().hold(B, 60), 0)
+
+    def test_keys_that_are_none_of_ours(self):
+        self.store.values[KEYS.records.start + b'zz'] = b''
+        del self.store.values[KEYS.record(1)]
+        del self.store.values[KEYS.record(2)]
+        del self.store.values[KEYS.record(3)]
+        self.unanswered('ends')
+        self.store.values[KEYS.notes.start + b'AB'] = b''
+        self.unanswered('notes')
+        self.store.values[KEYS.blobs.start + b'ab/0'] = b''
+        self.unanswered('all_staged')
+
+
+class NoAnswer(EtcdCase):
+
+    def test_one_that_is_away(self):
+        self.append(b'1')
+        self.second.close()
+        self.gateways.members.remove(self.second)
+        for _ in range(6):
+            self.assertEqual(self.log.ends().head, place(1))
+            self.assertEqual(self.log.read(1), [b'1'])
+        self.assertIn(self.second.address, self.unanswered('read', 1, 1))
+
+    def test_what_two_have_to_say_is_not_said_by_one(self):
+        self.append(b'1')
+        for gateway in self.second, self.third:
+            gateway.close()
+            self.gateways.members.remove(gateway)
+        for name, *args in ('ends',), ('read', 2), ('notes',), (
+                'staged', A, 0):
+            self.unanswered(name, *args)
+        self.assertEqual(self.log.ends(0).head, place(1))
+        self.assertEqual(self.log.read(1), [b'1'])
+        self.assertEqual(self.log.read(2, 0), ())
+
+    def test_an_idle_connection_that_has_ended(self):
+        """It is found before a question is lost in it."""
+        self.append(b'1')
+        for member in self.log.cluster.members:
+            for connection in member._idle:
+                connection.abort()
+        self.log.append(place(1), place(2), b'2')
+
+    def test_errors_of_etcd(self):
+        words = 'etcdserver: request timed out'
+
+        def instead(handler, request):
+            handler.send(f'{{"error":"{words}","code":14}}', 503)
+            return True
+
+        for gateway in self.gateways.members:
+            gateway.instead = instead
+        self.assertIn(words, self.unanswered('ends'))
+        self.assertIn(
+            words, self.unanswered('append', START, place(1), b'1'))
+        self.assertIn(words, self.unanswered('wait', 1, 0))
+        for gateway in self.gateways.members:
+            gateway.instead = None
+        self.append(b'1')
+
+    def test_words_of_others_stay_on_one_short_line(self):
+        def instead(handler, request):
+            handler.send('<html>\n' + 'x' * 5000, 502)
+            return True
+
+        for gateway in self.gateways.members:
+            gateway.instead = instead
+        said = self.unanswered('ends')
+        self.assertNotIn('\n', said)
+        self.assertLess(len(said), 1500)
+
+    def test_an_append_is_asked_of_another_member_the_next_time(self):
+        self.log.cluster.prefer(self.log.cluster.members[0])
+        self.first.close()
+        self.gateways.members.remove(self.first)
+        self.unanswered('append', START, place(1), b'1')
+        self.log.append(START, place(1), b'1')
+
+    def test_a_question_that_nobody_waited_for_leaves_no_connection(self):
+        for _ in range(50):
+            self.log.ask(START, place(1), b'1')
+        self.log.ask(START, place(1), b'1')
+        with contextlib.suppress(Moved):
+            self.log.answered()
+        self.assertLess(sum(
+            len(member._open) for member in self.log.cluster.members), 10)
+
+    def test_nothing_was_asked(self):
+        with self.assertRaises(AssertionError):
+            self.log.answered()
+
+
+class NoRoom(EtcdCase):
+    """etcd has no room: it says so, and things can be removed."""
+
+    def setUp(self):
+        super().setUp()
+        self.append(b'1', b'2')
+        self.log.stage(A, 0, b'chunk')
+        self.log.note(A, b'note')
+        self.store.full = True
+
+    def test_what_needs_room(self):
+        for name, *args in (
+                ('append', place(2), place(3), b'3'), ('stage', B, 0, b''),
+                ('note', A, b''), ('hold', A, 1)):
+            with self.subTest(name), self.assertRaises(Full) as raised:
+                getattr(self.log, name)(*args)
+            self.assertIn('etcdctl defrag', str(raised.exception))
+        self.store.full = False
+        self.append(b'3')
+
+    def test_what_does_not(self):
+        self.log.trim(2)
+        self.assertEqual(self.log.ends(), Ends(LOG, 2, place(2)))
+        self.assertEqual(self.log.read(2), [b'2'])
+        self.log.unstage([A])
+        self.log.forget(A)
+        self.assertEqual(self.log.all_staged(), set())
+        self.assertEqual(self.log.notes(), {})
+
+
+class Trimming(EtcdCase):
+
+    def paths(self):
+        return [path for gateway in self.gateways.members
+                for path, _ in gateway.asked]
+
+    def test_what_was_removed_is_compacted(self):
+        self.append(b'1', b'2')
+        self.log.trim(2)
+        compacted, = [
+            request for gateway in self.gateways.members
+            for path, request in gateway.asked if path == '/v3/kv/compaction']
+        self.assertEqual(int(compacted['revision']), self.store.revision)
+
+    def compaction_is(self, status, words):
+        def instead(handler, request):
+            if handler.path != '/v3/kv/compaction':
+                return False
+            handler.send(json.dumps({'message': words, 'code': 1}), status)
+            return True
+
+        for gateway in self.gateways.members:
+            gateway.instead = instead
+        self.append(b'1', b'2')
+
+    def test_what_was_compacted_already(self):
+        self.compaction_is(
+            400, 'etcdserver: mvcc: required revision has been compacted')
+        self.log.trim(2)
+
+    def test_a_user_who_may_not_compact(self):
+        """It is said once; and what was to be removed is."""
+        self.compaction_is(403, 'etcdserver: permission denied')
+        with self.assertLogs('fsyncstorage.quorum.etcd.engine') as said:
+            self.log.trim(2)
+            self.log.trim(2)
+        self.assertEqual(len(said.output), 1)
+        self.assertEqual(self.log.ends().first, 2)
+
+    def test_a_compaction_that_fails(self):
+        self.compaction_is(503, 'etcdserver: leader changed')
+        self.unanswered('trim', 2)
+
+    def test_a_long_one_has_steps(self):
+        self.append(*[b'%d' % number for number in range(10)])
+        with mock.patch.object(engine, 'AT_ONCE', 3):
+            self.log.trim(10)
+        self.assertEqual(self.paths().count('/v3/kv/deleterange'), 3)
+        self.assertEqual(self.log.ends().first, 10)
+
+
+class Staged(EtcdCase):
+
+    def test_more_chunks_than_one_answer_has(self):
+        ids = {b'%016d' % number for number in range(7)}
+        for id in ids:
+            for number in range(4):
+                self.log.stage(id, number, b'chunk')
+        with mock.patch.object(engine, 'KEYS', 5):
+            self.assertEqual(self.log.all_staged(), ids)
+
+
+class Waiting(EtcdCase):
+
+    def watches(self):
+        return sum(path == '/v3/watch' for gateway in self.gateways.members
+                   for path, _ in gateway.asked)
+
+    def test_one_stream_for_many_waits(self):
+        for sequence in range(1, 20):
+            waiting = Thread(self.log.wait, sequence, PATIENCE)
+            self.append(b'1')
+            waiting.result()
+        self.assertEqual(self.watches(), 1)
+
+    def test_a_wait_in_vain_leaves_no_stream(self):
+        for _ in range(3):
+            self.log.wait(1, 0.01)
+        self.assertEqual(self.watches(), 3)
+        self.append(b'1')
+        self.log.wait(1, PATIENCE)
+
+    def test_a_stream_that_ends(self):
+        def instead(handler, request):
+            if handler.path != '/v3/watch':
+                return False
+            handler.begin_stream()
+            handler.send_chunk({'result': {'created': True}})
+            handler.send_chunk({'result': {
+                'canceled': True, 'compact_revision': '7'}})
+            handler.close_connection = True
+            return True
+
+        for gateway in self.gateways.members:
+            gateway.instead = instead
+        self.assertIn('ended the watch', self.unanswered('wait', 1, 60))
+        for gateway in self.gateways.members:
+            gateway.instead = None
+        self.append(b'1')
+        self.log.wait(1, 60)
+
+    def test_a_log_that_is_removed_meanwhile(self):
+        """A notice says nothing then; the caller reads in any case."""
+        waiting = Thread(self.log.wait, 1, 1)
+        while not self.watches():
+            pass
+        with self.store.changed:
+            self.store.values.clear()
+            self.store.changed.notify_all()
+        waiting.result()
+
+
+class Stopping(EtcdCase):
+
+    #: A call that is not woken hangs.
+    patience = 3 * 3600
+
+    def test_a_wait_that_is_under_way(self):
+        waiting = Thread(self.log.wait, 1, 3600)
+        while '/v3/watch' not in [path for path, _ in self.first.asked]:
+            pass
+        self.log.stop()
+        with self.assertRaises(Unanswered):
+            waiting.result()
+
+    def test_a_member_that_says_nothing(self):
+        """A call that waits for it ends at once."""
+        came = []
+
+        def instead(handler, request):
+            came.append(handler)
+            handler.connection.recv(1)  # until it is closed
+            handler.close_connection = True
+            return True
+
+        for gateway in self.gateways.members:
+            gateway.instead = instead
+        waiting = Thread(self.log.ends)
+        while not came:
+            pass
+        self.log.stop()
+        with self.assertRaises(Unanswered):
+            waiting.result()
+
+    def test_nothing_is_left_open(self):
+        self.append(b'1')
+        self.log.wait(1, 1)
+        self.log.ask(place(1), place(2), b'2')
+        self.log.close()
+        for member in self.log.cluster.members:
+            self.assertEqual(member._open, set())
+            self.assertEqual(len(member._idle), 0)
+
+    def test_an_interrupt_leaves_no_connection_in_the_middle(self):
+        real = socket.socket.recv_into
+
+        def interrupted(sock, *args):
+            count = real(sock, *args)
+            if threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt
+            return count
+
+        self.append(b'1')
+        with mock.patch('socket.socket.recv_into', interrupted):
+            with self.assertRaises(KeyboardInterrupt):
+                self.log.read(1)
+        self.assertEqual(self.log.read(1), [b'1'])
+
+
+class Users(GatewaysCase):
+
+    def setUp(self):
+        super().setUp()
+        self.store.users['node'] = 'secret'
+        self.log = self.another(user='node', password='secret')
+        self.log.create(LOG)
+
+    def test_one_token_for_all_members(self):
+        for member in range(3):
+            self.log.ends(member)
+        self.assertEqual(len(self.store.tokens), 1)
+
+    def test_a_token_that_is_over(self):
+        self.store.tokens.clear()
+        self.assertEqual(self.log.ends().head, START)
+
+    def test_one_that_an_append_met(self):
+        """It had no effect; the next try has a new one."""
+        self.store.tokens.clear()
+        with self.assertRaises(Unanswered):
+            self.log.append(START, place(1), b'1')
+        self.log.append(START, place(1), b'1')
+
+    def test_a_password_that_was_changed(self):
+        self.store.tokens.clear()
+        self.store.users['node'] = 'other'
+        with self.assertRaises(Unanswered) as raised:
+            self.log.ends()
+        self.assertIn('"password"', str(raised.exception))
+        self.assertNotIn('secret', str(raised.exception))
+
+    def test_a_token_that_would_be_more_than_a_header(self):
+        def altered(path, answer):
+            return {**answer, 'token': 'a\r\nb: c'}
+
+        for gateway in self.gateways.members:
+            gateway.altered = altered
+        with self.assertRaises(Unanswered):
+            self.another(user='node', password='secret').ends()
+
+
+class Bounds(EtcdCase):
+
+    def test_what_is_given(self):
+        for name, *args in (
+                ('append', START, place(1), bytes(LARGEST + 1)),
+                ('stage', A, 0, bytes(MOST + 1)),
+                ('note', A, bytes(NOTE + 1)), ('hold', b'', 1),
+                ('hold', bytes(65), 1), ('hold', A, 0), ('hold', A, 1e9)):
+            with self.subTest(name), self.assertRaises(ValueError):
+                getattr(self.log, name)(*args)
+
+    def test_a_value_under_another_key(self):
+        """All that are sealed name their key."""
+        self.store.values[KEYS.head] = self.store.values[KEYS.log]
+        self.unanswered('ends')
+        self.store.values[KEYS.head] = sealed(KEYS.head, b'short')
+        self.unanswered('ends')

@@ -1,0 +1,198 @@
+"""The lease: nobody else has it while its holder may believe in it, whatever
+is late or lost; and who gets it again learns whether another had it."""
+
+import time
+import unittest
+from unittest import mock
+
+from hypothesis import strategies
+from hypothesis.stateful import RuleBasedStateMachine
+from hypothesis.stateful import invariant
+from hypothesis.stateful import rule
+
+from fsyncstorage.quorum.etcd.lease import FREE
+from fsyncstorage.quorum.etcd.lease import Lease
+from fsyncstorage.quorum.etcd.lease import Value
+from fsyncstorage.quorum.etcd.lease import clock
+from fsyncstorage.quorum.etcd.lease import parse
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.record import Damaged
+
+from ..generated import settings
+from .gateway import GatewaysCase
+from .logcontract import A
+from .logcontract import B
+from .samples import LOG
+
+SECONDS = 10
+
+
+class Clock:
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+class OnEtcd(GatewaysCase):
+
+    def setUp(self):
+        super().setUp()
+        self.clock = Clock()
+        self.one, self.other = (self.another(self.clock) for _ in range(2))
+        self.one.create(LOG)
+
+    def test_it_is_over_when_it_was_seen_for_so_long(self):
+        term = self.one.hold(A, SECONDS)
+        self.assertEqual(self.other.hold(B, SECONDS), 0)
+        self.clock.now += SECONDS - 0.1
+        self.assertEqual(self.other.hold(B, SECONDS), 0)
+        self.clock.now += 0.1
+        self.assertEqual(self.other.hold(B, SECONDS), term + 1)
+        self.assertEqual(self.one.hold(A, SECONDS), 0)
+
+    def test_one_that_comes_late_waits_for_all_of_it(self):
+        """It cannot know when that was put."""
+        self.one.hold(A, SECONDS)
+        self.clock.now += SECONDS - 1
+        self.assertEqual(self.other.hold(B, SECONDS), 0)
+        self.clock.now += 1
+        self.assertEqual(self.other.hold(B, SECONDS), 0)
+        self.clock.now += SECONDS - 1
+        self.assertTrue(self.other.hold(B, SECONDS))
+
+    def test_a_renewal_begins_it_anew(self):
+        term = self.one.hold(A, SECONDS)
+        for _ in range(5):
+            self.assertEqual(self.other.hold(B, SECONDS), 0)
+            self.clock.now += SECONDS - 1
+            self.assertEqual(self.one.hold(A, SECONDS), term)
+        # It has seen another value than the one that it waited for.
+        self.clock.now += SECONDS - 1
+        self.assertEqual(self.other.hold(B, SECONDS), 0)
+
+    def test_one_that_was_asleep_and_was_not_replaced_keeps_its_term(self):
+        term = self.one.hold(A, SECONDS)
+        self.clock.now += 3600
+        self.assertEqual(self.one.hold(A, SECONDS), term)
+
+    def test_one_that_was_replaced_gets_another_term(self):
+        """Another may have led in between (I16), also if it is gone again."""
+        term = self.one.hold(A, SECONDS)
+        self.other.hold(B, SECONDS)
+        self.clock.now += SECONDS
+        self.assertTrue(self.other.hold(B, SECONDS))
+        self.other.let_go(B)
+        self.assertGreater(self.one.hold(A, SECONDS), term + 1)
+
+    def test_what_was_put_is_ours_though_its_answer_was_lost(self):
+        with mock.patch.object(
+                self.one, '_swapped', side_effect=Damaged('lost')):
+            with self.assertRaises(Unanswered):
+                self.one.hold(A, SECONDS)
+        self.assertEqual(self.one.hold(A, SECONDS), 1)
+
+    def test_its_time_is_that_of_the_value(self):
+        self.one.hold(A, 1)
+        self.other.hold(B, SECONDS)
+        self.clock.now += 1
+        self.assertTrue(self.other.hold(B, SECONDS))
+
+
+class Values(unittest.TestCase):
+
+    def test_its_bytes(self):
+        value = Value(7, 8, 9, bytes(range(16)), A)
+        self.assertEqual(parse(value.packed()), value)
+        self.assertEqual(parse(None), FREE)
+
+    def test_other_bytes(self):
+        for raw in b'', bytes(35), bytes(36 + 65):
+            with self.assertRaises(Damaged):
+                parse(raw)
+
+    def test_the_clock_goes_on_while_the_machine_sleeps(self):
+        with mock.patch('time.clock_gettime') as gettime:
+            clock()
+        gettime.assert_called_once_with(time.CLOCK_BOOTTIME)
+
+
+class Leases(RuleBasedStateMachine):
+    """Two nodes, each with a clock of its own, and questions that take effect
+    late or never, with answers that are lost."""
+
+    def __init__(self):
+        super().__init__()
+        self.now = 0.0
+        self.value = FREE
+        self.leases = [Lease(lambda: self.now) for _ in range(2)]
+        #: Until when each may believe in it, and in which term.
+        self.believed = [(0.0, 0), (0.0, 0)]
+        #: Who had each term.
+        self.had = {}
+        self.late = []
+
+    @rule(which=strategies.integers(0, 1), seconds=strategies.integers(1, 3),
+          lost=strategies.booleans(), late=strategies.booleans(),
+          takes=strategies.integers(0, 2))
+    def hold(self, which, seconds, lost, late, takes):
+        lease, begin = self.leases[which], self.now
+        if lease.seen is None:
+            lease.see(self.value)
+        wanted = lease.wanted(b'%d' % which, seconds)
+        if wanted is None:
+            lease.see(self.value)
+            return
+        before = lease.seen.value
+        if late:
+            self.late.append((before, wanted))
+            return
+        self.swap(before, wanted)
+        self.now += takes
+        if not lost:
+            lease.see(self.value)
+            if self.value == wanted:
+                self.believed[which] = begin + seconds, wanted.term
+
+    def swap(self, before, wanted):
+        if self.value == before:
+            self.value = wanted
+            self.had.setdefault(wanted.term, set()).add(wanted.holder)
+
+    @rule(which=strategies.integers(0, 1))
+    def let_go(self, which):
+        lease = self.leases[which]
+        lease.see(self.value)
+        free = lease.given_back(b'%d' % which)
+        if free is not None:
+            self.believed[which] = 0.0, 0
+            self.swap(lease.seen.value, free)
+
+    @rule(number=strategies.integers(0, 5))
+    def arrives(self, number):
+        if self.late:
+            self.swap(*self.late.pop(number % len(self.late)))
+
+    @rule(seconds=strategies.integers(1, 4))
+    def time_passes(self, seconds):
+        self.now += seconds
+
+    @rule(which=strategies.integers(0, 1))
+    def starts_again(self, which):
+        self.leases[which] = Lease(lambda: self.now)
+        self.believed[which] = 0.0, 0
+
+    @invariant()
+    def at_most_one_believes_in_it(self):
+        assert sum(self.now < end for end, _ in self.believed) <= 1
+
+    @invariant()
+    def each_term_is_of_one_holder(self):
+        for holders in self.had.values():
+            assert len(holders - {b''}) <= 1
+
+
+Leases.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
+AnyOrder = Leases.TestCase
