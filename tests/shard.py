@@ -1,4 +1,4 @@
-"""One module of tests: a zope.testrunner in a process of its own.
+"""Modules of tests that share a process, of a zope.testrunner.
 
 Its result is what the run prints when it ends.  What that does not show is
 trouble: the run ended without totals, or with an error that they do not have;
@@ -51,20 +51,23 @@ def totals_of(log):
 
 
 class Shard:
-    """The run of one module."""
+    """The run of modules that are in one directory."""
 
-    def __init__(self, module, arguments, root, log):
-        self.name = module
+    def __init__(self, modules, arguments, root, logs):
+        first, last = modules[0], modules[-1].rpartition('.')[2]
+        self.name = first if len(modules) == 1 else f'{first} to {last}'
+        self._modules = modules
         self.totals = Totals()
         self.trouble = ''       # what the totals do not show
         self._ended = None
-        package, _, name = module.rpartition('.')
+        package = first.rpartition('.')[0]
+        names = '|'.join(each.rpartition('.')[2] for each in modules)
         self._command = [
             sys.executable, '-u', '-X', 'faulthandler',
             '-m', 'zope.testrunner', '--path=.', '-k', '-vv', *arguments,
-            '-s', package, '--tests-pattern', f'^{name}$', '-j', '1']
+            '-s', package, '--tests-pattern', f'^({names})$', '-j', '1']
         self._root = root
-        self._log = log
+        self._log = logs / (self.name.replace(' ', '_') + '.log')
 
     def start(self):
         self._output = self._log.open('w+', errors='replace')
@@ -124,6 +127,13 @@ class Shard:
         self._output.seek(0)
         self.text = self._output.read()
         self._output.close()
+
+    @property
+    def without_tests(self):
+        """The modules of which no test was run."""
+        if self.totals.tests and len(self._modules) == 1:
+            return []  # a suite may have tests that are named otherwise
+        return [each for each in self._modules if f'({each}.' not in self.text]
 
     @property
     def seconds(self):

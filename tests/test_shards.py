@@ -101,10 +101,16 @@ class Tests(unittest.TestCase):
         while True:
             signal.pause()
 """
+SAYS_WHERE = """
+open(f'here-{os.getpid()}', 'w').close()
+"""
 IMPORTS = 'import os\nimport signal\nimport unittest\n'
 
 
 class Runs(TestCase):
+
+    #: How many modules run in one process.
+    together = 1
 
     def setUp(self):
         super().setUp()
@@ -117,10 +123,17 @@ class Runs(TestCase):
             self.root.joinpath('samples', f'test_{name}.py').write_text(
                 IMPORTS + text)
 
+    def write_inside(self, text):
+        room = self.root / 'samples' / 'room'
+        room.mkdir()
+        room.joinpath('__init__.py').touch()
+        room.joinpath('test_inside.py').write_text(IMPORTS + text)
+
     def run_them(self, *arguments):
         """The exit status, and what is printed."""
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(printed), mock.patch.object(
+                shards, 'TOGETHER', self.together):
             status = shards.main(
                 ['-j', '4', *arguments], self.root, 'samples')
         self.printed = printed.getvalue()
@@ -199,7 +212,8 @@ class TotalsTests(Runs):
         self.assertEqual(self.run_them('--all'), 1)
         self.assertEqual(self.said_of('long'), '1 tests')
         self.assertEqual(
-            self.said_of('empty'), '0 tests, 1 FAILED has no test')
+            self.said_of('empty'),
+            '0 tests, 1 FAILED no test in samples.test_empty')
         self.assertEqual(self.run_them('--all', '-t', 'test_one'), 0)
         self.assertEqual(self.totals, '1 passed, 0 failed, 0 skipped')
 
@@ -210,10 +224,7 @@ class TotalsTests(Runs):
 
     def test_modules_are_selected(self):
         self.write(good=GOOD, fails=FAILS)
-        room = self.root / 'samples' / 'room'
-        room.mkdir()
-        room.joinpath('__init__.py').touch()
-        room.joinpath('test_inside.py').write_text(IMPORTS + GOOD)
+        self.write_inside(GOOD)
         self.assertEqual(self.run_them('-m', '!fails'), 0)
         self.assertEqual(self.totals, '4 passed, 0 failed, 2 skipped')
         self.assertEqual(self.run_them('-m', 'room'), 0)
@@ -228,6 +239,53 @@ class TotalsTests(Runs):
             [name.rpartition('.')[2]
              for name in found[:len(shards.LONGEST)]],
             list(shards.LONGEST))
+
+
+class TogetherTests(Runs):
+
+    together = 2
+
+    def setUp(self):
+        super().setUp()
+        self.write(a=GOOD + SAYS_WHERE, b=GOOD + SAYS_WHERE,
+                   c=GOOD + SAYS_WHERE)
+        self.write_inside(GOOD + SAYS_WHERE)
+
+    def test_a_few_of_a_directory_share_a_process(self):
+        self.assertEqual(self.run_them(), 0)
+        self.assertEqual(self.totals, '8 passed, 0 failed, 4 skipped')
+        self.assertEqual(self.said_of('a to test_b'), '6 tests, 2 skipped')
+        self.assertEqual(self.said_of('c'), '3 tests, 1 skipped')
+        self.assertEqual(len(self.here()), 3)
+        self.assertEqual(
+            sorted(os.listdir(self.root / 'build' / 'tests')),
+            ['samples.room.test_inside.log', 'samples.test_a_to_test_b.log',
+             'samples.test_c.log'])
+
+    def test_the_longest_ones_are_alone(self):
+        with mock.patch.object(shards, 'LONGEST', ('test_b',)):
+            self.assertEqual(self.run_them(), 0)
+        self.assertEqual(self.said_of('b'), '3 tests, 1 skipped')
+        self.assertEqual(self.said_of('a to test_c'), '6 tests, 2 skipped')
+
+    def test_one_of_them_fails(self):
+        self.write(b=FAILS)
+        self.assertEqual(self.run_them(), 1)
+        self.assertEqual(self.totals, '7 passed, 2 failed, 3 skipped')
+        self.assertIn('samples.test_b', self.printed)
+
+    def test_one_of_them_has_no_test(self):
+        self.write(b=IS_EMPTY)
+        self.assertEqual(self.run_them('--all'), 1)
+        self.assertEqual(
+            self.said_of('a to test_b'),
+            '3 tests, 1 skipped, 1 FAILED no test in samples.test_b')
+
+    def test_names_are_told_apart(self):
+        """A process is told which modules it runs by their last names."""
+        found = shards.modules(shards.ROOT, 'tests', lambda module: True)
+        names = [module.rpartition('.')[2] for module in found]
+        self.assertEqual(len(names), len(set(names)))
 
 
 @unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
@@ -300,6 +358,7 @@ import signal
 import sys
 from tests import shards
 shards.GRACE = 1
+shards.TOGETHER = 1
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 shards.let_signals_break_off()
 sys.exit(shards.main(['-j', '4'], pathlib.Path({root}), 'samples'))
