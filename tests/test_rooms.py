@@ -60,7 +60,7 @@ MAY_IMPORT = {
     'pack': {'processes', 'format', 'datafile', 'positions', 'errors'},
     'scrub': {'processes', 'commit', 'format', 'datafile'},
     'processes': set(),
-    'quorum': {'format', 'datafile'},
+    'quorum': {'commit', 'format', 'datafile'},
     'commit': {'datafile', 'allocation', 'histogram', 'errors'},
     'client': {'client.blobs', 'format', 'wire', 'datafile', 'positions',
                'histogram', 'forks', 'interrupts', 'errors'},

@@ -104,3 +104,11 @@ class Log(typing.Protocol):
 
     def let_go(self, holder: bytes) -> None:
         """Give the lease back, if this one has it."""
+
+    def stop(self) -> None:
+        """Any thread may call it: calls that wait, now or later, raise
+        Unanswered soon.  It cannot be taken back."""
+
+    def close(self) -> None:
+        """Give back what it has open.  No call is under way, and none comes.
+        """
