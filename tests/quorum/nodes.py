@@ -22,6 +22,7 @@ from fsyncstorage.quorum.record import place_of
 from fsyncstorage.quorum.replicator import Replicator
 from fsyncstorage.quorum.writer import Writer
 
+from ..memory import scratch_directory
 from ..support import PATIENCE
 from ..support import TestCase
 from .fakelog import Engine
@@ -54,6 +55,7 @@ class Line:
     # What befalls it
 
     def hold_answers(self):
+        self._waiting = threading.Semaphore(0)
         self._held = True
 
     def wait_for_question(self):
@@ -184,6 +186,9 @@ class NodeTest(TestCase):
 
     def setUp(self):
         super().setUp()
+        in_memory = scratch_directory()  # there are many nodes
+        self.directory = in_memory.__enter__()
+        self.addCleanup(in_memory.__exit__, None, None, None)
         # What is kept is kept when it is told, and at a close.
         patch = mock.patch.object(keeping, 'LATE', 3600.0)
         patch.start()

@@ -66,15 +66,17 @@ class Kept(NodeTest):
         self.lead()
         self.assertEqual(self.kept().epoch, 2)
 
+    def until_kept(self, storage):
+        until(lambda: storage.stats()['quorum']['kept_sequence']
+              == storage.stats()['quorum']['sequence'], 'kept')
+        self.assertEqual(self.kept().end, storage._pos)
+
     def test_a_second_after_a_commit(self):
         self.soon()
         storage = self.lead()
         for number in range(1, 4):
             commit(storage, {number: b'x'})
-            until(lambda: self.kept().end == storage._pos, 'kept')
-        self.assertEqual(
-            storage.stats()['quorum']['kept_sequence'],
-            storage.stats()['quorum']['sequence'])
+            self.until_kept(storage)
 
     def test_not_at_each_commit(self):
         storage = self.lead()
@@ -90,7 +92,7 @@ class Kept(NodeTest):
         self.soon()
         storage = self.lead()
         commit(storage, {1: b'x'})
-        until(lambda: self.kept().end == storage._pos, 'kept')
+        self.until_kept(storage)
         saved = len(self.saved)
         storage.close()
         self.assertEqual(len(self.saved), saved)
@@ -142,7 +144,7 @@ class Kept(NodeTest):
         storage._replica._keeper.save()
         self.assertEqual(self.kept(), before)
         self.engine.away.clear()
-        until(lambda: self.kept().end == storage._pos, 'kept')
+        self.until_kept(storage)
 
     def test_what_a_majority_does_not_have(self):
         """A member has said that it was appended: nothing more is."""
@@ -165,7 +167,7 @@ class Kept(NodeTest):
         self.errors += [ENOSPC, ENOSPC]
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
             commit(storage, {1: b'x'})
-            until(lambda: self.kept().end == storage._pos, 'kept')
+            self.until_kept(storage)
         self.assertEqual(len(logs.output), 1)
         self.assertIn('is tried again', logs.output[0])
 

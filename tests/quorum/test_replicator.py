@@ -56,11 +56,11 @@ class Promises(NodeTest):
         disk = self.controlled_disk()
         storage = self.lead()
         before = storage.lastTransaction()
-        for first in 'disk', 'log':
+        for number, first in enumerate(['disk', 'log']):
             with self.subTest(first=first):
                 disk.hold_again()
                 storage.line.hold_answers()
-                committer = Thread(commit, storage, {1: b'x'})
+                committer = Thread(commit, storage, {number: b'x'})
                 disk.wait_for_sync()
                 if first == 'log':
                     storage.line.release_answers()

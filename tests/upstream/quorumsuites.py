@@ -17,6 +17,7 @@ from fsyncstorage.storage import opening
 
 from ..quorum.fakelog import Engine
 from ..quorum.fakelog import FakeLog
+from ..quorum.nodes import Line
 from ..quorum.nodes import begin_log
 from ..quorum.nodes import led
 from ..quorum.nodes import reading
@@ -53,7 +54,7 @@ def _replica(path, create):
             states.save(
                 path, fold.beginning(LOG, 0, file.size()), reading(file))
         _engines[path] = Engine(LOG)
-    log = FakeLog(_engines[path])
+    log = Line(FakeLog(_engines[path]))
     return Replicator(log, led(log, rejoin(path, log), 'node'))
 
 

@@ -10,11 +10,11 @@
 - writer        the one that offers records, and learns what became of them
 - evidence      whether the log has lost what this node has acknowledged
 - replicator    the sync of the policy `quorum`: the log and the disk, at once
-- outage        the log takes nothing: when to try again, and what is said
+- outage        the log takes nothing: when to try again, what is said
 - keeping       saves the state, in a thread
 
-Only `keeping` starts a thread.  `state` has a file, and `evidence` is given one
-to read.  Nothing imports this room yet: a storage is given a `Replicator`
+Only `keeping` starts a thread.  `state` has a file, and `evidence` is given
+one to read.  Nothing imports this room yet: a storage is given a `Replicator`
 (commit.replica).  docs/internals/quorum.rst has the design of the whole, and
 says what is not built.
 """

@@ -1,4 +1,4 @@
-"""For how long the log takes nothing, what is said of it, and when to try again.
+"""For how long the log takes nothing, what is said, and when to try again.
 
 A pause after a try that was not answered is short at first, as an answer may
 just have been lost, and twice as long each time, up to a second: members that
@@ -68,7 +68,7 @@ class Outage:
     def trouble(self) -> str | None:
         """In words, if that is longer than usual."""
         seconds = self.seconds
-        if seconds < TROUBLE_AFTER:
+        if not seconds or seconds < TROUBLE_AFTER:
             return None
         return (f'the log has taken nothing for {seconds:.0f} s, and commits'
                 f' wait until it does{self._reason}')

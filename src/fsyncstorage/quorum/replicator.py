@@ -33,7 +33,6 @@ attributes, each set by one of them, and an event.
 """
 
 import threading
-import time
 from collections.abc import Callable
 from collections.abc import Sequence
 
@@ -45,8 +44,8 @@ from ..commit.blobs import Stored
 from ..commit.replica import NotReplicated
 from ..commit.replica import Read
 from .batch import Batch
-from .keeping import Keeper
 from .fold import State
+from .keeping import Keeper
 from .log import Log
 from .log import Unanswered
 from .outage import Outage
@@ -54,9 +53,9 @@ from .record import Commit
 from .writer import Fenced
 from .writer import Writer
 
-#: Seconds for which a storage that is closed waits for an answer: as long as an
-#: election of the log's leader may take, and not as long as a process is given
-#: to end.
+#: Seconds for which a storage that is closed waits for an answer: as long as
+#: an election of the log's leader may take, and not as long as a process is
+#: given to end.
 LONGEST_WAIT_AT_CLOSE = 5.0
 
 START_AGAIN = 'start this node again: it will follow, or say why it cannot'

@@ -1,7 +1,8 @@
 """What is in the file, its index and its blob directory when it is opened.
 
 1. Refuse a path that cannot be a data file, a new file in place of a lost one,
-   and to write past the log that a file belongs to (commit.replica); finish the swap of a pack that was interrupted.
+   and to write past the log that a file belongs to (commit.replica); finish
+   the swap of a pack that was interrupted.
 2. Take the lock; open the file, or make it, and lock the file itself, too:
    the lock file is another one where the file has another name.
 3. Read the index, if it can be trusted, and the data behind it; cut off the

@@ -16,6 +16,8 @@ import shutil
 import typing
 from unittest import mock
 
+from ZODB.POSException import StorageError
+
 from fsyncstorage import FsyncStorage
 from fsyncstorage.quorum import keeping
 from fsyncstorage.quorum.replicator import Replicator
@@ -182,6 +184,7 @@ class Case(typing.NamedTuple):
     image: images.Image
     standing: Standing
     records: list
+    model: str
     words: str
 
 
@@ -196,7 +199,7 @@ def cases(recording, number):
             for place, choice in enumerate(_some(space, each, source)):
                 records = cut.histories[place % len(cut.histories)]
                 yield Case(
-                    space.image(choice), cut.standing, records,
+                    space.image(choice), cut.standing, records, model,
                     f'cut at {cut.position}, {model}, choice {choice},'
                     f' {len(records)} records')
 
@@ -217,7 +220,7 @@ def trial(recording, number):
     with scratch_directory() as scratch, campaign.quiet():
         for place, case in enumerate(cases(recording, number)):
             directory = os.path.join(scratch, str(place))
-            yield 'log', case, list(_problems(judge, case, directory))
+            yield case.model, case, list(_problems(judge, case, directory))
             shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -228,7 +231,7 @@ def _problems(judge, case, directory):
     try:
         with contextlib.closing(node(path)) as storage:
             yield from judge.compare(judge.look(storage), case.standing)
-    except (AssertionError, OSError, ValueError) as error:
+    except (AssertionError, OSError, StorageError) as error:
         yield Problem(REFUSED, f'{type(error).__name__}: {error}')
         return
     with open(path, 'rb') as file:
