@@ -268,6 +268,27 @@ class Pauses(NodeTest):
         waits.is_over()
         self.assertEqual(waits.pause(EIO), 0.01)
 
+    def test_between_two_tries(self):
+        storage = self.lead()
+        storage.line.is_away = True
+        waited = []
+
+        class Waits:
+
+            def is_set(self):
+                return False
+
+            def wait(self, seconds):
+                waited.append(seconds)
+                storage.line.is_away = len(waited) < 4
+
+            def set(self):
+                pass
+
+        storage._replica._stopped = Waits()
+        commit(storage, {1: b'x'})
+        self.assertEqual(waited, [0.01, 0.02, 0.04, 0.08])
+
     def test_nothing_is_said_of_a_short_one(self):
         storage = self.lead()
         storage.line._log.faults.extend([Fault.BEFORE] * 3)
@@ -494,6 +515,22 @@ class Close(NodeTest):
         committer.result()
         self.has_what_the_log_has()
 
+    def test_a_close_that_is_interrupted(self):
+        """I10: no thread waits for the log any more."""
+        storage = self.lead()
+        storage.line.hold_answers()
+        told = []
+        later(storage, {1: b'x'}, told)
+        storage.line.wait_for_question()  # the flusher does
+        with mock.patch.object(
+                replicator, 'LONGEST_WAIT_AT_CLOSE', 3600), mock.patch.object(
+                storage._sequencer, 'drain', side_effect=KeyboardInterrupt), \
+                self.assertRaises(KeyboardInterrupt), \
+                self.assertLogs('fsyncstorage', 'CRITICAL'):
+            storage.close()
+        self.assertIn('closed before its log', str(told[0][1]))
+        self.assertTrue(storage.line.is_closed)
+
     def test_nothing_is_left(self):
         storage = self.lead()
         commit(storage, {1: b'x'})
@@ -552,6 +589,27 @@ class Interrupts(NodeTest):
         self.assertEqual(storage.load(oid(1))[0], bytes(3 * MOST))
         storage.close()
         self.has_what_the_log_has(name)
+
+    def test_the_ids_of_a_batch_that_was_interrupted(self):
+        """What comes behind it has its own only."""
+        storage, told = self.lead(group_commit_delay=0), []
+        ids = [bytes([number]) * 36 for number in (1, 2)]
+        answered, interrupts = storage.line.answered, [KeyboardInterrupt]
+
+        def interrupted():
+            if interrupts:
+                later(storage, {2: b'y'}, told, ids[1])
+                raise interrupts.pop()
+            answered()
+
+        storage.line.answered = interrupted
+        with self.assertLogs('fsyncstorage', 'ERROR'):  # of the flusher
+            later(storage, {1: b'x'}, told, ids[0])
+            until(lambda: len(told) == 2, 'told')
+        self.assertEqual([
+            each.id for body in bodies(self.engine) if isinstance(body, Data)
+            for each in body.commits], ids)
+        self.has_what_the_log_has()
 
     def test_what_an_interrupt_leaves_is_no_outage(self):
         """An answer that was read, and whose sync was broken off."""
