@@ -61,7 +61,7 @@ MAY_IMPORT = {
     'scrub': {'processes', 'commit', 'format', 'datafile'},
     'processes': set(),
     'quorum.etcd': {'quorum'},
-    'quorum': {'format', 'datafile'},
+    'quorum': {'commit', 'format', 'datafile'},
     'commit': {'datafile', 'allocation', 'histogram', 'errors'},
     'client': {'client.blobs', 'format', 'wire', 'datafile', 'positions',
                'histogram', 'forks', 'interrupts', 'errors', 'version'},

@@ -56,6 +56,7 @@ class AskingCase(TestCase):
         self.numbers = itertools.count()  # of the storages of a test
         self.disk = self.controlled_disk()
         for name, unused in (('_said_of_less', threading.Lock()),
+                             ('_said_of_quorum', threading.Lock()),
                              ('_shown', asking._Shown())):
             patch = mock.patch.object(asking, name, unused)
             patch.start()
@@ -584,6 +585,26 @@ class NotHeeded(AskingCase):
         self.assertTrue(line.startswith('INFO'), line)
         for each in storage.iterator():
             self.assertEqual(each.extension_bytes, b'')
+
+    def test_what_needs_a_log(self):
+        """It gets the most that there is here, and one line."""
+        for own, syncs in {'none': 1, 'interval': 1, 'group-commit': 1,
+                           'per-commit': 1, 'two-sync': 2}.items():
+            with self.subTest(own), mock.patch.object(
+                    asking, '_said_of_quorum', threading.Lock()):
+                storage = self.open(own, durability=own, sync_interval='1h')
+                before = self.disk.syncs
+                with self.assertLogs('fsyncstorage', 'INFO') as logs:
+                    for number in 1, 2:
+                        tid = storage.tpc_finish(vote_asking(
+                            storage, {number: b'x'}, 'quorum'))
+                        self.assertEqual(storage.stats()['last_durable'], tid)
+                self.assertEqual(self.disk.syncs - before, 2 * syncs)
+                line, = logs.output
+                self.assertIn('durable on this disk only', line)
+                for each in storage.iterator():
+                    self.assertEqual(each.extension_bytes, b'')
+                storage.close()
 
     def test_less_than_interval(self):
         storage = self.open(durability='interval', sync_interval='1h')

@@ -298,7 +298,7 @@ class FailingSyncs(TestCase):
         disk.fail_sync(EIO)
         because = storage._sequencer._because
 
-        def interrupted(reason):
+        def interrupted(*reason):
             storage._sequencer._because = because
             raise KeyboardInterrupt
 

@@ -59,6 +59,8 @@ class Timer:
 class Client:
     """Whom a ballot belongs to."""
 
+    commit_id = None
+
     def __init__(self, name):
         self.log_label = name
         self.files = 0  # entered and not closed

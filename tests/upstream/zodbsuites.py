@@ -45,9 +45,9 @@ def with_policy(policy):
     return Storage
 
 
-def substituted(policy):
+def substituted(policy, make=None):
     return mock.patch.object(
-        ZODB.FileStorage, 'FileStorage', with_policy(policy))
+        ZODB.FileStorage, 'FileStorage', make or with_policy(policy))
 
 
 class Loader(unittest.TestLoader):
@@ -59,13 +59,14 @@ class Loader(unittest.TestLoader):
         return names
 
 
-def over(policy, case, **attributes):
-    """The tests of an upstream class, over our storage."""
+def over(policy, case, make=None, **attributes):
+    """The tests of an upstream class, over our storage; `make` is called for
+    one, if that takes more than the policy."""
 
     class Substituted(case):
 
         def setUp(self):
-            patch = substituted(policy)
+            patch = substituted(policy, make)
             patch.start()
             self.addCleanup(patch.stop)
             super().setUp()

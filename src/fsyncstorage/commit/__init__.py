@@ -10,6 +10,7 @@
 - policies  when a commit is acknowledged, and the settings of a storage
 - asking    a transaction that asks for more than its storage gives
 - sequencer appended, durable, published, told: in this order
+- replica   what a storage needs of a log that its commits go to, too
 - exposure  since when something is appended and not durable
 - wakeable  a thread for work that no other thread does
 """

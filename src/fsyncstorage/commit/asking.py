@@ -7,7 +7,11 @@ It asks in its extension::
 The value is the name of a policy.  If that is more than the policy of the
 storage, the transaction is *promised*: it is published and acknowledged when
 it is durable, and so is everything before it.  What asks for less is kept as
-the storage keeps all others.
+the storage keeps all others.  That holds for `quorum`, too, which is more than
+all others: there, no transaction can have less.  Elsewhere none can have it,
+because a log has all that is before a transaction, or nothing: one that asks
+for it is promised as above, which is the most there is, and a line in the log
+says so.
 
 The question is not stored: in the file, the extension is that of the same
 transaction without the question, byte for byte.
@@ -39,7 +43,9 @@ from typing import TypeAlias
 from ZODB.Connection import TransactionMetaData
 
 from .policies import POLICIES
+from .policies import QUORUM
 from .policies import Policy
+from .policies import policy_named
 
 logger = logging.getLogger(__name__)
 
@@ -53,8 +59,9 @@ _BESIDE = 'asked_for_durability'
 # It unpickles what it is given as bytes.
 _UNPICKLES = TransactionMetaData.extension
 
-# Taken by the first in this process that writes the line.
+# Each is taken by the first in this process that writes the line.
 _said_of_less = threading.Lock()
+_said_of_quorum = threading.Lock()
 
 
 class _Shown:
@@ -90,8 +97,14 @@ class Asked(NamedTuple):
                file_name: str) -> tuple[Policy, bytes]:
         """The policy and the extension of the transaction, which came with
         this extension to a storage whose own policy is this."""
-        policy = POLICIES[self.name]
-        if policy.is_more_than(own):
+        policy = policy_named(self.name)
+        if (policy.replicated and not own.replicated
+                and _said_of_quorum.acquire(blocking=False)):
+            logger.warning(
+                '%s: a transaction asked for durability %s, which a storage'
+                ' has for all or for none: it is durable on this disk only',
+                file_name, self.name)
+        if policy.is_more_than(own) and not own.promises:
             # How syncs are shared, and how many a commit takes, is the affair
             # of the storage: all that is more means durable.
             return POLICIES['group-commit'], self.extension
@@ -149,7 +162,7 @@ def asked_in(extension: dict[Any, Any] | None) -> Found | None:
     value = extension[KEY]
     if value.__class__ is not str:
         return NoPolicy(f'a {type(value).__name__}'[:LONGEST_SHOWN])
-    if value not in POLICIES:
+    if value not in POLICIES and value != QUORUM.name:
         return NoPolicy(value[:LONGEST_SHOWN])
     rest = copy.copy(extension)
     del rest[KEY]

@@ -39,8 +39,8 @@ class Commit:
     """One transaction between its append and its acknowledgement."""
 
     __slots__ = ('tid', 'start', 'end', 'point', 'status', 'promised',
-                 'status_last', 'blobs', 'on_publish', 'on_done', 'orphan',
-                 'state', 'error', 'waiters')
+                 'status_last', 'blobs', 'on_publish', 'on_done', 'id',
+                 'orphan', 'state', 'error', 'waiters')
 
     def __init__(self, start: int, point: Point, status: bytes = b' ',
                  promised: bool = True) -> None:
@@ -62,6 +62,8 @@ class Commit:
         #: Called with (tid, error or None) when it is settled.
         self.on_done: (
             Callable[[bytes, BaseException | None], object] | None) = None
+        #: By which a client asks what became of it (wire.sessions).
+        self.id: bytes | None = None
         #: No thread waits for it.
         self.orphan = False
         self.state: str | None = None

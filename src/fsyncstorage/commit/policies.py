@@ -29,13 +29,16 @@ class Policy:
     gathers: bool = False
     #: A thread syncs in the background.
     background: bool = False
+    #: A sync is that of a log on other machines, too (commit.replica).
+    replicated: bool = False
 
     def is_more_than(self, other: 'Policy') -> bool:
         """May a crash take back less of what was acknowledged?"""
-        return ((self.promises, self.background)
-                > (other.promises, other.background))
+        return ((self.replicated, self.promises, self.background)
+                > (other.replicated, other.promises, other.background))
 
 
+#: Those that need nothing but a disk.
 POLICIES = {
     policy.name: policy
     for policy in (
@@ -52,6 +55,12 @@ POLICIES = {
                gathers=True, status_last=True),
     )
 }
+
+#: It needs a log, which a storage is given (commit.replica), and not for one
+#: transaction only.
+QUORUM = Policy(
+    'quorum', 'nothing that was acknowledged, also if a machine is lost',
+    gathers=True, replicated=True)
 
 DEFAULT_INDEX_CHECKPOINT = '64MB'
 DEFAULT_READER_THREADS = 4
@@ -93,6 +102,8 @@ def duration(value: object, what: str = 'a duration') -> float:
 
 
 def policy_named(name: str) -> Policy:
+    if name == QUORUM.name:
+        return QUORUM
     try:
         return POLICIES[name]
     except (KeyError, TypeError):

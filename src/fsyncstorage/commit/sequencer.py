@@ -56,6 +56,7 @@ from .pipeline import Pipeline
 from .pipeline import Point
 from .policies import Company
 from .policies import Durability
+from .replica import NotReplicated
 from .wakeable import WakeableThread
 from .wakeable import let_go
 from .wakeable import taken_lock
@@ -63,6 +64,7 @@ from .wakeable import taken_lock
 logger = logging.getLogger(__name__)
 
 SLOW_SYNC = 1.0
+CHECK_DISK = 'check the disk, then open the storage again'
 
 # The leader that is no committer.
 FLUSHER = object()
@@ -263,27 +265,30 @@ class Sequencer:
                 self._elect()
         if seconds >= SLOW_SYNC:
             logger.warning(
-                '%s: a sync took %.1f s; the disk is slow or overloaded',
-                self._name, seconds)
+                '%s: a sync took %.1f s; %s is slow or overloaded',
+                self._name, seconds,
+                'the log or the disk' if self._policy.replicated
+                else 'the disk')
 
     def _fail(self, error: Exception) -> None:
         """A sync failed: final for everything that is not durable (I7)."""
-        reason = self._because(f'a sync failed ({error})')
+        why, remedy = f'a sync failed ({error})', CHECK_DISK
+        if isinstance(error, NotReplicated):
+            why, remedy = str(error), error.remedy
+        reason = self._because(why, remedy)
         first = not self.pipeline.failed
         with self.mutex:
             for commit in self.pipeline.queue:
                 self._wake_waiters(commit)
             lost = self.pipeline.fail(reason, lambda: SyncFailed(
-                f'{self._name}: a sync failed ({error}): whether this'
-                ' transaction was kept is known when the storage is opened'
-                ' again'))
+                f'{self._name}: {why}: whether this transaction was kept is'
+                ' known when the storage is opened again'))
             self._untold += [each for each in lost if each.on_done is not None]
         if first:
             logger.critical(reason)
 
-    def _because(self, reason: str) -> str:
-        return (f'{self._name}: writing stopped because {reason}; check the'
-                ' disk, then open the storage again')
+    def _because(self, reason: str, remedy: str = CHECK_DISK) -> str:
+        return f'{self._name}: writing stopped because {reason}; {remedy}'
 
     def _elect(self) -> None:
         """Give the leadership to a thread that needs a sync.  Mutex held."""

@@ -40,7 +40,7 @@ class Shown:
         if self.storage is None or not self.storage.has_stopped:
             return None
         stopped: str | None = self.storage.stats().get('writing_stopped')
-        return stopped
+        return stopped or self.storage.waits_for_log
 
     def now(self) -> 'Reading | None':
         """None if they cannot be read: others are shown all the same."""

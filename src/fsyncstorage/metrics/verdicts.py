@@ -58,7 +58,10 @@ def _bad(reading: Reading, past: Past) -> Iterator[str]:
     damaged = reading.scrub.get('damaged')
     if damaged:
         yield f'Damaged transactions in the file: {damaged}.'
-    if not stopped and _no_sync_ends(past):
+    waits = (reading.storage.get('quorum') or {}).get('trouble')
+    if waits:
+        yield f'Commits wait: {_bounded(waits)}.'
+    if not stopped and not waits and _no_sync_ends(past):
         yield ('The disk does not answer: transactions wait, and no sync'
                ' has ended.')
 

@@ -10,9 +10,12 @@
 - etcd/         such an engine
 - writer        the one that offers records, and learns what became of them
 - evidence      whether the log has lost what this node has acknowledged
+- replicator    the sync of the policy `quorum`: the log and the disk, at once
+- outage        the log takes nothing: when to try again, what is said
+- keeping       saves the state, in a thread
 
-No module takes a lock or starts a thread; only `state` has a file, `evidence`
-is given one to read, and only `etcd` uses sockets.
-Nothing imports this room yet; docs/internals/quorum.rst has the design of the
-whole, and says what is not built.
+Only `keeping` starts a thread.  `state` has a file, `evidence` is given one
+to read, and only `etcd` uses sockets.  Nothing imports this room yet: a
+storage is given a `Replicator` (commit.replica).  docs/internals/quorum.rst
+has the design of the whole, and says what is not built.
 """

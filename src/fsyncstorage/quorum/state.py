@@ -26,6 +26,7 @@ import zlib
 from collections.abc import Callable
 
 from .. import datafile
+from ..commit import replica
 from .fold import Pack
 from .fold import State
 from .record import CHECKSUM
@@ -36,7 +37,7 @@ from .record import OID
 from .record import Damaged
 from .record import Place
 
-SUFFIX = '.quorum'
+SUFFIX = replica.SUFFIX
 #: The name under which it is written.
 SUFFIX_OF_NEW = '.quorum.new'
 

@@ -173,14 +173,16 @@ class Writer:
             self.state = offer.after
         return not self.left
 
-    def confirm(self) -> State:
-        """What was written, if a majority of the members has it.
+    def confirm(self, state: State | None = None) -> State:
+        """What was written, or an earlier state, if a majority of the members
+        has it.
 
         A state is kept only if it comes from here.  Raise Unanswered if that
         is not known; Fenced if a member has said that it was appended, and the
         others do not have it.
         """
-        state = self.state
+        if state is None:
+            state = self.state
         if not members.confirmed(self._log, state):
             self._fence(
                 f'record {state.place.sequence} of this writer is on one'

@@ -97,6 +97,8 @@ class _Transaction:
         self._channel = channel
         self.session = channel.session
         self.number = number
+        self.commit_id = sessions.commit_id(
+            channel.server.instance, channel.session.ticket, number)
 
     def begin(self, user, description, extension, tid, status):
         if status not in STATUSES:

@@ -348,7 +348,8 @@ class Committer:
         self._storage.tpc_finish(ballot.transaction, AsyncFinish(
             lambda tid, error: error and self._post(
                 self._service.failed, ballot, error),
-            lambda tid: self._service.published(ballot, tid, True), wait))
+            lambda tid: self._service.published(ballot, tid, True), wait,
+            ballot.client.commit_id))
         if self._service.commit_log.is_on:
             ballot.appended_at = time.monotonic()
 

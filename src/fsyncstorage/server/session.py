@@ -59,6 +59,8 @@ class Session(Shown, ZEOStorage):
     told: Any
     #: The name by which the client may open a commit channel.
     ticket = None
+    #: Only there may it ask what became of a commit.
+    commit_id = None
     _readers = _slow_calls = None
 
     # Coming and going

@@ -6,14 +6,22 @@ written and not appended are a *tail*: it is cut off after a failure, and
 before anything else is written.
 
 `_sync_batch` is the sync of the sequencer, and `_show` lets readers see what
-it has published: commit.sequencer says when.
+it has published: commit.sequencer says when.  Where there is a replica
+(commit.replica), a sync is of the disk and of a log, at the same time.
 """
 
+import functools
+import os
+from collections.abc import Sequence
+
+from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import StorageTransactionError
 
 from ..commit.blobs import Placed
+from ..commit.blobs import Stored
 from ..commit.pipeline import Commit
 from ..commit.pipeline import Point
+from ..commit.replica import Replica
 from ..commit.spare import Spare
 from ..errors import SyncFailed
 from ..errors import WritingStopped
@@ -32,6 +40,8 @@ class Appending(Records):
     _unsynced_blobs: Placed
     #: The map for local reads, while it is built or used.
     _map: ObjectMap | None = None
+    #: Under a policy that is replicated.
+    _replica: Replica | None = None
 
     def _refuse_unless_later(self, tid: bytes) -> None:
         last = self._sequencer.pipeline.appended.tid
@@ -75,6 +85,20 @@ class Appending(Records):
         else:
             self._reserve.renew()
         self._has_tail = False
+
+    def _prepare_blobs(self, under_way: Transaction, stored: Stored) -> None:
+        """Part of the vote: whatever may fail, does it here."""
+        if self._replica is not None:
+            self._replica.stage(stored)
+        stored.prepare(under_way.policy.name != 'none')
+
+    def _refuse_to_pack(self) -> None:
+        """(All nodes have to agree on a pack, which is not built.)"""
+        if self._replica is not None:
+            raise FileStorageError(
+                f'{self._file_name} cannot be packed yet under durability'
+                ' quorum: the other nodes would keep another file. Nothing was'
+                ' changed')
 
     def _name_blobs(self, under_way: Transaction, commit: Commit) -> None:
         assert under_way.blobs is not None
@@ -126,8 +150,14 @@ class Appending(Records):
 
     def _sync_batch(self, point: Point, batch: list[Commit]) -> None:
         """The sequencer's sync: these commits, and all before the point."""
+        sync_disk = functools.partial(self._sync_all_of, batch)
         try:
-            self._sync_all_of(batch)
+            if self._replica is None:
+                sync_disk()
+            else:
+                self._replica.sync(
+                    point.end, functools.partial(self._final_bytes, batch),
+                    batch, sync_disk)
         except Exception:
             # What is behind the durable end is in doubt from now on.
             if (object_map := self._map) is not None:
@@ -135,6 +165,21 @@ class Appending(Records):
             raise
         if (object_map := self._map) is not None:
             object_map.is_durable(point.end)
+
+    def _bytes(self, position: int, length: int) -> bytes:
+        descriptor = self._file.descriptor  # as in DataFile
+        return os.pread(descriptor.number, length, position)
+
+    def _final_bytes(self, batch: Sequence[Commit], position: int,
+                     length: int) -> bytes:
+        """With the status that each of these commits finally has: that of
+        some is written after a sync."""
+        data = bytearray(self._bytes(position, length))
+        for commit in batch:
+            at = commit.start + STATUS_OFFSET - position
+            if commit.status_last and 0 <= at < len(data):
+                data[at:at + 1] = commit.status
+        return bytes(data)
 
     def _sync_all_of(self, batch: list[Commit]) -> None:
         """A transaction becomes durable together with its blobs, under every

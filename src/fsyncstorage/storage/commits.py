@@ -283,10 +283,6 @@ class Commits(Undoing, Appending):
             self._refuse_beyond_quota(
                 under_way, self._reserve.total - length)
 
-    @staticmethod
-    def _prepare_blobs(under_way: Transaction, stored: blobs.Stored) -> None:
-        stored.prepare(under_way.policy.name != 'none')
-
     # Abort
 
     def tpc_abort(self, transaction: Metadata) -> None:
@@ -439,7 +435,7 @@ class Commits(Undoing, Appending):
             start, view, under_way.status, policy.promises)
         if isinstance(f, AsyncFinish):
             commit.on_publish, commit.on_done = f.publish, f.done
-            commit.orphan = True
+            commit.id, commit.orphan = f.id, True
         else:
             commit.on_publish = f
         if under_way.blobs and policy.name != 'none':

@@ -1,7 +1,8 @@
 """What is in the file, its index and its blob directory when it is opened.
 
-1. Refuse a path that cannot be a data file, and a new file in place of a lost
-   one; finish the swap of a pack that was interrupted.
+1. Refuse a path that cannot be a data file, a new file in place of a lost one,
+   and to write past the log that a file belongs to (commit.replica); finish
+   the swap of a pack that was interrupted.
 2. Take the lock; open the file, or make it, and lock the file itself, too:
    the lock file is another one where the file has another name.
 3. Read the index, if it can be trusted, and the data behind it; cut off the
@@ -20,6 +21,7 @@ import zc.lockfile
 import ZODB.blob
 from persistent.TimeStamp import TimeStamp
 from ZODB._compat import FILESTORAGE_MAGIC
+from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from ZODB.FileStorage.FileStorage import read_index
 from ZODB.fsIndex import fsIndex
@@ -28,6 +30,9 @@ from ZODB.utils import z64
 
 from .. import datafile
 from ..commit import blobs
+from ..commit.policies import Policy
+from ..commit.replica import SUFFIX as SUFFIX_OF_A_NODE
+from ..commit.replica import Replica
 from ..commit.spare import Spare
 from ..format import index
 from ..format import scan
@@ -59,6 +64,40 @@ def check_arguments(path: str, read_only: bool, create: bool,
             ' needed, like Data.fs')
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(f'{path} is not a regular file')  # a pipe would hang
+
+
+def check_replica(policy: Policy, replica: Replica | None, read_only: bool,
+                  create: bool, checksums: bool) -> None:
+    if replica is None:
+        if policy.replicated and not read_only:
+            raise ValueError(
+                f'durability {policy.name} needs the log of a cluster, and'
+                ' nothing in a configuration can name one yet')
+    elif not policy.replicated or read_only:
+        raise ValueError('a replica is for durability quorum, and for writing')
+    elif create:
+        raise ValueError(
+            'another file cannot be created in place of one that belongs to a'
+            ' log')
+    elif not checksums:
+        raise ValueError(
+            f'durability {policy.name} needs checksums: they show when a log'
+            ' has lost what was acknowledged')
+
+
+def refuse_past_a_log(path: str, replica: Replica | None,
+                      read_only: bool) -> None:
+    """What was appended would be cut off when the file is with its log
+    again."""
+    if replica is None and not read_only and any(
+            os.path.lexists(name + SUFFIX_OF_A_NODE)
+            for name in (path, os.path.realpath(path))):
+        raise FileStorageError(
+            f'{path} is written under durability quorum only: beside it is a'
+            f' file {SUFFIX_OF_A_NODE}, as it is one copy of what a log has,'
+            ' and what another policy appends would be cut off later. Nothing'
+            ' was changed. To go on without the log, for good, and without the'
+            ' other copies, remove that file')
 
 
 def prepare(path: str, create: bool, read_only: bool,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..commit.policies import Durability
+from ..commit.replica import Replica
 from ..commit.sequencer import Sequencer
 from ..commit.turns import Turns
 from ..histogram import Histogram
@@ -45,6 +46,7 @@ class Statistics:
     # Of the storage.
     _counts: Counts
     _is_read_only: bool
+    _replica: Replica | None
     _scrub: Any
     _sequencer: Sequencer
     _turns: Turns
@@ -61,8 +63,14 @@ class Statistics:
             'read_only': self._is_read_only,
             'unsealable': self._unsealable,
             'scrub': None if self._scrub is None else self._scrub.stats(),
+            'quorum': None if self._replica is None else self._replica.stats(),
             **({} if self._is_read_only else self._stats_of_commits()),
         }
+
+    @property
+    def waits_for_log(self) -> str | None:
+        """In words, if commits do, and for longer than usual (`quorum`)."""
+        return None if self._replica is None else self._replica.trouble
 
     def _stats_of_commits(self) -> dict[str, object]:
         sequencer, counts = self._sequencer, self._counts

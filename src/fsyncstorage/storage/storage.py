@@ -41,6 +41,7 @@ from .. import forks
 from ..commit import blobs
 from ..commit import policies
 from ..commit.contention import Contention
+from ..commit.replica import Replica
 from ..commit.reserve import Reserve
 from ..commit.sequencer import Sequencer
 from ..commit.spare import Spare
@@ -137,11 +138,14 @@ class FsyncStorage(
         scrub_rate: str | int = 'off',
         slow_commit_log: str | float = policies.DEFAULT_SLOW_COMMIT_LOG,
         conflict_log: str = policies.DEFAULT_CONFLICT_LOG,
+        replica: Replica | None = None,
     ) -> None:
         """The arguments of FileStorage, and the keys of <fsyncstorage>.
 
         docs/configure.rst explains them.  Times are seconds, or text like
-        ``200ms``; sizes are bytes, or text like ``64MB``.
+        ``200ms``; sizes are bytes, or text like ``64MB``.  The policy `quorum`
+        needs a `replica` (quorum.replicator), which belongs to the storage
+        from then on.
         """
         index_checkpoint = policies.index_checkpoint(index_checkpoint)
         self.reader_threads = policies.reader_threads(reader_threads)
@@ -159,6 +163,9 @@ class FsyncStorage(
             policies.policy_named(durability),
             policies.sync_interval(sync_interval),
             policies.group_commit_delay(group_commit_delay))
+        opening.check_replica(
+            self.durability.policy, replica, read_only, create,
+            self._checksums)
         if packer is not None:
             if self.durability.policy.status_last:
                 raise ValueError(
@@ -197,7 +204,9 @@ class FsyncStorage(
         #: Bytes from here on were cut back.  Until something behind them is
         #: durable, a power cut can show parts of them.
         self._cut_back_to = -1
+        self._replica = replica
         try:
+            opening.refuse_past_a_log(file_name, replica, read_only)
             opening.prepare(file_name, create, read_only, blob_dir)
             self._open(file_name, create, stop, blob_dir)
             self._begin_service(index_checkpoint)
@@ -258,6 +267,8 @@ class FsyncStorage(
             return
         self._reserve = Reserve(self._file, lambda: self._pos)
         self._file.sync()
+        if self._replica is not None:
+            self._replica.begin(self._file_name, self._pos, self._bytes)
         leftovers.remove(self)
         datafile.disk.sync_directory(self._home)
         self._spare = Spare(self._home)
@@ -301,6 +312,8 @@ class FsyncStorage(
     def _close(self) -> None:
         self.packs.wake()
         self._turns.end()
+        if self._replica is not None:
+            self._replica.closing()
         with self._writing:
             pass  # no commit is being written; a later one finds it closed
         try:
@@ -311,6 +324,8 @@ class FsyncStorage(
                 self._sequencer.offer()
                 self._sequencer.drain()
                 self._sequencer.sync_to(self._pos)
+                if self._replica is not None:
+                    self._replica.keep()
                 self._unsynced.remove(self._sequencer.appended.tid)
                 self._checkpoints.write_or_warn()
                 # While nothing is written; else the next opening does it.
@@ -326,10 +341,14 @@ class FsyncStorage(
 
     def _release(self) -> None:
         """Free all threads, files and locks, also after a failed opening."""
+        if self._replica is not None:
+            self._replica.stop()  # threads may wait for it
         if self._checkpoints is not None:
             self._checkpoints.close()
         if self._sequencer is not None:
             self._sequencer.flusher.close()
+        if self._replica is not None:
+            self._replica.close()  # while the file is ours
         if self._spare is not None:
             self._spare.close()
         for under_way in list(self._begun.values()):
@@ -357,7 +376,7 @@ class FsyncStorage(
         self._sequencer = self._new_sequencer(self._appended)
         # As one that only reads.
         self._checkpoints = self._spare = None  # type: ignore[assignment]
-        self._scrub = None
+        self._scrub = self._replica = None
         for under_way in self._begun.values():
             under_way.abandon()
         self._begun = {}  # aborts would remove the parent's blobs
@@ -391,6 +410,7 @@ class FsyncStorage(
     def pack(self, t: float, referencesf: Callable[..., Any],
              gc: bool | None = None) -> None:
         self._refuse_when_stopped()
+        self._refuse_to_pack()
         packing.pack(self, t, referencesf, self._pack_gc if gc is None else gc)
 
     packer = staticmethod(packing.copy_what_is_needed)

@@ -13,16 +13,19 @@ class AsyncFinish:
     Without `wait`, `tpc_finish` raises Occupied if it had to wait for the
     append lock.  The transaction stays voted, and can be finished later.
 
+    `id` is what a client asks by if it has lost the answer (wire.sessions).
+
     It is passed as this argument because storage wrappers (zlib, encryption)
     pass that on.
     """
 
     def __init__(self, done: Callable[[bytes, BaseException | None], object],
                  publish: Callable[[bytes], object] | None = None,
-                 wait: bool = True) -> None:
+                 wait: bool = True, id: bytes | None = None) -> None:
         self.done = done
         self.publish = publish
         self.wait = wait
+        self.id = id
 
 
 #: What `tpc_finish` is given to tell of the publishing.

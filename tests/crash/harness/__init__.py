@@ -15,6 +15,7 @@ workloads   what is done with a storage while it is recorded
 served      the same through a server, with the marks at its clients
 judge       opens an image, and says what is wrong with what it shows
 campaign    a workload, its cuts, its images, their verdicts
+logged      the same for a node whose commits go to a log, too
 tally       counts
 lives       a server that loses its power again and again, at one address
 history     what clients wrote that each say what they had read

@@ -1,0 +1,87 @@
+"""What a storage needs of the log that its commits go to, too.
+
+Under a policy that is *replicated* the storage is given a `Replica`, and asks
+no more of a log than this.  So it imports nothing of one.
+
+The storage owns its replica, from its opening to its close.  `sync` is called
+by one thread at a time, the leader (commit.sequencer); the rest by any.
+
+Left to others: the log, its records, and who may write (quorum.replicator).
+"""
+
+import typing
+from collections.abc import Callable
+from collections.abc import Sequence
+
+from .blobs import Stored
+from .pipeline import Commit
+
+#: Beside a data file, the name of what a node keeps of its log.  A file that
+#: has one is written under such a policy only: what is appended past the log
+#: would be cut off again.
+SUFFIX = '.quorum'
+
+#: Reads bytes of a file, by position and length.
+Read = Callable[[int, int], bytes]
+
+
+class NotReplicated(Exception):
+    """The log takes nothing more from this storage.
+
+    What was offered to it last may be in it, or come into it.
+    """
+
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(why)
+        #: What is to be done, in words that end a sentence.
+        self.remedy = remedy
+
+
+class Replica(typing.Protocol):
+
+    def begin(self, path: str, end: int, read: Read) -> None:
+        """The file of this name is open, locked and synced, and ends here.
+
+        `read` reads what is durable of it, until the close.  Raise if the log
+        does not have the file up to here.
+        """
+
+    def stage(self, blobs: Stored) -> None:
+        """Part of a vote: these blobs must be there when a batch names them.
+
+        Raise if they cannot be.  What is staged and never named is removed
+        later: the transaction may be aborted.
+        """
+
+    def sync(self, end: int, read: Read, commits: Sequence[Commit],
+             sync_disk: Callable[[], object]) -> None:
+        """Make the file durable up to this end, in the log and on the disk.
+
+        `commits` are those behind what is durable.  `read` reads them with the
+        status that each finally has, whatever the file says by now.
+        `sync_disk` is called once.
+
+        Raise NotReplicated if the log takes nothing more; any error is final.
+        After an interrupt the call is made again, for the same commits, and
+        perhaps more.
+        """
+
+    @property
+    def trouble(self) -> str | None:
+        """Why commits wait for the log, if they do for longer than usual."""
+
+    def stats(self) -> dict[str, object]:
+        """Figures for the operator."""
+
+    def closing(self) -> None:
+        """The storage is being closed: wait some seconds for answers, and no
+        longer.  A `sync` that has none by then raises NotReplicated."""
+
+    def keep(self) -> None:
+        """Nothing is under way any more: keep what has come of it."""
+
+    def stop(self) -> None:
+        """From now on no `sync` waits for the log.  May be repeated."""
+
+    def close(self) -> None:
+        """Let go of all.  May be repeated."""

@@ -1,0 +1,123 @@
+"""Saves what a node keeps, some time after it has changed.
+
+What is saved may be older than what is durable, and never newer: `synced` is
+called when the log has a batch and the disk is synced up to its end.  To save
+each of them would cost a commit another sync or two; so it is done a second
+after the first change, by a thread of its own, and at a close.
+
+Before that, a majority of the log's members must confirm that they have it: a
+single one that is wrong has told the writer so, perhaps (members).
+
+If it cannot be saved, it is tried again: the next start only has more to read
+from the log.
+
+While the storage is being closed, the thread also watches over those that
+still wait for the log.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from ..commit.wakeable import WakeableThread
+from . import state as states
+from .fold import State
+from .log import Unanswered
+from .writer import Fenced
+
+logger = logging.getLogger(__name__)
+
+#: Seconds from a change until it is saved.
+LATE = 1.0
+#: Seconds from one look to the next, at a close.
+WATCH_EVERY = 0.25
+
+
+class Keeper:
+
+    def __init__(self, path: str, state: State, read: states.Read,
+                 confirm: Callable[[State], object]) -> None:
+        """Save the state; raise OSError if that fails.
+
+        `confirm` raises Unanswered or Fenced.
+        """
+        self._path = path
+        self._read = read
+        self._confirm = confirm
+        self._saving = threading.Lock()
+        states.save(path, state, read)
+        #: What is on the disk, and what may be.
+        self.kept = self._latest = state
+        self._due: float | None = None
+        self._look: Callable[[], object] | None = None
+        self._has_failed = False
+        self._thread = WakeableThread(
+            f'keeper of {path}', self._work, self._seconds)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def synced(self, state: State) -> None:
+        """The log has it, and the disk is synced up to its end."""
+        self._latest = state  # first: see `_work`
+        if self._due is None and state is not self.kept:
+            self._due = time.monotonic() + LATE
+            self._thread.wake()
+
+    def watch(self, look: Callable[[], object]) -> None:
+        """From now on, call this again and again, until the close."""
+        self._look = look
+        self._thread.wake()
+
+    def save(self) -> None:
+        """Try it now, if there is something new."""
+        with self._saving:
+            self._save()
+
+    def close(self) -> None:
+        self._thread.close()
+
+    # In the thread
+
+    def _seconds(self) -> float | None:
+        due, left = self._due, WATCH_EVERY if self._look is not None else None
+        if due is not None:
+            until_due = max(0.0, due - time.monotonic())
+            left = until_due if left is None else min(left, until_due)
+        return left
+
+    def _work(self) -> None:
+        if self._look is not None:
+            self._look()
+        if self._due is not None and time.monotonic() >= self._due:
+            self._due = None  # first: what comes from now on is due anew
+            if self._saving.acquire(blocking=False):  # else another does it
+                try:
+                    self._save()
+                finally:
+                    self._saving.release()
+
+    def _save(self) -> None:
+        state = self._latest
+        if state is self.kept:
+            return
+        try:
+            self._confirm(state)
+            states.save(self._path, state, self._read)
+        except Fenced as error:
+            logger.critical(
+                '%s: what was committed last is not in its log (%s); start'
+                ' this node again', self._path, error)
+        except Unanswered:
+            self._due = time.monotonic() + LATE
+        except OSError as error:
+            if not self._has_failed:
+                logger.warning(
+                    '%s%s could not be written (%s); it is tried again, and'
+                    ' the next start reads more from the log', self._path,
+                    states.SUFFIX, error)
+            self._has_failed = True
+            self._due = time.monotonic() + LATE
+        else:
+            self.kept, self._has_failed = state, False

@@ -1,0 +1,123 @@
+"""A node that writes under `quorum` loses its power at any moment: what its
+start makes of its files and of the log is what the log says, and has all that
+was acknowledged.
+
+The start is a stand-in (tests.quorum.nodes); that of a node is tested with
+quorum.rejoin.
+"""
+
+import unittest
+
+from fsyncstorage.quorum.replicator import Replicator
+
+from .harness import logged
+from .harness import workloads
+from .harness.judge import LOST
+from .harness.judge import REFUSED
+from .harness.tally import Report
+
+IMAGES = 150
+TORN_FILES = 6
+
+
+class Keeping(workloads.Commits):
+    """What the node keeps is saved in between."""
+
+    def run(self, site):
+        for number, size in enumerate((30, 5000, 700, 20)):
+            site.commit({1 + number % 2: size})
+            logged.keep(site)
+            site.commit_later({3: size})
+            logged.keep(site)
+        site.settle()
+
+
+WORKLOADS = {
+    'commits': workloads.Commits(),
+    'retry': workloads.Retry(same_tid=False),
+    'retry_with_the_same_tid': workloads.Retry(same_tid=True),
+    'unsealable': workloads.Unsealable(),
+    'batches': workloads.Batches(held_up=True),
+    'asynchronous': workloads.Asynchronous(),
+    'undo': workloads.Undo(),
+    'reopening': workloads.Reopening(),
+    'checkpoints': workloads.Checkpoints(),
+    'failing_sync_1': workloads.FailingSync(seed=1),
+    'failing_sync_2': workloads.FailingSync(seed=2),
+    'keeping': Keeping(),
+}
+
+REPORT = Report(__name__, 'Crash images beside a log', 'workload', 'model')
+
+
+class Checking(unittest.TestCase):
+
+    layer = REPORT
+    images = IMAGES
+
+    def judge(self, name, recording, number):
+        count, wrong = REPORT.tally.count_all(
+            logged.trial(recording, number), name)
+        self.assertEqual(wrong, {})
+        return count
+
+    def check(self, name, workload):
+        for is_late in False, True:
+            count = self.judge(name, logged.record(
+                workload, is_late=is_late), self.images)
+            self.assertGreater(count, 20)
+
+
+class CrashImages(Checking):
+
+    def test_a_power_cut_during_the_start(self):
+        commits = logged.record(Keeping(), is_late=True)
+        torn = list(logged.cases(commits, 3000))
+        for case in torn[::len(torn) // TORN_FILES]:
+            self.judge('start', logged.record(
+                workloads.Recovery(), over=case.image, records=case.records,
+                ledger=commits.ledger, standing=case.standing), self.images)
+
+
+class ManyCrashImages(CrashImages):
+
+    level = 2
+    images = 40 * IMAGES
+
+
+class Mutants(unittest.TestCase):
+    """Replicators that break their promise, and are found out."""
+
+    def found(self, replicator, **of_node):
+        recording = logged.record(
+            Keeping(), replicator=replicator, **of_node)
+        return {problem.kind
+                for _, _, problems in logged.trial(recording, 3000)
+                for problem in problems}
+
+    def test_one_that_does_not_wait_for_the_log(self):
+        class Hasty(Replicator):
+
+            def sync(self, end, read, commits, sync_disk):
+                sync_disk()
+                super().sync(self._writer.state.end, read, [], lambda: None)
+
+        self.assertIn(LOST, self.found(Hasty))
+
+    def test_one_that_keeps_what_its_disk_has_not(self):
+        class Careless(Replicator):
+
+            def sync(self, end, read, commits, sync_disk):
+                super().sync(end, read, commits, lambda: None)
+
+        self.assertIn(REFUSED, self.found(Careless))
+
+
+def _add_tests():
+    for name, workload in WORKLOADS.items():
+        setattr(CrashImages, f'test_{name}',
+                lambda self, arguments=(name, workload):
+                self.check(*arguments))
+
+
+_add_tests()

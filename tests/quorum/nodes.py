@@ -1,0 +1,234 @@
+"""Nodes with a storage each, over the log in memory.
+
+`rejoin` stands in for the start of a node until quorum.rejoin is there: it
+does steps 2, 5 and 6 of docs/internals/quorum.rst, and refuses no more than
+the fold does.
+"""
+
+import contextlib
+import os
+import threading
+from unittest import mock
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
+from fsyncstorage.quorum import fold
+from fsyncstorage.quorum import keeping
+from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.record import parse
+from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.replicator import Replicator
+from fsyncstorage.quorum.writer import Writer
+
+from ..memory import scratch_directory
+from ..support import PATIENCE
+from ..support import TestCase
+from .fakelog import Engine
+from .fakelog import FakeLog
+from .samples import LOG
+from .samples import MAGIC
+from .samples import identify
+
+
+class Line:
+    """A node's log, which can be out of reach, or be slow to answer."""
+
+    def __init__(self, log, told=lambda what: None):
+        self._log = log
+        self._told = told  # of each half of an append, when it begins
+        #: No majority: nothing has any effect.
+        self.is_away = False
+        self._lost = False
+        self._held = False
+        self._changed = threading.Condition()
+        self._waiting = threading.Semaphore(0)
+        self.is_stopped = self.is_closed = False
+        self.stop_was_called = threading.Event()
+
+    def __getattr__(self, name):
+        if self.is_away:
+            raise Unanswered('no majority')
+        return getattr(self._log, name)
+
+    # What befalls it
+
+    def hold_answers(self):
+        self._waiting = threading.Semaphore(0)
+        self._held = True
+
+    def wait_for_question(self):
+        """Return when somebody waits for an answer."""
+        if not self._waiting.acquire(timeout=PATIENCE):
+            raise AssertionError('nobody asked')
+
+    def release_answers(self):
+        with self._changed:
+            self._held = False
+            self._changed.notify_all()
+
+    # The log
+
+    def ask(self, before, place, raw):
+        self._told('ask')
+        self._lost = self.is_away
+        if not self._lost:
+            self._log.ask(before, place, raw)
+
+    def answered(self):
+        self._told('answered')
+        self._waiting.release()
+        with self._changed:
+            if not self._changed.wait_for(
+                    lambda: not self._held or self.is_stopped, PATIENCE):
+                raise AssertionError('an answer was held back for too long')
+        if self._lost or self.is_stopped:
+            raise Unanswered('no majority')
+        self._log.answered()
+
+    def stop(self):
+        with self._changed:
+            self.is_stopped = True
+            self._changed.notify_all()
+        self.stop_was_called.set()
+
+    def close(self):
+        self.is_closed = True
+
+
+def begin_log(path):
+    """What a bootstrap makes: an empty file, which begins a log."""
+    with datafile.open_new(path) as file:
+        file.write_at(MAGIC, 0)
+        file.sync()
+        states.save(path, fold.beginning(LOG, 0, len(MAGIC)), reading(file))
+
+
+def reading(file):
+    return lambda position, length: os.pread(file.fileno(), length, position)
+
+
+def of_records(records):
+    """A log that has these."""
+    engine = Engine(LOG)
+    engine.records += records
+    if records:
+        engine.head = place_of(records[-1])
+    return engine
+
+
+def rejoin(path, log):
+    """Bring a file to what the log says, and return the state there."""
+    kept = states.load(path)
+    state = kept.state
+    refused = fold.compare(state, log.ends())
+    assert refused is None, refused
+    with datafile.open_existing(path) as file:
+        misfit = states.misfit(kept, reading(file), file.size())
+        assert misfit is None, misfit
+        if file.size() > state.end:
+            file.truncate(state.end)
+        for raw in all_records(log, state.place.sequence + 1):
+            found = fold.step(state, raw)
+            assert isinstance(found, fold.Apply), found
+            if isinstance(found.record.body, Data):
+                file.write_at(found.record.body.data, found.record.position)
+            state = found.state
+        # (Half a batch is given up by the epoch that follows.)
+        file.truncate(state.end)
+        file.sync()
+    return state
+
+
+def all_records(log, sequence=1):
+    while found := log.read(sequence):
+        yield from found
+        sequence += len(found)
+
+
+def followed(engine):
+    """The state and the content of a file that follows all of the log."""
+    state, content = fold.beginning(LOG, 0, len(MAGIC)), bytearray(MAGIC)
+    for raw in engine.records:
+        found = fold.step(state, raw)
+        assert isinstance(found, fold.Apply), found
+        if isinstance(found.record.body, Data):
+            content[found.record.position:] = found.record.body.data
+        state = found.state
+    return state, bytes(content[:state.end])
+
+
+def state_behind(engine):
+    return followed(engine)[0]
+
+
+def content_of(engine):
+    return followed(engine)[1]
+
+
+def bodies(engine):
+    return [parse(raw).body for raw in engine.records]
+
+
+def led(log, state, name):
+    """A writer that leads; it tries until it does."""
+    writer = Writer(log, state, identify(name))
+    writer.lead(name.encode().ljust(16))
+    while True:
+        with contextlib.suppress(Unanswered):
+            if writer.advance():
+                return writer
+
+
+class NodeTest(TestCase):
+    """Nodes are directories; `lead` starts one, or starts it again."""
+
+    def setUp(self):
+        super().setUp()
+        in_memory = scratch_directory()  # there are many nodes
+        self.directory = in_memory.__enter__()
+        self.addCleanup(in_memory.__exit__, None, None, None)
+        # What is kept is kept when it is told, and at a close.
+        patch = mock.patch.object(keeping, 'LATE', 3600.0)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.engine = Engine(LOG)
+        self.starts = 0
+        self.told = []  # what was done to the log and the disk, and by whom
+
+    def lead(self, node='a', **options):
+        """The storage of a node that writes; its `line` leads to the log."""
+        path = self.path_of(node)
+        if not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            begin_log(path)
+        line = Line(FakeLog(self.engine), self._tell)
+        writer = led(line, rejoin(path, line), self._name(node))
+        storage = FsyncStorage(
+            path, durability='quorum', replica=Replicator(line, writer),
+            **options)
+        storage.line = line
+        self.addCleanup(storage.close)
+        self.told.clear()
+        return storage
+
+    def _name(self, node):
+        self.starts += 1
+        return f'{node}{self.starts}'
+
+    def _tell(self, what):
+        self.told.append((what, threading.get_ident()))
+
+    def path_of(self, node):
+        return self.path(os.path.join(node, 'Data.fs'))
+
+    def content(self, node='a'):
+        with open(self.path_of(node), 'rb') as file:
+            return file.read()
+
+    def kept(self, node='a'):
+        return states.load(self.path_of(node)).state
+
+    def has_what_the_log_has(self, node='a'):
+        self.assertEqual(self.content(node), content_of(self.engine))

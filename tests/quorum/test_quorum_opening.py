@@ -1,0 +1,139 @@
+"""Which storages are opened under `quorum`, and what they refuse."""
+
+import contextlib
+import os
+
+from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.POSException import StorageTransactionError
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.commit.policies import POLICIES
+from fsyncstorage.quorum.replicator import Replicator
+from fsyncstorage.quorum.writer import Writer
+
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from .fakelog import FakeLog
+from .nodes import Line
+from .nodes import NodeTest
+from .nodes import led
+from .nodes import rejoin
+
+TIME = 1e9
+
+
+class Opening(NodeTest):
+
+    def everything(self):
+        found = {}
+        for parent, _, names in os.walk(self.directory):
+            for name in names:
+                path = os.path.join(parent, name)
+                if not name.endswith('.lock'):
+                    with open(path, 'rb') as file:
+                        found[path] = file.read()
+        return found
+
+    def test_another_policy(self):
+        """It would append past the log."""
+        storage = self.lead()
+        commit(storage, {1: b'x'})
+        storage.close()
+        before = self.everything()
+        for policy in POLICIES:
+            for create in False, True:
+                with self.subTest(policy, create=create):
+                    with self.assertRaisesRegex(
+                            FileStorageError, 'durability quorum only'):
+                        FsyncStorage(self.path_of('a'), durability=policy,
+                                     create=create)
+                    self.assertEqual(self.everything(), before)
+        self.lead()  # no lock is left
+
+    def test_by_another_name(self):
+        self.lead().close()
+        os.symlink(self.path_of('a'), self.path('link.fs'))
+        with self.assertRaisesRegex(FileStorageError, 'quorum only'):
+            self.open('link.fs')
+
+    def test_only_to_read(self):
+        storage = self.lead()
+        tid = commit(storage, {1: b'x'})
+        for policy in 'group-commit', 'quorum':
+            reading = FsyncStorage(
+                self.path_of('a'), durability=policy, read_only=True)
+            self.assertEqual(reading.load(oid(1)), (b'x', tid))
+            self.assertIsNone(reading.stats()['quorum'])
+            self.assertIsNone(reading.waits_for_log)
+            reading.close()
+
+    def test_without_a_log(self):
+        with self.assertRaisesRegex(ValueError, 'needs the log of a cluster'):
+            self.open(durability='quorum')
+        self.assertEqual(os.listdir(self.directory), [])
+
+    def test_what_does_not_go_together(self):
+        log = FakeLog(self.engine)
+        for words, options in {
+            'for durability quorum': {'durability': 'group-commit'},
+            'and for writing': {'read_only': True},
+            'cannot be created': {'create': True},
+            'needs checksums': {'checksums': False},
+        }.items():
+            with self.subTest(options), self.assertRaisesRegex(
+                    ValueError, words):
+                FsyncStorage(self.path(), **{
+                    'durability': 'quorum', 'replica': log, **options})
+        self.assertEqual(os.listdir(self.directory), [])
+
+    def test_a_file_that_has_more_than_the_log(self):
+        """Something wrote to it after it was compared."""
+        self.lead().close()
+        path = self.path_of('a')
+        other = self.path('other.fs')
+        with contextlib.closing(FsyncStorage(other)) as longer:
+            commit(longer, {1: b'x'})
+        line = Line(FakeLog(self.engine))
+        writer = led(line, rejoin(path, line), 'writer')
+        with open(other, 'rb') as source, open(path, 'wb') as target:
+            target.write(source.read())
+        with self.assertRaisesRegex(FileStorageError, 'the log has of it'):
+            FsyncStorage(path, durability='quorum',
+                         replica=Replicator(line, writer))
+        self.assertTrue(line.is_closed)
+
+    def test_a_writer_that_does_not_lead(self):
+        self.lead().close()
+        line = Line(FakeLog(self.engine))
+        writer = Writer(line, rejoin(self.path_of('a'), line))
+        with self.assertRaisesRegex(AssertionError, 'does not lead'):
+            FsyncStorage(self.path_of('a'), durability='quorum',
+                         replica=Replicator(line, writer))
+
+
+class NotYet(NodeTest):
+
+    def test_a_pack(self):
+        storage = self.lead()
+        commit(storage, {1: b'x'})
+        before = self.content()
+        with self.assertRaisesRegex(FileStorageError, 'cannot be packed yet'):
+            storage.pack(TIME, lambda data: [])
+        self.assertEqual(self.content(), before)
+        commit(storage, {2: b'x'})
+
+    def test_a_blob(self):
+        """Its vote refuses it, and nothing is left of it."""
+        storage = self.lead(blob_dir=self.path('blobs'))
+        transaction = begin(storage)
+        source = self.path('source')
+        with open(source, 'wb') as file:
+            file.write(b'blob')
+        storage.storeBlob(oid(1), bytes(8), b'x', source, '', transaction)
+        with self.assertRaisesRegex(
+                StorageTransactionError, 'blobs cannot be stored'):
+            storage.tpc_vote(transaction)
+        storage.tpc_abort(transaction)
+        self.assertEqual(os.listdir(self.path('blobs/tmp')), [])
+        commit(storage, {2: b'x'})

@@ -1,0 +1,697 @@
+"""The policy `quorum`: a commit is acknowledged when the log and the disk have
+it, and not before; and what becomes of it when one of them does not.
+
+I16, as far as one node is concerned, and I3, I4, I7, I9 and I10 under this
+policy.
+"""
+
+import contextlib
+import errno
+import itertools
+import logging
+import pickle
+import random
+import threading
+from unittest import mock
+
+from fsyncstorage import AsyncFinish
+from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.errors import WritingStopped
+from fsyncstorage.quorum import outage
+from fsyncstorage.quorum import replicator
+from fsyncstorage.quorum.record import MOST
+from fsyncstorage.quorum.record import Data
+from fsyncstorage.storage.appending import STATUS_OFFSET
+
+from ..commit.test_interrupts import Interrupter
+from ..support import Thread
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from ..support import until
+from ..support import vote
+from .fakelog import FakeLog
+from .fakelog import Fault
+from .nodes import NodeTest
+from .nodes import bodies
+from .nodes import content_of
+from .nodes import led
+from .nodes import state_behind
+
+EIO = OSError(errno.EIO, 'Input/output error')
+#: An extension that leaves no room for a seal.
+UNSEALABLE = pickle.dumps({'x': 'y' * 65480})
+
+
+def later(storage, records, told, id=None, **metadata):
+    """Finish without waiting; `told` gets the tid and the error."""
+    storage.tpc_finish(vote(storage, records, **metadata), AsyncFinish(
+        lambda tid, error: told.append((tid, error)), id=id))
+
+
+class Promises(NodeTest):
+
+    def test_acknowledged_when_both_have_it(self):
+        """I3, I4: the log alone is not enough, nor the disk."""
+        disk = self.controlled_disk()
+        storage = self.lead()
+        before = storage.lastTransaction()
+        for number, first in enumerate(['disk', 'log']):
+            with self.subTest(first=first):
+                disk.hold_again()
+                storage.line.hold_answers()
+                committer = Thread(commit, storage, {number: b'x'})
+                disk.wait_for_sync()
+                if first == 'log':
+                    storage.line.release_answers()
+                    self.has_the_log(storage)
+                    disk.release_syncs()
+                else:
+                    disk.release_syncs()
+                    storage.line.wait_for_question()
+                    self.assertTrue(committer.is_alive())
+                    self.assertEqual(storage.lastTransaction(), before)
+                    self.assertEqual(storage.stats()['last_durable'], before)
+                    storage.line.release_answers()
+                before = committer.result()
+                self.assertEqual(storage.lastTransaction(), before)
+                self.has_what_the_log_has()
+                storage = self.restarted(storage)
+
+    def has_the_log(self, storage):
+        self.assertEqual(len(content_of(self.engine)), storage._pos)
+        self.assertLess(storage.stats()['last_durable'],
+                        storage.stats()['last_appended'])
+
+    def restarted(self, storage):
+        storage.close()
+        return self.lead()
+
+    def test_the_question_is_on_its_way_while_the_disk_syncs(self):
+        """I9: and the committer does all of it."""
+        disk = self.controlled_disk()
+        sync = disk.sync
+        disk.sync = lambda fd: (self._tell('sync'), sync(fd))
+        storage = self.lead()
+        commit(storage, {1: b'x'})
+        me = threading.get_ident()
+        self.assertEqual(self.told, [
+            ('ask', me), ('sync', me), ('answered', me)])
+
+    def test_the_log_has_the_bytes_of_the_file(self):
+        storage = self.lead()
+        for number in range(1, 5):
+            commit(storage, {number: b'x' * 10 ** number})
+        self.has_what_the_log_has()
+        storage.close()
+        self.has_what_the_log_has()
+
+    def test_the_status_is_the_one_that_counts(self):
+        """In the file it has another one while the log is asked."""
+        storage = self.lead()
+        start, seen = storage._pos, []
+
+        def landed(raw):
+            seen.append(self.content()[start + STATUS_OFFSET:][:1])
+
+        self.engine.landed = landed
+        commit(storage, {1: b'x'})
+        self.assertEqual(seen.pop(), b' ')
+        start = storage._pos
+        storage.tpc_finish(vote(storage, {2: b'y'}, extension=UNSEALABLE))
+        self.assertEqual(seen.pop(), b'c')
+        self.has_what_the_log_has()
+
+    def test_a_large_transaction(self):
+        """In several records, of which each is made when it is sent."""
+        storage = self.lead()
+        commit(storage, {1: bytes(range(256)) * (3 * MOST // 256)})
+        self.assertGreaterEqual(len(bodies(self.engine)), 4)
+        self.has_what_the_log_has()
+
+    def test_one_batch_for_all_that_wait(self):
+        storage = self.lead(group_commit_delay=0)
+        storage.line.hold_answers()
+        first = Thread(commit, storage, {1: b'x'})
+        storage.line.wait_for_question()
+        others = [Thread(commit, storage, {number: b'x'})
+                  for number in range(2, 6)]
+        until(lambda: storage.stats()['commits'] == 5, 'appended')
+        storage.line.release_answers()
+        for each in first, *others:
+            each.result()
+        self.assertEqual(len(bodies(self.engine)), 3)  # with the epoch
+        self.has_what_the_log_has()
+
+    def test_the_ids_of_commits(self):
+        """By which clients ask: those that have none, have none in the log."""
+        storage = self.lead(group_commit_delay=0)
+        told = []
+        storage.line.hold_answers()
+        first = Thread(commit, storage, {1: b'x'})
+        storage.line.wait_for_question()
+        ids = [bytes([number]) * 36 for number in (1, 2)]
+        for number, id in enumerate(ids):
+            later(storage, {number + 2: b'x'}, told, id)
+        storage.line.release_answers()
+        first.result()
+        until(lambda: len(told) == 2, 'told')
+        found = [each for body in bodies(self.engine)
+                 if isinstance(body, Data) for each in body.commits]
+        self.assertEqual(found, [
+            (id, tid) for id, (tid, error) in zip(ids, told)])
+
+    def test_what_a_checkpoint_makes_durable(self):
+        """An index never has what the log has not."""
+        storage = self.lead()
+        storage.line.hold_answers()
+        committer = Thread(commit, storage, {1: b'x'})
+        storage.line.wait_for_question()
+        checkpoint = Thread(storage._checkpoints.write)
+        self.assertTrue(checkpoint.is_alive())
+        storage.line.release_answers()
+        committer.result()
+        self.assertTrue(checkpoint.result())
+
+
+class LostAnswers(NodeTest):
+
+    def test_each_is_committed_once(self):
+        storage = self.lead()
+        number = itertools.count(1)
+        for faults in (
+                [Fault.BEFORE], [Fault.AFTER], [Fault.DELAYED],
+                [Fault.AFTER, Fault.BEFORE, Fault.NONE, Fault.BEFORE],
+                [Fault.BEFORE, Fault.AFTER, Fault.NONE, Fault.NONE,
+                 Fault.HOLE]):
+            with self.subTest(faults):
+                storage.line._log.faults.extend(faults)
+                tid = commit(storage, {next(number): b'x'})
+                self.assertEqual(storage.lastTransaction(), tid)
+                while self.engine.delayed:
+                    self.engine.deliver()
+                self.has_what_the_log_has()
+
+    def test_in_the_middle_of_a_large_one(self):
+        storage = self.lead()
+        storage.line._log.faults.extend(
+            [Fault.NONE, Fault.AFTER, Fault.NONE, Fault.NONE, Fault.NONE])
+        commit(storage, {1: bytes(3 * MOST)})
+        self.has_what_the_log_has()
+
+
+class NoMajority(NodeTest):
+
+    def setUp(self):
+        super().setUp()
+        patch = mock.patch.object(outage, 'TROUBLE_AFTER', 0.0)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_commits_wait_and_readers_go_on(self):
+        storage = self.lead()
+        first = commit(storage, {1: b'first'})
+        self.assertIsNone(storage.waits_for_log)
+        storage.line.is_away = True
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            committer = Thread(commit, storage, {1: b'second'}, {1: first})
+            until(lambda: storage.stats()['quorum']['outages'], 'it is said')
+            self.assertEqual(storage.load(oid(1)), (b'first', first))
+            self.assertIn('taken nothing', storage.waits_for_log)
+            self.assertEqual(
+                storage.stats()['quorum']['trouble'][:7], 'the log')
+            voted = vote(storage, {2: b'x'})
+            self.assertTrue(committer.is_alive())
+            storage.line.is_away = False
+            second = committer.result()
+        self.assertEqual(storage.load(oid(1)), (b'second', second))
+        storage.tpc_finish(voted)
+        self.assertIsNone(storage.waits_for_log)
+        self.has_what_the_log_has()
+        self.assertIn('has taken nothing for', logs.output[0])
+        self.assertIn('takes commits again', logs.output[-1])
+        self.assertEqual(len(logs.output), 2)
+
+    def test_its_disk_is_synced_meanwhile(self):
+        disk = self.controlled_disk()
+        storage = self.lead()
+        storage.line.is_away = True
+        syncs = disk.syncs
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            committer = Thread(commit, storage, {1: b'x'})
+            until(lambda: storage.stats()['quorum']['outages'], 'it is said')
+            self.assertEqual(disk.syncs, syncs + 1)
+            storage.line.is_away = False
+            committer.result()
+        self.assertEqual(disk.syncs, syncs + 1)
+
+    def test_it_is_said_while_one_try_takes_long(self):
+        """As where a member is frozen."""
+        storage = self.lead()
+        storage.line.hold_answers()
+        committer = Thread(commit, storage, {1: b'x'})
+        storage.line.wait_for_question()
+        self.assertIn('taken nothing', storage.waits_for_log)
+        storage.line.release_answers()
+        committer.result()
+        self.assertIsNone(storage.waits_for_log)
+
+
+class Pauses(NodeTest):
+
+    def test_they_grow_and_begin_anew(self):
+        waits = outage.Outage()
+        waits.tries()
+        self.assertEqual(
+            [waits.pause(EIO) for _ in range(9)],
+            [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0])
+        waits.is_over()
+        self.assertEqual(waits.pause(EIO), 0.01)
+
+    def test_between_two_tries(self):
+        storage = self.lead()
+        storage.line.is_away = True
+        waited = []
+
+        class Waits:
+
+            def is_set(self):
+                return False
+
+            def wait(self, seconds):
+                waited.append(seconds)
+                storage.line.is_away = len(waited) < 4
+
+            def set(self):
+                pass
+
+        storage._replica._stopped = Waits()
+        commit(storage, {1: b'x'})
+        self.assertEqual(waited, [0.01, 0.02, 0.04, 0.08])
+
+    def test_nothing_is_said_of_a_short_one(self):
+        storage = self.lead()
+        storage.line._log.faults.extend([Fault.BEFORE] * 3)
+        with self.assertNoLogs('fsyncstorage', logging.WARNING):
+            commit(storage, {1: b'x'})
+        self.assertEqual(storage.stats()['quorum']['outages'], 0)
+
+
+class TheFence(NodeTest):
+
+    def fence(self):
+        """Another node leads, behind all that the log has."""
+        led(FakeLog(self.engine), state_behind(self.engine), 'other')
+
+    def fenced(self, storage):
+        self.assertEqual(storage.stats()['failed'], True)
+        self.assertIn('takes nothing more', storage.stats()['writing_stopped'])
+        self.assertTrue(storage.stats()['quorum']['fenced'])
+        with self.assertRaisesRegex(WritingStopped, 'start this node again'):
+            begin(storage)
+
+    def test_a_commit_behind_it(self):
+        """I7: it may be there, and nothing is written any more."""
+        storage = self.lead()
+        first = commit(storage, {1: b'first'})
+        self.fence()
+        before = content_of(self.engine)
+        with self.assertLogs('fsyncstorage', 'CRITICAL') as logs:
+            with self.assertRaisesRegex(OutcomeUnknown, 'takes nothing more'):
+                commit(storage, {1: b'second'}, {1: first})
+        self.assertIn('in epoch', logs.output[0])
+        self.fenced(storage)
+        self.assertEqual(storage.load(oid(1)), (b'first', first))
+        self.assertEqual(content_of(self.engine), before)
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            storage.close()
+        self.assertLess(self.kept().end, len(self.content()))
+
+    def test_the_map_of_local_reads_is_retired(self):
+        storage = self.lead(local_reads=True)
+        retired = []
+        commit(storage, {1: b'x'})
+        of_clients = storage.object_map(bytes(16), lambda: retired.append(1))
+        self.assertIsNotNone(of_clients)
+        self.fence()
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            with self.assertRaises(OutcomeUnknown):
+                commit(storage, {2: b'x'})
+        self.assertEqual(retired, [1])
+
+    def test_all_that_wait_fail(self):
+        """I10."""
+        storage, told = self.lead(group_commit_delay=0), []
+        storage.line.hold_answers()
+        first = Thread(commit, storage, {1: b'x'})
+        storage.line.wait_for_question()
+        others = [Thread(commit, storage, {number: b'x'})
+                  for number in range(2, 5)]
+        later(storage, {9: b'x'}, told)
+        until(lambda: storage.stats()['commits'] == 5, 'appended')
+        self.fence()  # the first is in the log, the others are not
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            storage.line.release_answers()
+            first.result()
+            for each in others:
+                with self.assertRaises(OutcomeUnknown):
+                    each.result()
+            until(lambda: told, 'told')
+        self.assertIsInstance(told[0][1], OutcomeUnknown)
+        self.fenced(storage)
+
+    def test_in_the_middle_of_a_batch(self):
+        """What is in the log of it is given up by all."""
+        storage = self.lead()
+        first = commit(storage, {1: b'x'})
+        ask, asked = storage.line.ask, []
+
+        def ask_the_second_after_the_fence(*append):
+            asked.append(append)
+            if len(asked) == 2:
+                self.fence()
+            ask(*append)
+
+        storage.line.ask = ask_the_second_after_the_fence
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            with self.assertRaises(OutcomeUnknown):
+                commit(storage, {2: bytes(3 * MOST)})
+        self.assertEqual(len(asked), 2)
+        self.fenced(storage)
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            storage.close()
+        again = self.lead()
+        self.assertEqual(again.lastTransaction(), first)
+        self.has_what_the_log_has()
+
+    def test_two_storages(self):
+        """I16: what one was told is there, before the other one's epoch."""
+        one = self.lead('one')
+        tids = [commit(one, {number: b'x'}) for number in range(1, 4)]
+        other = self.lead('other')
+        self.assertEqual(
+            [each.tid for each in other.iterator()], tids)
+        tids.append(commit(other, {4: b'y'}))
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            with self.assertRaises(OutcomeUnknown):
+                commit(one, {5: b'z'})
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            one.close()
+        self.has_what_the_log_has('other')
+        again = self.lead('one')
+        self.assertEqual([each.tid for each in again.iterator()], tids)
+        self.has_what_the_log_has('one')
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            with self.assertRaises(OutcomeUnknown):
+                commit(other, {6: b'z'})
+
+    def test_a_log_that_was_restored(self):
+        storage = self.lead()
+        head = self.engine.head
+        commit(storage, {1: b'x'})
+        self.engine.restore(head)
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            with self.assertRaisesRegex(OutcomeUnknown, 'was confirmed'):
+                commit(storage, {2: b'x'})
+        self.fenced(storage)
+
+
+class FailedDisk(NodeTest):
+
+    def test_the_log_has_it_and_the_next_start_brings_it(self):
+        """I7, though the log has answered."""
+        disk = self.controlled_disk()
+        storage = self.lead()
+        disk.fail_sync(EIO)
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            with self.assertRaisesRegex(OutcomeUnknown, 'a sync failed'):
+                commit(storage, {1: b'x'})
+        with self.assertRaisesRegex(WritingStopped, 'check the disk'):
+            begin(storage)
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            storage.close()
+        self.assertLess(self.kept().end, len(content_of(self.engine)))
+        again = self.lead()
+        self.assertEqual(again.load(oid(1))[0], b'x')
+        self.has_what_the_log_has()
+
+    def test_nothing_more_of_it_is_offered(self):
+        """What would be read may not be what was written."""
+        disk = self.controlled_disk()
+        storage = self.lead()
+        disk.fail_sync(EIO)
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            with self.assertRaises(OutcomeUnknown):
+                commit(storage, {1: bytes(3 * MOST)})
+        self.assertEqual(
+            [what for what, _ in self.told], ['ask'])
+
+
+class Close(NodeTest):
+
+    def setUp(self):
+        super().setUp()
+        patch = mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.1)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def closed_while_waiting(self, storage):
+        told = []
+        committer = Thread(commit, storage, {1: b'x'})
+        until(lambda: storage.stats()['commits'] == 1, 'appended')
+        later(storage, {2: b'x'}, told)
+        with self.assertLogs('fsyncstorage', 'ERROR') as logs:
+            storage.close()
+        with self.assertRaisesRegex(OutcomeUnknown, 'closed before its log'):
+            committer.result()
+        self.assertIsInstance(told[0][1], OutcomeUnknown)
+        self.assertIn('goes on from what the log has', logs.output[0])
+
+    def test_while_waits_for_log_answers(self):
+        storage = self.lead()
+        storage.line.is_away = True
+        self.closed_while_waiting(storage)
+        self.assertEqual(len(self.lead()), 0)
+
+    def test_while_one_try_takes_long(self):
+        """What was sent may be there."""
+        storage = self.lead()
+        storage.line.hold_answers()
+        self.closed_while_waiting(storage)
+        again = self.lead()
+        self.assertEqual(again.load(oid(1))[0], b'x')
+        self.has_what_the_log_has()
+
+    def test_a_majority_that_comes_back_in_time(self):
+        with mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 3600):
+            storage = self.lead()
+            storage.line.is_away = True
+            committer = Thread(commit, storage, {1: b'x'})
+            until(lambda: storage.stats()['commits'] == 1, 'appended')
+            closing = Thread(storage.close)
+            until(lambda: storage._closed, 'closed')
+            storage.line.is_away = False
+            closing.result()
+            committer.result()
+        self.has_what_the_log_has()
+
+    def test_a_slow_disk_is_waited_for(self):
+        """It is the log for which nobody waits any more."""
+        disk = self.controlled_disk()
+        storage = self.lead()
+        disk.hold_syncs()
+        committer = Thread(commit, storage, {1: b'x'})
+        disk.wait_for_sync()
+        closing = Thread(storage.close)
+        keeper = storage._replica._keeper
+        looks = []
+        until(lambda: keeper._look is not None, 'closing')
+        look = keeper._look
+        keeper._look = lambda: looks.append(look())
+        until(lambda: len(looks) > 2, 'it has looked')
+        self.assertFalse(storage.line.is_stopped)
+        disk.release_syncs()
+        closing.result()
+        committer.result()
+        self.has_what_the_log_has()
+
+    def test_a_close_that_is_interrupted(self):
+        """I10: no thread waits for the log any more."""
+        storage = self.lead()
+        storage.line.hold_answers()
+        told = []
+        later(storage, {1: b'x'}, told)
+        storage.line.wait_for_question()  # the flusher does
+        with mock.patch.object(
+                replicator, 'LONGEST_WAIT_AT_CLOSE', 3600), mock.patch.object(
+                storage._sequencer, 'drain', side_effect=KeyboardInterrupt), \
+                self.assertRaises(KeyboardInterrupt), \
+                self.assertLogs('fsyncstorage', 'CRITICAL'):
+            storage.close()
+        self.assertIn('closed before its log', str(told[0][1]))
+        self.assertTrue(storage.line.is_closed)
+
+    def test_nothing_is_left(self):
+        storage = self.lead()
+        commit(storage, {1: b'x'})
+        storage.close()
+        self.assertTrue(storage.line.is_stopped)
+        self.assertTrue(storage.line.is_closed)
+        storage.close()
+
+
+class Interrupts(NodeTest):
+    """I10."""
+
+    def test_of_a_finish_at_each_line(self):
+        for at in itertools.count(1):
+            name = str(at)
+            self.engine = type(self.engine)(self.engine.log)
+            storage = self.lead(name)
+            first = vote(storage, {1: b'x' * 100})
+            interrupter = Interrupter(at)
+            try:
+                with interrupter:
+                    storage.tpc_finish(first)
+            except KeyboardInterrupt:
+                storage.tpc_abort(first)
+            self.assertEqual(
+                commit(storage, {2: b'y'}), storage.lastTransaction())
+            storage.close()
+            self.has_what_the_log_has(name)
+            if not interrupter.fired:
+                break
+        self.assertGreater(at, 100)
+
+    def test_of_a_large_one_between_two_chunks(self):
+        """The next sync goes on with the same batch, and with what is
+        behind it."""
+        for interrupted in 'ask', 'answered':
+            for at in range(1, 5):
+                with self.subTest(at=at, interrupted=interrupted):
+                    self.between_chunks(f'{interrupted}{at}', interrupted, at)
+
+    def between_chunks(self, name, interrupted, at):
+        self.engine = type(self.engine)(self.engine.log)
+        storage = self.lead(name)
+        method = getattr(storage.line, interrupted)
+        calls = itertools.count(1)
+
+        def call(*arguments):
+            if next(calls) == at:
+                raise KeyboardInterrupt
+            return method(*arguments)
+
+        setattr(storage.line, interrupted, call)
+        with self.assertRaises(KeyboardInterrupt):
+            commit(storage, {1: bytes(3 * MOST)})
+        commit(storage, {2: b'y'})
+        self.assertEqual(storage.load(oid(1))[0], bytes(3 * MOST))
+        storage.close()
+        self.has_what_the_log_has(name)
+
+    def test_the_ids_of_a_batch_that_was_interrupted(self):
+        """What comes behind it has its own only."""
+        storage, told = self.lead(group_commit_delay=0), []
+        ids = [bytes([number]) * 36 for number in (1, 2)]
+        answered, interrupts = storage.line.answered, [KeyboardInterrupt]
+
+        def interrupted():
+            if interrupts:
+                later(storage, {2: b'y'}, told, ids[1])
+                raise interrupts.pop()
+            answered()
+
+        storage.line.answered = interrupted
+        with self.assertLogs('fsyncstorage', 'ERROR'):  # of the flusher
+            later(storage, {1: b'x'}, told, ids[0])
+            until(lambda: len(told) == 2, 'told')
+        self.assertEqual([
+            each.id for body in bodies(self.engine) if isinstance(body, Data)
+            for each in body.commits], ids)
+        self.has_what_the_log_has()
+
+    def test_what_an_interrupt_leaves_is_no_outage(self):
+        """An answer that was read, and whose sync was broken off."""
+        storage = self.lead()
+        waits = storage._replica._outage
+        is_over, interrupts = waits.is_over, [KeyboardInterrupt]
+
+        def interrupted():
+            if interrupts:
+                raise interrupts.pop()
+            is_over()
+
+        waits.is_over = interrupted
+        with self.assertRaises(KeyboardInterrupt):
+            commit(storage, {1: b'x'})
+        until(lambda: not storage.stats()['waiting'], 'settled')
+        with mock.patch.object(outage, 'TROUBLE_AFTER', 0.0):
+            self.assertIsNone(storage.waits_for_log)
+
+
+class Lives(NodeTest):
+    """Nodes that lead in turns, over a log that loses answers."""
+
+    lives = 25
+
+    def test_what_was_acknowledged_is_there(self):
+        for seed in range(self.lives):
+            with self.subTest(seed=seed):
+                self.engine = type(self.engine)(self.engine.log)
+                self.live(random.Random(seed), f'{seed}-')
+
+    def live(self, choices, front):
+        acknowledged, unknown, storages = {}, set(), {}
+        numbers = itertools.count(1)
+        logging.disable(logging.CRITICAL)
+        self.addCleanup(logging.disable, logging.NOTSET)
+        for _ in range(choices.randrange(4, 10)):
+            node = front + choices.choice('abc')
+            if node in storages:
+                storages.pop(node).close()
+            storages[node] = self.lead(node)
+            for _ in range(choices.randrange(1, 6)):
+                self.commits(
+                    choices.choice([*storages.values()]), choices, numbers,
+                    acknowledged, unknown)
+        for storage in storages.values():
+            storage.close()
+        last = self.lead(front + 'last')
+        found = [each.tid for each in last.iterator()]
+        self.assertEqual(
+            [tid for tid in found if tid in acknowledged],
+            sorted(acknowledged))
+        self.assertLessEqual(
+            len(found), len(acknowledged) + len(unknown))
+        for tid, number in acknowledged.items():
+            self.assertEqual(last.load(oid(number)), (b'x' * number, tid))
+        last.close()
+        for node in {*storages, front + 'last'}:
+            self.lead(node).close()
+        self.has_what_the_log_has(node)
+        logging.disable(logging.NOTSET)
+
+    def commits(self, storage, choices, numbers, acknowledged, unknown):
+        storage.line._log.faults.extend(choices.choices(
+            [Fault.NONE, Fault.BEFORE, Fault.AFTER, Fault.DELAYED],
+            k=choices.randrange(4)))
+        number = next(numbers)
+        with contextlib.suppress(WritingStopped):
+            try:
+                tid = commit(storage, {number: b'x' * number})
+            except OutcomeUnknown:
+                unknown.add(number)
+            else:
+                acknowledged[tid] = number
+        storage.line._log.faults.clear()
+        while self.engine.delayed and choices.random() < 0.5:
+            self.engine.deliver()
+
+
+class ManyLives(Lives):
+
+    level = 2
+    lives = 1000
+
+

@@ -1,0 +1,73 @@
+"""Running the suites of ZODB over a node that writes, with the log in memory.
+
+Each file is a node's, with a log of its own.  A file that is opened for the
+first time, or that a test has put there, begins a log, as a bootstrap would;
+one that was closed is joined again.
+"""
+
+import os
+
+import zc.lockfile
+
+from fsyncstorage import datafile
+from fsyncstorage.quorum import fold
+from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.replicator import Replicator
+from fsyncstorage.storage import opening
+
+from ..quorum.fakelog import Engine
+from ..quorum.fakelog import FakeLog
+from ..quorum.nodes import Line
+from ..quorum.nodes import begin_log
+from ..quorum.nodes import led
+from ..quorum.nodes import reading
+from ..quorum.nodes import rejoin
+from ..quorum.samples import LOG
+from . import zodbsuites
+
+
+class Node(zodbsuites.with_policy('quorum')):
+    """Is called like stock's FileStorage."""
+
+    def __init__(self, path, create=False, read_only=False, stop=None, **kw):
+        if read_only or stop is not None:
+            super().__init__(path, create, read_only, stop, **kw)
+        else:
+            super().__init__(path, replica=_replica(path, create), **kw)
+
+
+_engines = {}  # by the path of the file
+
+
+def _replica(path, create):
+    path = os.path.realpath(path)
+    _refuse_if_locked(path)
+    if create or not os.path.exists(path):
+        for suffix in '', '.index', states.SUFFIX:
+            datafile.remove_if_there(path + suffix)
+        begin_log(path)
+        _engines[path] = Engine(LOG)
+    elif path not in _engines or not _is_that_of_the_log(path):
+        datafile.remove_if_there(path + states.SUFFIX)
+        zodbsuites.FsyncStorage(path).close()  # a torn tail is cut off
+        with datafile.open_existing(path) as file:
+            states.save(
+                path, fold.beginning(LOG, 0, file.size()), reading(file))
+        _engines[path] = Engine(LOG)
+    log = Line(FakeLog(_engines[path]))
+    return Replicator(log, led(log, rejoin(path, log), 'node'))
+
+
+def _refuse_if_locked(path):
+    try:
+        zc.lockfile.LockFile(path + '.lock').close()
+    except zc.lockfile.LockError as error:
+        raise zc.lockfile.LockError(opening.locked(path)) from error
+
+
+def _is_that_of_the_log(path):
+    kept = states.load(path)
+    if kept is None:
+        return False
+    with datafile.open_existing(path) as file:
+        return states.misfit(kept, reading(file), file.size()) is None
