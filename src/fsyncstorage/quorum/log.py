@@ -104,3 +104,18 @@ class Log(typing.Protocol):
 
     def let_go(self, holder: bytes) -> None:
         """Give the lease back, if this one has it."""
+
+    # Notes
+
+    def note(self, node: bytes, raw: bytes) -> None:
+        """Keep this of a node, in the place of what was kept.
+
+        Unanswered: either of them is kept; or this one comes yet, and then
+        replaces a later one, too.
+        """
+
+    # The end
+
+    def stop(self) -> None:
+        """Any thread may call it: calls that wait, now or later, raise
+        Unanswered soon.  It cannot be taken back."""
