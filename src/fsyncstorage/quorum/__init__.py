@@ -8,10 +8,15 @@
 - log           what is asked of the engine that keeps the log
 - members       what its members say, and what is believed of it
 - writer        the one that offers records, and learns what became of them
+- reading       reads what follows, and says what to do about a refusal
 - evidence      whether the log has lost what this node has acknowledged
+- indexing      the index of a file that grows by what the log has
+- following     brings records into a data file
+- contents      the bytes that the log has for a file
+- rejoin        the start of a node: its file becomes what the log says
+- standby       the thread of a node that does not write
 
-No module takes a lock, starts a thread or uses a socket; only `state` has a
-file, and `evidence` is given one to read.
+Only `standby` starts a thread; no module takes a lock or uses a socket.
 Nothing imports this room yet; docs/internals/quorum.rst has the design of the
 whole, and says what is not built.
 """
