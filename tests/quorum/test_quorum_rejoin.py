@@ -35,6 +35,7 @@ from .fakelog import FakeLog
 from .fakelog import Fault
 from .logged import FollowTest
 from .logged import Logged
+from .logged import Watched
 from .logged import contents
 from .logged import found_in
 from .logged import restored
@@ -131,6 +132,25 @@ class Rejoined(FollowTest):
         self.logged.lead().write(20)
         self.is_rejoined(self.rejoin())
         self.assertEqual(self.content(), self.logged.content)
+
+    def test_what_came_in_the_place_of_a_batch_that_was_given_up(self):
+        """It is compared with what the log has there, at last."""
+        self.begin()
+        self.logged.write_some_of(400, 400, records=5).lead()
+        self.logged.write(10).write(20).write(30)
+        self.replace(self.logged.content)
+        self.is_rejoined(self.rejoin())
+        self.assertEqual(self.content(), self.logged.content)
+
+    def test_the_cut_is_durable_before_anything_is_written(self):
+        self.begin()
+        self.replace(self.content() + b'tail')
+        self.logged.write(10)
+        disk = Watched(self.path())
+        with mock.patch.object(datafile, 'disk', disk):
+            self.rejoin()
+        self.assertEqual(disk.done, [
+            'truncate', 'sync', 'write', 'write', 'sync', 'Data.fs.quorum'])
 
     def test_a_batch_that_is_not_complete(self):
         self.logged.write(10)

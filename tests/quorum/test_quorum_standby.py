@@ -299,6 +299,22 @@ class Ends(StandbyTest):
             self.until_it_ends(standby)
         self.assertIn('restored', standby.ended)
 
+    def test_what_was_lost_while_the_log_was_out_of_sight(self):
+        """All members are asked as soon as they answer."""
+        self.patch(LOOKED_EVERY=1000.0)
+        self.logged.write(10)
+        standby = self.make()
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            standby.start()
+            self.has_come_to_the_end(standby)
+            self.log.is_away = True
+            calls = self.log.calls['read']
+            until(lambda: self.log.calls['read'] > calls, 'it asks')
+            self.engine.restore(restored(self.engine, 1).head)
+            self.log.is_away = False
+            self.until_it_ends(standby)
+        self.assertIn('restored', standby.ended)
+
     def test_a_sync_that_fails(self):
         """I7: it is not tried again."""
         standby = self.make()
@@ -416,6 +432,7 @@ class Stops(StandbyTest):
         standby = self.started()
         until(lambda: self.log.calls['wait'], 'it waits')
         standby.stop()
+        self.assertTrue(self.log.is_stopped)  # no call waits any longer
         self.assertIsNone(standby.ended)
 
     def test_while_the_log_does_not_answer(self):
