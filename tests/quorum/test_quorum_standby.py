@@ -191,7 +191,8 @@ class Follows(StandbyTest):
         standby.start()
         disk.wait_for_sync()
         synced = self.kept().state
-        self.logged.write(*[500] * 20)
+        for _ in range(20):
+            self.logged.write(500)
         disk.let_one_sync_end()
         disk.wait_for_sync()
         lag, end = standby.lag, self.here().state
@@ -375,7 +376,7 @@ class Misled(StandbyTest):
         self.assertIsNone(standby.ended)
 
     def test_it_keeps_nothing_of_that(self):
-        self.patch(SAVED_AFTER=0.0)
+        self.patch(SAVED_AFTER=0.0, LOOKED_EVERY=1000.0)
         kept = []
         with mock.patch.object(
                 states, 'save', side_effect=_noting(states.save, kept)):

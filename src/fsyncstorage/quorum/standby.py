@@ -104,10 +104,7 @@ class Standby:
         self._thread.start()
 
     def stop(self) -> None:
-        """Return when the thread has ended.
-
-        What it has applied is synced, unless it has `ended`.
-        """
+        """Return when the thread has ended."""
         self._stopping.set()
         self._log.stop()
         if self._thread.ident not in (None, threading.get_ident()):
@@ -146,7 +143,6 @@ class Standby:
         try:
             while not self._stopping.is_set():
                 self._turn()
-            self._follower.sync()
         except BaseException as error:  # no caller to raise it to
             self.ended = str(error) or repr(error)
             if isinstance(error, StorageError):
