@@ -411,7 +411,7 @@ class WhileRunning(TestCase):
                 loaded = index.load(storage._file_name + '.index')
                 self.assertLessEqual(
                     loaded.position, storage._sequencer.durable.end)
-                scanned = recovery._read_on(
+                scanned = recovery.read_on(
                     recovery.Window(
                         lambda length, at: os.pread(
                             storage._file.fileno(), length, at),

@@ -407,10 +407,10 @@ class Order(RecoveryCase):
                 disk if hasattr(disk, name) else recovery, name, call)
 
         with (patched('drop_cache', disk.drop_cache),
-              patched('_read_on', recovery._read_on)):
+              patched('read_on', recovery.read_on)):
             self.opened()
         self.assertEqual([name for name, _ in calls],
-                         ['drop_cache', '_read_on'])
+                         ['drop_cache', 'read_on'])
         self.assertEqual(calls[0][1], 1)
         # Now there is an index, and no tail.
         with patched('drop_cache', disk.drop_cache):

@@ -195,6 +195,31 @@ class Content(typing.NamedTuple):
             return z64
 
 
+class Opened(typing.NamedTuple):
+    """A file that is open and locked, for a storage that writes."""
+
+    lock_file: zc.lockfile.LockFile
+    file: datafile.DataFile
+    content: Content
+
+
+def open_and_read(path: str, create: bool, read_only: bool,
+                  stop: bytes | None, promised: bool
+                  ) -> tuple[datafile.DataFile, Content]:
+    """The file, locked if it is for writing; its lock file was taken."""
+    file = open_file(path, create, read_only)
+    try:
+        if not read_only:
+            lock(file)
+        check_magic(file, read_only)
+        return file, (
+            read(file, create, read_only, promised) if stop is None
+            else read_up_to(file, stop))
+    except BaseException:
+        file.close()
+        raise
+
+
 def read(file: datafile.DataFile, create: bool, read_only: bool,
          promised: bool) -> Content:
     """Read all, and cut off a torn tail."""
@@ -230,27 +255,45 @@ def trusted_index(file: datafile.DataFile
                   ) -> tuple[recovery.Recovered, index.Loaded | None]:
     """What the index file has, if it can be trusted; and the index, if it is
     ours and sound."""
-    nothing = recovery.Recovered(fsIndex(), scan.FIRST, z64)
-    path = file.name + '.index'
+    loaded = load_index(file.name)
+    if loaded is None:
+        return nothing_known(), None
+    if loaded.fingerprint is None:
+        return trusted(file, loaded), None
+    recovery.refuse_shortened(file, loaded)
+    return trusted(file, loaded), loaded
+
+
+def nothing_known() -> recovery.Recovered:
+    """All of the file has to be read."""
+    return recovery.Recovered(fsIndex(), scan.FIRST, z64)
+
+
+def load_index(data_path: str) -> index.Loaded | None:
+    """The index beside a data file; None if there is no sound one."""
     try:
-        loaded = index.load(path)
+        return index.load(data_path + '.index')
     except FileNotFoundError:
-        return nothing, None
+        return None
     except index.Damaged as reason:
         logger.warning('%s; all of the data will be scanned', reason)
-        return nothing, None
+        return None
+
+
+def trusted(file: datafile.DataFile,
+            loaded: index.Loaded) -> recovery.Recovered:
+    """What an index has, if it belongs to this file; else nothing."""
     if loaded.fingerprint is None:
-        return _trusted_by_stock(file, loaded) or nothing, None
-    recovery.refuse_shortened(file, loaded)
+        return _trusted_by_stock(file, loaded) or nothing_known()
     # Stricter than for an index of stock's, where only its end is checked.
     if (loaded.position > file.size()
             or loaded.fingerprint != index.fingerprint(
                 file, loaded.position)):
-        return nothing, loaded
+        return nothing_known()
     if loaded.position == scan.FIRST:
-        return nothing, loaded
+        return nothing_known()
     tid = index.last_tid(file, loaded.position)
-    return recovery.Recovered(loaded.index, loaded.position, tid), loaded
+    return recovery.Recovered(loaded.index, loaded.position, tid)
 
 
 def _trusted_by_stock(file: datafile.DataFile,

@@ -91,7 +91,7 @@ def refuse_shortened(file: datafile.DataFile, loaded: Loaded) -> None:
     """Refuse a data file that ends before what its own index says was durable.
     """
     size = file.size()
-    if loaded.durable > size and _fits(loaded.index, file, size):
+    if loaded.durable > size and fits(loaded.index, file, size):
         raise DamagedFile(
             f'{file.name} ends at {size}, but {file.name}.index has'
             f' {len(loaded.index)} objects in {loaded.durable} bytes, and all'
@@ -100,7 +100,7 @@ def refuse_shortened(file: datafile.DataFile, loaded: Loaded) -> None:
             ' here on purpose, remove the index')
 
 
-def _fits(index: fsIndex, file: datafile.DataFile, end: int) -> bool:
+def fits(index: fsIndex, file: datafile.DataFile, end: int) -> bool:
     """Is everything before `end` where this index has it?"""
     number = file.fileno()
     return all(
@@ -140,7 +140,7 @@ def recover(file: datafile.DataFile, known: Recovered, read_only: bool,
     refused = None
     while True:
         window = Window.of_file(file.fileno())
-        known, damage = _read_on(window, known)
+        known, damage = read_on(window, known)
         if damage is None:
             return known
         proof = (_proof_behind(window, known.tid, damage, promised)
@@ -157,8 +157,8 @@ def recover(file: datafile.DataFile, known: Recovered, read_only: bool,
     return known
 
 
-def _read_on(window: Window,
-             known: Recovered) -> tuple[Recovered, scan.Damage | None]:
+def read_on(window: Window,
+            known: Recovered) -> tuple[Recovered, scan.Damage | None]:
     """Index the sound transactions; stop at the first Damage."""
     index, position, tid = known
     damage = before = None
@@ -202,7 +202,7 @@ def _proof_by_index(file: datafile.DataFile, damage: scan.Damage,
         return None
     index = loaded.index
     if (min(index.itervalues(), default=damage.position) < damage.position
-            and _fits(index, file, damage.position)):
+            and fits(index, file, damage.position)):
         return 'its index'
     return None
 
@@ -254,7 +254,8 @@ def _cut(file: datafile.DataFile, known: Recovered, window: Window,
          damage: scan.Damage) -> None:
     """Copy the tail to another file, and truncate the file before it."""
     size = window.end - known.end
-    kept = _keep_tail(file, known.end, window.end)
+    kept = keep_tail(file, known.end, window.end,
+                     'ends in a torn transaction, which a crash has left')
     transactions = sum(1 for _ in scan.find_sound_seals(window, known.end))
     logger.warning(
         '%s: cut off %d bytes (%d complete transaction headers) behind the'
@@ -266,7 +267,10 @@ def _cut(file: datafile.DataFile, known: Recovered, window: Window,
     file.sync()
 
 
-def _keep_tail(file: datafile.DataFile, position: int, end: int) -> str:
+def keep_tail(file: datafile.DataFile, position: int, end: int,
+              why: str) -> str:
+    """Copy the bytes behind a position, before they are cut off, to a file
+    beside this one; return its path."""
     number = 0
     while os.path.lexists(path := f'{file.name}.tr{number}'):
         number += 1
@@ -281,9 +285,9 @@ def _keep_tail(file: datafile.DataFile, position: int, end: int) -> str:
         datafile.remove_if_there(path)
         raise OSError(
             error.errno,
-            f'{file.name} ends in a torn transaction, which a crash has left.'
-            f' Its {size} bytes could not be kept in {path} before they are'
-            f' cut off: {error.strerror}. Nothing was changed.'
-            ' Mend that (free some space, for example), then open it again'
+            f'{file.name} {why}. The last {size} bytes could not be kept in'
+            f' {path} before they are cut off: {error.strerror}. Nothing was'
+            ' changed. Mend that (free some space, for example), then open it'
+            ' again'
         ) from error
     return path

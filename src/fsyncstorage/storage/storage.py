@@ -139,13 +139,14 @@ class FsyncStorage(
         slow_commit_log: str | float = policies.DEFAULT_SLOW_COMMIT_LOG,
         conflict_log: str = policies.DEFAULT_CONFLICT_LOG,
         replica: Replica | None = None,
+        opened: opening.Opened | None = None,
     ) -> None:
         """The arguments of FileStorage, and the keys of <fsyncstorage>.
 
         docs/configure.rst explains them.  Times are seconds, or text like
         ``200ms``; sizes are bytes, or text like ``64MB``.  The policy `quorum`
-        needs a `replica` (quorum.replicator), which belongs to the storage
-        from then on.
+        needs a `replica` (quorum.replicator).  It belongs to the storage from
+        then on, and so does a file that was `opened` and read for it.
         """
         index_checkpoint = policies.index_checkpoint(index_checkpoint)
         self.reader_threads = policies.reader_threads(reader_threads)
@@ -208,7 +209,7 @@ class FsyncStorage(
         try:
             opening.refuse_past_a_log(file_name, replica, read_only)
             opening.prepare(file_name, create, read_only, blob_dir)
-            self._open(file_name, create, stop, blob_dir)
+            self._open(file_name, create, stop, blob_dir, opened)
             self._begin_service(index_checkpoint)
             if rate is not None and not read_only:
                 self._scrub = Scrub(self, rate)
@@ -226,24 +227,20 @@ class FsyncStorage(
     # Opening and closing
 
     def _open(self, file_name: str, create: bool, stop: bytes | None,
-              blob_dir: str | None) -> None:
+              blob_dir: str | None, opened: opening.Opened | None) -> None:
         """Take the lock, and read the file."""
         read_only = self._is_read_only
         if not read_only:
-            self._lock_file = zc.lockfile.LockFile(file_name + '.lock')
+            self._lock_file = (
+                opened.lock_file if opened is not None
+                else zc.lockfile.LockFile(file_name + '.lock'))
         BaseStorage.__init__(self, file_name)
         self._file_name = os.path.abspath(file_name)
         self._home = os.path.dirname(self._file_name)
-        self._file = opening.open_file(file_name, create, read_only)
-        if not read_only:
-            opening.lock(self._file)
-        opening.check_magic(self._file, read_only)
-        if stop is None:
-            found = opening.read(
-                self._file, create, read_only,
-                self._checksums or self.durability.policy.promises)
-        else:
-            found = opening.read_up_to(self._file, stop)
+        self._file, found = opened[1:] if opened is not None else (
+            opening.open_and_read(
+                file_name, create, read_only, stop,
+                self._checksums or self.durability.policy.promises))
         self._positions, self._pos = Positions(found.index), found.end
         self._oid = found.last_oid
         self._last_given = found.tid

@@ -1,0 +1,162 @@
+"""Brings what the log has into a data file that nobody else writes.
+
+A `Follower` is told each record that the fold applies.  The bytes of a batch
+are written behind the end of the file; the batch counts when it is whole and
+its transactions are sound, and it is *kept* when it is synced and the state
+behind it is saved.  The order is always: write, sync, save.  So what is saved
+never says more than the disk has, and after a crash at any moment the file up
+to the kept end is what the log says.
+
+What is applied may be shown by one member alone, which is wrong (`members`).
+So a majority is asked before anything is kept; an index file is written only
+of what is kept.
+
+A batch that an epoch gives up is cut off, and that is durable before anything
+else is written in its place: a part of it that came back after a crash could
+be taken for what was there (`evidence`).
+
+It takes the memory of one record, and of the index.  It owns the file and its
+lock, until it is closed or hands them over to a storage.
+"""
+
+import os
+
+import zc.lockfile
+
+from .. import datafile
+from ..errors import DiskError
+from ..storage import opening
+from . import state as states
+from .fold import Apply
+from .fold import State
+from .indexing import Indexing
+from .log import Log
+from .members import confirmed
+from .reading import BROKEN
+from .reading import Refused
+from .record import Data
+from .record import Epoch
+from .record import PackBegin
+from .record import PackEnd
+from .record import PackSwap
+from .record import Record
+
+MISLED = (
+    'A member of the log has shown a record that most of them do not have: its'
+    ' disk is wrong. Replace that member; a start of this node cuts off what'
+    ' came from it')
+
+
+def refuse_what_is_not_built(record: Record) -> None:
+    """Raise Refused for a record that no follower can do justice to yet.
+
+    (Where packs and blobs come in: `Follower.apply` will begin and swap packs
+    and make blobs durable before their batch counts.)
+    """
+    body = record.body
+    if isinstance(body, PackBegin | PackSwap | PackEnd):
+        what = 'is of a pack'
+    elif isinstance(body, Data) and body.blobs:
+        what = 'has blobs'
+    else:
+        return
+    raise Refused(
+        f'record {record.sequence} {what}, and this release cannot follow'
+        ' that yet: upgrade this node')
+
+
+class Follower:
+
+    def __init__(self, lock_file: zc.lockfile.LockFile,
+                 file: datafile.DataFile, state: State, indexing: Indexing,
+                 log: Log) -> None:
+        """The file ends where the state does, which is kept."""
+        self._lock_file = lock_file
+        self._file = file
+        self.log = log
+        self._indexing = indexing
+        self._is_handed_over = False
+        #: Behind the last record.
+        self.state = state
+        #: Behind the last whole batch: as far as that; as far as it is
+        #: synced; as far as it is kept on the disk.
+        self.whole = self.synced = self.kept = state
+
+    @property
+    def name(self) -> str:
+        return self._file.name
+
+    def apply(self, applied: Apply) -> None:
+        """OSError, Unanswered: it has not happened, and may be repeated."""
+        state, record = applied
+        refuse_what_is_not_built(record)
+        body = record.body
+        if isinstance(body, Data):
+            self._file.write_at(body.data, record.position)
+            if state.incomplete is None:
+                self._indexing.count(state.end, BROKEN)
+        elif isinstance(body, Epoch) and self.state.incomplete is not None:
+            self._file.truncate(state.end)
+            self._sync_file()
+            self._keep(state)
+            self.synced = state
+        if state.incomplete is None:
+            self.whole = state
+        self.state = state
+
+    def sync(self) -> None:
+        """All that is whole is durable.  DiskError is final (I7)."""
+        if self.synced is not self.whole:
+            self._sync_file()
+            self.synced = self.whole
+
+    def _sync_file(self) -> None:
+        try:
+            self._file.sync()
+        except OSError as error:
+            raise DiskError(
+                f'{self._file.name}: a sync failed ({error}): what is on the'
+                ' disk is in doubt. Check it, then start this node again: it'
+                ' reads from the log what is missing') from error
+
+    def save(self) -> None:
+        """Keep what is synced; raise Unanswered if that is not known to be in
+        the log."""
+        if self.kept is not self.synced:
+            self._keep(self.synced)
+
+    def _keep(self, state: State) -> None:
+        if not confirmed(self.log, state):
+            raise Refused(MISLED)
+        states.save(self._file.name, state, self.read)
+        self.kept = state
+
+    def save_index(self, every: int = 1) -> None:
+        """Write the index file, if a start would read so many bytes, and all
+        that counts is kept."""
+        if self.kept is self.whole and not self._is_handed_over:
+            self._indexing.save_if_due(every)
+
+    def read(self, position: int, length: int) -> bytes:
+        return os.pread(self._file.fileno(), length, position)
+
+    def hand_over(self) -> opening.Opened:
+        """For a storage, which goes on behind the last whole batch.
+
+        That one leads: its epoch has given up what there is of another batch,
+        which is cut off.
+        """
+        if self._file.size() > self.whole.end:
+            self._file.truncate(self.whole.end)
+            self._sync_file()
+            self.synced = self.whole
+        self.sync()
+        self._is_handed_over = True
+        return opening.Opened(
+            self._lock_file, self._file, self._indexing.content)
+
+    def close(self) -> None:
+        """Let go of the file, unless it was handed over."""
+        if not self._is_handed_over:
+            self._file.close()
+            self._lock_file.close()

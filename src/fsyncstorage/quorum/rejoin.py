@@ -1,0 +1,241 @@
+"""The start of a node: its file becomes what the log says.
+
+The steps are those of docs/internals/quorum.rst, "Start and rejoin".  All that
+is refused is refused before anything is changed: `_survey` reads the log to
+its end without writing, and `_refuse_a_lost_log` looks at what the file has
+behind the place that the node has kept.  Then the file is cut there, and what
+the log has is written behind it.
+
+It is cut first, and nothing behind the kept end is used again, since a power
+cut may have kept a block and lost one before it.  A start that is broken off
+at any moment can be repeated: the file is what was kept, and a part of what
+the log says.
+"""
+
+import contextlib
+import logging
+import os
+import threading
+import typing
+from collections.abc import Iterator
+
+import zc.lockfile
+
+from .. import datafile
+from ..format.window import Window
+from ..storage import leftovers
+from ..storage import opening
+from ..storage import recovery
+from . import evidence
+from . import state as states
+from .contents import Contents
+from .fold import Apply
+from .fold import State
+from .fold import Why
+from .following import Follower
+from .following import refuse_what_is_not_built
+from .indexing import Indexing
+from .log import Log
+from .reading import WHAT_TO_DO
+from .reading import Patience
+from .reading import Reader
+from .reading import Refused
+from .record import Damaged
+from .record import Epoch
+from .state import Kept
+
+logger = logging.getLogger(__name__)
+
+# After so many bytes, what was applied is kept: a start that is broken off
+# does not begin anew.
+KEPT_AFTER = 64 << 20
+
+ANEW = 'make this node anew from one that runs (fsync-quorum bootstrap)'
+
+
+class Surveyed(typing.NamedTuple):
+    """What the log has, to its end."""
+
+    state: State
+    #: The ids of batches that an epoch has given up.
+    given_up: frozenset[bytes]
+    #: All members had to be asked for each record.
+    careful: bool
+
+
+def rejoin(path: str, log: Log, stopping: threading.Event) -> Follower:
+    """Bring the file to the end of the log, and keep that.
+
+    It waits for a log that does not answer, until `stopping` is set: then it
+    raises Unanswered.  Raise Refused if this node cannot follow.
+    """
+    opening.check_arguments(path, False, False, None)
+    leftovers.refuse_second_names(path)
+    patience = Patience(path, stopping)
+    with contextlib.ExitStack() as stack:
+        lock_file = _lock_file(path)
+        stack.callback(lock_file.close)
+        kept = _kept(path)
+        file = stack.enter_context(_open(path))
+        with _nothing_was_changed():
+            _refuse_another_file(file, kept)
+            surveyed = _survey(log, kept.state, patience)
+            indexing = Indexing(file, kept.state.end)
+            _refuse_a_lost_log(
+                file, log, kept, surveyed, indexing.durable, patience)
+        _cut(file, kept.state.end)
+        follower = Follower(lock_file, file, kept.state, indexing, log)
+        _catch_up(follower, log, surveyed, patience)
+        stack.pop_all()
+    return follower
+
+
+# Whose file it is
+
+def _lock_file(path: str) -> zc.lockfile.LockFile:
+    try:
+        return zc.lockfile.LockFile(path + '.lock')
+    except zc.lockfile.LockError as error:
+        raise zc.lockfile.LockError(opening.locked(path)) from error
+
+
+def _kept(path: str) -> Kept:
+    """What this node has kept."""
+    try:
+        kept = states.load(path)
+    except Damaged as error:
+        raise Refused(
+            f'{error}. Without it, a log that was restored could not be told'
+            f' from the right one. Nothing was changed; {ANEW}') from error
+    if kept is None:
+        raise Refused(
+            f'{path} is not a file of a node: there is no'
+            f' {path}{states.SUFFIX}. Nothing was changed. A log is begun, and'
+            ' a node joins it, by fsync-quorum bootstrap')
+    if kept.state.pack is not None or kept.becoming is not None:
+        # (Where the swap of a pack is finished, or taken back.)
+        raise Refused(
+            f'{path} was kept within a pack, and this release cannot follow'
+            ' that yet. Nothing was changed; upgrade this node')
+    return kept
+
+
+def _open(path: str) -> datafile.DataFile:
+    try:
+        file = datafile.open_existing(path)
+    except FileNotFoundError as error:
+        raise Refused(
+            f'{path} is missing, and there is {path}{states.SUFFIX}: a'
+            ' database was here. Nothing was changed. Put the file back; or'
+            f' {ANEW}') from error
+    file.name = os.path.abspath(path)
+    return file
+
+
+@contextlib.contextmanager
+def _nothing_was_changed() -> Iterator[None]:
+    """A context: what is refused in it says so."""
+    try:
+        yield
+    except Refused as error:
+        raise Refused(f'{error}. Nothing was changed', error.why) from error
+
+
+def _refuse_another_file(file: datafile.DataFile, kept: Kept) -> None:
+    """Refuse what is not the file that was kept, or lacks some of it."""
+    opening.lock(file)
+    opening.check_magic(file, read_only=True)
+    misfit = states.misfit(kept, _reading(file), file.size())
+    if misfit is not None:
+        raise Refused(
+            f'{file.name} is not the file that {file.name}{states.SUFFIX} is'
+            f' about: {misfit}. Put the right file there, with what was kept'
+            f' beside it; or {ANEW}')
+
+
+def _reading(file: datafile.DataFile) -> states.Read:
+    return lambda position, length: os.pread(file.fileno(), length, position)
+
+
+# What the log has
+
+def _survey(log: Log, state: State, patience: Patience) -> Surveyed:
+    """Read it to its end; write nothing.
+
+    What is refused is read once more, with care: one member may have shown
+    what the others do not have.
+    """
+    try:
+        return _read_through(log, state, patience, careful=False)
+    except Refused:
+        return _read_through(log, state, patience, careful=True)
+
+
+def _read_through(log: Log, state: State, patience: Patience,
+                  careful: bool) -> Surveyed:
+    given_up = set()
+    for behind, record in Reader(log, state, careful).to_the_end(patience):
+        refuse_what_is_not_built(record)
+        if isinstance(record.body, Epoch) and state.incomplete is not None:
+            given_up.add(state.incomplete.id)
+        state = behind
+    return Surveyed(state, frozenset(given_up), careful)
+
+
+def _records(log: Log, state: State, surveyed: Surveyed,
+             patience: Patience) -> Iterator[Apply]:
+    """What was surveyed, once more."""
+    reader = Reader(log, state, surveyed.careful)
+    last = surveyed.state.place.sequence
+    for applied in reader.to_the_end(patience):
+        if applied.state.place.sequence > last:
+            return
+        yield applied
+
+
+def _refuse_a_lost_log(
+        file: datafile.DataFile, log: Log, kept: Kept, surveyed: Surveyed,
+        index_end: int, patience: Patience) -> None:
+    """Refuse a log that lacks what this node knows to have been in it."""
+    window = Window.of_file(file.fileno())
+    end = kept.state.end
+    reason = evidence.judge(
+        end, kept.tie.tid, evidence.sealed_behind(window, end),
+        surveyed.state.end,
+        Contents(lambda: _records(log, kept.state, surveyed, patience),
+                 surveyed.given_up),
+        index_end)
+    if reason is not None:
+        raise Refused(f'{file.name}: {reason}. {WHAT_TO_DO[Why.BEHIND]}')
+
+
+# What is changed
+
+def _cut(file: datafile.DataFile, end: int) -> None:
+    """Cut the file to the end that was kept; what is cut stays beside it.
+
+    The cut is durable before anything is written there: what comes back after
+    a crash could be taken for what was there.
+    """
+    size = file.size()
+    if size > end:
+        where = recovery.keep_tail(
+            file, end, size, f'goes on behind {end}, the last place that this'
+            ' node knows to be in the log')
+        logger.warning(
+            '%s: cut off %d bytes behind %d, the last place that this node'
+            ' knows to be in the log; what the log has there is written again.'
+            ' They are kept in %s', file.name, size - end, end, where)
+        file.truncate(end)
+        file.sync()
+
+
+def _catch_up(follower: Follower, log: Log, surveyed: Surveyed,
+              patience: Patience) -> None:
+    for applied in _records(log, follower.state, surveyed, patience):
+        patience.answer(follower.apply, applied)
+        if follower.whole.end > follower.kept.end + KEPT_AFTER:
+            follower.sync()
+            patience.answer(follower.save)
+    follower.sync()
+    patience.answer(follower.save)

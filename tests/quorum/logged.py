@@ -1,0 +1,252 @@
+"""A database that is written into a log in memory, by one writer after the
+other; and the files of nodes that follow it."""
+
+import contextlib
+import os
+import threading
+import typing
+
+from fsyncstorage import datafile
+from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.batch import Batch
+from fsyncstorage.quorum.batch import chunks
+from fsyncstorage.quorum.fold import Apply
+from fsyncstorage.quorum.fold import beginning
+from fsyncstorage.quorum.fold import step
+from fsyncstorage.quorum.reading import Patience
+from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.record import Epoch
+from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.writer import Writer
+
+from ..format import hostilefiles
+from ..support import TestCase
+from .fakelog import Engine
+from .fakelog import FakeLog
+from .samples import LOG
+from .samples import MAGIC
+from .samples import identify
+from .samples import settle
+
+NODE = b'node'.ljust(16)
+#: What a chunk has room for, so that a transaction has some.
+ROOM = 100
+OBJECTS = 50
+#: The beginning of a log, and of each file that follows it.
+BEGINNING = beginning(LOG, 0, len(MAGIC))
+
+
+class Chunked(Writer):
+    """Its chunks are small."""
+
+    def write(self, batch):
+        self._begin([each.body for each in chunks(batch, ROOM)])
+
+
+class Logged:
+    """What one writer after the other writes into a log.
+
+    It goes on from any log, whoever has written that.
+    """
+
+    def __init__(self, engine=None, name='w'):
+        self.engine = Engine(LOG) if engine is None else engine
+        self.file = hostilefiles.File()
+        self._name = name
+        self._writers = 0
+        self.writer = None
+        found = contents(self.engine.records)
+        self.file.data[:] = found.content
+        self.file.tid = len(found.content)  # later than all before
+        self._state = found.state
+
+    @property
+    def content(self):
+        return bytes(self.file.data)
+
+    @property
+    def state(self):
+        return self.writer.state if self.writer else self._state
+
+    def lead(self):
+        """Another writer writes from now on."""
+        state = contents(self.engine.records).state
+        self._writers += 1
+        self.writer = Chunked(FakeLog(self.engine), state, identify(
+            f'{self._name}{self._writers}'))
+        self.writer.lead(NODE)
+        settle(self.writer)
+        del self.file.data[state.end:]
+        return self
+
+    def add(self, *sizes, durable=None):
+        """Transactions with data of these sizes, into no batch yet; return
+        where they begin."""
+        begin = self.file.end
+        for size in sizes:
+            self.file.append(
+                self._record(size), with_seal=True,
+                durable=self.state.end if durable is None else durable)
+        return begin
+
+    def _record(self, size):
+        """Of one object after the other."""
+        return lambda position, at: hostilefiles.record(
+            position, self.file.tid % OBJECTS, bytes([self.file.tid % 251])
+            * size, tid=self.file.tid)
+
+    def begin_batch(self):
+        """It is to have all that was added."""
+        data = self.content
+        self.writer.write(Batch(
+            self.state.end, len(data),
+            lambda position, length: data[position:position + length]))
+
+    def write(self, *sizes):
+        """A batch of such transactions."""
+        self.add(*sizes)
+        self.begin_batch()
+        settle(self.writer, 10_000)
+        return self
+
+    def write_some_of(self, *sizes, records=2):
+        """Only the first records of a batch."""
+        self.add(*sizes)
+        self.begin_batch()
+        for _ in range(records):
+            self.writer.advance()
+        assert self.writer.left
+        return self
+
+
+class Contents(typing.NamedTuple):
+    """What a file has that follows some records."""
+
+    state: object
+    content: bytes
+
+
+def contents(records):
+    state, content = BEGINNING, bytearray(MAGIC)
+    for raw in records:
+        applied = step(state, raw)
+        assert isinstance(applied, Apply), applied
+        if isinstance(applied.record.body, Data):
+            content[applied.record.position:] = applied.record.body.data
+        elif isinstance(applied.record.body, Epoch):
+            del content[applied.state.end:]
+        state = applied.state
+    return Contents(state, bytes(content[:state.end]))
+
+
+def restored(engine, number):
+    """The same log, as it was when it had so many records."""
+    other = Engine(engine.log)
+    other.records = engine.records[:number]
+    other.head = contents(other.records).state.place
+    return other
+
+
+def found_in(directory):
+    """All that is in a directory, but the lock file, which stays empty of
+    meaning: name -> content."""
+    found = {}
+    for name in os.listdir(directory):
+        if not name.endswith('.lock'):
+            with open(os.path.join(directory, name), 'rb') as file:
+                found[name] = file.read()
+    return found
+
+
+def patient():
+    return Patience('a test', threading.Event())
+
+
+def bootstrap(path, state=BEGINNING, content=MAGIC):
+    """The files of a node that is at this state."""
+    with datafile.open_new(path) as file:
+        file.write_at(content, 0)
+        file.sync()
+        states.save(path, state, lambda position, length: os.pread(
+            file.fileno(), length, position))
+
+
+class Watched(datafile.Disk):
+    """What is done to a data file, in order."""
+
+    def __init__(self, path):
+        self._path = path
+        self.done = []
+
+    def _is_data(self, fd):
+        return os.path.samestat(os.fstat(fd), os.stat(self._path))
+
+    def write(self, fd, *args):
+        super().write(fd, *args)
+        if self._is_data(fd):
+            self.done.append('write')
+
+    def truncate(self, fd, size):
+        super().truncate(fd, size)
+        self.done.append('truncate')
+
+    def sync(self, fd):
+        super().sync(fd)
+        if self._is_data(fd):
+            self.done.append('sync')
+
+    def replace(self, source, target):
+        super().replace(source, target)
+        self.done.append(os.path.basename(target))
+
+
+class FollowTest(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.logged = Logged().lead()
+        self.engine = self.logged.engine
+        self.stopping = threading.Event()
+
+    def begin(self, at=None):
+        """The files of a node that has kept what there is, or an earlier
+        Contents."""
+        found = contents(self.engine.records) if at is None else at
+        bootstrap(self.path(), *found)
+
+    def here(self):
+        """As far as the log is now."""
+        return contents(self.engine.records)
+
+    def rejoin(self, engine=None, *faults):
+        log = FakeLog(engine or self.engine)
+        log.faults.extend(faults)
+        return self.rejoin_by(log)
+
+    def handed_over(self, follower):
+        opened = follower.hand_over()
+        self.addCleanup(opened.lock_file.close)
+        self.addCleanup(opened.file.close)
+        return opened
+
+    def rejoin_by(self, log):
+        follower = rejoin(self.path(), log, self.stopping)
+        self.addCleanup(follower.close)
+        return follower
+
+    def content(self):
+        with open(self.path(), 'rb') as file:
+            return file.read()
+
+    def replace(self, content):
+        with open(self.path(), 'wb') as file:
+            file.write(content)
+
+    def kept(self):
+        return states.load(self.path())
+
+    @contextlib.contextmanager
+    def nothing_changes(self):
+        before = found_in(self.directory)
+        yield
+        self.assertEqual(found_in(self.directory), before)

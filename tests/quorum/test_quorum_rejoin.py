@@ -1,0 +1,615 @@
+"""The start of a node: its file becomes what the log says, or nothing changes
+and the message says what to do."""
+
+import dataclasses
+import os
+from unittest import mock
+
+import zc.lockfile
+from ZODB.FileStorage.FileStorage import FileStorageFormatError
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
+from fsyncstorage.format import scan
+from fsyncstorage.quorum import fold
+from fsyncstorage.quorum import record as records
+from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.fold import Why
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.reading import WHAT_TO_DO
+from fsyncstorage.quorum.reading import Refused
+from fsyncstorage.quorum.record import Blob
+from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.record import PackBegin
+from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.storage import opening
+from fsyncstorage.storage.recovery import DamagedFile
+
+from ..format.sealing import window_of
+from ..support import Thread
+from ..support import oid
+from .fakelog import MEMBERS
+from .fakelog import Engine
+from .fakelog import FakeLog
+from .fakelog import Fault
+from .logged import FollowTest
+from .logged import Logged
+from .logged import Watched
+from .logged import contents
+from .logged import found_in
+from .logged import restored
+from .samples import MAGIC
+from .samples import OTHER
+from .samples import following
+
+
+class Rejoined(FollowTest):
+
+    def is_rejoined(self, follower):
+        """It has what the log says, and has kept it."""
+        expected = self.here()
+        self.assertEqual(self.content()[:expected.state.end], expected.content)
+        self.assertEqual(follower.state, expected.state)
+        whole = follower.whole
+        self.assertEqual(self.kept().state, whole)
+        self.assertEqual(whole.end, expected.state.end)
+
+    def test_a_node_that_has_all(self):
+        self.logged.write(10, 20)
+        self.begin()
+        follower = self.rejoin()
+        self.is_rejoined(follower)
+        self.assertEqual(self.content(), self.logged.content)
+
+    def test_what_is_missing_is_applied(self):
+        self.logged.write(10, 20)
+        self.begin()
+        self.logged.write(30).write(5, 5, 5).lead().write(7)
+        self.is_rejoined(self.rejoin())
+        self.assertEqual(self.content(), self.logged.content)
+
+    def test_whatever_faults_reads_have(self):
+        self.begin()
+        self.logged.write(30).write(5, 500, 5).lead().write(7)
+        self.is_rejoined(self.rejoin(
+            None, Fault.HOLE, Fault.REVERSED, Fault.DOUBLED, Fault.BEFORE,
+            Fault.AFTER, *[Fault.REVERSED, Fault.DOUBLED] * 20))
+        self.assertEqual(self.content(), self.logged.content)
+
+    def test_an_old_file_with_what_was_kept_of_it_catches_up(self):
+        self.begin()
+        old = found_in(self.directory)
+        self.logged.write(10)
+        self.rejoin().close()
+        self.logged.write(20)
+        for name, content in old.items():
+            with open(self.path(name), 'wb') as file:
+                file.write(content)
+        self.is_rejoined(self.rejoin())
+
+    def test_what_is_behind_the_kept_end_is_cut_off_and_kept_beside(self):
+        self.logged.write(10)
+        self.begin()
+        kept, tail = self.content(), b'what a stock storage has written'
+        self.replace(kept + tail)
+        self.logged.write(20)
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            self.is_rejoined(self.rejoin())
+        self.assertEqual(self.content(), self.logged.content)
+        with open(self.path('Data.fs.tr0'), 'rb') as file:
+            self.assertEqual(file.read(), tail)
+        self.assertIn('Data.fs.tr0', logs.output[0])
+
+    def test_what_was_not_acknowledged_is_cut_off(self):
+        """A primary had it on its disk, and the log had not: another one has
+        led since."""
+        self.logged.write(10)
+        self.begin()
+        at = self.logged.add(20)
+        self.replace(self.logged.content)
+        del self.logged.file.data[at:]
+        self.logged.lead().write(30)
+        self.is_rejoined(self.rejoin())
+        self.assertEqual(self.content(), self.logged.content)
+
+    def test_what_was_acknowledged_and_not_kept_is_written_again(self):
+        """What is kept may be late: a block before it was lost."""
+        self.begin()
+        self.logged.write(600, 700).write(10)
+        content = bytearray(self.logged.content)
+        content[100:612] = bytes(512)
+        self.replace(content)
+        self.is_rejoined(self.rejoin())
+        self.assertEqual(self.content(), self.logged.content)
+
+    def test_a_batch_that_was_given_up(self):
+        """A standby has parts of it, and says so by a seal that is sound."""
+        self.logged.write(10)
+        self.begin()
+        self.logged.write_some_of(40, 200, 200, records=4)
+        self.replace(contents_with_parts(self.engine))
+        self.logged.lead().write(20)
+        self.is_rejoined(self.rejoin())
+        self.assertEqual(self.content(), self.logged.content)
+
+    def test_what_came_in_the_place_of_a_batch_that_was_given_up(self):
+        """It is compared with what the log has there, at last."""
+        self.begin()
+        self.logged.write_some_of(400, 400, records=5).lead()
+        self.logged.write(10).write(20).write(30)
+        self.replace(self.logged.content)
+        self.is_rejoined(self.rejoin())
+        self.assertEqual(self.content(), self.logged.content)
+
+    def test_the_cut_is_durable_before_anything_is_written(self):
+        self.begin()
+        self.replace(self.content() + b'tail')
+        self.logged.write(10)
+        disk = Watched(self.path())
+        with mock.patch.object(datafile, 'disk', disk):
+            self.rejoin()
+        self.assertEqual(disk.done, [
+            'truncate', 'sync', 'write', 'write', 'sync', 'Data.fs.quorum'])
+
+    def test_a_batch_that_is_not_complete(self):
+        self.logged.write(10)
+        self.begin()
+        self.logged.write_some_of(400)
+        follower = self.rejoin()
+        self.assertIsNotNone(follower.state.incomplete)
+        self.is_rejoined(follower)
+        end = self.here().state.end
+        self.assertEqual(self.handed_over(follower).content.end, end)
+        self.assertEqual(len(self.content()), end)
+
+    def test_it_waits_for_a_log_that_does_not_answer(self):
+        self.begin()
+        self.logged.write(10)
+        self.is_rejoined(self.rejoin(None, *[Fault.BEFORE] * 8))
+
+    def test_waiting_ends_when_it_is_told_to(self):
+        self.begin()
+        self.replace(self.content() + b'tail')
+        log = mock.Mock(members=MEMBERS)
+        log.read.side_effect = log.ends.side_effect = Unanswered('nobody')
+        with self.nothing_changes():
+            waiting = Thread(rejoin, self.path(), log, self.stopping)
+            self.stopping.set()
+            with self.assertRaises(Unanswered):
+                waiting.result()
+
+    def test_others_write_all_the_time(self):
+        """Whenever it asks."""
+        self.begin()
+        self.logged.write(10, 20)
+        log = FakeLog(self.engine)
+        log._call = _before(log._call, lambda: self.logged.write(5))
+        follower = self.rejoin_by(log)
+        found = contents(
+            self.engine.records[:follower.state.place.sequence])
+        self.assertEqual(self.content()[:found.state.end], found.content)
+        self.assertEqual(self.kept().state, follower.whole)
+
+    def test_one_damaged_member_does_not_matter(self):
+        self.begin()
+        self.logged.write(10, 20).write(30)
+        for member in range(MEMBERS - 1):
+            for sequence in range(2, self.engine.head.sequence + 1):
+                self.engine.damage(member, sequence, 1000 + member)
+        self.is_rejoined(self.rejoin())
+
+    def test_a_start_that_is_broken_off_can_be_repeated(self):
+        """Before any of its operations on files."""
+        self.logged.write(10)
+        start = self.here()
+        self.logged.write(20, 30).write(40).lead().write(50)
+        broken = 0
+        for left in range(100):
+            self.begin(start)
+            self.replace(self.content() + b'tail')
+            with mock.patch.object(datafile, 'disk', Ending(left)):
+                try:
+                    self.rejoin().close()
+                except Ended:
+                    broken += 1
+                else:
+                    break
+            follower = self.rejoin()
+            self.is_rejoined(follower)
+            self.assertEqual(self.content(), self.logged.content)
+            follower.close()
+        self.assertGreater(broken, 8)
+
+
+class Ended(Exception):
+    """No process catches that."""
+
+
+class Ending(datafile.Disk):
+    """Its process ends when it has done so much."""
+
+    def __init__(self, left):
+        for name in ('write', 'sync', 'truncate', 'replace', 'sync_directory'):
+            setattr(self, name, self._counted(getattr(self, name)))
+        self._left = left
+
+    def _counted(self, operation):
+        def call(*args):
+            if not self._left:
+                raise Ended
+            self._left -= 1
+            return operation(*args)
+        return call
+
+
+def contents_with_parts(engine):
+    """What a file has with the parts of a batch, too."""
+    content = bytearray(MAGIC)
+    for raw in engine.records:
+        record = records.parse(raw)
+        if isinstance(record.body, Data):
+            content[record.position:] = record.body.data
+    return bytes(content)
+
+
+class Opened(FollowTest):
+    """A storage opens the file without reading it again."""
+
+    def setUp(self):
+        super().setUp()
+        self.logged.write(10, 20)
+        self.begin()
+        self.logged.write(30).write(40)
+
+    def open_over(self, follower):
+        opened = follower.hand_over()
+        os.remove(self.path('Data.fs.quorum'))  # its policy is another one
+        storage = FsyncStorage(self.path(), opened=opened)
+        self.addCleanup(storage.close)
+        return storage
+
+    def test_it_has_all_transactions(self):
+        storage = self.open_over(self.rejoin())
+        self.assertEqual(
+            [each.tid for each in storage.iterator()],
+            [each.tid for each in scan.transactions(
+                window_of(self.logged.content))])
+        data, _ = storage.load(oid(self.logged.file.tid))
+        self.assertEqual(len(data), 40)
+        self.assertEqual(storage.getSize(), len(self.logged.content))
+
+    def test_it_is_not_read(self):
+        follower = self.rejoin()
+        with mock.patch.object(opening, 'read') as read:
+            self.open_over(follower)
+        read.assert_not_called()
+
+    def test_the_storage_has_the_locks(self):
+        storage = self.open_over(self.rejoin())
+        with self.assertRaises(zc.lockfile.LockError):
+            FsyncStorage(self.path())
+        storage.close()
+        FsyncStorage(self.path()).close()
+
+    def test_a_start_reads_from_the_index_on(self):
+        follower = self.rejoin()
+        follower.save_index()
+        follower.close()
+        self.logged.write(50)
+        read = []
+        with mock.patch.object(
+                scan, 'read_transaction', _noting(scan.read_transaction,
+                                                  read)):
+            follower = self.rejoin()
+        self.assertEqual(len(read), 1)
+        storage = self.open_over(follower)
+        data, _ = storage.load(oid(self.logged.file.tid))
+        self.assertEqual(len(data), 50)
+
+    def test_an_index_that_is_ahead_of_what_was_kept(self):
+        kept = found_in(self.directory)['Data.fs.quorum']
+        follower = self.rejoin()
+        follower.save_index()
+        follower.close()
+        self.logged.write(50)
+        for cut in False, True:
+            with self.subTest(cut=cut):
+                with open(self.path('Data.fs.quorum'), 'wb') as file:
+                    file.write(kept)
+                if cut:  # by a start that was broken off
+                    os.truncate(self.path(), self.kept().state.end)
+                read = []
+                with mock.patch.object(
+                        scan, 'read_transaction',
+                        _noting(scan.read_transaction, read)):
+                    follower = self.rejoin()
+                # What is behind the index, and no more.
+                self.assertEqual(len(read), 1)
+                opened = self.handed_over(follower)
+                self.assertEqual(
+                    opened.content.index.items(),
+                    scanned(self.logged.content).items())
+                opened.file.close()
+                opened.lock_file.close()
+
+    def test_an_index_of_another_file_is_not_used(self):
+        other = Logged(name='other').lead()
+        other.file.tid += 20  # and has other objects
+        other.write(*[100] * 20)
+        with open(self.path('other'), 'wb') as file:
+            file.write(other.content)
+        FsyncStorage(self.path('other')).close()
+        os.rename(self.path('other.index'), self.path('Data.fs.index'))
+        content = self.handed_over(self.rejoin()).content
+        self.assertEqual(
+            content.index.items(), scanned(self.logged.content).items())
+
+
+def _before(function, first):
+    def call(*args):
+        first()
+        return function(*args)
+    return call
+
+
+def _noting(function, calls):
+    def call(*args):
+        calls.append(args)
+        return function(*args)
+    return call
+
+
+def scanned(data):
+    """The index of a file with this content."""
+    index = opening.nothing_known().index
+    for transaction in scan.transactions(window_of(data)):
+        for each in transaction.records:
+            index[each.oid] = each.position
+    return index
+
+
+class NotStarted(FollowTest):
+    """Each line of the table "What is refused" that is about a start."""
+
+    def setUp(self):
+        super().setUp()
+        self.logged.write(10, 20).write(30)
+
+    def refused(self, words, engine=None, error=Refused):
+        with self.nothing_changes(), self.assertRaisesRegex(error, words):
+            self.rejoin(engine)
+        with self.assertRaisesRegex(error, 'othing was changed'), \
+                self.nothing_changes():
+            self.rejoin(engine)
+
+    def refused_why(self, why, engine=None):
+        with self.nothing_changes(), self.assertRaises(Refused) as caught:
+            self.rejoin(engine)
+        self.assertIs(caught.exception.why, why)
+        self.assertIn(WHAT_TO_DO[why], str(caught.exception))
+        self.assertIn('Nothing was changed', str(caught.exception))
+
+    def add_tail(self):
+        """So that there is something to be cut off."""
+        self.replace(self.content() + b'tail')
+
+    def test_a_file_without_what_a_node_keeps(self):
+        self.begin()
+        self.add_tail()
+        os.remove(self.path('Data.fs.quorum'))
+        self.refused('fsync-quorum bootstrap')
+
+    def test_damage_of_what_was_kept(self):
+        self.begin()
+        self.add_tail()
+        path = self.path('Data.fs.quorum')
+        with open(path, 'r+b') as file:
+            file.seek(20)
+            file.write(b'\xff\0\xff')
+        self.refused('fsync-quorum bootstrap')
+
+    def test_a_missing_file(self):
+        self.begin()
+        os.remove(self.path())
+        self.refused('Data.fs is missing.*fsync-quorum bootstrap')
+
+    def test_a_file_that_is_none(self):
+        self.begin()
+        self.replace(b'XXXX' + self.content()[4:])
+        self.refused('magic', error=FileStorageFormatError)
+
+    def test_a_file_of_another_log(self):
+        self.begin()
+        self.add_tail()
+        self.refused_why(Why.OTHER_LOG, Engine(OTHER))
+
+    def test_a_log_that_was_emptied(self):
+        self.begin()
+        self.add_tail()
+        self.refused_why(Why.BEHIND, restored(self.engine, 0))
+
+    def test_a_log_that_was_restored(self):
+        self.begin()
+        self.add_tail()
+        self.refused_why(
+            Why.BEHIND, restored(self.engine, self.engine.head.sequence - 1))
+
+    def test_a_log_that_was_restored_and_went_on(self):
+        self.begin()
+        self.add_tail()
+        engine = restored(self.engine, 3)
+        Logged(engine, 'other').lead().write(10, 20, 30, 40, 50)
+        self.refused_why(Why.FORKED, engine)
+
+    def test_a_log_that_lacks_what_was_not_kept_yet(self):
+        """The proof of a seal."""
+        self.begin()
+        number = self.engine.head.sequence
+        self.logged.write(40).write(50)
+        self.replace(self.logged.content)
+        self.refused('was written, all before', restored(
+            self.engine, number))
+
+    def test_a_log_that_has_other_than_was_not_kept_yet(self):
+        self.begin()
+        engine = restored(self.engine, self.engine.head.sequence)
+        self.logged.write(40).write(50)
+        self.replace(self.logged.content)
+        Logged(engine, 'other').lead().write(41).write(51, 52)
+        self.refused('was written, all before', engine)
+
+    def test_a_log_that_lacks_what_the_index_has(self):
+        """No seal shows the last batch."""
+        self.begin()
+        kept = found_in(self.directory)['Data.fs.quorum']
+        number = self.engine.head.sequence
+        self.logged.write(40)
+        follower = self.rejoin()
+        follower.save_index()
+        follower.close()
+        with open(self.path('Data.fs.quorum'), 'wb') as file:
+            file.write(kept)
+        lost = restored(self.engine, number)
+        self.refused('when the index of our file', lost)
+        # Also after a start that was broken off.
+        os.truncate(self.path(), self.kept().state.end)
+        self.refused('when the index of our file', lost)
+
+    def test_a_log_that_was_trimmed_past_us(self):
+        self.begin()
+        self.add_tail()
+        self.logged.write(40).write(50)
+        self.engine.trim(self.engine.head.sequence)
+        self.refused_why(Why.TRIMMED)
+
+    def test_an_old_file_beside_a_newer_state(self):
+        self.begin()
+        self.replace(self.content()[:-1])
+        self.refused('it ends at .*fsync-quorum bootstrap')
+
+    def test_another_file_of_the_same_length(self):
+        self.begin()
+        self.logged.write(40)
+        self.add_tail()
+        content = bytearray(self.content())
+        content[self.kept().state.end - 20] ^= 1
+        self.replace(content)
+        self.refused('another file.*fsync-quorum bootstrap')
+
+    def test_two_sections_with_one_name(self):
+        """The files differ, and nothing else: a record is at an end that is
+        not ours."""
+        self.begin()
+        state = self.kept().state
+        self.logged.write(40)
+        first = next(scan.transactions(window_of(self.content())))
+        content, at = self.content()[:first.end], first.end
+        self.replace(content)
+        states.save(
+            self.path(), dataclasses.replace(state, end=at),
+            lambda position, length: content[position:position + length])
+        self.refused_why(Why.MISPLACED)
+
+    def test_a_record_of_a_later_release(self):
+        self.begin()
+        self.add_tail()
+        with mock.patch.object(records, 'VERSION', 2):
+            raw = following(self.logged.state, records.Trim(1))
+        self.engine.append(self.engine.head, place_of(raw), raw)
+        self.refused_why(Why.UNKNOWN)
+
+    def test_damage_that_all_members_have(self):
+        self.begin()
+        self.add_tail()
+        self.logged.write(40)
+        for member in range(MEMBERS):
+            self.engine.damage(member, self.engine.head.sequence, 1000)
+        self.refused_why(Why.DAMAGED)
+
+    def test_a_writer_whose_epoch_is_over(self):
+        self.begin()
+        self.add_tail()
+        state = self.logged.state
+        self.logged.lead()
+        raw = following(
+            self.logged.state, records.Trim(1), epoch=state.epoch,
+            writer=state.writer)
+        self.engine.append(self.engine.head, place_of(raw), raw)
+        self.refused_why(Why.STALE)
+
+    def test_damage_of_our_own_file(self):
+        self.begin()
+        self.add_tail()
+        content = bytearray(self.content())
+        content[60] ^= 1
+        self.replace(content)
+        with mock.patch.object(states, 'TIED', 64):
+            states.save(self.path(), self.kept().state, lambda position,
+                        length: bytes(content[position:position + length]))
+            self.refused('fsync-check.*fsync-quorum bootstrap')
+
+    def test_a_pack(self):
+        self.begin()
+        self.add_tail()
+        self.logged.writer.say(PackBegin(bytes(8), True, b'1'))
+        self.logged.writer.advance()
+        self.refused('is of a pack.*upgrade')
+
+    def test_what_was_kept_within_a_pack(self):
+        self.begin()
+        content, state = self.content(), self.kept().state
+        self.add_tail()
+        for pack, becoming in (
+                (fold.Pack(bytes(16), 4, bytes(8), True, b'1'), None),
+                (None, states.Becoming(4, bytes(32)))):
+            states.save(
+                self.path(), dataclasses.replace(state, pack=pack),
+                lambda position, length: content[position:position + length],
+                becoming)
+            self.refused('upgrade this node')
+
+    def test_blobs(self):
+        self.begin()
+        self.add_tail()
+        end = self.logged.state.end
+        raw = following(self.logged.state, Data(end, end + 1, (), (Blob(
+            bytes(16), bytes(8), bytes(8), 1, bytes(32), False),), b'x'))
+        self.engine.append(self.engine.head, place_of(raw), raw)
+        self.refused('has blobs.*upgrade')
+
+    def test_a_node_that_is_started_twice(self):
+        self.begin()
+        first = self.rejoin()
+        with self.nothing_changes(), self.assertRaisesRegex(
+                zc.lockfile.LockError, f'process {os.getpid()}'):
+            self.rejoin()
+        first.close()
+        self.rejoin()
+
+    def test_the_file_is_open_under_another_name(self):
+        self.begin()
+        self.rejoin()
+        os.link(self.path(), self.path('other'))
+        os.link(self.path('Data.fs.quorum'), self.path('other.quorum'))
+        with self.assertRaises(opening.InUse):
+            rejoin(self.path('other'), FakeLog(self.engine), self.stopping)
+
+    def test_a_second_name_that_would_be_overwritten(self):
+        self.begin()
+        os.link(self.path(), self.path('Data.fs.tmp'))
+        self.refused('another name', error=DamagedFile)
+
+    def test_no_room_for_what_is_cut_off(self):
+        self.begin()
+        self.add_tail()
+        disk = datafile.Disk()
+        with mock.patch.object(datafile, 'disk', disk), mock.patch.object(
+                disk, 'write', side_effect=OSError(28, 'No space left')):
+            self.refused('could not be kept', error=OSError)
+
+    def test_nothing_is_left_locked(self):
+        self.begin()
+        with self.assertRaises(Refused):
+            self.rejoin(restored(self.engine, 0))
+        self.rejoin()

@@ -1,0 +1,489 @@
+"""The thread of a standby: it follows, says how far it is, and ends."""
+
+import collections
+import os
+import threading
+from unittest import mock
+
+from ZODB.utils import z64
+
+from fsyncstorage.quorum import standby as module
+from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.standby import Lag
+from fsyncstorage.quorum.standby import Standby
+
+from ..support import PATIENCE
+from ..support import until
+from .fakelog import MEMBERS
+from .fakelog import FakeLog
+from .fakelog import Fault
+from .logged import NODE
+from .logged import FollowTest
+from .logged import Logged
+from .logged import restored
+from .samples import LOG
+from .samples import following
+from .test_quorum_rejoin import scanned
+from .wrongmember import EngineWithWrong
+
+
+class StandbyLog(FakeLog):
+    """It counts calls, and can be out of reach."""
+
+    def __init__(self, engine):
+        super().__init__(engine)
+        self.calls = collections.Counter()
+        self.is_away = self.is_stopped = False
+        self.noted = {}
+
+    def _call(self, name, *args):
+        self.calls[name] += 1
+        if self.is_away or self.is_stopped:
+            raise Unanswered(name)
+        answer = super()._call(name, *args)
+        if self.is_stopped:
+            raise Unanswered(name)
+        return answer
+
+    def note(self, node, raw):
+        if self.is_away:
+            raise Unanswered('note')
+        self.noted[node] = raw
+
+    def stop(self):
+        self.is_stopped = True
+        with self._engine.changed:
+            self._engine.changed.notify_all()
+
+
+class StandbyTest(FollowTest):
+
+    def setUp(self):
+        super().setUp()
+        self.begin()
+        self.log = StandbyLog(self.engine)
+        self.has_ended = threading.Event()
+
+    def patch(self, **values):
+        for name, value in values.items():
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def make(self, index_every=1 << 30):
+        standby = Standby(self.rejoin_by(self.log), NODE, index_every,
+                          self.has_ended.set)
+        self.addCleanup(standby.close)
+        self.log.calls.clear()
+        return standby
+
+    def started(self, **options):
+        standby = self.make(**options)
+        standby.start()
+        return standby
+
+    def has_come_to_the_end(self, standby):
+        until(lambda: standby.state == self.here().state
+              and standby.lag == Lag(0, 0), 'it comes to the end')
+
+    def until_it_ends(self, standby):
+        self.assertTrue(self.has_ended.wait(PATIENCE))
+        self.assertIsNotNone(standby.ended)
+
+
+class Follows(StandbyTest):
+
+    def test_it_comes_to_the_end(self):
+        standby = self.started()
+        self.logged.write(10).write(20, 300)
+        self.has_come_to_the_end(standby)
+        self.logged.write_some_of(400).lead().write(50)
+        self.has_come_to_the_end(standby)
+        self.assertEqual(self.content(), self.logged.content)
+
+    def test_its_index_is_in_memory(self):
+        """A takeover does not read the file."""
+        standby = self.started()
+        self.logged.write(10).write(20, 300)
+        self.has_come_to_the_end(standby)
+        standby.stop()
+        opened = self.handed_over(standby)
+        content = opened.content
+        self.assertEqual(
+            content.index.items(), scanned(self.logged.content).items())
+        self.assertEqual(content.end, len(self.logged.content))
+        self.assertNotEqual(content.tid, z64)
+        standby.close()
+        self.assertEqual(len(self.content()), opened.file.size())
+        self.assertNotIn('Data.fs.index', self.files())
+
+    def test_what_it_has_is_synced_when_it_is_stopped(self):
+        standby = self.make()
+        disk = self.controlled_disk()
+        standby.start()
+        self.logged.write(10)
+        self.has_come_to_the_end(standby)
+        standby.stop()
+        self.assertEqual(disk.log[-1], 'sync')
+        self.assertEqual(standby._follower.synced, self.here().state)
+
+    def test_what_it_has_is_kept_now_and_then(self):
+        self.patch(SAVED_AFTER=0.0)
+        standby = self.started()
+        self.logged.write(10)
+        until(lambda: self.kept().state == self.here().state, 'it is kept')
+        self.assertIsNone(standby.trouble)
+
+    def test_an_epoch_is_kept_at_once(self):
+        self.patch(SAVED_AFTER=1000.0)
+        standby = self.started()
+        self.logged.write(10)
+        self.has_come_to_the_end(standby)
+        self.assertEqual(self.kept().state.end, 4)
+        self.logged.lead()
+        until(lambda: self.kept().state == self.here().state, 'it is kept')
+
+    def test_its_place_is_noted_when_it_is_kept(self):
+        self.patch(SAVED_AFTER=0.0)
+        self.started()
+        until(lambda: self.log.noted, 'it notes where it begins')
+        self.assertEqual(
+            self.log.noted[NODE], self.here().state.place.packed())
+        self.logged.write(10)
+        until(lambda: self.log.noted[NODE]
+              == self.here().state.place.packed(), 'it is noted')
+        self.assertEqual(self.kept().state, self.here().state)
+
+    def test_it_goes_on_if_nothing_can_be_noted(self):
+        self.patch(SAVED_AFTER=0.0)
+        self.log.note = mock.Mock(side_effect=Unanswered('no room'))
+        standby = self.started()
+        self.logged.write(10)
+        self.has_come_to_the_end(standby)
+
+    def test_an_index_is_written_when_it_is_due(self):
+        standby = self.started(index_every=500)
+        self.logged.write(1000)
+        self.has_come_to_the_end(standby)
+        until(lambda: 'Data.fs.index' in self.files(), 'it is written')
+
+    def files(self):
+        return os.listdir(self.directory)
+
+    def test_a_close_leaves_an_index(self):
+        self.patch(SAVED_AFTER=0.0)
+        standby = self.started()
+        self.logged.write(10)
+        until(lambda: self.kept().state == self.here().state, 'it is kept')
+        standby.close()
+        self.assertIn('Data.fs.index', self.files())
+        self.rejoin()  # the locks are free
+
+    def test_how_far_it_is_behind(self):
+        self.patch(MEASURED_EVERY=0.0, SAVED_AFTER=1000.0)
+        standby = self.make()
+        disk = self.controlled_disk()
+        disk.hold_syncs()
+        self.logged.write(10)
+        standby.start()
+        disk.wait_for_sync()
+        synced = self.kept().state
+        for _ in range(20):
+            self.logged.write(500)
+        disk.let_one_sync_end()
+        disk.wait_for_sync()
+        lag, end = standby.lag, self.here().state
+        self.assertGreater(lag.records, 50)
+        self.assertLess(
+            lag.records, end.place.sequence - synced.place.sequence)
+        self.assertGreater(lag.bytes, 10_000)
+        self.assertLess(lag.bytes, end.end - synced.end)
+        disk.release_syncs()
+        self.has_come_to_the_end(standby)
+
+
+class Trouble(StandbyTest):
+
+    def setUp(self):
+        super().setUp()
+        self.patch(FIRST_PAUSE=0.001, LONGEST_PAUSE=0.002)
+
+    def test_a_log_that_does_not_answer(self):
+        standby = self.started()
+        self.log.is_away = True
+        until(lambda: standby.trouble, 'it says so')
+        self.assertIn('does not answer', standby.trouble)
+        self.assertGreater(standby.seconds_without_contact, 0)
+        self.logged.write(10)
+        self.log.is_away = False
+        self.has_come_to_the_end(standby)
+        until(lambda: standby.trouble is None, 'it is over')
+
+    def test_answers_that_are_lost(self):
+        standby = self.make()
+        self.log.faults.extend([
+            Fault.BEFORE, Fault.AFTER, Fault.HOLE, Fault.REVERSED,
+            Fault.DOUBLED] * 5)
+        self.logged.write(10).write(20).lead().write(30)
+        standby.start()
+        self.has_come_to_the_end(standby)
+        self.assertEqual(self.content(), self.logged.content)
+
+    def test_damage_that_all_members_have(self):
+        """It asks again: one of them may be replaced."""
+        standby = self.started()
+        self.logged.write(10)
+        self.has_come_to_the_end(standby)
+        with self.engine.changed:
+            number = self.engine.head.sequence + 1
+            for member in range(MEMBERS):
+                self.engine.damaged[member, number] = b'damage'
+        self.logged.write(20)
+        until(lambda: standby.trouble, 'it says so')
+        self.assertIsNone(standby.ended)
+        self.engine.damaged.clear()
+        self.has_come_to_the_end(standby)
+
+    def test_a_disk_that_is_full(self):
+        standby = self.make()
+        disk = self.controlled_disk()
+        full = OSError(28, 'No space left on device')
+
+        def refuse(data, position):
+            raise full
+
+        disk.before_write = refuse
+        standby.start()
+        self.logged.write(10, 20)
+        until(lambda: standby.trouble, 'it says so')
+        self.assertIn('No space left', standby.trouble)
+        disk.before_write = lambda data, position: None
+        self.has_come_to_the_end(standby)
+        self.assertEqual(self.content(), self.logged.content)
+
+
+class Ends(StandbyTest):
+
+    def ends(self, standby, words):
+        with self.assertLogs('fsyncstorage', 'CRITICAL') as logs:
+            standby.start()
+            self.until_it_ends(standby)
+            standby.stop()
+        self.assertRegex(standby.ended, words)
+        self.assertIn(standby.ended, logs.output[0])
+
+    def test_a_log_that_is_refused(self):
+        standby = self.make()
+        self.engine.restore(self.engine.head._replace(sequence=0))
+        self.patch(LOOKED_EVERY=0.0)
+        self.ends(standby, 'fsync-quorum bootstrap')
+
+    def test_what_was_lost_is_noticed_though_nothing_comes(self):
+        """It asks all members, now and then."""
+        self.patch(LOOKED_EVERY=0.0, WAIT=0.001)
+        self.logged.write(10)
+        number = self.engine.head.sequence - 1
+        standby = self.make()
+
+        def restore():
+            with self.engine.changed:
+                other = restored(self.engine, number)
+                self.engine.restore(other.head)
+
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            standby.start()
+            self.has_come_to_the_end(standby)
+            restore()
+            self.until_it_ends(standby)
+        self.assertIn('restored', standby.ended)
+
+    def test_what_was_lost_while_the_log_was_out_of_sight(self):
+        """All members are asked as soon as they answer."""
+        self.patch(LOOKED_EVERY=1000.0)
+        self.logged.write(10)
+        standby = self.make()
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            standby.start()
+            self.has_come_to_the_end(standby)
+            self.log.is_away = True
+            calls = self.log.calls['read']
+            until(lambda: self.log.calls['read'] > calls, 'it asks')
+            self.engine.restore(restored(self.engine, 1).head)
+            self.log.is_away = False
+            self.until_it_ends(standby)
+        self.assertIn('restored', standby.ended)
+
+    def test_a_sync_that_fails(self):
+        """I7: it is not tried again."""
+        standby = self.make()
+        disk = self.controlled_disk()
+        disk.fail_sync(OSError(5, 'Input/output error'))
+        self.logged.write(10)
+        self.ends(standby, 'start this node again')
+        self.assertEqual(disk.log.count('sync'), 1)
+        self.assertEqual(self.kept().state.end, 4)
+
+    def test_an_error_of_ours(self):
+        standby = self.make()
+        self.log.wait = mock.Mock(side_effect=ZeroDivisionError('a mistake'))
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            standby.start()
+            self.until_it_ends(standby)
+        self.assertIn('a mistake', standby.ended)
+
+
+class LogOfWrong(StandbyLog):
+    """It mostly reads what the wrong member has."""
+
+    def read(self, sequence, member=None):
+        return super().read(
+            sequence, self._engine.wrong if member is None else member)
+
+
+class Misled(StandbyTest):
+    """By a member that has lost a record, and has taken that of a late writer
+    in its place."""
+
+    def setUp(self):
+        super().setUp()
+        self.engine = EngineWithWrong(LOG)
+        self.logged = Logged(self.engine).lead()
+        self.begin()
+        self.log = LogOfWrong(self.engine)
+
+    def mislead(self):
+        own, late = self.engine.records[:], Logged(self.engine, 'late')
+        begin = late.add(5, durable=4)
+        raw = following(late.state, Data(
+            begin, late.file.end, (), (), late.content[begin:]))
+        self.engine.own = [*own, raw], place_of(raw)
+        self.logged.lead().write(20)
+
+    def goes_on(self):
+        standby = self.make()
+        self.mislead()
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            standby.start()
+            self.has_come_to_the_end(standby)
+        self.assertIn('starts again', ''.join(logs.output))
+        self.assertEqual(self.content(), self.logged.content)
+        self.logged.write(30).write(40)
+        self.has_come_to_the_end(standby)
+        self.assertEqual(self.content(), self.logged.content)
+        self.assertIsNone(standby.ended)
+
+    def test_it_keeps_nothing_of_that(self):
+        self.patch(SAVED_AFTER=0.0, LOOKED_EVERY=1000.0)
+        kept = []
+        with mock.patch.object(
+                states, 'save', side_effect=_noting(states.save, kept)):
+            self.goes_on()
+        links = {self.logged.engine.log, *(
+            place_of(raw).link for raw in self.engine.records)}
+        self.assertLessEqual({state.place.link for state in kept}, links)
+
+    def test_it_is_found_when_the_log_goes_on(self):
+        self.patch(SAVED_AFTER=1000.0, LOOKED_EVERY=0.0)
+        self.goes_on()
+
+    def test_what_was_kept_is_final(self):
+        """Where all members have lost it."""
+        self.patch(SAVED_AFTER=0.0, LOOKED_EVERY=0.0)
+        self.logged.write(10)
+        standby = self.make()
+        self.engine.restore(restored(self.engine, 1).head)
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            standby.start()
+            self.until_it_ends(standby)
+        self.assertIn('restored', standby.ended)
+
+    def test_it_is_stopped_while_it_starts_again(self):
+        self.patch(SAVED_AFTER=0.0, FIRST_PAUSE=0.0)
+        standby = self.make()
+        self.mislead()
+        starting = threading.Event()
+
+        def start(path, log, stopping):
+            starting.set()
+            stopping.wait(PATIENCE)
+            raise Unanswered('stopped')
+
+        self.patch(rejoin=start)
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            standby.start()
+            self.assertTrue(starting.wait(PATIENCE))
+            standby.close()
+        self.assertIn('Start it once more', standby.ended)
+        self.rejoin()  # its locks are free
+
+
+def _noting(function, states):
+    def call(path, state, *args):
+        states.append(state)
+        return function(path, state, *args)
+    return call
+
+
+class Stops(StandbyTest):
+
+    def test_while_it_waits(self):
+        standby = self.started()
+        until(lambda: self.log.calls['wait'], 'it waits')
+        standby.stop()
+        self.assertTrue(self.log.is_stopped)  # no call waits any longer
+        self.assertIsNone(standby.ended)
+
+    def test_while_the_log_does_not_answer(self):
+        standby = self.make()
+        self.log.is_away = True
+        standby.start()
+        until(lambda: self.log.calls['read'], 'it asks')
+        standby.stop()
+        standby.stop()
+        self.assertIsNone(standby.ended)
+
+    def test_before_it_was_started(self):
+        standby = self.make()
+        standby.stop()
+        standby.close()
+        self.rejoin()
+
+    def test_it_does_not_ask_without_a_pause(self):
+        """Where a wait returns at once, and there is nothing."""
+        standby = self.make()
+        pauses = Pauses(8)
+        standby._stopping = pauses
+        self.log.wait = mock.Mock()
+        standby._run()
+        self.assertEqual(pauses.seconds, [
+            0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0])
+        self.assertEqual(self.log.wait.call_count, 9)
+
+    def test_a_record_ends_the_pauses(self):
+        standby = self.make()
+        pauses = Pauses(4, lambda: self.logged.write(10))
+        standby._stopping = pauses
+        self.log.wait = lambda sequence, seconds: None
+        standby._run()
+        self.assertEqual(pauses.seconds, [0.02, 0.04, 0.08, 0.02])
+
+
+class Pauses(threading.Event):
+    """It is set after so many pauses, which take no time."""
+
+    def __init__(self, number, before_third=lambda: None):
+        super().__init__()
+        self.seconds = []
+        self._number = number
+        self._before_third = before_third
+
+    def wait(self, timeout):
+        self.seconds.append(timeout)
+        if len(self.seconds) == 3:
+            self._before_third()
+        if len(self.seconds) == self._number:
+            self.set()
+        return self.is_set()
