@@ -7,8 +7,6 @@ one that was closed is joined again.
 
 import os
 
-import zc.lockfile
-
 from fsyncstorage import datafile
 from fsyncstorage.quorum import fold
 from fsyncstorage.quorum import state as states
@@ -59,10 +57,7 @@ def _replica(path, create):
 
 
 def _refuse_if_locked(path):
-    try:
-        zc.lockfile.LockFile(path + '.lock').close()
-    except zc.lockfile.LockError as error:
-        raise zc.lockfile.LockError(opening.locked(path)) from error
+    opening.lock_name(path).close()
 
 
 def _is_that_of_the_log(path):

@@ -37,10 +37,13 @@ class Shown:
 
     def trouble(self) -> str | None:
         """Why it cannot be written, though it should be; or None."""
-        if self.storage is None or not self.storage.has_stopped:
+        if self.storage is None:
             return None
-        stopped: str | None = self.storage.stats().get('writing_stopped')
-        return stopped or self.storage.waits_for_log
+        if self.storage.has_stopped:
+            stopped: str = self.storage.stats()['writing_stopped']
+            return stopped
+        waits: str | None = self.storage.waits_for_log
+        return waits
 
     def now(self) -> 'Reading | None':
         """None if they cannot be read: others are shown all the same."""

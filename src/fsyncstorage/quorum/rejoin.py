@@ -19,8 +19,6 @@ import threading
 import typing
 from collections.abc import Iterator
 
-import zc.lockfile
-
 from .. import datafile
 from ..format.window import Window
 from ..storage import leftovers
@@ -73,7 +71,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event) -> Follower:
     leftovers.refuse_second_names(path)
     patience = Patience(path, stopping)
     with contextlib.ExitStack() as stack:
-        lock_file = _lock_file(path)
+        lock_file = opening.lock_name(path)
         stack.callback(lock_file.close)
         kept = _kept(path)
         file = stack.enter_context(_open(path))
@@ -91,13 +89,6 @@ def rejoin(path: str, log: Log, stopping: threading.Event) -> Follower:
 
 
 # Whose file it is
-
-def _lock_file(path: str) -> zc.lockfile.LockFile:
-    try:
-        return zc.lockfile.LockFile(path + '.lock')
-    except zc.lockfile.LockError as error:
-        raise zc.lockfile.LockError(opening.locked(path)) from error
-
 
 def _kept(path: str) -> Kept:
     """What this node has kept."""

@@ -129,6 +129,14 @@ def locked(path: str) -> str:
     return f'{path} is open for writing in {holder(path)}. {ONE_WRITER}'
 
 
+def lock_name(path: str) -> zc.lockfile.LockFile:
+    """Take the lock file beside this data file."""
+    try:
+        return zc.lockfile.LockFile(path + '.lock')
+    except zc.lockfile.LockError as error:
+        raise zc.lockfile.LockError(locked(path)) from error
+
+
 class InUse(zc.lockfile.LockError):
     """The file is open for writing under another name."""
 

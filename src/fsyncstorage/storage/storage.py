@@ -214,12 +214,6 @@ class FsyncStorage(
             if rate is not None and not read_only:
                 self._scrub = Scrub(self, rate)
                 self._scrub.start()
-        except opening.InUse:
-            self._release()
-            raise
-        except zc.lockfile.LockError as error:
-            self._release()
-            raise zc.lockfile.LockError(opening.locked(file_name)) from error
         except BaseException:
             self._release()
             raise
@@ -233,7 +227,7 @@ class FsyncStorage(
         if not read_only:
             self._lock_file = (
                 opened.lock_file if opened is not None
-                else zc.lockfile.LockFile(file_name + '.lock'))
+                else opening.lock_name(file_name))
         BaseStorage.__init__(self, file_name)
         self._file_name = os.path.abspath(file_name)
         self._home = os.path.dirname(self._file_name)
@@ -413,8 +407,7 @@ class FsyncStorage(
     packer = staticmethod(packing.copy_what_is_needed)
 
     def append_lock_of_pack(self) -> Awaited:
-        """The append lock, for a pack: the wait for it ends if the pack must
-        end.
+        """The append lock, for a pack: the wait ends if the pack has to end.
 
         A transaction on the exclusive path keeps it for as long as its client
         likes."""
