@@ -13,9 +13,11 @@ Left to others: what to do with a tail (recovery), leftovers of a crash
 (blobs), and the services of a storage that is open (storage).
 """
 
+import contextlib
 import logging
 import os
 import typing
+from collections.abc import Generator
 
 import zc.lockfile
 import ZODB.blob
@@ -107,7 +109,8 @@ def prepare(path: str, create: bool, read_only: bool,
         leftovers.refuse_second_names(path)
     if not create:
         if not read_only:
-            swap.finish_interrupted(path)
+            with _saying_who_has(path):
+                swap.finish_interrupted(path)
         recovery.refuse_lost_file(path, blob_dir)
 
 
@@ -131,8 +134,14 @@ def locked(path: str) -> str:
 
 def lock_name(path: str) -> zc.lockfile.LockFile:
     """Take the lock file beside this data file."""
-    try:
+    with _saying_who_has(path):
         return zc.lockfile.LockFile(path + '.lock')
+
+
+@contextlib.contextmanager
+def _saying_who_has(path: str) -> Generator[None, None, None]:
+    try:
+        yield
     except zc.lockfile.LockError as error:
         raise zc.lockfile.LockError(locked(path)) from error
 
