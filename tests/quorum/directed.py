@@ -14,6 +14,21 @@ def happens(steps):
     machine.teardown()
 
 
+def a_node_reads_what_is_damaged(machine):
+    """In the last byte: nothing but the CRC shows it."""
+    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
+    machine.damage(beside=1, number=1, bit=-1)
+    machine.follow(which=0, member=1, back=0, faults=[])
+
+
+def a_node_asks_where_the_wrong_one_ends(machine):
+    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
+    machine.lose(back=1)
+    machine.follow(which=0, member=0, back=0, faults=[])
+    machine.ask(which=0, faults=[])
+    assert machine.is_at_the_end(machine.nodes[1])
+
+
 def a_pack_is_given_up(machine):
     machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
     machine.pack(which=0, faults=[])
@@ -61,6 +76,8 @@ def what_is_followed_is_refused_and_followed_again(machine):
 
 
 ALL = [
+    a_node_reads_what_is_damaged,
+    a_node_asks_where_the_wrong_one_ends,
     a_pack_is_given_up,
     another_one_leads_within_a_pack,
     a_node_follows_what_only_the_wrong_one_has,

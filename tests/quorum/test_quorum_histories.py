@@ -25,7 +25,8 @@ from .histories import Histories
 #: A function, a part of its text, and what is there instead; and steps that
 #: find it, if steps in any order seldom do.
 MUTANTS = [
-    (record.parse, 'if _crc(raw[:_FRONT.size], rest) != crc:', 'if False:'),
+    (record.parse, 'if _crc(raw[:_FRONT.size], rest) != crc:', 'if False:',
+     directed.a_node_reads_what_is_damaged),
     (fold.step, 'if record.log != state.log:', 'if False:'),
     (fold.step, 'if place.sequence <= state.place.sequence:', 'if False:'),
     (fold._has_the_next_number, 'return Why.HOLE', 'return None'),
@@ -68,7 +69,8 @@ MUTANTS = [
      directed.a_node_follows_what_only_the_wrong_one_has),
     (members._has, 'place_of(raw) == place', 'True',
      directed.a_node_follows_what_only_the_wrong_one_has),
-    (members.is_said_by_enough, 'words.count(word) >= majority(log)', 'True'),
+    (members.is_said_by_enough, 'words.count(word) >= majority(log)', 'True',
+     directed.a_node_asks_where_the_wrong_one_ends),
     (Writer._find, 'and word.raw != offer.raw', ''),
     (Writer._find, 'and word.raw != offer.raw', 'and False'),
     (Writer._find, 'words.count(word) == members.majority(log)', 'True'),
