@@ -99,6 +99,13 @@ class Task(typing.NamedTuple):
     last: int          # the number of its last record
 
 
+class Begun(typing.NamedTuple):
+    """A pack that is under way."""
+
+    id: bytes
+    end: int  # of what is packed
+
+
 class Node:
 
     def __init__(self, engine):
@@ -164,7 +171,7 @@ class Histories(RuleBasedStateMachine):
         #: What a file has behind a record, by the record's link.
         self.truth = {LOG: MAGIC}
         #: The states there, for those that forge what could follow, and the
-        #: pack that is under way.
+        #: pack that is under way, which does not come from the fold.
         self.states = {LOG: self.nodes[0].state}
         self.packs = {LOG: None}
         self.tasks = {}  # the last one of each writer
@@ -173,7 +180,8 @@ class Histories(RuleBasedStateMachine):
         self.acknowledged = set()  # links
         self.writers = 0
         self.batches = 0
-        self.forged = self.restored = False
+        self.forged = False
+        self.lost = set()  # the links of what the log had, and lost
 
     def landed(self, raw):
         """A record of a writer takes effect."""
@@ -192,20 +200,23 @@ class Histories(RuleBasedStateMachine):
             self.truth[link] = (task.becomes(content)
                                 if place.sequence == task.last else content)
             self.states[link] = fold.step(self.states[before], raw).state
-            self.packs[link] = self.pack_behind(record, self.packs[before])
+            self.packs[link] = self.pack_behind(
+                record, self.packs[before], len(content))
         return record, place
 
     @staticmethod
-    def pack_behind(record, before):
+    def pack_behind(record, before, end):
         if isinstance(record.body, PackBegin):
-            return record.batch
+            return Begun(record.batch, end)
         if isinstance(record.body, Epoch | PackSwap | PackEnd):
             return None
         return before
 
     def nothing_else_follows(self, link):
-        state, pack = self.states[link], self.packs[link]
-        for raw in forged(state, {OTHER, *self.packs.values()} - {pack, None}):
+        state, begun = self.states[link], self.packs[link]
+        others = {pack.id for pack in self.packs.values()
+                  if pack not in (None, begun)}
+        for raw in forged(state, {OTHER, *others}):
             assert isinstance(fold.step(state, raw), fold.Refuse)
 
     # Writers
@@ -425,13 +436,30 @@ class Histories(RuleBasedStateMachine):
                 break
 
     def comes_to_the_end(self, node):
+        """Where it cannot go on, it starts again from what it has kept."""
+        if self.is_stuck(node):
+            node.fall_back()
+            if self.is_stuck(node):
+                assert self.no_majority_is_sound()
+                self.heal()
+                node.fall_back()
+                assert not self.is_stuck(node)
+
+    def no_majority_is_sound(self):
+        """Beside the wrong one another has damage, or all have a forged record
+        where the wrong one has its own."""
+        return self.engine.own and self.forged or any(
+            member != self.engine.wrong for member, _ in self.engine.damaged)
+
+    def is_stuck(self, node):
+        """No last word is known, or it is about what no majority has."""
         try:
             while self.asks(node):
                 pass
-        except Unanswered:  # one is wrong, and all the others are damaged
-            assert self.engine.own and (self.engine.damaged or self.forged)
-            self.heal()
-            self.comes_to_the_end(node)
+            return node.state != node.saved[0] and not members.confirmed(
+                node.log, node.state)
+        except Unanswered:
+            return True
 
     def reads_all(self, node):
         """From one member after the other, until it comes no further."""
@@ -494,7 +522,7 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def heal(self):
         """The wrong member is replaced by a new one."""
-        self.engine.lie = self.engine.own = None
+        self.engine.replace()
 
     @rule(which=WHICH, member=strategies.integers(0, MEMBERS - 1))
     def connect(self, which, member):
@@ -502,12 +530,12 @@ class Histories(RuleBasedStateMachine):
         self.nodes[which].log.through = member
 
     @precondition(lambda self: len(self.engine.records) > 3
-                  and not self.restored and not self.forged)
+                  and not self.lost and not self.forged)
     @rule(back=strategies.integers(1, 3))
     def restore(self, back):
         """The log has lost its end."""
-        self.restored = True
         number = self.engine.head.sequence - back
+        self.lost.update(self.history[number + 1:])
         del self.history[number + 1:]
         self.engine.restore(Place(number, self.history[-1]))
         self.engine.first = 1
@@ -538,27 +566,32 @@ class Histories(RuleBasedStateMachine):
             content = self.truth[node.state.place.link]
             assert node.content[:node.state.end] == content
             assert len(content) == node.state.end
+            assert (node.state.pack and node.state.pack[:2]) == (
+                self.packs[node.state.place.link])
 
     @invariant()
     def what_was_acknowledged_is_in_the_log(self):
         assert self.acknowledged <= set(self.history)
 
+    @invariant()
+    def what_is_kept_was_in_the_log(self):
+        """Never what only the wrong member has."""
+        for node in self.nodes:
+            assert node.saved[0].place.link in self.lost.union(self.history)
+
     def teardown(self):
-        """Those of this log that read on come to its end; others stay where
-        they are."""
+        """Those of this log that read on come to its end; others stay at what
+        they had of it before it was lost."""
         for node in self.nodes:
             node.writer = None
             node.save()
             self.comes_to_the_end(node)
-            state = node.state
-            number, link = state.place
-            if link not in self.history:
-                # (The wrong member alone may show a next record, where all
-                # others have a forged one.)
-                assert (self.restored or number < self.engine.first
-                        or self.forged and self.engine.own)
-            elif number + 1 >= self.engine.first:
-                assert link == self.history[-1]
+            number, link = node.state.place
+            if link in self.history:
+                assert number + 1 < self.engine.first or (
+                    link == self.history[-1])
+            else:
+                assert link in self.lost
         self.each_has_what_the_log_has_up_to_some_record()
 
 

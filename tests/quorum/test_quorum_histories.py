@@ -19,11 +19,14 @@ from fsyncstorage.quorum import record
 from fsyncstorage.quorum.writer import Writer
 
 from ..generated import settings
+from . import directed
 from .histories import Histories
 
-#: A function, a part of its text, and what is there instead.
+#: A function, a part of its text, and what is there instead; and steps that
+#: find it, if steps in any order seldom do.
 MUTANTS = [
-    (record.parse, 'if _crc(raw[:_FRONT.size], rest) != crc:', 'if False:'),
+    (record.parse, 'if _crc(raw[:_FRONT.size], rest) != crc:', 'if False:',
+     directed.a_node_reads_what_is_damaged),
     (fold.step, 'if record.log != state.log:', 'if False:'),
     (fold.step, 'if place.sequence <= state.place.sequence:', 'if False:'),
     (fold._has_the_next_number, 'return Why.HOLE', 'return None'),
@@ -53,15 +56,21 @@ MUTANTS = [
     (fold._makes_sense, 'isinstance(body, Trim)', 'False'),
     (fold._after, 'if next == body.end:', 'if True:'),
     (fold._after, 'incomplete=None, pack=None)', 'pack=None)'),
-    (fold._after, 'incomplete=None, pack=None)', 'incomplete=None)'),
+    (fold._after, 'incomplete=None, pack=None)', 'incomplete=None)',
+     directed.another_one_leads_within_a_pack),
     (fold._after, 'end=body.size, ', ''),
-    (fold._after, 'if isinstance(body, PackEnd):', 'if False:'),
-    (fold._after, 'record.batch, record.position', 'record.batch, 4'),
+    (fold._after, 'if isinstance(body, PackEnd):', 'if False:',
+     directed.a_pack_is_given_up),
+    (fold._after, 'record.batch, record.position', 'record.batch, 4',
+     directed.a_pack_is_given_up),
     (members.majority, 'log.members // 2 + 1', '1'),
     (members.refused_by_all, 'len(final) >= majority(log)', 'final'),
-    (members.confirmed, 'answers.count(answers[-1]) == majority(log)', 'True'),
-    (members._has, 'place_of(raw) == place', 'True'),
-    (members.is_said_by_enough, 'words.count(word) >= majority(log)', 'True'),
+    (members.confirmed, 'answers.count(answers[-1]) == majority(log)', 'True',
+     directed.a_node_follows_what_only_the_wrong_one_has),
+    (members._has, 'place_of(raw) == place', 'True',
+     directed.a_node_follows_what_only_the_wrong_one_has),
+    (members.is_said_by_enough, 'words.count(word) >= majority(log)', 'True',
+     directed.a_node_asks_where_the_wrong_one_ends),
     (Writer._find, 'and word.raw != offer.raw', ''),
     (Writer._find, 'and word.raw != offer.raw', 'and False'),
     (Writer._find, 'words.count(word) == members.majority(log)', 'True'),
@@ -101,14 +110,26 @@ class AnyOrder(unittest.TestCase):
     def test_files_are_what_one_log_says(self):
         run_state_machine_as_test(Histories, settings=BOUNDS)
 
+    def test_directed_steps(self):
+        """Also those that find a mutant: it is the mutant that they find."""
+        for steps in directed.ALL:
+            with self.subTest(steps.__name__):
+                directed.happens(steps)
+
 
 class Mutants(unittest.TestCase):
 
     level = 2
 
     def test_each_is_found(self):
-        for each in MUTANTS:
-            with self.subTest(str(each)), mutant(*each):
-                # (KeyError: nobody should be behind this record.)
-                with self.assertRaises((AssertionError, KeyError)):
-                    run_state_machine_as_test(Histories, settings=OF_MUTANTS)
+        for function, text, instead, *steps in MUTANTS:
+            with self.subTest(f'{function.__qualname__}: {instead}'), (
+                    mutant(function, text, instead)):
+                # (KeyError: nobody should be behind this record.  ValueError:
+                # what is written next does not begin where the file ends.)
+                with self.assertRaises((AssertionError, KeyError, ValueError)):
+                    if steps:
+                        directed.happens(*steps)
+                    else:
+                        run_state_machine_as_test(
+                            Histories, settings=OF_MUTANTS)

@@ -35,6 +35,14 @@ class EngineWithWrong(Engine):
         """The wrong member has only the first ones of its records."""
         self.own = self.records[:records], head
 
+    def replace(self):
+        """A new member is in the place of the wrong one."""
+        self.lie = self.own = None
+        self.damaged = {
+            (member, sequence): raw
+            for (member, sequence), raw in self.damaged.items()
+            if member != self.wrong}
+
     def restore(self, head):
         """All of its members are as they were."""
         super().restore(head)

@@ -1,0 +1,85 @@
+"""Steps in an order that random ones seldom find (`histories`)."""
+
+from .fakelog import Fault
+from .histories import Histories
+
+
+def happens(steps):
+    """Let them happen: what holds of any order holds of them."""
+    machine = Histories()
+    steps(machine)
+    machine.each_has_what_the_log_has_up_to_some_record()
+    machine.what_was_acknowledged_is_in_the_log()
+    machine.what_is_kept_was_in_the_log()
+    machine.teardown()
+
+
+def a_node_reads_what_is_damaged(machine):
+    """In the last byte: nothing but the CRC shows it."""
+    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
+    machine.damage(beside=1, number=1, bit=-1)
+    machine.follow(which=0, member=1, back=0, faults=[])
+
+
+def a_node_asks_where_the_wrong_one_ends(machine):
+    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
+    machine.lose(back=1)
+    machine.follow(which=0, member=0, back=0, faults=[])
+    machine.ask(which=0, faults=[])
+    assert machine.is_at_the_end(machine.nodes[1])
+
+
+def a_pack_is_given_up(machine):
+    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
+    machine.pack(which=0, faults=[])
+    machine.each_has_what_the_log_has_up_to_some_record()
+    machine.give_up_a_pack(which=0, faults=[])
+
+
+def another_one_leads_within_a_pack(machine):
+    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
+    machine.pack(which=0, faults=[])
+    machine.lead(which=0, reads=True, faults=[])
+
+
+def a_node_follows_what_only_the_wrong_one_has(machine):
+    """In the place of what all others have there."""
+    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
+    machine.mislead(which=0, back=1, faults=[])
+    machine.follow(which=1, member=0, back=0, faults=[])
+    assert machine.nodes[2].state.place.link not in machine.history
+    machine.crash(which=1, saves=2, other=1)
+
+
+def what_is_followed_is_refused_once_the_wrong_one_is_replaced(machine):
+    """All others have a forged record in its place, which shows a hole only:
+    so what the wrong one shows is followed."""
+    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
+    machine.mislead(which=0, back=0, faults=[Fault.DELAYED])
+    machine.pack(which=0, faults=[])
+    machine.mislead(which=0, back=0, faults=[])
+    machine.forge(number=1, within=True)
+    machine.pack(which=0, faults=[])
+
+
+def what_is_followed_is_refused_and_followed_again(machine):
+    """All others have a forged record in its place, which one of them has
+    damaged: so there is no majority for what is to be refused."""
+    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
+    machine.follow(which=0, member=1, back=0, faults=[])
+    machine.lose(back=0)
+    machine.forge(number=0, within=False)
+    machine.damage(beside=1, number=2, bit=0)
+    machine.lead(which=0, reads=False, faults=[])
+    machine.follow(which=1, member=0, back=0, faults=[])
+    assert machine.nodes[2].state.place.link not in machine.history
+
+
+ALL = [
+    a_node_reads_what_is_damaged,
+    a_node_asks_where_the_wrong_one_ends,
+    a_pack_is_given_up,
+    another_one_leads_within_a_pack,
+    a_node_follows_what_only_the_wrong_one_has,
+    what_is_followed_is_refused_once_the_wrong_one_is_replaced,
+    what_is_followed_is_refused_and_followed_again]
