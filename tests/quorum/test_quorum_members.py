@@ -156,6 +156,20 @@ class TheNextRecord(MembersTest):
         self.engine.away = {1}
         self.unanswered('is wrong', self.state(2))
 
+    def test_it_is_damaged_on_those_beside_a_wrong_one(self):
+        """Though all refuse something, a final word is only one member's."""
+        final = 0
+        for member in {*range(MEMBERS)} - {self.engine.wrong}:
+            self.engine.damage(member, 3, 300)
+        self.engine.own = [], Place(0, LOG)
+        for lie in wrong_ends(self.engine.ends()):
+            self.engine.lie = lie
+            word = hear(self.log, self.state(2), self.engine.wrong)
+            if not word.why.elsewhere:
+                final += 1
+                self.unanswered('3 of 3 members', self.state(2))
+        self.assertGreater(final, 3)
+
 
 class Refused(MembersTest):
     """What is true of the log is said by all members, and believed."""

@@ -163,12 +163,17 @@ def believed(log: Log, words: Sequence[Word]) -> Word | None:
 
 
 def refused_by_all(log: Log, words: Sequence[Word]) -> Refuse | None:
-    """A refusal that is final: a majority says so, or all refuse something.
+    """A refusal that is final: a majority says so, or no member at all has
+    the record whole.
+
+    (One final word beside two damaged copies is the word of one member.)
     """
     refused = [word for word in words if isinstance(word, Refuse)]
     final = [word for word in refused if not word.why.elsewhere]
-    if len(final) >= majority(log) or len(refused) == log.members:
-        return (final or refused)[0]
+    if len(final) >= majority(log):
+        return final[0]
+    if len(refused) == log.members and not final:
+        return refused[0]
     return None
 
 
