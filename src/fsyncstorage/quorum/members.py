@@ -163,17 +163,16 @@ def believed(log: Log, words: Sequence[Word]) -> Word | None:
 
 
 def refused_by_all(log: Log, words: Sequence[Word]) -> Refuse | None:
-    """A refusal that is final: a majority says so, or no member at all has
-    the record whole.
+    """A majority refuses for good; or no member has the record whole, now.
 
-    (One final word beside two damaged copies is the word of one member.)
+    (One that refuses for good, beside two damaged copies, may be wrong.)
     """
     refused = [word for word in words if isinstance(word, Refuse)]
     final = [word for word in refused if not word.why.elsewhere]
     if len(final) >= majority(log):
         return final[0]
-    if len(refused) == log.members and not final:
-        return refused[0]
+    if len(refused) == log.members:
+        return next(word for word in refused if word.why.elsewhere)
     return None
 
 
