@@ -18,6 +18,7 @@ from .storage import checked_blob_cache_mode
 from .storage import checked_local_reads
 from .storage import checked_read_channels
 from .storage import checked_server_timeout
+from .zeoconnection import AUTO
 
 # What says that a server is never given up.
 OFF = 'off'
@@ -58,9 +59,9 @@ def addresses(said: Any) -> list[Any]:
 
 
 def server_timeout(value: str) -> Any:
-    """Seconds, or OFF: a key that is None was not said."""
-    if value.lower() == OFF:
-        return OFF
+    """Seconds, AUTO, or OFF: a key that is None was not said."""
+    if value.lower() in (AUTO, OFF):
+        return value.lower()
     return checked_server_timeout(_seconds(value))
 
 
