@@ -109,6 +109,19 @@ class Keys(unittest.TestCase):
                      ['server a:1', 'server b:2 c:3', 'server /a b.sock']):
             self.assertEqual(self.arguments(*said)['addr'], expected)
 
+    def test_several_servers_in_brackets(self):
+        """ZConfig takes the outer ones away."""
+        one, two, name = ('::1', 8100), ('::2', 8200), ('a', 1)
+        for said, expected in {
+            '[::1]:8100 [::2]:8200': [one, two],
+            '[::1]:8100 a:1 [::2]:8200': [one, name, two],
+            '[::1]:8100 a:1': [one, name],
+            'a:1 [::2]:8200': [name, two],
+        }.items():
+            with self.subTest(said):
+                self.assertEqual(
+                    self.arguments(f'server {said}')['addr'], expected)
+
     def test_a_server_without_a_port(self):
         for said in 'server a', 'server a b:1':
             with self.subTest(said), self.assertRaisesRegex(

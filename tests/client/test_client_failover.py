@@ -123,9 +123,10 @@ class Addresses(ConnectedTestCase):
                    for each in (self.server, self.copy())}
         for each in servers.values():
             each.read_only = True
-        client = self.connect(*servers, read_only_fallback=True)
-        client._server.client.register_failed_poll = 0.01
-        until(client.is_connected, 'connected')
+        with self.assertNoLogs('fsyncstorage.server', 'ERROR'):
+            client = self.connect(*servers, read_only_fallback=True)
+            client._server.client.register_failed_poll = 0.01
+            until(client.is_connected, 'connected')
         self.assertTrue(client.isReadOnly())
         other, = servers.keys() - {server_of(client)}
         servers[other].read_only = False
@@ -145,6 +146,70 @@ class Addresses(ConnectedTestCase):
         client_io.connect_poll = 0
         self.cut_off(client)
         self.assertEqual(client_io._addresses._failed, {})
+
+    def test_how_long_it_waits_at_most(self):
+        """Where somebody accepts, longer than where nobody listens."""
+        client = self.connect(self.server.acceptor.addr)
+        client_io = client._server.client
+        until(client.is_connected, 'connected')
+        client_io.connect_poll = 3600
+        failed, most = client_io._addresses.failed, {}
+
+        def note(address, longest):
+            most[address] = longest
+            failed(address, longest)
+
+        self.patch(client_io._addresses, 'failed', note)
+        self.cut_off(client)
+        client.new_addr([self.down, self.server.acceptor.addr])
+        self.in_client_loop(client, client._server._reconnect)
+        until(lambda: self.down in most, 'tried')
+        self.assertEqual(most[self.down], 1800)
+        self.assertEqual(most[self.server.acceptor.addr], 7200)
+
+    def test_one_that_was_closed_before_it_was_made(self):
+        """Nobody looks at it."""
+        client = self.connect(self.server.acceptor.addr, server_timeout=3600)
+        until(client.is_connected, 'connected')
+
+        def close_and_make():
+            protocol = client._server.client._try(self.down)
+            protocol.close()
+            protocol.connection_made(mock.MagicMock())
+            protocol.heartbeat_handle.cancel()
+            return protocol._liveness
+
+        self.assertIsNone(self.in_client_loop(client, close_and_make))
+
+    def test_one_that_waits_for_its_turn(self):
+        """While another address is verified, it owes nothing."""
+        client = self.connect(self.server.acceptor.addr, server_timeout=3600)
+        until(client.is_connected, 'connected')
+        one, other = socket.socketpair()
+        transport = mock.MagicMock()
+        transport.get_extra_info.return_value = one
+        transport.get_write_buffer_size.return_value = 0
+
+        def states():
+            protocol = client._server.client._try(self.down)
+            protocol._connecting.cancel()
+            protocol.connection_made(transport)
+            yield 'has not greeted', protocol.is_silent()
+            protocol.protocol_version = b'Z5'
+            yield 'waits for its turn', protocol.is_silent()
+            protocol.futures[1] = mock.Mock()
+            yield 'is asked to register', protocol.is_silent()
+            protocol.futures.clear()
+            protocol.is_registered = True
+            yield 'is registered', protocol.is_silent()
+            protocol.close()
+            protocol.connection_lost(None)
+
+        with one, other:
+            self.assertEqual(self.in_client_loop(client, list, states()), [
+                ('has not greeted', True), ('waits for its turn', False),
+                ('is asked to register', True), ('is registered', True)])
+
 
 
 class Default(Addresses):

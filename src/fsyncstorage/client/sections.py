@@ -50,6 +50,8 @@ def addresses(said: Any) -> list[Any]:
     host, port = said
     if port is not None and not any(map(str.isspace, host)):
         return [said]
+    if 0 <= host.find(']') < host.find('['):
+        host = f'[{host}]'  # of the first and of the last one
     parts = (host if port is None else f'{host}:{port}').split()
     found = [_address(part).address for part in parts]
     if any(isinstance(each, str) or each[1] is None for each in found):

@@ -200,7 +200,9 @@ class ZeoConnection(ClientIO):
                 <= self.loop.time() - protocol.used_since):
             self._addresses.was_of_use(protocol.addr)
         else:
-            self._addresses.failed(protocol.addr, self.connect_poll / 2)
+            # Longer than where nobody listens: somebody has to accept each of
+            # these, with a handshake of TLS perhaps.
+            self._addresses.failed(protocol.addr, 2 * self.connect_poll)
 
     def close(self):
         # Before the cache is closed: nothing may be kept there any more.

@@ -104,7 +104,14 @@ class ZeoProtocol(Protocol):
         # A server that takes what waits to leave is there, however slowly it
         # does.
         is_taken = self._transport.is_taken()
-        return not (has_heard or unread(connection) or is_taken)
+        return not (has_heard or unread(connection) or is_taken
+                    or self._waits_for_its_turn())
+
+    def _waits_for_its_turn(self):
+        """Has it greeted, and was not asked to register?  It owes nothing, as
+        long as another address is being verified."""
+        return not (self.protocol_version is None or self.futures
+                    or self.is_registered)
 
     def ask_for_a_sign(self):
         """By a call that the server answers in its loop, and for which it
