@@ -181,6 +181,14 @@ class Addresses(ConnectedTestCase):
 
         self.assertIsNone(self.in_client_loop(client, close_and_make))
 
+    def test_what_is_written_is_counted(self):
+        client = self.connect(self.server.acceptor.addr)
+        until(client.is_connected, 'connected')
+        transport = client._server.client.protocol._transport
+        before = transport._written
+        client.undoLog(0, 1)
+        self.assertGreater(transport._written, before)
+
     def test_one_that_waits_for_its_turn(self):
         """While another address is verified, it owes nothing."""
         client = self.connect(self.server.acceptor.addr, server_timeout=3600)
