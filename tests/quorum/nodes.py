@@ -40,6 +40,8 @@ class Line:
         self._told = told  # of each half of an append, when it begins
         #: No majority: nothing has any effect.
         self.is_away = False
+        #: Called before a chunk of a blob is staged.
+        self.before_stage = lambda: None
         self._lost = False
         self._held = False
         self._changed = threading.Condition()
@@ -69,6 +71,12 @@ class Line:
             self._changed.notify_all()
 
     # The log
+
+    def stage(self, id, number, data):
+        self.before_stage()
+        if self.is_away:
+            raise Unanswered('no majority')
+        self._log.stage(id, number, data)
 
     def ask(self, before, place, raw):
         self._told('ask')

@@ -4,14 +4,12 @@ import contextlib
 import os
 
 from ZODB.FileStorage.FileStorage import FileStorageError
-from ZODB.POSException import StorageTransactionError
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.commit.policies import POLICIES
 from fsyncstorage.quorum.replicator import Replicator
 from fsyncstorage.quorum.writer import Writer
 
-from ..support import begin
 from ..support import commit
 from ..support import oid
 from .fakelog import FakeLog
@@ -121,19 +119,4 @@ class NotYet(NodeTest):
         with self.assertRaisesRegex(FileStorageError, 'cannot be packed yet'):
             storage.pack(TIME, lambda data: [])
         self.assertEqual(self.content(), before)
-        commit(storage, {2: b'x'})
-
-    def test_a_blob(self):
-        """Its vote refuses it, and nothing is left of it."""
-        storage = self.lead(blob_dir=self.path('blobs'))
-        transaction = begin(storage)
-        source = self.path('source')
-        with open(source, 'wb') as file:
-            file.write(b'blob')
-        storage.storeBlob(oid(1), bytes(8), b'x', source, '', transaction)
-        with self.assertRaisesRegex(
-                StorageTransactionError, 'blobs cannot be stored'):
-            storage.tpc_vote(transaction)
-        storage.tpc_abort(transaction)
-        self.assertEqual(os.listdir(self.path('blobs/tmp')), [])
         commit(storage, {2: b'x'})

@@ -12,6 +12,12 @@
 - reading       reads what follows, and says what to do about a refusal
 - evidence      whether the log has lost what this node has acknowledged
 - replicator    the sync of the policy `quorum`: the log and the disk, at once
+- staged        what the log has of a blob: its id, chunks and checksum
+- staging       puts the blobs of a vote into the log
+- named         which staged blobs the records of a log name
+- tidying       removes those that none names, in a thread
+- newblobs      lists of objects whose blobs are about to get their files
+- fetching      brings the blobs of a batch into a blob directory
 - outage        the log takes nothing: when to try again, what is said
 - keeping       saves the state, in a thread
 - indexing      the index of a file that grows by what the log has
@@ -20,9 +26,10 @@
 - rejoin        the start of a node: its file becomes what the log says
 - standby       the thread of a node that does not write
 
-Only `keeping` and `standby` start a thread.  `state`, `following` and
-`rejoin` have a file, and only `etcd` uses sockets.  Nothing imports this room
-yet: a storage is given a `Replicator` (commit.replica).
+Only `keeping`, `tidying` and `standby` start a thread.  `state`, `following`,
+`rejoin`, `newblobs` and `fetching` have files, and only `etcd` uses sockets.
+Nothing imports this room yet: a storage is given a `Replicator`
+(commit.replica).
 docs/internals/quorum.rst has the design of the whole, and says what is not
 built.
 """

@@ -27,6 +27,8 @@ from ..storage import recovery
 from . import evidence
 from . import state as states
 from .contents import Contents
+from .fetching import Fetching
+from .fetching import refuse_without
 from .fold import Apply
 from .fold import State
 from .fold import Why
@@ -34,6 +36,7 @@ from .following import Follower
 from .following import refuse_what_is_not_built
 from .indexing import Indexing
 from .log import Log
+from .newblobs import FoundLists
 from .reading import WHAT_TO_DO
 from .reading import Patience
 from .reading import Reader
@@ -61,8 +64,9 @@ class Surveyed(typing.NamedTuple):
     careful: bool
 
 
-def rejoin(path: str, log: Log, stopping: threading.Event) -> Follower:
-    """Bring the file to the end of the log, and keep that.
+def rejoin(path: str, log: Log, stopping: threading.Event,
+           blob_dir: str | None = None) -> Follower:
+    """Bring the file to the end of the log, and keep that; and its blobs.
 
     It waits for a log that does not answer, until `stopping` is set: then it
     raises Unanswered.  Raise Refused if this node cannot follow.
@@ -75,15 +79,22 @@ def rejoin(path: str, log: Log, stopping: threading.Event) -> Follower:
         stack.callback(lock_file.close)
         kept = _kept(path)
         file = stack.enter_context(_open(path))
+        found = FoundLists(blob_dir)
         with _nothing_was_changed():
             _refuse_another_file(file, kept)
-            surveyed = _survey(log, kept.state, patience)
+            surveyed = _survey(log, kept.state, patience, found)
             indexing = Indexing(file, kept.state.end)
             _refuse_a_lost_log(
                 file, log, kept, surveyed, indexing.durable, patience)
         _cut(file, kept.state.end)
-        follower = Follower(lock_file, file, kept.state, indexing, log)
+        blobs = None
+        if blob_dir is not None:
+            blobs = Fetching(blob_dir, log)
+            stack.callback(blobs.close)
+            found.remove_files(path, blobs.helper, kept.tie.tid)
+        follower = Follower(lock_file, file, kept.state, indexing, log, blobs)
         _catch_up(follower, log, surveyed, patience)
+        found.remove()
         stack.pop_all()
     return follower
 
@@ -150,23 +161,27 @@ def _reading(file: datafile.DataFile) -> states.Read:
 
 # What the log has
 
-def _survey(log: Log, state: State, patience: Patience) -> Surveyed:
+def _survey(log: Log, state: State, patience: Patience,
+            found: FoundLists) -> Surveyed:
     """Read it to its end; write nothing.
 
     What is refused is read once more, with care: one member may have shown
     what the others do not have.
     """
     try:
-        return _read_through(log, state, patience, careful=False)
+        return _read_through(log, state, patience, found, careful=False)
     except Refused:
-        return _read_through(log, state, patience, careful=True)
+        return _read_through(log, state, patience, found, careful=True)
 
 
 def _read_through(log: Log, state: State, patience: Patience,
-                  careful: bool) -> Surveyed:
+                  found: FoundLists, careful: bool) -> Surveyed:
     given_up = set()
+    found.begin()
     for behind, record in Reader(log, state, careful).to_the_end(patience):
         refuse_what_is_not_built(record)
+        refuse_without(found.blob_dir, record)
+        found.look_at(behind, record)
         if isinstance(record.body, Epoch) and state.incomplete is not None:
             given_up.add(state.incomplete.id)
         state = behind

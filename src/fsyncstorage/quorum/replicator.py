@@ -20,6 +20,8 @@ offers the same record until its fate is known, after a pause that grows.  All
 that wait for this sync wait, and nobody else.  After a second, `trouble` says
 so, and so does the log when that try is over.
 
+Blobs are in the log before that, from the votes (staging).
+
 A storage that is closed gives up after some seconds.  Whether the log has the
 last batch is then as unknown as after a failed sync.
 
@@ -37,7 +39,6 @@ from collections.abc import Callable
 from collections.abc import Sequence
 
 from ZODB.FileStorage.FileStorage import FileStorageError
-from ZODB.POSException import StorageTransactionError
 
 from ..commit import pipeline
 from ..commit.blobs import Stored
@@ -50,6 +51,7 @@ from .log import Log
 from .log import Unanswered
 from .outage import Outage
 from .record import Commit
+from .staging import Staging
 from .writer import Fenced
 from .writer import Writer
 
@@ -71,6 +73,7 @@ class Replicator:
         it."""
         self._log = log
         self._writer = writer
+        self._staging = Staging(log, writer)
         self._outage = Outage()
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
@@ -92,6 +95,7 @@ class Replicator:
         # has its record.)
         self._keeper = Keeper(path, state, read, self._confirm)
         self._keeper.start()
+        self._staging.begin(path, state)
 
     def _confirm(self, state: State) -> None:
         self._writer.confirm(state)
@@ -99,14 +103,12 @@ class Replicator:
     # A vote
 
     def stage(self, blobs: Stored) -> None:
-        """Here the contents will go to the log, before anything names them.
+        assert self._keeper is not None
+        self._staging.kept(self._keeper.kept.place.sequence)
+        self._staging.stage(blobs)
 
-        (They are not looked at before that: a failed vote costs nothing.)
-        """
-        raise StorageTransactionError(
-            'blobs cannot be stored under durability quorum yet: the other'
-            ' nodes would not have them. Nothing of this transaction was'
-            ' stored')
+    def unstage(self, blobs: Stored) -> None:
+        self._staging.unstage(blobs)
 
     # A sync
 
@@ -120,7 +122,11 @@ class Replicator:
                 self._wait_for_answer()
                 self._offer(end, read, commits)
             self._outage.is_over()
-            self._keeper.synced(self._writer.state)
+            state = self._writer.state
+            self._staging.is_in_the_log(
+                filter(None, (commit.replicated for commit in commits)),
+                state.place.sequence)
+            self._keeper.synced(state)
 
     def _offer(self, end: int, read: Read,
                commits: Sequence[pipeline.Commit]) -> None:
@@ -141,9 +147,13 @@ class Replicator:
         What an interrupted sync has brought there is among the commits.
         """
         begin = self._writer.state.end
-        return Batch(begin, end, read, [
-            Commit(commit.id, commit.tid) for commit in commits
-            if commit.id is not None and commit.start >= begin])
+        ours = [commit for commit in commits if commit.start >= begin]
+        return Batch(
+            begin, end, read,
+            [Commit(commit.id, commit.tid) for commit in ours
+             if commit.id is not None],
+            [blob for commit in ours if commit.replicated is not None
+             for blob in commit.replicated.named(commit.tid)])
 
     def _wait_for_answer(self) -> None:
         """Of one try; if there is none, pause before the next one."""
@@ -168,7 +178,7 @@ class Replicator:
     def trouble(self) -> str | None:
         if self._writer.fenced is not None:
             return _no_more(self._writer.fenced)
-        return self._outage.trouble
+        return self._outage.trouble or self._staging.trouble
 
     def stats(self) -> dict[str, object]:
         state = self._writer.state
@@ -186,6 +196,7 @@ class Replicator:
     # The close
 
     def closing(self) -> None:
+        self._staging.closing()
         if self._keeper is not None:
             self._keeper.watch(self._give_up_if_late)
 
@@ -198,6 +209,7 @@ class Replicator:
             self._outage.tries()
             self._keeper.save()
             self._outage.is_over()
+            self._staging.kept(self._keeper.kept.place.sequence)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -205,6 +217,7 @@ class Replicator:
 
     def close(self) -> None:
         self.stop()
+        self._staging.close()
         with self._syncing:  # of a committer whose close was interrupted
             if self._keeper is not None:
                 self._keeper.close()

@@ -192,7 +192,8 @@ class Standby:
         self._follower.close()
         try:
             self._follower = rejoin(
-                self._follower.name, self._log, self._stopping)
+                self._follower.name, self._log, self._stopping,
+                self._follower.blob_dir)
         except Unanswered:
             raise Refused(
                 f'{self._follower.name}: this node was stopped while it'

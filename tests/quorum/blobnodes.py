@@ -1,0 +1,124 @@
+"""Nodes with blobs: one that writes, and others that follow, over one log."""
+
+import os
+import pickle
+import threading
+from unittest import mock
+
+from ZODB.blob import Blob
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.quorum import tidying
+from fsyncstorage.quorum.reading import Reader
+from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.replicator import Replicator
+
+from ..support import begin
+from ..support import oid
+from ..support import until
+from .fakelog import FakeLog
+from .nodes import Line
+from .nodes import NodeTest
+from .nodes import begin_log
+from .nodes import bodies
+from .nodes import led
+
+#: Of any blob.
+RECORD = pickle.dumps(Blob, 3)
+
+
+class BlobNodeTest(NodeTest):
+
+    def setUp(self):
+        super().setUp()
+        patch = mock.patch.object(tidying, 'FIRST_PAUSE', 0.01)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def blob_dir(self, node):
+        return self.path(os.path.join(node, 'blobs'))
+
+    def follow(self, node='b', log=None, blob_dir=True):
+        """The start of a node."""
+        path = self.path_of(node)
+        if not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            begin_log(path)
+        follower = rejoin(
+            path, FakeLog(self.engine) if log is None else log,
+            threading.Event(), self.blob_dir(node) if blob_dir else None)
+        self.addCleanup(follower.close)
+        return follower
+
+    def lead(self, node='a', **options):
+        line = Line(FakeLog(self.engine), self._tell)
+        follower = self.follow(node, line)
+        writer = led(line, follower.state, self._name(node))
+        storage = FsyncStorage(
+            self.path_of(node), durability='quorum',
+            replica=Replicator(line, writer), opened=follower.hand_over(),
+            blob_dir=self.blob_dir(node), **options)
+        storage.line = line
+        self.addCleanup(storage.close)
+        tidied = storage._replica._staging._tidying
+        until(lambda: tidied._is_swept, 'it has looked for what was left')
+        self.told.clear()
+        return storage
+
+    def apply(self, follower):
+        """All that the log has, but for what is refused."""
+        reader = Reader(follower.log, follower.state)
+        while given := reader.read():
+            for applied in given:
+                follower.apply(applied)
+        follower.sync()
+
+    def store_blob(self, transaction, storage, number, content=b'content',
+                   serial=bytes(8)):
+        source = self.path('source')
+        with open(source, 'wb') as file:
+            file.write(content)
+        storage.storeBlob(
+            oid(number), serial, RECORD, source, '', transaction)
+
+    def begin_blobs(self, storage, contents, serials={}):
+        transaction = begin(storage)
+        for number, content in contents.items():
+            self.store_blob(transaction, storage, number, content,
+                            serials.get(number, bytes(8)))
+        return transaction
+
+    def vote_blobs(self, storage, contents, serials={}):
+        transaction = self.begin_blobs(storage, contents, serials)
+        storage.tpc_vote(transaction)
+        return transaction
+
+    def commit_blobs(self, storage, contents, serials={}):
+        return storage.tpc_finish(
+            self.vote_blobs(storage, contents, serials))
+
+    def blobs_in_the_log(self):
+        """What its records name."""
+        return [blob for body in bodies(self.engine)
+                if isinstance(body, Data) for blob in body.blobs]
+
+    def blob_files(self, node):
+        """Blobs, by their paths; and all that is in `tmp`."""
+        found = {}
+        directory = self.blob_dir(node)
+        for parent, _, names in os.walk(directory):
+            for name in names:
+                path = os.path.join(parent, name)
+                if name != '.layout':
+                    with open(path, 'rb') as file:
+                        found[path[len(directory) + 1:]] = file.read()
+        return found
+
+    def contents(self, node):
+        return sorted(self.blob_files(node).values())
+
+    def are_the_same(self, *nodes):
+        for node in nodes:
+            self.has_what_the_log_has(node)
+            self.assertEqual(self.blob_files(node), self.blob_files(nodes[0]))
