@@ -1,5 +1,6 @@
 """Nodes with blobs: one that writes, and others that follow, over one log."""
 
+import glob
 import os
 import pickle
 import threading
@@ -113,6 +114,14 @@ class BlobNodeTest(NodeTest):
                 if name != '.layout':
                     with open(path, 'rb') as file:
                         found[path[len(directory) + 1:]] = file.read()
+        return found
+
+    def lists(self, node):
+        """What is on the lists of objects whose blobs are new."""
+        found = []
+        for path in glob.glob(self.path_of(node) + '.quorum.blobs-*'):
+            with open(path, 'rb') as file:
+                found.append(file.read())
         return found
 
     def contents(self, node):

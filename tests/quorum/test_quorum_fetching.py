@@ -96,7 +96,7 @@ class Fetched(FetchingTest):
         with mock.patch.object(datafile, 'disk', Watched()):
             self.apply(follower)
         self.assertEqual(done[:4], [
-            'upload-', 'directory',  # a list of what is to come
+            'Data.fs', 'directory',  # a list of what is to come
             'upload-', 'named'])
         behind = done[4:done.index('counts')]
         self.assertGreaterEqual(behind.count('directory'), 2)
@@ -207,8 +207,7 @@ class OneMemberIsWrong(FetchingTest):
             with self.assertRaisesRegex(
                     Refused, 'is not in the log as it was staged.*Replace'):
                 self.follow('c')
-        self.assertFalse([path for path in self.blob_files('c')
-                          if not path.startswith('tmp/upload-new-')])
+        self.assertEqual(self.blob_files('c'), {})
         self.engine.damaged_blobs = {}
         self.follow('c')
         self.are_the_same_blobs('a', 'c')
@@ -273,8 +272,7 @@ class Failing(FetchingTest):
         with mock.patch.object(datafile, 'disk', Full()):
             with self.assertRaises(OSError):
                 self.apply(self.follower)
-        self.assertEqual(
-            [path[:15] for path in self.blob_files('b')], ['tmp/upload-new-'])
+        self.assertEqual(self.blob_files('b'), {})
         self.apply(self.follower)
         self.follower.save()
         self.assertEqual(self.contents('b'), [LARGE])
@@ -327,7 +325,7 @@ class NotNamed(FetchingTest):
         head = self.engine.head
         self.commit_blobs(self.storage, {2: b'of one member'})
         self.apply(self.follower)
-        self.assertEqual(len(self.contents('b')), 3)  # with the list
+        self.assertEqual(len(self.contents('b')), 2)
         self.follower.close()
         self.engine.restore(head)
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
@@ -339,11 +337,13 @@ class NotNamed(FetchingTest):
         self.commit_blobs(self.storage, {1: b'x'})
         self.apply(self.follower)
         self.follower.close()
-        for name in 'upload-1', 'upload-new-1', 'of a client':
-            with open(self.path(f'b/blobs/tmp/{name}'), 'wb') as file:
-                file.write(b'rest')
+        for name in ('blobs/tmp/upload-1', 'blobs/tmp/of a client',
+                     'Data.fs.quorum.blobs-1'):
+            with open(self.path(f'b/{name}'), 'wb') as file:
+                file.write(b'torn')
         self.follow().close()
         self.assertEqual(os.listdir(self.path('b/blobs/tmp')), ['of a client'])
+        self.assertEqual(self.lists('b'), [])
 
 
 class APrimaryThatDied(FetchingTest):

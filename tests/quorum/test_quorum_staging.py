@@ -57,6 +57,7 @@ class StagingTest(BlobNodeTest):
     def nothing_is_left(self):
         until(lambda: not self.engine.blobs, 'all chunks are removed')
         self.assertEqual(self.blob_files('a'), {})
+        self.assertEqual(self.lists('a'), [])
 
 
 class InTheLog(StagingTest):
@@ -386,22 +387,16 @@ class Failing(StagingTest):
 
 class TheList(StagingTest):
 
-    def lists(self):
-        return [path for path in self.blob_files('a')
-                if path.startswith('tmp/upload-new-')]
-
     def test_until_it_is_kept(self):
         storage = self.lead()
         self.commit_blobs(storage, {1: b'x', 2: b'y'})
-        path, = self.lists()
-        self.assertEqual(
-            {oid(1), oid(2)}, {self.blob_files('a')[path][:8],
-                               self.blob_files('a')[path][8:]})
+        listed, = self.lists('a')
+        self.assertEqual({listed[:8], listed[8:]}, {oid(1), oid(2)})
         self.commit_blobs(storage, {3: b'x'})
-        self.assertEqual(len(self.lists()), 2)
+        self.assertEqual(len(self.lists('a')), 2)
         storage._replica._keeper.save()
         voted = self.vote_blobs(storage, {4: b'x'})
-        self.assertEqual(len(self.lists()), 1)
+        self.assertEqual(len(self.lists('a')), 1)
         storage.tpc_finish(voted)
         storage.close()
-        self.assertEqual(self.lists(), [])
+        self.assertEqual(self.lists('a'), [])

@@ -43,8 +43,7 @@ class Stored:
     def __init__(self, helper: ZODB.blob.FilesystemHelper,
                  durable_names: set[str]) -> None:
         self._helper = helper
-        #: The directory in which they are until they have their names.
-        self.temporary: str = os.path.join(
+        self._temporary = os.path.join(
             helper.base_dir, os.path.basename(helper.temp_dir))
         self._durable_names = durable_names
         #: (oid, serial or None: that of the transaction) -> path
@@ -67,7 +66,7 @@ class Stored:
         earlier = self._files.pop((oid, serial), None)
         if earlier is not None:
             datafile.remove_if_there(earlier)
-        target = tempfile.mktemp(prefix=UPLOAD, dir=self.temporary)
+        target = tempfile.mktemp(prefix=UPLOAD, dir=self._temporary)
         self._files[oid, serial] = target
         try:
             datafile.disk.replace(source, target)

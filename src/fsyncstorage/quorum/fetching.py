@@ -59,7 +59,8 @@ def refuse_without(blob_dir: str | None, record: Record) -> None:
 
 class Fetching:
 
-    def __init__(self, blob_dir: str, log: Log) -> None:
+    def __init__(self, data_path: str, blob_dir: str, log: Log) -> None:
+        self._data_path = data_path
         self.blob_dir = os.path.abspath(blob_dir)
         self._log = log
         self.helper: ZODB.blob.FilesystemHelper = opening.blob_helper(
@@ -94,7 +95,7 @@ class Fetching:
                        blob.checksum)]
         if missing and self._list is None:
             self._list = newblobs.write(
-                self.helper.temp_dir, {blob.oid for blob in missing})
+                self._data_path, {blob.oid for blob in missing})
         for blob in missing:
             self._bring(blob)
         self._sync()

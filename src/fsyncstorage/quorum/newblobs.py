@@ -10,8 +10,7 @@ list when it has kept a state behind their batch (state).
 A start finds the lists: of these objects it removes each blob file whose tid
 is later than what was kept, and which the log does not name.
 
-A list is in the blob directory's `tmp`, and is named like what is uploaded: a
-storage that is opened removes it, too (storage.leftovers).
+A list is a file beside the data file.
 """
 
 import logging
@@ -23,21 +22,23 @@ from collections.abc import Iterator
 import ZODB.blob
 
 from .. import datafile
-from ..commit.blobs import UPLOAD
 from ..commit.blobs import uploads
 from .fold import State
 from .record import OID
 from .record import Data
 from .record import Record
+from .state import SUFFIX
 
 logger = logging.getLogger(__name__)
 
-_NAME = UPLOAD + 'new-'
+# Of a list, behind the name of the data file.
+_BLOBS = SUFFIX + '.blobs-'
 
 
-def write(directory: str, oids: Collection[bytes]) -> str:
+def write(data_path: str, oids: Collection[bytes]) -> str:
     """A new list of these; return its path."""
-    path = tempfile.mktemp(prefix=_NAME, dir=directory)
+    directory, name = os.path.split(os.path.abspath(data_path))
+    path = tempfile.mktemp(prefix=name + _BLOBS, dir=directory)
     try:
         with datafile.open_new(path) as file:
             file.write_at(b''.join(oids), 0)
@@ -49,8 +50,12 @@ def write(directory: str, oids: Collection[bytes]) -> str:
     return path
 
 
-def _is_list(path: str) -> bool:
-    return os.path.basename(path).startswith(_NAME)
+def _paths(data_path: str) -> list[str]:
+    directory, name = os.path.split(os.path.abspath(data_path))
+    with os.scandir(directory) as entries:
+        return [entry.path for entry in entries
+                if entry.name.startswith(name + _BLOBS)
+                and entry.is_file(follow_symlinks=False)]
 
 
 class Lists:
@@ -78,20 +83,15 @@ class FoundLists:
     kept; then `remove_files`; and `remove`, when all of it is kept.
     """
 
-    def __init__(self, blob_dir: str | None) -> None:
-        #: None: there is none, and there are no lists.
+    def __init__(self, data_path: str, blob_dir: str | None) -> None:
+        #: None: this node has no directory.
         self.blob_dir = blob_dir
-        self._directory = os.path.join(blob_dir or '', 'tmp')
-        self._paths = [path for path in self._uploads() if _is_list(path)]
+        self._name = data_path
+        self._paths = _paths(data_path)
         self._oids: set[bytes] = set()
         for path in self._paths:
             self._read(path)
         self.begin()
-
-    def _uploads(self) -> list[str]:
-        if self.blob_dir is None or not os.path.isdir(self._directory):
-            return []
-        return uploads(self._directory)
 
     def _read(self, path: str) -> None:
         """(One that was not written to its end is of files that have not got
@@ -119,7 +119,7 @@ class FoundLists:
         if state.incomplete is None:
             self._of_batch = set()
 
-    def remove_files(self, name: str, helper: ZODB.blob.FilesystemHelper,
+    def remove_files(self, helper: ZODB.blob.FilesystemHelper,
                      kept: bytes) -> None:
         """Remove blob files of these objects that are later than this tid, and
         are not named; and whatever was being made."""
@@ -135,14 +135,13 @@ class FoundLists:
         if removed:
             logger.warning(
                 '%s: removed %d blob files of transactions that the log does'
-                ' not have', name, removed)
-        for path in self._uploads():
-            if path not in self._paths:
-                datafile.remove_if_there(path)
+                ' not have', self._name, removed)
+        for path in uploads(helper.temp_dir):
+            datafile.remove_if_there(path)
 
     def remove(self) -> None:
         """What the log says is kept."""
-        for path in self._paths:
+        for path in self._paths if self.blob_dir is not None else ():
             datafile.remove_if_there(path)
 
 

@@ -79,7 +79,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
         stack.callback(lock_file.close)
         kept = _kept(path)
         file = stack.enter_context(_open(path))
-        found = FoundLists(blob_dir)
+        found = FoundLists(path, blob_dir)
         with _nothing_was_changed():
             _refuse_another_file(file, kept)
             surveyed = _survey(log, kept.state, patience, found)
@@ -89,9 +89,9 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
         _cut(file, kept.state.end)
         blobs = None
         if blob_dir is not None:
-            blobs = Fetching(blob_dir, log)
+            blobs = Fetching(path, blob_dir, log)
             stack.callback(blobs.close)
-            found.remove_files(path, blobs.helper, kept.tie.tid)
+            found.remove_files(blobs.helper, kept.tie.tid)
         follower = Follower(lock_file, file, kept.state, indexing, log, blobs)
         _catch_up(follower, log, surveyed, patience)
         found.remove()

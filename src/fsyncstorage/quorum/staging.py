@@ -106,7 +106,7 @@ class Staging:
             for path in new:
                 ours.staged[path] = self._staged(path, *files[path], outage)
         before, ours.list = ours.list, newblobs.write(
-            blobs.temporary, {oid for oid, _ in files.values()})
+            self._path, {oid for oid, _ in files.values()})
         if before is not None:
             datafile.remove_if_there(before)
 
