@@ -1,9 +1,6 @@
 """A node that writes under `quorum` loses its power at any moment: what its
 start makes of its files and of the log is what the log says, and has all that
 was acknowledged.
-
-The start is a stand-in (tests.quorum.nodes); that of a node is tested with
-quorum.rejoin.
 """
 
 import unittest
@@ -32,6 +29,28 @@ class Keeping(workloads.Commits):
         site.settle()
 
 
+class Blobs(workloads.Blobs):
+    """With blobs, and what the node keeps is saved in between."""
+
+    def prepare(self, site):
+        super().prepare(site)
+        logged.keep(site)
+
+    def run(self, site):
+        site.commit_blobs({4: 600})
+        logged.keep(site)
+        super().run(site)
+
+
+class BlobRecovery(workloads.Recovery):
+
+    blobs = True
+
+    def run(self, site):
+        super().run(site)
+        site.commit_blobs({8: 50})
+
+
 WORKLOADS = {
     'commits': workloads.Commits(),
     'retry': workloads.Retry(same_tid=False),
@@ -42,6 +61,8 @@ WORKLOADS = {
     'undo': workloads.Undo(),
     'reopening': workloads.Reopening(),
     'checkpoints': workloads.Checkpoints(),
+    'blobs': Blobs(),
+    'blob_checkpoints': workloads.BlobCheckpoints(),
     'failing_sync_1': workloads.FailingSync(seed=1),
     'failing_sync_2': workloads.FailingSync(seed=2),
     'keeping': Keeping(),
@@ -71,12 +92,15 @@ class Checking(unittest.TestCase):
 class CrashImages(Checking):
 
     def test_a_power_cut_during_the_start(self):
-        commits = logged.record(Keeping(), is_late=True)
-        torn = list(logged.cases(commits, 3000))
-        for case in torn[::len(torn) // TORN_FILES]:
-            self.judge('start', logged.record(
-                workloads.Recovery(), over=case.image, records=case.records,
-                ledger=commits.ledger, standing=case.standing), self.images)
+        for workload, recovery in (
+                (Keeping(), workloads.Recovery()), (Blobs(), BlobRecovery())):
+            commits = logged.record(workload, is_late=True)
+            torn = list(logged.cases(commits, 3000))
+            for case in torn[::len(torn) // TORN_FILES]:
+                self.judge('start', logged.record(
+                    recovery, over=case.image, records=case.records,
+                    ledger=commits.ledger, standing=case.standing,
+                    staged=commits.staged), self.images)
 
 
 class ManyCrashImages(CrashImages):

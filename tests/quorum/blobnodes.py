@@ -6,12 +6,16 @@ import pickle
 import threading
 from unittest import mock
 
+from ZODB.blob import LAYOUTS
 from ZODB.blob import Blob
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.commit.blobs import UPLOAD
 from fsyncstorage.quorum import tidying
 from fsyncstorage.quorum.reading import Reader
 from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.record import Epoch
+from fsyncstorage.quorum.record import parse
 from fsyncstorage.quorum.rejoin import rejoin
 from fsyncstorage.quorum.replicator import Replicator
 
@@ -27,6 +31,40 @@ from .nodes import led
 
 #: Of any blob.
 RECORD = pickle.dumps(Blob, 3)
+
+
+def found_blobs(blob_dir):
+    """Blobs, by their paths; and what is uploaded.  (Others may have files in
+    `tmp`, too.)"""
+    found = {}
+    for parent, _, names in os.walk(blob_dir):
+        for name in names:
+            path = os.path.join(parent, name)
+            if name.startswith(UPLOAD) or name.endswith('.blob'):
+                with open(path, 'rb') as file:
+                    found[os.path.relpath(path, blob_dir)] = file.read()
+    return found
+
+
+def named_blobs(engine):
+    """The same for what a log says: that of all whole batches."""
+    found, of_batch = {}, {}
+    layout = LAYOUTS['bushy']
+    for raw in engine.records:
+        record = parse(raw)
+        body = record.body
+        if isinstance(body, Epoch):
+            of_batch = {}
+        elif isinstance(body, Data):
+            of_batch |= {
+                layout.getBlobFilePath(blob.oid, blob.tid): b''.join(
+                    data for (id, _), data in sorted(engine.blobs.items())
+                    if id == blob.staged)
+                for blob in body.blobs}
+            if record.position + len(body.data) == body.end:
+                found |= of_batch
+                of_batch = {}
+    return found
 
 
 class BlobNodeTest(NodeTest):
@@ -105,16 +143,7 @@ class BlobNodeTest(NodeTest):
                 if isinstance(body, Data) for blob in body.blobs]
 
     def blob_files(self, node):
-        """Blobs, by their paths; and all that is in `tmp`."""
-        found = {}
-        directory = self.blob_dir(node)
-        for parent, _, names in os.walk(directory):
-            for name in names:
-                path = os.path.join(parent, name)
-                if name != '.layout':
-                    with open(path, 'rb') as file:
-                        found[path[len(directory) + 1:]] = file.read()
-        return found
+        return found_blobs(self.blob_dir(node))
 
     def lists(self, node):
         """What is on the lists of objects whose blobs are new."""
@@ -130,4 +159,4 @@ class BlobNodeTest(NodeTest):
     def are_the_same(self, *nodes):
         for node in nodes:
             self.has_what_the_log_has(node)
-            self.assertEqual(self.blob_files(node), self.blob_files(nodes[0]))
+            self.assertEqual(self.blob_files(node), named_blobs(self.engine))
