@@ -377,7 +377,9 @@ class APrimaryThatDied(FetchingTest):
         self.rejoined()
 
     def test_a_batch_that_is_not_in_the_log(self):
+        """What was kept of the same object stays."""
         tid = self.commit_blobs(self.storage, {1: b'x'})
+        self.storage._replica._keeper.save()
         commits = self.storage.stats()['commits']
         voted = self.vote_blobs(self.storage, {1: b'y'}, {1: tid})
         self.storage.line.is_away = True
@@ -394,6 +396,32 @@ class APrimaryThatDied(FetchingTest):
             self.rejoined()
         self.assertIn(b'x', self.contents('a'))
         self.assertNotIn(b'y', self.contents('a'))
+
+    def test_a_batch_of_which_the_log_has_half(self):
+        """It names the blob, and is given up."""
+        transaction = self.begin_blobs(self.storage, {1: b'x'})
+        self.storage.store(
+            oid(2), bytes(8), bytes(3 * MOST), '', transaction)
+        self.storage.tpc_vote(transaction)
+        ask, line = self.storage.line.ask, self.storage.line
+
+        def ask_once(*append):
+            line.ask = ask
+            ask(*append)
+            line.is_away = True
+
+        line.ask = ask_once
+        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch(
+                'fsyncstorage.quorum.replicator.LONGEST_WAIT_AT_CLOSE', 0.0):
+            thread = threading.Thread(
+                target=self._finish, args=(transaction,))
+            thread.start()
+            until(lambda: line.is_away, 'the first record is there')
+            self.die(self.storage)
+            thread.join()
+            self.assertEqual(len(self.blobs_in_the_log()), 1)
+            self.rejoined()
+        self.assertEqual(self.contents('a'), [b'of the other'])
 
     def _finish(self, transaction):
         try:

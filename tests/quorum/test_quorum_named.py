@@ -138,6 +138,9 @@ class OfEarlierWriters(NamedTest):
         writer = led(FakeLog(other), state_behind(other), 'wrong')
         writer.say(Trim(1))
         settle(writer)
+        self.engine.damaged[0, number] = other.records[number - 1]
+        self.assertEqual(
+            named.unnamed(self.log, state.epoch, state.place), set())
         for sequence in range(number, len(other.records) + 1):
             for member in range(MEMBERS):
                 self.engine.damaged[member, sequence] = (

@@ -170,6 +170,7 @@ class CopiesAndUndo(StagingTest):
         commit(storage, {2: b'x'})
         held.let_go()
         vote.result()
+        held.wait()  # a second time
         self.is_undone(storage, transaction)
 
     def restore(self, storage, tid, serial):
@@ -291,21 +292,25 @@ class NoMajority(StagingTest):
         """The log is not closed while it is used."""
         storage = self.lead()
         line = storage.line
-        entered = threading.Event()
 
-        def until_stopped():
+        def takes_long():
             entered.set()
-            assert line.stop_was_called.wait(30)
-            self.assertFalse(line.is_closed)
+            ended.wait(30)
 
-        line.before_stage = until_stopped
+        entered, ended = threading.Event(), threading.Event()
+        line.before_stage = takes_long
         transaction = self.begin_blobs(storage, {1: bytes(MOST + 1)})
         vote = Thread(storage.tpc_vote, transaction)
         assert entered.wait(30)
-        storage.close()
+        close = Thread(storage.close)
+        assert line.stop_was_called.wait(30)
+        close.join(0.2)
+        self.assertFalse(line.is_closed)
+        ended.set()
+        close.result()
+        self.assertTrue(line.is_closed)
         with self.assertRaisesRegex(WritingStopped, 'is being closed'):
             vote.result()
-        self.assertTrue(line.is_closed)
 
     def test_the_fence(self):
         storage = self.lead()
