@@ -40,7 +40,6 @@ import time
 from ZEO.Exceptions import ClientDisconnected
 
 from ..wire import commits
-from . import sockets
 from .answer import Answer
 from .answer import Unanswered
 from .answer import UntilSent
@@ -67,7 +66,6 @@ class Stream:
 
     #: The cache may be half changed.
     is_broken = False
-    _has_heard = False
 
     def __init__(self, connection, frames, encoding, complete, on_end):
         """A channel that was welcomed.
@@ -353,7 +351,6 @@ class Stream:
         """Receive; at the end, complete what has come."""
         try:
             if self._frames.fill(self._socket.recv, RECEIVED_AT_ONCE, flags):
-                self._has_heard = True
                 return
             reason = CLOSED
         except BlockingIOError:
@@ -430,28 +427,6 @@ class Stream:
             self._aborts.append(frame)
         with self._room:
             self._room.notify()
-
-    # What liveness asks for
-
-    def is_silent(self):
-        # Of a server that takes nothing from here, the ZEO connection tells.
-        has_heard, self._has_heard = self._has_heard, False
-        return not (has_heard or sockets.unread(self._socket)
-                    or sockets.unsent(self._socket))
-
-    def ask_for_a_sign(self):
-        """Ping.  Nothing waits to leave (`is_silent`), so this does not."""
-        if self._is_open.is_set() and self._sending.acquire(blocking=False):
-            try:
-                with self._states:
-                    self._socket.sendall(self._frames.ping()[1])
-            except OSError as error:
-                self.end(str(error))
-            finally:
-                self._sending.release()
-
-    def give_up(self, reason):
-        self.end(str(reason))
 
     # The end
 
