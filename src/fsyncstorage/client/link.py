@@ -113,6 +113,11 @@ class Link(ClientThread):
 
     # Which server (in the event loop)
 
+    @property
+    def was_interrupted(self):
+        """The connection ends because of a thread of this process."""
+        return self._stream is not None and self._stream.was_interrupted
+
     def leave(self):
         # From now on, no thread takes the connection for one without a stream.
         self.client.operational = False

@@ -66,6 +66,8 @@ class Stream:
 
     #: The cache may be half changed.
     is_broken = False
+    #: A thread of this process was interrupted, and the server did nothing.
+    was_interrupted = False
 
     def __init__(self, connection, frames, encoding, complete, on_end):
         """A channel that was welcomed.
@@ -360,7 +362,8 @@ class Stream:
         except BaseException:
             # Only a plain socket loses nothing (`Client.fill`).
             if isinstance(self._socket, TLSConnection):
-                self._be_over('a thread was interrupted while it received')
+                self.interrupted('while it received')
+                self._be_over(self.end_reason)
             raise
         # A thread that was interrupted may have left some.
         self._complete_all()
@@ -374,7 +377,8 @@ class Stream:
         except Exception as error:
             self._be_over(str(error))
         except BaseException:
-            self._be_over('a thread was interrupted within a message')
+            self.interrupted('within a message')
+            self._be_over(self.end_reason)
             raise
 
     def _complete_next(self):
@@ -444,6 +448,12 @@ class Stream:
             self._socket.shutdown(socket.SHUT_RDWR)
         self.end_reason = self._reasons[0]
         self._tell_end()
+
+    def interrupted(self, when):
+        """End it, as a thread of this process has left it half done."""
+        if self.end_reason is None:
+            self.was_interrupted = True
+        self.end(f'a thread was interrupted {when}')
 
     def _be_over(self, reason):
         """Complete nothing more.  Any thread may call it, and repeatedly."""

@@ -196,6 +196,8 @@ class ZeoConnection(ClientIO):
             self._go_on_looking()
 
     def _note_end(self, protocol):
+        if protocol is self.protocol and self.link.was_interrupted:
+            return  # its server has not failed: it is tried again at once
         if (protocol.used_since is not None and self.connect_poll
                 <= self.loop.time() - protocol.used_since):
             self._addresses.was_of_use(protocol.addr)
