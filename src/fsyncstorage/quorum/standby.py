@@ -41,8 +41,8 @@ from .following import Follower
 from .log import Missing
 from .log import Trimmed
 from .log import Unanswered
-from .reading import FIRST_PAUSE
-from .reading import LONGEST_PAUSE
+from .outage import FIRST_PAUSE
+from .outage import LONGEST_PAUSE
 from .reading import Reader
 from .reading import Refused
 from .record import Data
@@ -179,10 +179,11 @@ class Standby:
         if self._stopping.wait(self._pause):
             return
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        if self._pause == LONGEST_PAUSE and self.trouble is None:
-            logger.warning('%s: the standby comes no further for now: %s',
-                           self._follower.name, trouble)
-            self.trouble = trouble
+        if self._pause == LONGEST_PAUSE:
+            if self.trouble is None:
+                logger.warning('%s: the standby comes no further for now: %s',
+                               self._follower.name, trouble)
+            self.trouble = trouble  # it may be another one by now
 
     def _start_again(self, error: Refused) -> None:
         """What was applied, and not kept, may be what one member alone has."""
