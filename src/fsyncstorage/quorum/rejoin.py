@@ -219,7 +219,7 @@ def _cut(file: datafile.DataFile, end: int) -> None:
             ' knows to be in the log; what the log has there is written again.'
             ' They are kept in %s', file.name, size - end, end, where)
         file.truncate(end)
-        file.sync()
+    file.sync()  # also of a start that was broken off before this line
 
 
 def _catch_up(follower: Follower, log: Log, surveyed: Surveyed,
