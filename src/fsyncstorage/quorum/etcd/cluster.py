@@ -20,8 +20,8 @@ from ..log import Unanswered
 from ..record import Damaged
 from .member import Asked
 from .member import Member
-from .messages import Message
 from .messages import Question
+from .protobuf import Message
 from .settings import Settings
 from .trouble import Trouble
 from .trouble import unanswered
