@@ -154,7 +154,7 @@ class OneIsDamaged(EtcdCase):
                     gateway, lambda own: own.pop(KEYS.record(2))):
                 for _ in range(3):
                     self.assertEqual(self.log.read(2)[0], b'second')
-                self.unanswered('read', 2, gateway.number)
+                self.assertEqual(self.log.read(2, gateway.number), ())
 
     def test_records_that_one_has_trimmed(self):
         def change(own):
@@ -188,6 +188,8 @@ class OneIsDamaged(EtcdCase):
             self.log.cluster.prefer(self.log.cluster.members[0])
             with self.assertRaises(Moved):
                 self.log.append(place(3), place(4), b'fourth')
+            # Another member is asked the next time.
+            self.append(b'fourth')
 
     def test_one_with_an_older_head_takes_no_record_twice(self):
         """It has the record that it would put: it has lost its head."""
@@ -253,6 +255,25 @@ class OneIsDamaged(EtcdCase):
 
 
 class NoAnswer(EtcdCase):
+
+    def test_one_that_is_frozen_holds_up_what_is_asked_of_each_only_once(self):
+        def instead(handler, request):
+            handler.wait_for_the_end()
+            return True
+
+        self.first.instead = instead
+        self.log.cluster.patience = 0.3
+        self.unanswered('ends', 0)
+        # It has less than that now.
+        self.log.cluster.patience = 3 * 3600
+        with mock.patch(CLUSTER + '.SHORT', 0.1):
+            self.unanswered('ends', 0)
+            for _ in range(3):
+                self.assertEqual(self.log.ends().head, START)
+            # An answer makes it as good as the others.
+            self.first.instead = None
+            self.assertEqual(self.log.ends(0).head, START)
+            self.assertEqual(self.log.cluster._late, {})
 
     def test_one_that_is_away(self):
         self.append(b'1')

@@ -165,6 +165,8 @@ class EtcdLog:
         question, before = asked
         if not self.cluster.answer(
                 question, lambda answer: self._is_appended(answer, before)):
+            # It may be wrong, and would say so each time.
+            self.cluster.turn_from(question.member)
             raise interface.Moved
 
     def _is_appended(self, answer: Message, before: Place) -> bool:
@@ -195,10 +197,10 @@ class EtcdLog:
                 return found
             # Is it this member that has lost it?
             ends = self.ends(member)
-            if ends.head.sequence < sequence:
-                return ()
             if ends.first > sequence:
                 raise interface.Trimmed
+            if member is not None or ends.head.sequence < sequence:
+                return ()
         raise AssertionError('`each` does not end like this')
 
     def _consecutive(self, answer: Message, sequence: int) -> list[bytes]:
