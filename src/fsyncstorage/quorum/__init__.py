@@ -15,6 +15,7 @@
 - outage        the log does not answer: when to try again, what is said
 - keeping       saves the state, in a thread
 - indexing      the index of a file that grows by what the log has
+- fates         what became of commits, for clients that ask the next server
 - following     brings records into a data file
 - contents      the bytes that the log has for a file
 - rejoin        the start of a node: its file becomes what the log says

@@ -27,6 +27,7 @@ from .. import datafile
 from ..errors import DiskError
 from ..storage import opening
 from . import state as states
+from .fates import Fates
 from .fold import Apply
 from .fold import State
 from .indexing import Indexing
@@ -77,6 +78,8 @@ class Follower:
         self.log = log
         self._indexing = indexing
         self._is_handed_over = False
+        #: What became of commits, for clients that ask when this node leads.
+        self.fates = Fates(state.server, state.named)
         #: Behind the last record.
         self.state = state
         #: Behind the last whole batch: as far as that; as far as it is
@@ -104,6 +107,7 @@ class Follower:
         if state.incomplete is None:
             self.whole = state
         self.state = state
+        self.fates.applied(applied)
 
     def sync(self) -> None:
         """All that is whole is durable.  DiskError is final (I7)."""

@@ -46,6 +46,7 @@ from ..commit.replica import NotReplicated
 from ..commit.replica import Read
 from ..commit.wakeable import WakeableThread
 from .batch import Batch
+from .fates import Fates
 from .keeping import Keeper
 from .log import Log
 from .log import Unanswered
@@ -69,11 +70,13 @@ class Replicator:
     _keeper: Keeper | None = None
     _is_closed = False
 
-    def __init__(self, log: Log, writer: Writer) -> None:
+    def __init__(self, log: Log, writer: Writer,
+                 fates: Fates | None = None) -> None:
         """The log is that of the writer, and of nobody else: `close` closes
-        it."""
+        it.  The fates are those of all that was in it before this epoch."""
         self._log = log
         self._writer = writer
+        self._fates = fates
         self._outage = Outage('commits wait')
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
@@ -166,6 +169,11 @@ class Replicator:
         except Fenced as error:
             self._outage.is_over()
             raise NotReplicated(_no_more(error), START_AGAIN) from None
+
+    def became_of(self, id: bytes, since: bytes) -> bytes | None:
+        if self._fates is None:
+            raise LookupError('this node has not followed')
+        return self._fates.of(id, since)
 
     # What is said of it
 
