@@ -22,7 +22,6 @@ from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.record import Blob
 from fsyncstorage.quorum.record import place_of
 from fsyncstorage.quorum.rejoin import rejoin
-from fsyncstorage.quorum.replicator import Replicator
 
 from ..memory import scratch_directory
 from ..quorum.blobnodes import RECORD
@@ -32,6 +31,7 @@ from ..quorum.fakelog import Engine
 from ..quorum.fakelog import FakeLog
 from ..quorum.logged import bootstrap
 from ..quorum.nodes import led
+from ..quorum.nodes import started
 from ..quorum.nodes import state_behind
 from ..quorum.samples import LOG
 from ..quorum.samples import data
@@ -58,12 +58,9 @@ class Writing:
         path = os.path.join(directory, 'Data.fs')
         if not os.path.exists(path):
             bootstrap(path)
-        log, blob_dir = FakeLog(engine), os.path.join(directory, 'blobs')
-        follower = rejoin(path, log, threading.Event(), blob_dir)
-        writer = led(log, follower.state, name)
-        self._storage = FsyncStorage(
-            path, durability='quorum', replica=Replicator(log, writer),
-            opened=follower.hand_over(), blob_dir=blob_dir)
+        self._storage = started(
+            FsyncStorage, path, FakeLog(engine), name, durability='quorum',
+            blob_dir=os.path.join(directory, 'blobs'))
         self._source = os.path.join(directory, 'source')
 
     def commit(self, contents, undoes=None):

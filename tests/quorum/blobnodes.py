@@ -9,7 +9,6 @@ from unittest import mock
 from ZODB.blob import LAYOUTS
 from ZODB.blob import Blob
 
-from fsyncstorage import FsyncStorage
 from fsyncstorage.commit.blobs import UPLOAD
 from fsyncstorage.quorum import tidying
 from fsyncstorage.quorum.reading import Reader
@@ -17,17 +16,14 @@ from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import Epoch
 from fsyncstorage.quorum.record import parse
 from fsyncstorage.quorum.rejoin import rejoin
-from fsyncstorage.quorum.replicator import Replicator
 
 from ..support import begin
 from ..support import oid
 from ..support import until
 from .fakelog import FakeLog
-from .nodes import Line
 from .nodes import NodeTest
 from .nodes import begin_log
 from .nodes import bodies
-from .nodes import led
 
 #: Of any blob.
 RECORD = pickle.dumps(Blob, 3)
@@ -91,18 +87,9 @@ class BlobNodeTest(NodeTest):
         return follower
 
     def lead(self, node='a', **options):
-        line = Line(FakeLog(self.engine), self._tell)
-        follower = self.follow(node, line)
-        writer = led(line, follower.state, self._name(node))
-        storage = FsyncStorage(
-            self.path_of(node), durability='quorum',
-            replica=Replicator(line, writer), opened=follower.hand_over(),
-            blob_dir=self.blob_dir(node), **options)
-        storage.line = line
-        self.addCleanup(storage.close)
+        storage = super().lead(node, blob_dir=self.blob_dir(node), **options)
         tidied = storage._replica._staging._tidying
         until(lambda: tidied._is_swept, 'it has looked for what was left')
-        self.told.clear()
         return storage
 
     def apply(self, follower):

@@ -139,8 +139,8 @@ class OfEarlierWriters(NamedTest):
         writer.say(Trim(1))
         settle(writer)
         self.engine.damaged[0, number] = other.records[number - 1]
-        self.assertEqual(
-            named.unnamed(self.log, state.epoch, state.place), set())
+        with self.assertRaisesRegex(Unanswered, 'shown by no member'):
+            named.unnamed(self.log, state.epoch, state.place)
         for sequence in range(number, len(other.records) + 1):
             for member in range(MEMBERS):
                 self.engine.damaged[member, sequence] = (

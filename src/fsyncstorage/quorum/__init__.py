@@ -18,17 +18,18 @@
 - tidying       removes those that none names, in a thread
 - newblobs      lists of objects whose blobs are about to get their files
 - fetching      brings the blobs of a batch into a blob directory
-- outage        the log takes nothing: when to try again, what is said
+- outage        the log does not answer: when to try again, what is said
 - keeping       saves the state, in a thread
 - indexing      the index of a file that grows by what the log has
+- fates         what became of commits, for clients that ask the next server
 - following     brings records into a data file
 - contents      the bytes that the log has for a file
 - rejoin        the start of a node: its file becomes what the log says
 - standby       the thread of a node that does not write
 
-Only `keeping`, `tidying` and `standby` start a thread.  `state`, `following`,
-`rejoin`, `newblobs` and `fetching` have files, and only `etcd` uses sockets.
-Nothing imports this room yet: a storage is given a `Replicator`
+Only `keeping`, `replicator`, `tidying` and `standby` start a thread.  `state`,
+`following`, `rejoin`, `newblobs` and `fetching` have files, and only `etcd`
+uses sockets.  Nothing imports this room yet: a storage is given a `Replicator`
 (commit.replica).
 docs/internals/quorum.rst has the design of the whole, and says what is not
 built.

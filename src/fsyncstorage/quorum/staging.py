@@ -33,6 +33,7 @@ from .log import Full
 from .log import Log
 from .log import Unanswered
 from .outage import Outage
+from .outage import Patience
 from .record import Blob
 from .staged import chunks_of
 from .staged import new_id
@@ -102,58 +103,51 @@ class Staging:
         new = [path for path in files if path not in ours.staged]
         if not new:
             return
-        with self._vote() as outage:
+        with self._vote() as patience:
             for path in new:
-                ours.staged[path] = self._staged(path, *files[path], outage)
+                ours.staged[path] = self._staged(path, *files[path], patience)
         before, ours.list = ours.list, newblobs.write(
             self._path, {oid for oid, _ in files.values()})
         if before is not None:
             datafile.remove_if_there(before)
 
     @contextlib.contextmanager
-    def _vote(self) -> Generator[Outage, None, None]:
-        outage = Outage()
-        outage.name = self._path
+    def _vote(self) -> Generator[Patience, None, None]:
+        outage = Outage('a vote with blobs waits', self._path)
         with self._changed:
             self._votes.append(outage)
         try:
-            yield outage
+            yield Patience(outage, self._closing)
         finally:
             with self._changed:
                 self._votes.remove(outage)
                 self._changed.notify_all()
 
     def _staged(self, path: str, oid: bytes, serial: bytes | None,
-                outage: Outage) -> _Staged:
+                patience: Patience) -> _Staged:
         id, size, checksum = new_id(self._writer.state.epoch), 0, new_sum()
         try:
             with open(path, 'rb') as file:
                 for number, chunk in enumerate(chunks_of(file)):
-                    self._put(id, number, chunk, outage)
+                    patience.answer(self._put, id, number, chunk)
                     size += len(chunk)
                     checksum.update(chunk)
-        except BaseException:
+        except BaseException as error:
             self._drop([id])
+            if isinstance(error, Unanswered):
+                self._refuse_to_go_on()
             raise
         return _Staged(id, oid, serial, size, checksum.digest())
 
-    def _put(self, id: bytes, number: int, chunk: bytes,
-             outage: Outage) -> None:
-        while True:
-            self._refuse_to_go_on()
-            outage.tries()
-            try:
-                self._log.stage(id, number, chunk)
-            except Full as error:
-                raise StorageError(
-                    f'{self._path}: its log has no room for the blobs of this'
-                    f' transaction ({error}). Nothing of it was stored'
-                    ) from error
-            except Unanswered as error:
-                self._closing.wait(outage.pause(error))
-            else:
-                outage.is_over()
-                return
+    def _put(self, id: bytes, number: int, chunk: bytes) -> None:
+        self._refuse_to_go_on()
+        try:
+            self._log.stage(id, number, chunk)
+        except Full as error:
+            raise StorageError(
+                f'{self._path}: its log has no room for the blobs of this'
+                f' transaction ({error}). Nothing of it was stored'
+                ) from error
 
     def _refuse_to_go_on(self) -> None:
         why = self._writer.fenced

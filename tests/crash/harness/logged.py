@@ -15,7 +15,6 @@ import glob
 import os
 import random
 import shutil
-import threading
 import typing
 from unittest import mock
 
@@ -23,7 +22,6 @@ from ZODB.POSException import StorageError
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.quorum import keeping
-from fsyncstorage.quorum.rejoin import rejoin
 from fsyncstorage.quorum.replicator import Replicator
 
 from ...memory import scratch_directory
@@ -32,8 +30,8 @@ from ...quorum.blobnodes import named_blobs
 from ...quorum.fakelog import FakeLog
 from ...quorum.nodes import begin_log
 from ...quorum.nodes import content_of
-from ...quorum.nodes import led
 from ...quorum.nodes import of_records
+from ...quorum.nodes import started
 from . import campaign
 from . import images
 from . import powercut
@@ -103,14 +101,10 @@ class Node:
     def __call__(self, path, blob_dir=None, **options):
         log = MarkingLog(
             self.engine, lambda event: self.mark(event), self._is_late)
-        with contextlib.closing(rejoin(
-                path, log, threading.Event(), blob_dir)) as follower:
-            writer = led(
-                log, follower.state, f'node{len(self.engine.records)}')
-            return FsyncStorage(
-                path, durability='quorum', group_commit_delay=0,
-                replica=self._replicator(log, writer),
-                opened=follower.hand_over(), blob_dir=blob_dir, **options)
+        return started(
+            FsyncStorage, path, log, f'node{len(self.engine.records)}',
+            self._replicator, durability='quorum', group_commit_delay=0,
+            blob_dir=blob_dir, **options)
 
 
 class Recording(typing.NamedTuple):
