@@ -7,6 +7,7 @@ import threading
 import typing
 
 from fsyncstorage import datafile
+from fsyncstorage.pack.agreed import VERSION
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.batch import Batch
 from fsyncstorage.quorum.batch import chunks
@@ -16,13 +17,19 @@ from fsyncstorage.quorum.fold import step
 from fsyncstorage.quorum.reading import Patience
 from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import Epoch
+from fsyncstorage.quorum.record import PackBegin
+from fsyncstorage.quorum.record import PackEnd
+from fsyncstorage.quorum.record import PackSwap
 from fsyncstorage.quorum.rejoin import rejoin
 from fsyncstorage.quorum.writer import Writer
 
 from ..format import hostilefiles
 from ..support import TestCase
+from ..support import oid
 from .fakelog import Engine
 from .fakelog import FakeLog
+from .packed import becoming
+from .packed import packed
 from .samples import LOG
 from .samples import MAGIC
 from .samples import identify
@@ -31,7 +38,7 @@ from .samples import settle
 NODE = b'node'.ljust(16)
 #: What a chunk has room for, so that a transaction has some.
 ROOM = 100
-OBJECTS = 50
+OBJECTS = 5
 #: The beginning of a log, and of each file that follows it.
 BEGINNING = beginning(LOG, 0, len(MAGIC))
 
@@ -109,6 +116,26 @@ class Logged:
         settle(self.writer, 10_000)
         return self
 
+    def begin_pack(self):
+        """To the end, of all that is not current."""
+        return self.say(PackBegin(oid(self.file.tid), False, VERSION))
+
+    def swap(self, **changed):
+        """What the file becomes may be told otherwise."""
+        new = packed(self.content, self.state.pack)
+        self.say(PackSwap(
+            self.state.pack.id, *becoming(new)._replace(**changed)))
+        self.file.data[:] = new
+        return self
+
+    def end_pack(self):
+        return self.say(PackEnd(self.state.pack.id))
+
+    def say(self, body):
+        self.writer.say(body)
+        settle(self.writer)
+        return self
+
     def write_some_of(self, *sizes, records=2):
         """Only the first records of a batch."""
         self.add(*sizes)
@@ -135,6 +162,10 @@ def contents(records):
             content[applied.record.position:] = applied.record.body.data
         elif isinstance(applied.record.body, Epoch):
             del content[applied.state.end:]
+        elif isinstance(applied.record.body, PackSwap):
+            content[:] = packed(bytes(content), state.pack)
+            assert becoming(content) == (
+                applied.record.body.size, applied.record.body.checksum)
         state = applied.state
     return Contents(state, bytes(content[:state.end]))
 

@@ -1,9 +1,4 @@
-"""Nodes with a storage each, over the log in memory.
-
-`rejoin` stands in for the start of a node until quorum.rejoin is there: it
-does steps 2, 5 and 6 of docs/internals/quorum.rst, and refuses no more than
-the fold does.
-"""
+"""Nodes with a storage each, over the log in memory."""
 
 import contextlib
 import os
@@ -14,11 +9,12 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.quorum import fold
 from fsyncstorage.quorum import keeping
+from fsyncstorage.quorum import rejoin as starts
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import parse
 from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.repacking import Options
 from fsyncstorage.quorum.replicator import Replicator
 from fsyncstorage.quorum.writer import Writer
 
@@ -27,9 +23,14 @@ from ..support import PATIENCE
 from ..support import TestCase
 from .fakelog import Engine
 from .fakelog import FakeLog
+from .logged import contents
 from .samples import LOG
 from .samples import MAGIC
 from .samples import identify
+
+
+#: A process of its own takes longer than the pack of a small file.
+IN_PROCESS = Options(own_process=False, keep_old=False)
 
 
 class Line:
@@ -120,51 +121,22 @@ def of_records(records):
 
 def rejoin(path, log):
     """Bring a file to what the log says, and return the state there."""
-    kept = states.load(path)
-    state = kept.state
-    refused = fold.compare(state, log.ends())
-    assert refused is None, refused
-    with datafile.open_existing(path) as file:
-        misfit = states.misfit(kept, reading(file), file.size())
-        assert misfit is None, misfit
-        if file.size() > state.end:
-            file.truncate(state.end)
-        for raw in all_records(log, state.place.sequence + 1):
-            found = fold.step(state, raw)
-            assert isinstance(found, fold.Apply), found
-            if isinstance(found.record.body, Data):
-                file.write_at(found.record.body.data, found.record.position)
-            state = found.state
-        # (Half a batch is given up by the epoch that follows.)
-        file.truncate(state.end)
-        file.sync()
-    return state
-
-
-def all_records(log, sequence=1):
-    while found := log.read(sequence):
-        yield from found
-        sequence += len(found)
+    follower = starts.rejoin(path, log, threading.Event(), IN_PROCESS)
+    follower.close()
+    return follower.state
 
 
 def followed(engine):
     """The state and the content of a file that follows all of the log."""
-    state, content = fold.beginning(LOG, 0, len(MAGIC)), bytearray(MAGIC)
-    for raw in engine.records:
-        found = fold.step(state, raw)
-        assert isinstance(found, fold.Apply), found
-        if isinstance(found.record.body, Data):
-            content[found.record.position:] = found.record.body.data
-        state = found.state
-    return state, bytes(content[:state.end])
+    return contents(engine.records)
 
 
 def state_behind(engine):
-    return followed(engine)[0]
+    return followed(engine).state
 
 
 def content_of(engine):
-    return followed(engine)[1]
+    return followed(engine).content
 
 
 def bodies(engine):

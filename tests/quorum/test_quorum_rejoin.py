@@ -562,7 +562,7 @@ class NotStarted(FollowTest):
         self.add_tail()
         for pack, becoming in (
                 (fold.Pack(bytes(16), 4, bytes(8), True, b'1'), None),
-                (None, states.Becoming(4, bytes(32)))):
+                (None, Becoming(4, bytes(32)))):
             states.save(
                 self.path(), dataclasses.replace(state, pack=pack),
                 lambda position, length: content[position:position + length],
