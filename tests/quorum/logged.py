@@ -38,7 +38,7 @@ from .samples import settle
 NODE = b'node'.ljust(16)
 #: What a chunk has room for, so that a transaction has some.
 ROOM = 100
-OBJECTS = 5
+OBJECTS = 50
 #: The beginning of a log, and of each file that follows it.
 BEGINNING = beginning(LOG, 0, len(MAGIC))
 
@@ -55,6 +55,9 @@ class Logged:
 
     It goes on from any log, whoever has written that.
     """
+
+    #: Of so many there are new revisions, again and again.
+    objects = OBJECTS
 
     def __init__(self, engine=None, name='w'):
         self.engine = Engine(LOG) if engine is None else engine
@@ -99,8 +102,8 @@ class Logged:
     def _record(self, size):
         """Of one object after the other."""
         return lambda position, at: hostilefiles.record(
-            position, self.file.tid % OBJECTS, bytes([self.file.tid % 251])
-            * size, tid=self.file.tid)
+            position, self.file.tid % self.objects,
+            bytes([self.file.tid % 251]) * size, tid=self.file.tid)
 
     def begin_batch(self):
         """It is to have all that was added."""

@@ -28,7 +28,6 @@ from .samples import LOG
 from .samples import MAGIC
 from .samples import identify
 
-
 #: A process of its own takes longer than the pack of a small file.
 IN_PROCESS = Options(own_process=False, keep_old=False)
 
