@@ -15,12 +15,14 @@ from fsyncstorage.quorum.fold import Apply
 from fsyncstorage.quorum.fold import beginning
 from fsyncstorage.quorum.fold import step
 from fsyncstorage.quorum.reading import Patience
+from fsyncstorage.quorum.reading import Reader
 from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import Epoch
 from fsyncstorage.quorum.record import PackBegin
 from fsyncstorage.quorum.record import PackEnd
 from fsyncstorage.quorum.record import PackSwap
 from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.repacking import Options
 from fsyncstorage.quorum.writer import Writer
 
 from ..format import hostilefiles
@@ -39,6 +41,8 @@ NODE = b'node'.ljust(16)
 #: What a chunk has room for, so that a transaction has some.
 ROOM = 100
 OBJECTS = 50
+#: A process of its own takes longer than the pack of a small file.
+IN_PROCESS = Options(own_process=False, keep_old=False)
 #: The beginning of a log, and of each file that follows it.
 BEGINNING = beginning(LOG, 0, len(MAGIC))
 
@@ -257,14 +261,20 @@ class FollowTest(TestCase):
         log.faults.extend(faults)
         return self.rejoin_by(log)
 
+    def apply_all(self, follower):
+        """All that the log has by now."""
+        reader = Reader(FakeLog(self.engine), follower.state)
+        for applied in reader.to_the_end(patient()):
+            follower.apply(applied)
+
     def handed_over(self, follower):
         opened = follower.hand_over()
         self.addCleanup(opened.lock_file.close)
         self.addCleanup(opened.file.close)
         return opened
 
-    def rejoin_by(self, log):
-        follower = rejoin(self.path(), log, self.stopping)
+    def rejoin_by(self, log, packs=IN_PROCESS):
+        follower = rejoin(self.path(), log, self.stopping, packs)
         self.addCleanup(follower.close)
         return follower
 

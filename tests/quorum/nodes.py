@@ -14,7 +14,6 @@ from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.record import parse
 from fsyncstorage.quorum.record import place_of
-from fsyncstorage.quorum.repacking import Options
 from fsyncstorage.quorum.replicator import Replicator
 from fsyncstorage.quorum.writer import Writer
 
@@ -23,13 +22,11 @@ from ..support import PATIENCE
 from ..support import TestCase
 from .fakelog import Engine
 from .fakelog import FakeLog
+from .logged import IN_PROCESS
 from .logged import contents
 from .samples import LOG
 from .samples import MAGIC
 from .samples import identify
-
-#: A process of its own takes longer than the pack of a small file.
-IN_PROCESS = Options(own_process=False, keep_old=False)
 
 
 class Line:
