@@ -9,11 +9,11 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.quorum import fold
 from fsyncstorage.quorum import keeping
-from fsyncstorage.quorum import rejoin as starts
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.record import parse
 from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.rejoin import rejoin
 from fsyncstorage.quorum.replicator import Replicator
 from fsyncstorage.quorum.writer import Writer
 
@@ -115,11 +115,15 @@ def of_records(records):
     return engine
 
 
-def rejoin(path, log):
-    """Bring a file to what the log says, and return the state there."""
-    follower = starts.rejoin(path, log, threading.Event(), IN_PROCESS)
-    follower.close()
-    return follower.state
+def started(storage, path, log, name, replicator=Replicator, **options):
+    """The start of a node that leads: make a storage of its file."""
+    follower = rejoin(path, log, threading.Event(), IN_PROCESS)
+    try:
+        return storage(
+            path, replica=replicator(log, led(log, follower.state, name)),
+            opened=follower.hand_over(), **options)
+    finally:
+        follower.close()  # unless it was handed over
 
 
 def followed(engine):
@@ -172,9 +176,8 @@ class NodeTest(TestCase):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             begin_log(path)
         line = Line(FakeLog(self.engine), self._tell)
-        writer = led(line, rejoin(path, line), self._name(node))
-        storage = FsyncStorage(
-            path, durability='quorum', replica=Replicator(line, writer),
+        storage = started(
+            FsyncStorage, path, line, self._name(node), durability='quorum',
             **options)
         storage.line = line
         self.addCleanup(storage.close)

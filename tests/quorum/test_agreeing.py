@@ -3,6 +3,7 @@ kept meanwhile; and what becomes of a pack of which it is not told."""
 
 import os
 import random
+import threading
 import time
 from unittest import mock
 
@@ -23,6 +24,7 @@ from fsyncstorage.quorum.record import PackEnd
 from fsyncstorage.quorum.record import PackSwap
 from fsyncstorage.quorum.record import Trim
 from fsyncstorage.quorum.record import parse
+from fsyncstorage.quorum.rejoin import rejoin
 
 from ..pack.nodes import Committer
 from ..pack.phases import at
@@ -30,10 +32,10 @@ from ..support import Thread
 from ..support import commit
 from ..support import until
 from .fakelog import FakeLog
+from .logged import IN_PROCESS
 from .nodes import NodeTest
 from .nodes import bodies
 from .nodes import led
-from .nodes import rejoin
 from .packed import becoming
 
 ENOSPC = OSError(28, 'No space left on device')
@@ -234,7 +236,10 @@ class NotTold(AgreeingCase):
         with open(self.path_of('a') + states.SUFFIX, 'rb') as kept, \
                 open(self.path_of('b') + states.SUFFIX, 'wb') as copy:
             copy.write(kept.read())
-        led(log, rejoin(self.path_of('b'), log), 'b')
+        follower = rejoin(
+            self.path_of('b'), log, threading.Event(), IN_PROCESS)
+        led(log, follower.state, 'b')
+        follower.close()
 
     def is_fenced(self):
         with self.assertRaisesRegex(FileStorageError, 'could not be told'):

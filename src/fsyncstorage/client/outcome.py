@@ -21,7 +21,8 @@ gives that can keep it; another one says that it does not know.
 
 Over the ZEO connection nothing can be asked.  A stock client gets
 ClientDisconnected there, and so does this one.  But where it was this client
-that has given the server up, which may only have been slow, nobody knows.
+that has given the server up, or its system, nobody knows: the server may only
+have been slow, or the network away.
 """
 
 import contextlib

@@ -31,8 +31,9 @@ packs (agreeing).
 
 Threads: `sync` is called by one at a time.  It and `say` have a lock, for
 which a close waits, too.  A thread of the keeper's (keeping) saves what the
-node keeps, and ends the wait of a storage that is closed.  What they share are
-single attributes, each set by one of them, and an event.
+node keeps, and another one ends the wait of a storage that is closed: it asks
+the log for nothing, so that nothing holds it up.  What they share are single
+attributes, each set by one of them, and an event.
 """
 
 import threading
@@ -46,6 +47,7 @@ from ..commit import pipeline
 from ..commit.blobs import Stored
 from ..commit.replica import NotReplicated
 from ..commit.replica import Read
+from ..commit.wakeable import WakeableThread
 from ..pack.agreed import Becoming
 from .agreeing import PackHooks
 from .batch import Batch
@@ -66,6 +68,8 @@ from .writer import Writer
 #: an election of the log's leader may take, and not as long as a process is
 #: given to end.
 LONGEST_WAIT_AT_CLOSE = 5.0
+#: Seconds from one look at that to the next.
+WATCH_EVERY = 0.25
 
 START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 
@@ -82,10 +86,14 @@ class Replicator:
         it."""
         self._log = log
         self._writer = writer
-        self._outage = Outage()
+        self._outage = Outage('commits wait')
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
         self.pack_hooks = PackHooks(self)
+        self._is_closing = False
+        self._watch = WakeableThread(
+            'watch over a close', self._give_up_if_late,
+            lambda: WATCH_EVERY if self._is_closing else None)
 
     # The opening
 
@@ -102,11 +110,9 @@ class Replicator:
         self._outage.name = path
         # The epoch is kept before anything of it is.  (It leads, so a majority
         # has its record.)
-        self._keeper = Keeper(path, state, read, self._confirm)
+        self._keeper = Keeper(path, state, read, self._writer.confirm)
         self._keeper.start()
-
-    def _confirm(self, state: State) -> None:
-        self._writer.confirm(state)
+        self._watch.start()
 
     # A vote
 
@@ -261,11 +267,12 @@ class Replicator:
     # The close
 
     def closing(self) -> None:
-        if self._keeper is not None:
-            self._keeper.watch(self._give_up_if_late)
+        self._is_closing = True
+        self._watch.wake()
 
     def _give_up_if_late(self) -> None:
-        if self._outage.seconds >= LONGEST_WAIT_AT_CLOSE:
+        if (self._is_closing
+                and self._outage.seconds >= LONGEST_WAIT_AT_CLOSE):
             self.stop()
 
     def keep(self) -> None:
@@ -280,6 +287,7 @@ class Replicator:
 
     def close(self) -> None:
         self.stop()
+        self._watch.close()
         with self._syncing:  # of a committer whose close was interrupted
             if self._keeper is not None:
                 self._keeper.close()
