@@ -478,8 +478,9 @@ class OfAStandby(RepackingCase):
         with at(progress.COPY, lambda watch: watch.cancel()):
             standby = self.started()
             self.logged.begin_pack()
-            self.until_it_is_there(standby)
-            standby._follower._repacking._pack.wait(PATIENCE)
+            repacking = standby._follower._repacking
+            until(lambda: repacking._pack and repacking._pack._failure,
+                  'its failure')
         self.logged.swap()
         self.until_it_is_there(standby)
         self.assertEqual(self.content(), self.logged.content)

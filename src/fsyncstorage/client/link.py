@@ -128,6 +128,8 @@ class Link(ClientThread):
         self._cache.new_generation()
         if stream is not None:
             stream.close('the connection has ended')
+            # What the next server tells is not heard yet.
+            stream.last_tid = self._cache.getLastTid()
             if stream.is_broken:
                 self._cache.begin_anew(self._cache.getLastTid())
         if reader is not None:

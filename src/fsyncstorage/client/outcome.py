@@ -7,9 +7,10 @@ connection, and asks there.  One of three comes of it:
 
 - it is kept: the commit goes on, with its tid, as if it had been answered;
 - it is not, and never will be: ClientDisconnected, and it can be repeated;
-- nobody knows: OutcomeUnknown.  The server was restarted, or is another one,
-  or has forgotten it; or no connection came in time; or the next one has no
-  commit channel, or the storage was closed.
+- nobody knows: OutcomeUnknown.  The server was restarted, or is another one
+  that has no log of the commits of the first, or has forgotten it; or no
+  connection came in time; or the next one has no commit channel, or the
+  storage was closed.
 
 All of it takes as long as the storage waits for a server (`wait-timeout`), by
 the monotonic clock of the process, and a thread that is interrupted meanwhile
@@ -67,8 +68,9 @@ def _ask(link, committing):
                 stream, max(0, ends - time.monotonic()))
             if stream is None:
                 raise LookupError('the next connection has no commit channel')
-            return stream.ask(committing.id, committing.finishing.learn,
-                              ends - time.monotonic())
+            return stream.ask(
+                committing.in_doubt, committing.finishing.learn,
+                ends - time.monotonic())
         except ClientDisconnected:
             # That one has ended, too.
             if (committing.finishing.tid is not None or link.is_closed()

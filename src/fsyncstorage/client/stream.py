@@ -64,6 +64,8 @@ _BACKGROUND = object()
 
 class Stream:
 
+    #: When it is over: the last tid of what has come.
+    last_tid = None
     #: The cache may be half changed.
     is_broken = False
     #: A thread of this process was interrupted, and the server did nothing.
@@ -176,7 +178,7 @@ class Stream:
     def commit_id(self, number):
         return self._frames.commit_id(number)
 
-    def ask(self, id, complete, seconds):
+    def ask(self, in_doubt, complete, seconds):
         """What became of this commit of another stream: the Outcome; None: it
         has not come in this time.
 
@@ -189,7 +191,7 @@ class Stream:
         try:
             with UntilSent(self):
                 with self._states:
-                    number, frame = self._frames.ask(id)
+                    number, frame = self._frames.ask(in_doubt)
                     answer.number = number
                     self._answers[number] = answer
                     self._finishes[number] = complete

@@ -17,6 +17,7 @@
 - keeping       saves the state, in a thread
 - indexing      the index of a file that grows by what the log has
 - repacking     the pack of a node that follows
+- fates         what became of commits, for clients that ask the next server
 - following     brings records into a data file
 - contents      the bytes that the log has for a file
 - unfinished    of two files, which one a start has

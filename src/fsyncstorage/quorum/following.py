@@ -44,6 +44,7 @@ from ..pack.agreed import Becoming
 from ..storage import opening
 from . import repacking
 from . import state as states
+from .fates import Fates
 from .fold import Apply
 from .fold import State
 from .fold import Why
@@ -93,6 +94,8 @@ class Follower:
         #: Ends what waits for a pack; whoever has the follower may replace it.
         self.stopping = stopping
         self.packs = packs
+        #: What became of commits, for clients that ask when this node leads.
+        self.fates = Fates(state.server, state.named)
         #: Behind the last record.
         self.state = state
         #: Behind the last whole batch: as far as that; as far as it is
@@ -128,6 +131,7 @@ class Follower:
             self.whole = state
         self.state = state
         self._repacking.goes_by(state)
+        self.fates.applied(applied)
 
     def _swap(self, state: State, becoming: Becoming) -> None:
         """Replace the file; this is the state behind that."""

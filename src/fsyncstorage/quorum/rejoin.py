@@ -223,9 +223,8 @@ def _refuse_a_lost_log(
         index_end: int, patience: Patience) -> None:
     """Refuse a log that lacks what this node knows to have been in it."""
     window = Window.of_file(file.fileno())
-    end = kept.state.end
     reason = evidence.judge(
-        end, kept.tie.tid, evidence.sealed_behind(window, end),
+        evidence.sealed_behind(window, kept.state.end, kept.tie.tid),
         surveyed.end,
         Contents(lambda: itertools.takewhile(
             lambda applied: (

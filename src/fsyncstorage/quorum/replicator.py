@@ -51,6 +51,7 @@ from ..commit.wakeable import WakeableThread
 from ..pack.agreed import Becoming
 from .agreeing import PackHooks
 from .batch import Batch
+from .fates import Fates
 from .fold import State
 from .keeping import Keeper
 from .log import Log
@@ -81,11 +82,13 @@ class Replicator:
     #: Why nothing more is offered, once `_stopped` is set.
     _why = 'it was closed before its log had all'
 
-    def __init__(self, log: Log, writer: Writer) -> None:
+    def __init__(self, log: Log, writer: Writer,
+                 fates: Fates | None = None) -> None:
         """The log is that of the writer, and of nobody else: `close` closes
-        it."""
+        it.  The fates are those of all that was in it before this epoch."""
         self._log = log
         self._writer = writer
+        self._fates = fates
         self._outage = Outage('commits wait')
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
@@ -194,6 +197,10 @@ class Replicator:
         except Fenced as error:
             raise NotReplicated(_no_more(error), START_AGAIN) from None
 
+    def became_of(self, id: bytes, since: bytes) -> bytes | None:
+        if self._fates is None:
+            raise LookupError('this node has not followed')
+        return self._fates.of(id, since)
     # What is no batch
 
     def say(self, body: PackBegin | PackEnd | PackSwap | Trim) -> State:
