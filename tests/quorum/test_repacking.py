@@ -479,8 +479,8 @@ class OfAStandby(RepackingCase):
             standby = self.started()
             self.logged.begin_pack()
             repacking = standby._follower._repacking
-            until(lambda: repacking._pack and repacking._pack._failure,
-                  'its failure')
+            until(lambda: repacking._pack and repacking._pack.wait(0),
+                  'the end of its thread')
         self.logged.swap()
         self.until_it_is_there(standby)
         self.assertEqual(self.content(), self.logged.content)
