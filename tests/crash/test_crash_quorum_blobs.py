@@ -126,6 +126,7 @@ class Node(nodes.Node):
     def rejoin(self):
         return rejoin(
             self.path, FakeLog(self.logged.engine), threading.Event(),
+            nodes.IN_PROCESS,
             os.path.join(os.path.dirname(self.path), 'blobs'))
 
 
@@ -186,8 +187,9 @@ class Judge(nodes.Judge):
 
     @staticmethod
     def _rejoined(path, engine):
-        return rejoin(path, FakeLog(engine), threading.Event(),
-                      os.path.join(os.path.dirname(path), 'blobs'))
+        return rejoin(
+            path, FakeLog(engine), threading.Event(), nodes.IN_PROCESS,
+            os.path.join(os.path.dirname(path), 'blobs'))
 
 
 class CrashQuorumBlobs(unittest.TestCase):

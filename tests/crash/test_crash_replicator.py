@@ -1,6 +1,9 @@
 """A node that writes under `quorum` loses its power at any moment: what its
 start makes of its files and of the log is what the log says, and has all that
 was acknowledged.
+
+In a pack, that is at any step of it; the node finishes the swap of its files,
+or takes it back, or packs again.
 """
 
 import unittest
@@ -59,6 +62,9 @@ WORKLOADS = {
     'batches': workloads.Batches(held_up=True),
     'asynchronous': workloads.Asynchronous(),
     'undo': workloads.Undo(),
+    'pack': workloads.Pack(),
+    'pack_without_old': workloads.Pack(keep_old=False),
+    'undo_in_pack': workloads.UndoInPack(),
     'reopening': workloads.Reopening(),
     'checkpoints': workloads.Checkpoints(),
     'blobs': Blobs(),

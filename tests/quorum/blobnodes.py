@@ -21,6 +21,7 @@ from ..support import begin
 from ..support import oid
 from ..support import until
 from .fakelog import FakeLog
+from .nodes import IN_PROCESS
 from .nodes import NodeTest
 from .nodes import begin_log
 from .nodes import bodies
@@ -82,7 +83,8 @@ class BlobNodeTest(NodeTest):
             begin_log(path)
         follower = rejoin(
             path, FakeLog(self.engine) if log is None else log,
-            threading.Event(), self.blob_dir(node) if blob_dir else None)
+            threading.Event(), IN_PROCESS,
+            self.blob_dir(node) if blob_dir else None)
         self.addCleanup(follower.close)
         return follower
 

@@ -114,15 +114,3 @@ class Opening(NodeTest):
         with self.assertRaisesRegex(AssertionError, 'does not lead'):
             FsyncStorage(self.path_of('a'), durability='quorum',
                          replica=Replicator(line, writer))
-
-
-class NotYet(NodeTest):
-
-    def test_a_pack(self):
-        storage = self.lead()
-        commit(storage, {1: b'x'})
-        before = self.content()
-        with self.assertRaisesRegex(FileStorageError, 'cannot be packed yet'):
-            storage.pack(TIME, lambda data: [])
-        self.assertEqual(self.content(), before)
-        commit(storage, {2: b'x'})

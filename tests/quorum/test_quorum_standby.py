@@ -449,7 +449,7 @@ class Misled(StandbyTest):
         self.mislead()
         starting = threading.Event()
 
-        def start(path, log, stopping, blob_dir):
+        def start(path, log, stopping, packs, blob_dir):
             starting.set()
             stopping.wait(PATIENCE)
             raise Unanswered('stopped')

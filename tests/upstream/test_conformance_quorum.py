@@ -13,7 +13,7 @@ from .quorumsuites import Node
 from .test_conformance_filestorage import CANNOT_FAIL_ANY_MORE
 from .test_conformance_filestorage import FAILS_EVERY_RENAME
 
-# A node refuses packs yet.
+# A node refuses packs through a wrapper that reads references otherwise.
 PACKS = {
     'testCorruptionInPack',
     'testPackAfterUndoDeletion',
@@ -35,14 +35,6 @@ PACKS = {
     'testTransactionalUndoAfterPack',
     'testTransactionalUndoAfterPackWithObjectUnlinkFromRoot',
 }
-PACKS_OF_BLOBS = {
-    'packing_with_uncommitted_data_non_undoing',
-    'packing_with_uncommitted_data_undoing',
-}
-PACKS_OF_COPIES = {
-    'testPackWithGCOnDestinationAfterRestore',
-    'testRestoreAcrossPack',
-}
 
 
 def blob_tests():
@@ -50,20 +42,19 @@ def blob_tests():
         ZODB.tests.testblob.storage_reusable_suite(
             'Blob quorum ',
             lambda name, blob_dir: Node(f'{name}.fs', blob_dir=blob_dir),
-            test_blob_storage_recovery=True)),
-        FAILS_EVERY_RENAME | PACKS_OF_BLOBS)
+            test_blob_storage_recovery=True, test_packing=True)),
+        FAILS_EVERY_RENAME)
 
 
 def test_suite():
     suite = unittest.TestSuite()
     suite.addTest(blob_tests())
     for case, excluded, attributes in (
-        (upstream.FileStorageTests, CANNOT_FAIL_ANY_MORE | PACKS, {}),
-        (upstream.FileStorageTestsWithBlobsEnabled,
-         CANNOT_FAIL_ANY_MORE | PACKS, {}),
+        (upstream.FileStorageTests, CANNOT_FAIL_ANY_MORE, {}),
+        (upstream.FileStorageTestsWithBlobsEnabled, CANNOT_FAIL_ANY_MORE, {}),
         (upstream.FileStorageHexTests, CANNOT_FAIL_ANY_MORE | PACKS,
          {'level': 2}),
-        (upstream.FileStorageRecoveryTest, PACKS_OF_COPIES, {}),
+        (upstream.FileStorageRecoveryTest, set(), {}),
         (Corruption.FileStorageCorruptTests, set(), {}),
     ):
         suite.addTest(ours.without(

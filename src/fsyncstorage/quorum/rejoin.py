@@ -4,7 +4,9 @@ The steps are those of docs/internals/quorum.rst, "Start and rejoin".  All that
 is refused is refused before anything is changed: `_survey` reads the log to
 its end without writing, and `_refuse_a_lost_log` looks at what the file has
 behind the place that the node has kept.  Then the file is cut there, and what
-the log has is written behind it.
+the log has is written behind it.  (Before all that, a swap of files that a
+crash has interrupted is finished or taken back, by what the log says:
+`unfinished`.)
 
 It is cut first, and nothing behind the kept end is used again, since a power
 cut may have kept a block and lost one before it.  A start that is broken off
@@ -13,6 +15,7 @@ the log says.
 """
 
 import contextlib
+import itertools
 import logging
 import os
 import threading
@@ -21,21 +24,25 @@ from collections.abc import Iterator
 
 from .. import datafile
 from ..format.window import Window
+from ..pack.agreed import Becoming
 from ..storage import leftovers
 from ..storage import opening
 from ..storage import recovery
 from . import evidence
+from . import repacking
 from . import state as states
+from . import unfinished
 from .contents import Contents
 from .fetching import Fetching
 from .fetching import refuse_without
 from .fold import Apply
 from .fold import State
 from .fold import Why
+from .following import MISLED
 from .following import Follower
-from .following import refuse_what_is_not_built
 from .indexing import Indexing
 from .log import Log
+from .members import confirmed
 from .newblobs import FoundLists
 from .outage import Outage
 from .outage import Patience
@@ -44,7 +51,9 @@ from .reading import Reader
 from .reading import Refused
 from .record import Damaged
 from .record import Epoch
+from .record import PackSwap
 from .state import Kept
+from .unfinished import Swap
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +68,10 @@ class Surveyed(typing.NamedTuple):
     """What the log has, to its end."""
 
     state: State
+    #: Where it says that the file ends which was kept: at the first swap, if
+    #: there is one.
+    end: int
+    swap: Swap | None
     #: The ids of batches that an epoch has given up.
     given_up: frozenset[bytes]
     #: All members had to be asked for each record.
@@ -66,6 +79,7 @@ class Surveyed(typing.NamedTuple):
 
 
 def rejoin(path: str, log: Log, stopping: threading.Event,
+           packs: repacking.Options = repacking.USUAL,
            blob_dir: str | None = None) -> Follower:
     """Bring the file to the end of the log, and keep that; and its blobs.
 
@@ -78,12 +92,16 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
     with contextlib.ExitStack() as stack:
         lock_file = opening.lock_name(path)
         stack.callback(lock_file.close)
-        kept = _kept(path)
+        kept = found = _kept(path)
+        lists = FoundLists(path, blob_dir)
+        if found.becoming is not None:
+            with _nothing_was_changed():
+                kept = _settled(
+                    path, log, found, patience, lists, packs.keep_old)
         file = stack.enter_context(_open(path))
-        found = FoundLists(path, blob_dir)
         with _nothing_was_changed():
             _refuse_another_file(file, kept)
-            surveyed = _survey(log, kept.state, patience, found)
+            surveyed = _survey(log, kept.state, patience, lists)
             indexing = Indexing(file, kept.state.end)
             _refuse_a_lost_log(
                 file, log, kept, surveyed, indexing.durable, patience)
@@ -92,10 +110,15 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
         if blob_dir is not None:
             blobs = Fetching(path, blob_dir, log)
             stack.callback(blobs.close)
-            found.remove_files(blobs.helper, kept.tie.tid)
-        follower = Follower(lock_file, file, kept.state, indexing, log, blobs)
+            lists.remove_files(blobs.helper, kept.tie.tid)
+        if kept is not found:
+            states.save(path, kept.state, _reading(file))
+            unfinished.remove_what_is_left(path)
+        follower = Follower(
+            lock_file, file, kept.state, indexing, log, stopping, packs, blobs)
+        stack.callback(follower.close)
         _catch_up(follower, log, surveyed, patience)
-        found.remove()
+        lists.remove()
         stack.pop_all()
     return follower
 
@@ -115,12 +138,16 @@ def _kept(path: str) -> Kept:
             f'{path} is not a file of a node: there is no'
             f' {path}{states.SUFFIX}. Nothing was changed. A log is begun, and'
             ' a node joins it, by fsync-quorum bootstrap')
-    if kept.state.pack is not None or kept.becoming is not None:
-        # (Where the swap of a pack is finished, or taken back.)
-        raise Refused(
-            f'{path} was kept within a pack, and this release cannot follow'
-            ' that yet. Nothing was changed; upgrade this node')
     return kept
+
+
+def _settled(path: str, log: Log, kept: Kept, patience: Patience,
+             lists: FoundLists, keep_old: bool) -> Kept:
+    """Of two files, which one is it?"""
+    swap = _survey(log, kept.state, patience, lists).swap
+    if swap is not None and not patience.answer(confirmed, log, swap.state):
+        raise Refused(MISLED)
+    return unfinished.settled(path, kept, swap, keep_old)
 
 
 def _open(path: str) -> datafile.DataFile:
@@ -163,30 +190,35 @@ def _reading(file: datafile.DataFile) -> states.Read:
 # What the log has
 
 def _survey(log: Log, state: State, patience: Patience,
-            found: FoundLists) -> Surveyed:
+            lists: FoundLists) -> Surveyed:
     """Read it to its end; write nothing.
 
     What is refused is read once more, with care: one member may have shown
     what the others do not have.
     """
     try:
-        return _read_through(log, state, patience, found, careful=False)
+        return _read_through(log, state, patience, lists, careful=False)
     except Refused:
-        return _read_through(log, state, patience, found, careful=True)
+        return _read_through(log, state, patience, lists, careful=True)
 
 
 def _read_through(log: Log, state: State, patience: Patience,
-                  found: FoundLists, careful: bool) -> Surveyed:
+                  lists: FoundLists, careful: bool) -> Surveyed:
     given_up = set()
-    found.begin()
+    end, swap = state.end, None
+    lists.begin()
     for behind, record in Reader(log, state, careful).to_the_end(patience):
-        refuse_what_is_not_built(record)
-        refuse_without(found.blob_dir, record)
-        found.look_at(behind, record)
-        if isinstance(record.body, Epoch) and state.incomplete is not None:
+        refuse_without(lists.blob_dir, record)
+        lists.look_at(behind, record)
+        body = record.body
+        if isinstance(body, Epoch) and state.incomplete is not None:
             given_up.add(state.incomplete.id)
+        elif isinstance(body, PackSwap) and swap is None:
+            swap = Swap(Becoming(body.size, body.checksum), behind)
         state = behind
-    return Surveyed(state, frozenset(given_up), careful)
+        if swap is None:
+            end = state.end
+    return Surveyed(state, end, swap, frozenset(given_up), careful)
 
 
 def _records(log: Log, state: State, surveyed: Surveyed,
@@ -207,9 +239,12 @@ def _refuse_a_lost_log(
     window = Window.of_file(file.fileno())
     reason = evidence.judge(
         evidence.sealed_behind(window, kept.state.end, kept.tie.tid),
-        surveyed.state.end,
-        Contents(lambda: _records(log, kept.state, surveyed, patience),
-                 surveyed.given_up),
+        surveyed.end,
+        Contents(lambda: itertools.takewhile(
+            lambda applied: (
+                applied.state.generation == kept.state.generation),
+            _records(log, kept.state, surveyed, patience)),
+            surveyed.given_up),
         index_end)
     if reason is not None:
         raise Refused(f'{file.name}: {reason}. {WHAT_TO_DO[Why.BEHIND]}')
@@ -240,7 +275,9 @@ def _catch_up(follower: Follower, log: Log, surveyed: Surveyed,
               patience: Patience) -> None:
     for applied in _records(log, follower.state, surveyed, patience):
         patience.answer(follower.apply, applied)
-        if follower.whole.end > follower.kept.end + KEPT_AFTER:
+        whole, kept = follower.whole, follower.kept
+        if (whole.generation != kept.generation
+                or whole.end > kept.end + KEPT_AFTER):
             follower.sync()
             patience.answer(follower.save)
     follower.sync()
