@@ -44,8 +44,9 @@ from .record import Record
 
 MISLED = (
     'A member of the log has shown a record that most of them do not have: its'
-    ' disk is wrong. Replace that member; a start of this node cuts off what'
-    ' came from it')
+    ' disk is wrong, or the log was restored from a backup. Replace that'
+    ' member; a start of this node cuts off what came from it, or refuses the'
+    ' log')
 
 
 def refuse_what_is_not_built(record: Record) -> None:

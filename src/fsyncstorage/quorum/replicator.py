@@ -28,8 +28,9 @@ sync begins with that batch, as it is, and then offers what is behind it.
 
 Threads: `sync` is called by one at a time, under a lock for which only a
 close waits.  A thread of the keeper's (keeping) saves what the node keeps, and
-ends the wait of a storage that is closed.  What they share are single
-attributes, each set by one of them, and an event.
+another one ends the wait of a storage that is closed: it asks the log for
+nothing, so that nothing holds it up.  What they share are single attributes,
+each set by one of them, and an event.
 """
 
 import threading
@@ -43,9 +44,9 @@ from ..commit import pipeline
 from ..commit.blobs import Stored
 from ..commit.replica import NotReplicated
 from ..commit.replica import Read
+from ..commit.wakeable import WakeableThread
 from .batch import Batch
 from .fates import Fates
-from .fold import State
 from .keeping import Keeper
 from .log import Log
 from .log import Unanswered
@@ -58,6 +59,8 @@ from .writer import Writer
 #: an election of the log's leader may take, and not as long as a process is
 #: given to end.
 LONGEST_WAIT_AT_CLOSE = 5.0
+#: Seconds from one look at that to the next.
+WATCH_EVERY = 0.25
 
 START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 
@@ -74,9 +77,13 @@ class Replicator:
         self._log = log
         self._writer = writer
         self._fates = fates
-        self._outage = Outage()
+        self._outage = Outage('commits wait')
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
+        self._is_closing = False
+        self._watch = WakeableThread(
+            'watch over a close', self._give_up_if_late,
+            lambda: WATCH_EVERY if self._is_closing else None)
 
     # The opening
 
@@ -93,11 +100,9 @@ class Replicator:
         self._outage.name = path
         # The epoch is kept before anything of it is.  (It leads, so a majority
         # has its record.)
-        self._keeper = Keeper(path, state, read, self._confirm)
+        self._keeper = Keeper(path, state, read, self._writer.confirm)
         self._keeper.start()
-
-    def _confirm(self, state: State) -> None:
-        self._writer.confirm(state)
+        self._watch.start()
 
     # A vote
 
@@ -194,11 +199,12 @@ class Replicator:
     # The close
 
     def closing(self) -> None:
-        if self._keeper is not None:
-            self._keeper.watch(self._give_up_if_late)
+        self._is_closing = True
+        self._watch.wake()
 
     def _give_up_if_late(self) -> None:
-        if self._outage.seconds >= LONGEST_WAIT_AT_CLOSE:
+        if (self._is_closing
+                and self._outage.seconds >= LONGEST_WAIT_AT_CLOSE):
             self.stop()
 
     def keep(self) -> None:
@@ -213,6 +219,7 @@ class Replicator:
 
     def close(self) -> None:
         self.stop()
+        self._watch.close()
         with self._syncing:  # of a committer whose close was interrupted
             if self._keeper is not None:
                 self._keeper.close()
