@@ -197,7 +197,7 @@ class NodeTest(TestCase):
         self.starts = 0
         self.told = []  # what was done to the log and the disk, and by whom
 
-    def lead(self, node='a', **options):
+    def lead(self, node='a', trims=None, **options):
         """The storage of a node that writes; its `line` leads to the log."""
         path = self.path_of(node)
         if not os.path.exists(path):
@@ -206,8 +206,8 @@ class NodeTest(TestCase):
         line = Line(FakeLog(self.engine), self._tell)
         writer = led(line, rejoin(path, line), self._name(node))
         storage = FsyncStorage(
-            path, durability='quorum', replica=Replicator(line, writer),
-            **options)
+            path, durability='quorum',
+            replica=Replicator(line, writer, trims), **options)
         storage.line = line
         self.addCleanup(storage.close)
         self.told.clear()

@@ -12,6 +12,8 @@
 - reading       reads what follows, and says what to do about a refusal
 - evidence      whether the log has lost what this node has acknowledged
 - replicator    the sync of the policy `quorum`: the log and the disk, at once
+- trimming      removes from the log what all nodes have kept
+- loglimit      how large the log is, and what waits when that is too much
 - outage        the log takes nothing: when to try again, what is said
 - keeping       saves the state, in a thread
 - indexing      the index of a file that grows by what the log has
@@ -20,9 +22,9 @@
 - rejoin        the start of a node: its file becomes what the log says
 - standby       the thread of a node that does not write
 
-Only `keeping` and `standby` start a thread.  `state`, `following` and
-`rejoin` have a file, and only `etcd` uses sockets.  Nothing imports this room
-yet: a storage is given a `Replicator` (commit.replica).
+Only `keeping`, `trimming` and `standby` start a thread.  `state`, `following`
+and `rejoin` have a file, and only `etcd` uses sockets.  Nothing imports this
+room yet: a storage is given a `Replicator` (commit.replica).
 docs/internals/quorum.rst has the design of the whole, and says what is not
 built.
 """

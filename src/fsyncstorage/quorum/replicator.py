@@ -48,8 +48,12 @@ from .fold import State
 from .keeping import Keeper
 from .log import Log
 from .log import Unanswered
+from .loglimit import LogLimit
+from .loglimit import Trims
 from .outage import Outage
 from .record import Commit
+from .record import Trim
+from .trimming import Trimming
 from .writer import Fenced
 from .writer import Writer
 
@@ -64,14 +68,19 @@ START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 class Replicator:
 
     _keeper: Keeper | None = None
+    _trimming: Trimming | None = None
     _is_closed = False
 
-    def __init__(self, log: Log, writer: Writer) -> None:
+    def __init__(self, log: Log, writer: Writer,
+                 trims: Trims | None = None) -> None:
         """The log is that of the writer, and of nobody else: `close` closes
-        it."""
+        it.  Without `trims`, the log is not trimmed."""
         self._log = log
         self._writer = writer
         self._outage = Outage()
+        self._trims = trims
+        self._limit = LogLimit(
+            0 if trims is None else trims.limit, writer.size)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
 
@@ -92,11 +101,19 @@ class Replicator:
         # has its record.)
         self._keeper = Keeper(path, state, read, self._confirm)
         self._keeper.start()
+        self._limit.begin(path)
+        if self._trims is not None:
+            self._trimming = Trimming(
+                path, self._log, self, self._trims, self._limit)
+            self._trimming.start()
 
     def _confirm(self, state: State) -> None:
         self._writer.confirm(state)
 
     # A vote
+
+    def check_size(self, size: int) -> None:
+        self._limit.check(size)
 
     def stage(self, blobs: Stored) -> None:
         """Here the contents will go to the log, before anything names them.
@@ -113,6 +130,7 @@ class Replicator:
     def sync(self, end: int, read: Read, commits: Sequence[pipeline.Commit],
              sync_disk: Callable[[], object]) -> None:
         assert self._keeper is not None
+        self._limit.wait(self._ask_for_room, self._stopped)
         with self._syncing:
             self._offer(end, read, commits)
             sync_disk()
@@ -122,17 +140,26 @@ class Replicator:
             self._outage.is_over()
             self._keeper.synced(self._writer.state)
 
+    def _ask_for_room(self) -> None:
+        self._refuse_when_stopped()
+        self._fenced_or(self._writer.refuse_when_fenced)
+        assert self._trimming is not None
+        self._trimming.wake()
+
     def _offer(self, end: int, read: Read,
                commits: Sequence[pipeline.Commit]) -> None:
         """Send the next record, if the log does not have all up to there."""
-        if self._stopped.is_set():
-            raise NotReplicated(
-                'it was closed before its log had all',
-                'when a node writes again, it goes on from what the log has')
+        self._refuse_when_stopped()
         writer = self._writer
         if not writer.left and writer.state.end < end:
             writer.write(self._batch(end, read, commits))
         self._fenced_or(writer.ask)
+
+    def _refuse_when_stopped(self) -> None:
+        if self._stopped.is_set():
+            raise NotReplicated(
+                'it was closed before its log had all',
+                'when a node writes again, it goes on from what the log has')
 
     def _batch(self, end: int, read: Read,
                commits: Sequence[pipeline.Commit]) -> Batch:
@@ -162,21 +189,56 @@ class Replicator:
             self._outage.is_over()
             raise NotReplicated(_no_more(error), START_AGAIN) from None
 
+    # What is no batch
+
+    def say(self, body: Trim) -> State:
+        """Bring this record into the log; return the state behind it.
+
+        Raise Fenced if it is not there, and never will be; NotReplicated if
+        the storage is closed before that is known.
+        """
+        with self._syncing:
+            self._bring_in()
+            self._refuse_when_stopped()
+            self._writer.say(body)
+            self._bring_in()
+            return self._writer.state
+
+    def _bring_in(self) -> None:
+        """What is begun; or what an interrupt has left of that."""
+        while self._writer.left:
+            self._refuse_when_stopped()
+            self._writer.ask()
+            self._outage.tries()
+            try:
+                self._writer.answered()
+            except Unanswered as error:
+                self._stopped.wait(self._outage.pause(error))
+            else:
+                self._outage.is_over()
+
     # What is said of it
+
+    @property
+    def kept(self) -> State:
+        """What a start of this node would go on from."""
+        return self._writer.state if (
+            self._keeper is None) else self._keeper.kept
 
     @property
     def trouble(self) -> str | None:
         if self._writer.fenced is not None:
             return _no_more(self._writer.fenced)
-        return self._outage.trouble
+        return self._outage.trouble or self._limit.trouble
 
     def stats(self) -> dict[str, object]:
         state = self._writer.state
-        kept = state if self._keeper is None else self._keeper.kept
         return {
             'epoch': state.epoch,
             'sequence': state.place.sequence,
-            'kept_sequence': kept.place.sequence,
+            'kept_sequence': self.kept.place.sequence,
+            'log_size': self._limit.size,
+            'log_limit': self._limit.limit,
             'generation': state.generation,
             'fenced': self._writer.fenced,
             'outages': self._outage.number,
@@ -190,7 +252,8 @@ class Replicator:
             self._keeper.watch(self._give_up_if_late)
 
     def _give_up_if_late(self) -> None:
-        if self._outage.seconds >= LONGEST_WAIT_AT_CLOSE:
+        if max(self._outage.seconds,
+               self._limit.seconds) >= LONGEST_WAIT_AT_CLOSE:
             self.stop()
 
     def keep(self) -> None:
@@ -205,6 +268,8 @@ class Replicator:
 
     def close(self) -> None:
         self.stop()
+        if self._trimming is not None:
+            self._trimming.close()
         with self._syncing:  # of a committer whose close was interrupted
             if self._keeper is not None:
                 self._keeper.close()
