@@ -147,8 +147,9 @@ class Rounds(RoundsCase):
         with mock.patch.object(self.engine, 'trim') as trim:
             self.trimming.round()
             trim.assert_not_called()
-            with mock.patch.object(trimming, 'COMPACTED_EVERY', 0):
-                self.trimming.round()
+            self.trimming._compacted -= trimming.COMPACTED_EVERY
+            self.trimming.round()
+            self.trimming.round()
             trim.assert_called_once_with(self.engine.first)
         self.assertEqual(len(self.trims()), 1)
 
