@@ -8,7 +8,6 @@ from ZODB.POSException import StorageTransactionError
 
 from fsyncstorage.errors import SyncFailed
 from fsyncstorage.quorum import loglimit
-from fsyncstorage.quorum import outage
 from fsyncstorage.quorum import trimming
 from fsyncstorage.quorum.log import Trimmed
 from fsyncstorage.quorum.log import Unanswered
@@ -391,8 +390,8 @@ class Served(NodeTest):
         super().setUp()
         for module, name, value in (
                 (loglimit, 'GRAIN', 1), (trimming, 'SOON', 0.01),
-                (outage, 'TROUBLE_AFTER', 0.05),
-                (outage, 'LONGEST_PAUSE', 0.02)):
+                (loglimit, 'PAUSE', 0.01),
+                (loglimit, 'TROUBLE_AFTER', 0.05)):
             patch = mock.patch.object(module, name, value)
             patch.start()
             self.addCleanup(patch.stop)
@@ -411,7 +410,7 @@ class Served(NodeTest):
         storage = self.full()
         before = len(self.engine.records)
         committer = Thread(commit, storage, {9: b'x'})
-        with self.assertLogs('fsyncstorage.quorum.outage', 'WARNING') as said:
+        with self.assertLogs(loglimit.__name__, 'WARNING') as said:
             until(lambda: said.output, 'trouble')
         self.assertIn('the node b', storage.waits_for_log)
         self.assertIn('log-limit', said.output[0])

@@ -14,20 +14,23 @@ larger than its limit by one batch and a few small records.
 """
 
 import collections
-import threading
+import logging
+import time
 import typing
 from collections.abc import Callable
 
 from ZODB.POSException import StorageTransactionError
 
-from .log import Full
-from .outage import Outage
 from .record import MOST
 from .record import Body
 from .record import Data
 
+logger = logging.getLogger(__name__)
+
 #: Bytes from one mark to the next: of so many, a trim may be unaware.
 GRAIN = MOST
+#: Seconds from one look to the next; of a wait that is worth a word.
+PAUSE, TROUBLE_AFTER = 0.05, 1.0
 
 
 class Trims(typing.NamedTuple):
@@ -87,11 +90,13 @@ class LogLimit:
         self.earlier = Size()
         #: What keeps the log from being trimmed, in words.
         self.reason = 'it was not trimmed yet'
-        self._outage = Outage()
+        self._name = ''
+        self._since: float | None = None
+        self._is_said = False
 
     def begin(self, name: str) -> None:
         """`name`: whose log it is."""
-        self._outage.name = name
+        self._name = name
 
     @property
     def size(self) -> int:
@@ -129,7 +134,7 @@ class LogLimit:
     # A sync
 
     def wait(self, go_on: Callable[[], object],
-             stopped: threading.Event) -> None:
+             pause: Callable[[float], object]) -> None:
         """Return when there is room.
 
         `go_on` sees to it that there will be; it raises to end the wait.
@@ -137,21 +142,35 @@ class LogLimit:
         try:
             while self.is_full:
                 go_on()
-                self._outage.tries()
-                stopped.wait(self._outage.pause(Full(self.words)))
+                if self._since is None:
+                    self._since = time.monotonic()
+                self._say_if_long()
+                pause(PAUSE)
         finally:
-            self._outage.is_over()
+            if self._is_said:
+                logger.warning('%s: the log has room again, after %.1f s',
+                               self._name, self.seconds)
+            self._since, self._is_said = None, False
 
-    @property
-    def words(self) -> str:
-        return (f'it has {self.size} bytes, log-limit is {self.limit}, and'
-                f' {self.reason}')
+    def _say_if_long(self) -> None:
+        trouble = self.trouble
+        if trouble is not None and not self._is_said:
+            self._is_said = True
+            logger.warning('%s: %s', self._name, trouble)
 
     @property
     def seconds(self) -> float:
         """For how long somebody waits."""
-        return self._outage.seconds
+        since = self._since
+        return 0.0 if since is None else time.monotonic() - since
 
     @property
     def trouble(self) -> str | None:
-        return self._outage.trouble
+        """In words, if somebody waits for longer than usual."""
+        return self.words if self.seconds > TROUBLE_AFTER else None
+
+    @property
+    def words(self) -> str:
+        return (f'the log is full, and commits wait until it is trimmed: it'
+                f' has {self.size} bytes, log-limit is {self.limit}, and'
+                f' {self.reason}')

@@ -28,8 +28,9 @@ sync begins with that batch, as it is, and then offers what is behind it.
 
 Threads: `sync` is called by one at a time, under a lock for which only a
 close waits.  A thread of the keeper's (keeping) saves what the node keeps, and
-ends the wait of a storage that is closed.  What they share are single
-attributes, each set by one of them, and an event.
+another one ends the wait of a storage that is closed: it asks the log for
+nothing, so that nothing holds it up.  What they share are single attributes,
+each set by one of them, and an event.
 """
 
 import threading
@@ -43,7 +44,9 @@ from ..commit import pipeline
 from ..commit.blobs import Stored
 from ..commit.replica import NotReplicated
 from ..commit.replica import Read
+from ..commit.wakeable import WakeableThread
 from .batch import Batch
+from .fates import Fates
 from .fold import State
 from .keeping import Keeper
 from .log import Log
@@ -61,6 +64,8 @@ from .writer import Writer
 #: an election of the log's leader may take, and not as long as a process is
 #: given to end.
 LONGEST_WAIT_AT_CLOSE = 5.0
+#: Seconds from one look at that to the next.
+WATCH_EVERY = 0.25
 
 START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 
@@ -72,17 +77,24 @@ class Replicator:
     _is_closed = False
 
     def __init__(self, log: Log, writer: Writer,
+                 fates: Fates | None = None,
                  trims: Trims | None = None) -> None:
         """The log is that of the writer, and of nobody else: `close` closes
-        it.  Without `trims`, the log is not trimmed."""
+        it.  The fates are those of all that was in it before this epoch.
+        Without `trims`, the log is not trimmed."""
         self._log = log
         self._writer = writer
-        self._outage = Outage()
+        self._fates = fates
+        self._outage = Outage('commits wait')
         self._trims = trims
         self._limit = LogLimit(
             0 if trims is None else trims.limit, writer.size)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
+        self._is_closing = False
+        self._watch = WakeableThread(
+            'watch over a close', self._give_up_if_late,
+            lambda: WATCH_EVERY if self._is_closing else None)
 
     # The opening
 
@@ -99,16 +111,14 @@ class Replicator:
         self._outage.name = path
         # The epoch is kept before anything of it is.  (It leads, so a majority
         # has its record.)
-        self._keeper = Keeper(path, state, read, self._confirm)
+        self._keeper = Keeper(path, state, read, self._writer.confirm)
         self._keeper.start()
+        self._watch.start()
         self._limit.begin(path)
         if self._trims is not None:
             self._trimming = Trimming(
                 path, self._log, self, self._trims, self._limit)
             self._trimming.start()
-
-    def _confirm(self, state: State) -> None:
-        self._writer.confirm(state)
 
     # A vote
 
@@ -130,7 +140,7 @@ class Replicator:
     def sync(self, end: int, read: Read, commits: Sequence[pipeline.Commit],
              sync_disk: Callable[[], object]) -> None:
         assert self._keeper is not None
-        self._limit.wait(self._ask_for_room, self._stopped)
+        self._limit.wait(self._ask_for_room, self._stopped.wait)
         with self._syncing:
             self._offer(end, read, commits)
             sync_disk()
@@ -142,7 +152,7 @@ class Replicator:
 
     def _ask_for_room(self) -> None:
         self._refuse_when_stopped()
-        self._fenced_or(self._writer.refuse_when_fenced)
+        self._fenced_or(self._writer.refuse_if_fenced)
         assert self._trimming is not None
         self._trimming.wake()
 
@@ -217,6 +227,11 @@ class Replicator:
             else:
                 self._outage.is_over()
 
+    def became_of(self, id: bytes, since: bytes) -> bytes | None:
+        if self._fates is None:
+            raise LookupError('this node has not followed')
+        return self._fates.of(id, since)
+
     # What is said of it
 
     @property
@@ -248,12 +263,13 @@ class Replicator:
     # The close
 
     def closing(self) -> None:
-        if self._keeper is not None:
-            self._keeper.watch(self._give_up_if_late)
+        self._is_closing = True
+        self._watch.wake()
 
     def _give_up_if_late(self) -> None:
-        if max(self._outage.seconds,
-               self._limit.seconds) >= LONGEST_WAIT_AT_CLOSE:
+        if self._is_closing and max(
+                self._outage.seconds,
+                self._limit.seconds) >= LONGEST_WAIT_AT_CLOSE:
             self.stop()
 
     def keep(self) -> None:
@@ -268,6 +284,7 @@ class Replicator:
 
     def close(self) -> None:
         self.stop()
+        self._watch.close()
         if self._trimming is not None:
             self._trimming.close()
         with self._syncing:  # of a committer whose close was interrupted

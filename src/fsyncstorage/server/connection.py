@@ -25,6 +25,7 @@ from ZEO.asyncio.server import Delay
 from ZEO.shortrepr import short_repr
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadOnlyError
 
 from .. import wire
 from ..wire import sessions
@@ -388,7 +389,8 @@ class Connection(asyncio.Protocol):
         try:
             result = getattr(self.session, name)(*arguments)
         except Exception as error:
-            if not isinstance(error, (ConflictError, POSKeyError)):
+            if not isinstance(
+                    error, (ConflictError, POSKeyError, ReadOnlyError)):
                 logger.exception('%s: %s', self.session.log_label, name)
             if is_async:
                 raise  # the peer waits for no answer
