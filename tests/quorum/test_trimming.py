@@ -1,12 +1,16 @@
 """The log is trimmed by what all nodes have kept, and by nothing else; and
 what happens at its limit (I16)."""
 
+import os
 import random
+import threading
 from unittest import mock
 
 from ZODB.POSException import StorageTransactionError
 
+from fsyncstorage import FsyncStorage
 from fsyncstorage.errors import SyncFailed
+from fsyncstorage.quorum import keeping
 from fsyncstorage.quorum import loglimit
 from fsyncstorage.quorum import trimming
 from fsyncstorage.quorum.log import Trimmed
@@ -21,6 +25,8 @@ from fsyncstorage.quorum.record import Place
 from fsyncstorage.quorum.record import Trim
 from fsyncstorage.quorum.record import parse
 from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.replicator import Replicator
 from fsyncstorage.quorum.trimming import Trimming
 from fsyncstorage.quorum.trimming import shown
 from fsyncstorage.quorum.writer import Fenced
@@ -32,8 +38,12 @@ from ..support import until
 from ..support import vote
 from .fakelog import FakeLog
 from .fakelog import Fault
+from .gateway import GatewaysCase
 from .logged import Logged
 from .nodes import NodeTest
+from .nodes import begin_log
+from .nodes import started
+from .samples import LOG
 from .samples import settle
 
 A, B, C = (name.ljust(16, b'\0') for name in (b'a', b'b', b'c'))
@@ -470,3 +480,32 @@ class Served(NodeTest):
         storage.close()
         again = self.lead(trims=Trims(A, self.LIMIT))
         self.assertEqual(again.load(bytes(7) + b'\1')[0], bytes(3000))
+
+
+class OnEtcd(GatewaysCase):
+    """Two threads ask one log."""
+
+    def test_commits_go_on_while_it_is_trimmed(self):
+        for module, name, value in (
+                (loglimit, 'GRAIN', 1), (trimming, 'SOON', 0.01),
+                (loglimit, 'PAUSE', 0.01), (keeping, 'LATE', 0.01)):
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        log = self.another()
+        log.create(LOG)
+        path = self.path()
+        begin_log(path)
+        storage = started(
+            FsyncStorage, path, log, 'a', lambda *args: Replicator(
+                *args, trims=Trims(A, 20_000)), durability='quorum')
+        self.addCleanup(storage.close)
+        for number in range(50):
+            commit(storage, {number: bytes(2000)})
+        self.assertGreater(self.another().ends().first, 30)
+        storage.close()
+        with open(path, 'rb') as file:
+            end = file.seek(0, os.SEEK_END)
+        follower = rejoin(path, self.another(), threading.Event())
+        self.addCleanup(follower.close)
+        self.assertEqual(follower.state.end, end)
