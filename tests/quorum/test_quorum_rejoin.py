@@ -11,7 +11,6 @@ from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.format import scan
-from fsyncstorage.quorum import fold
 from fsyncstorage.quorum import record as records
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.fold import Why
@@ -20,7 +19,6 @@ from fsyncstorage.quorum.reading import WHAT_TO_DO
 from fsyncstorage.quorum.reading import Refused
 from fsyncstorage.quorum.record import Blob
 from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import PackBegin
 from fsyncstorage.quorum.record import place_of
 from fsyncstorage.quorum.rejoin import rejoin
 from fsyncstorage.storage import opening
@@ -569,26 +567,6 @@ class NotStarted(FollowTest):
             states.save(self.path(), self.kept().state, lambda position,
                         length: bytes(content[position:position + length]))
             self.refused('fsync-check.*fsync-quorum bootstrap')
-
-    def test_a_pack(self):
-        self.begin()
-        self.add_tail()
-        self.logged.writer.say(PackBegin(bytes(8), True, b'1'))
-        self.logged.writer.advance()
-        self.refused('is of a pack.*upgrade')
-
-    def test_what_was_kept_within_a_pack(self):
-        self.begin()
-        content, state = self.content(), self.kept().state
-        self.add_tail()
-        for pack, becoming in (
-                (fold.Pack(bytes(16), 4, bytes(8), True, b'1'), None),
-                (None, states.Becoming(4, bytes(32)))):
-            states.save(
-                self.path(), dataclasses.replace(state, pack=pack),
-                lambda position, length: content[position:position + length],
-                becoming)
-            self.refused('upgrade this node')
 
     def test_blobs(self):
         self.begin()

@@ -26,11 +26,14 @@ last batch is then as unknown as after a failed sync.
 *An interrupt* leaves a batch that the log may have, or half of it.  The next
 sync begins with that batch, as it is, and then offers what is behind it.
 
-Threads: `sync` is called by one at a time, under a lock for which only a
-close waits.  A thread of the keeper's (keeping) saves what the node keeps, and
-another one ends the wait of a storage that is closed: it asks the log for
-nothing, so that nothing holds it up.  What they share are single attributes,
-each set by one of them, and an event.
+*What is no batch* comes into the log between two syncs (`say`): the records of
+packs (agreeing).
+
+Threads: `sync` is called by one at a time.  It and `say` have a lock, for
+which a close waits, too.  A thread of the keeper's (keeping) saves what the
+node keeps, and another one ends the wait of a storage that is closed: it asks
+the log for nothing, so that nothing holds it up.  What they share are single
+attributes, each set by one of them, and an event.
 """
 
 import threading
@@ -45,6 +48,8 @@ from ..commit.blobs import Stored
 from ..commit.replica import NotReplicated
 from ..commit.replica import Read
 from ..commit.wakeable import WakeableThread
+from ..pack.agreed import Becoming
+from .agreeing import PackHooks
 from .batch import Batch
 from .fates import Fates
 from .fold import State
@@ -55,6 +60,9 @@ from .loglimit import LogLimit
 from .loglimit import Trims
 from .outage import Outage
 from .record import Commit
+from .record import PackBegin
+from .record import PackEnd
+from .record import PackSwap
 from .record import Trim
 from .trimming import Trimming
 from .writer import Fenced
@@ -75,6 +83,8 @@ class Replicator:
     _keeper: Keeper | None = None
     _trimming: Trimming | None = None
     _is_closed = False
+    #: Why nothing more is offered, once `_stopped` is set.
+    _why = 'it was closed before its log had all'
 
     def __init__(self, log: Log, writer: Writer,
                  fates: Fates | None = None,
@@ -91,6 +101,7 @@ class Replicator:
             0 if trims is None else trims.limit, writer.size)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
+        self.pack_hooks = PackHooks(self)
         self._is_closing = False
         self._watch = WakeableThread(
             'watch over a close', self._give_up_if_late,
@@ -142,11 +153,15 @@ class Replicator:
         assert self._keeper is not None
         self._limit.wait(self._ask_for_room, self._stopped.wait)
         with self._syncing:
-            self._offer(end, read, commits)
-            sync_disk()
+            self._fenced_or(self._offer, end, read, commits)
+            try:
+                sync_disk()
+            except Exception:
+                self.offer_no_more('a sync of the disk has failed')
+                raise
             while self._writer.left:
-                self._wait_for_answer()
-                self._offer(end, read, commits)
+                self._fenced_or(self._wait_for_answer)
+                self._fenced_or(self._offer, end, read, commits)
             self._outage.is_over()
             self._keeper.synced(self._writer.state)
 
@@ -163,12 +178,12 @@ class Replicator:
         writer = self._writer
         if not writer.left and writer.state.end < end:
             writer.write(self._batch(end, read, commits))
-        self._fenced_or(writer.ask)
+        writer.ask()
 
     def _refuse_when_stopped(self) -> None:
         if self._stopped.is_set():
             raise NotReplicated(
-                'it was closed before its log had all',
+                self._why,
                 'when a node writes again, it goes on from what the log has')
 
     def _batch(self, end: int, read: Read,
@@ -184,28 +199,40 @@ class Replicator:
 
     def _wait_for_answer(self) -> None:
         """Of one try; if there is none, pause before the next one."""
+        self._tried(self._writer.answered)
+
+    def _tried(self, call: Callable[..., object], *args: object) -> bool:
+        """Was it answered?  If not, pause before the next try."""
         self._outage.tries()
         try:
-            self._fenced_or(self._writer.answered)
+            call(*args)
         except Unanswered as error:
             self._stopped.wait(self._outage.pause(error))
-        else:
+            return False
+        except Fenced:
             self._outage.is_over()
+            raise
+        self._outage.is_over()
+        return True
 
-    def _fenced_or(self, step: Callable[[], object]) -> None:
+    def _fenced_or(self, step: Callable[..., object], *args: object) -> None:
         try:
-            step()
+            step(*args)
         except Fenced as error:
-            self._outage.is_over()
             raise NotReplicated(_no_more(error), START_AGAIN) from None
+
+    def became_of(self, id: bytes, since: bytes) -> bytes | None:
+        if self._fates is None:
+            raise LookupError('this node has not followed')
+        return self._fates.of(id, since)
 
     # What is no batch
 
-    def say(self, body: Trim) -> State:
+    def say(self, body: PackBegin | PackEnd | PackSwap | Trim) -> State:
         """Bring this record into the log; return the state behind it.
 
         Raise Fenced if it is not there, and never will be; NotReplicated if
-        the storage is closed before that is known.
+        the storage is closed, or a sync has failed, before that is known.
         """
         with self._syncing:
             self._bring_in()
@@ -219,18 +246,34 @@ class Replicator:
         while self._writer.left:
             self._refuse_when_stopped()
             self._writer.ask()
-            self._outage.tries()
-            try:
-                self._writer.answered()
-            except Unanswered as error:
-                self._stopped.wait(self._outage.pause(error))
-            else:
-                self._outage.is_over()
+            self._wait_for_answer()
 
-    def became_of(self, id: bytes, since: bytes) -> bytes | None:
-        if self._fates is None:
-            raise LookupError('this node has not followed')
-        return self._fates.of(id, since)
+    # What a pack needs, beside `say` (agreeing)
+
+    def keep_becoming(self, becoming: Becoming) -> None:
+        """(All that was appended is synced, and nothing is appended now.)"""
+        assert self._keeper is not None
+        with self._syncing:
+            self._bring_in()
+            self._refuse_when_stopped()
+            while not self._tried(
+                    self._keeper.becomes, self._writer.state, becoming):
+                self._refuse_when_stopped()
+
+    def keep_on(self, replaced: State | None) -> None:
+        assert self._keeper is not None
+        if replaced is None:
+            self._keeper.stays()
+            return
+        with self._syncing:
+            # (A sync may have come before, of what was appended since.)
+            if self._keeper.latest.generation < replaced.generation:
+                self._keeper.synced(replaced)
+        self._keeper.save()
+
+    def offer_no_more(self, why: str) -> None:
+        self._why = why
+        self._stopped.set()
 
     # What is said of it
 
