@@ -52,6 +52,10 @@ class Replica(typing.Protocol):
         does not have the file up to here.
         """
 
+    def check_size(self, size: int) -> None:
+        """Part of a vote: raise if a transaction of so many bytes is too
+        large."""
+
     def stage(self, blobs: Stored) -> None:
         """Part of a vote: these blobs must be there when a batch names them.
 

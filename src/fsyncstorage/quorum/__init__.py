@@ -13,6 +13,8 @@
 - evidence      whether the log has lost what this node has acknowledged
 - agreeing      the packs of a node that writes: what it tells the others
 - replicator    the sync of the policy `quorum`: the log and the disk, at once
+- trimming      removes from the log what all nodes have kept
+- loglimit      how large the log is, and what waits when that is too much
 - outage        the log does not answer: when to try again, what is said
 - keeping       saves the state, in a thread
 - indexing      the index of a file that grows by what the log has
@@ -24,9 +26,10 @@
 - rejoin        the start of a node: its file becomes what the log says
 - standby       the thread of a node that does not write
 
-Only `keeping`, `replicator` and `standby` start a thread.  `state`,
-`following` and `rejoin` have a file, and only `etcd` uses sockets.  Nothing
-imports this room yet: a storage is given a `Replicator` (commit.replica).
+Only `keeping`, `replicator`, `trimming` and `standby` start a thread.
+`state`, `following` and `rejoin` have a file, and only `etcd` uses sockets.
+Nothing imports this room yet: a storage is given a `Replicator`
+(commit.replica).
 docs/internals/quorum.rst has the design of the whole, and says what is not
 built.
 """

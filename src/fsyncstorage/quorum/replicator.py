@@ -56,12 +56,15 @@ from .fold import State
 from .keeping import Keeper
 from .log import Log
 from .log import Unanswered
+from .loglimit import LogLimit
+from .loglimit import Trims
 from .outage import Outage
 from .record import Commit
 from .record import PackBegin
 from .record import PackEnd
 from .record import PackSwap
 from .record import Trim
+from .trimming import Trimming
 from .writer import Fenced
 from .writer import Writer
 
@@ -78,18 +81,24 @@ START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 class Replicator:
 
     _keeper: Keeper | None = None
+    _trimming: Trimming | None = None
     _is_closed = False
     #: Why nothing more is offered, once `_stopped` is set.
     _why = 'it was closed before its log had all'
 
     def __init__(self, log: Log, writer: Writer,
-                 fates: Fates | None = None) -> None:
+                 fates: Fates | None = None,
+                 trims: Trims | None = None) -> None:
         """The log is that of the writer, and of nobody else: `close` closes
-        it.  The fates are those of all that was in it before this epoch."""
+        it.  The fates are those of all that was in it before this epoch.
+        Without `trims`, the log is not trimmed."""
         self._log = log
         self._writer = writer
         self._fates = fates
         self._outage = Outage('commits wait')
+        self._trims = trims
+        self._limit = LogLimit(
+            0 if trims is None else trims.limit, writer.size)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
         self.pack_hooks = PackHooks(self)
@@ -116,8 +125,16 @@ class Replicator:
         self._keeper = Keeper(path, state, read, self._writer.confirm)
         self._keeper.start()
         self._watch.start()
+        self._limit.begin(path)
+        if self._trims is not None:
+            self._trimming = Trimming(
+                path, self._log, self, self._trims, self._limit)
+            self._trimming.start()
 
     # A vote
+
+    def check_size(self, size: int) -> None:
+        self._limit.check(size)
 
     def stage(self, blobs: Stored) -> None:
         """Here the contents will go to the log, before anything names them.
@@ -134,6 +151,7 @@ class Replicator:
     def sync(self, end: int, read: Read, commits: Sequence[pipeline.Commit],
              sync_disk: Callable[[], object]) -> None:
         assert self._keeper is not None
+        self._limit.wait(self._ask_for_room, self._stopped.wait)
         with self._syncing:
             self._fenced_or(self._offer, end, read, commits)
             try:
@@ -146,6 +164,12 @@ class Replicator:
                 self._fenced_or(self._offer, end, read, commits)
             self._outage.is_over()
             self._keeper.synced(self._writer.state)
+
+    def _ask_for_room(self) -> None:
+        self._refuse_when_stopped()
+        self._fenced_or(self._writer.refuse_if_fenced)
+        assert self._trimming is not None
+        self._trimming.wake()
 
     def _offer(self, end: int, read: Read,
                commits: Sequence[pipeline.Commit]) -> None:
@@ -201,6 +225,7 @@ class Replicator:
         if self._fates is None:
             raise LookupError('this node has not followed')
         return self._fates.of(id, since)
+
     # What is no batch
 
     def say(self, body: PackBegin | PackEnd | PackSwap | Trim) -> State:
@@ -253,18 +278,25 @@ class Replicator:
     # What is said of it
 
     @property
+    def kept(self) -> State:
+        """What a start of this node would go on from."""
+        return self._writer.state if (
+            self._keeper is None) else self._keeper.kept
+
+    @property
     def trouble(self) -> str | None:
         if self._writer.fenced is not None:
             return _no_more(self._writer.fenced)
-        return self._outage.trouble
+        return self._outage.trouble or self._limit.trouble
 
     def stats(self) -> dict[str, object]:
         state = self._writer.state
-        kept = state if self._keeper is None else self._keeper.kept
         return {
             'epoch': state.epoch,
             'sequence': state.place.sequence,
-            'kept_sequence': kept.place.sequence,
+            'kept_sequence': self.kept.place.sequence,
+            'log_size': self._limit.size,
+            'log_limit': self._limit.limit,
             'generation': state.generation,
             'fenced': self._writer.fenced,
             'outages': self._outage.number,
@@ -278,8 +310,9 @@ class Replicator:
         self._watch.wake()
 
     def _give_up_if_late(self) -> None:
-        if (self._is_closing
-                and self._outage.seconds >= LONGEST_WAIT_AT_CLOSE):
+        if self._is_closing and max(
+                self._outage.seconds,
+                self._limit.seconds) >= LONGEST_WAIT_AT_CLOSE:
             self.stop()
 
     def keep(self) -> None:
@@ -295,6 +328,8 @@ class Replicator:
     def close(self) -> None:
         self.stop()
         self._watch.close()
+        if self._trimming is not None:
+            self._trimming.close()
         with self._syncing:  # of a committer whose close was interrupted
             if self._keeper is not None:
                 self._keeper.close()
