@@ -39,6 +39,14 @@ class NotReplicated(Exception):
 
 class Replica(typing.Protocol):
 
+    #: The instance that a server of the storage has: the ids of its commits
+    #: begin with it, and the log knows it.  None: any.
+    instance: bytes | None
+
+    def may_answer(self) -> bool:
+        """May others be told what is read here?  Else another node may have
+        committed since.  It is asked before each answer, by any thread."""
+
     def begin(self, path: str, end: int, read: Read) -> None:
         """The file of this name is open, locked and synced, and ends here.
 

@@ -63,6 +63,8 @@ START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 
 class Replicator:
 
+    #: (One that has the lease has one: primary.)
+    instance: bytes | None = None
     _keeper: Keeper | None = None
     _is_closed = False
 
@@ -163,6 +165,9 @@ class Replicator:
             raise NotReplicated(_no_more(error), START_AGAIN) from None
 
     # What is said of it
+
+    def may_answer(self) -> bool:
+        return True
 
     @property
     def trouble(self) -> str | None:

@@ -8,6 +8,8 @@ through its mailbox; the loop never waits for them.
 From the outside in:
 
 - runzeo        `fsync-runzeo`: options, signals, opening and closing
+- hosting       what the process does while a node of a quorum follows another
+                one, and when it has to follow again
 - manager       tells the service manager that it serves, lives, and ends
 - passed        sockets that the service manager has opened for it
 - server        the listening server: connections, all storages together

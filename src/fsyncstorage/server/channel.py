@@ -286,7 +286,10 @@ class Channel(asyncio.Protocol):
             self._gathered = 0
 
     def write(self, data):
-        if not self.closed:
+        may_answer = self._service.may_answer
+        if may_answer is not None and not may_answer():
+            self.abort()
+        elif not self.closed:
             self.sent(len(data))
             self.transport.write(data)
 

@@ -8,6 +8,7 @@ import functools
 import itertools
 import os
 import socket
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +34,8 @@ from .door import CHANNEL
 from .door import Door
 from .door import Full
 from .frames import Room
+from .hosting import instance_of
+from .hosting import may_answer_of
 from .listening import Listener
 from .mailbox import Mailbox
 from .mailbox import attempt
@@ -58,6 +61,11 @@ class Server(StorageServer):
         sockets that listen already, in place of `addr`."""
         #: A random name for this run of the server.
         self.instance = os.urandom(16)
+        #: To be asked before each answer: may it leave?  None: always.
+        self.may_answer: Callable[[], bool] | None = None
+        for storage in storages.values():  # at most one is a node (hosting)
+            self.instance = instance_of(storage) or self.instance
+            self.may_answer = may_answer_of(storage) or self.may_answer
         self.connections: set[Connection | Channel] = set()
         self.services: dict[str, Service] = {}
         #: Of sessions that have no commit channel yet.
@@ -220,6 +228,18 @@ class Server(StorageServer):
             loop.call_soon(self._say_farewell, loop)
             loop.run_forever()
             acceptor.close_loop()
+
+    def hang_up_soon(self, done: Callable[[], object]) -> None:
+        """Take nobody any more, and close all connections, behind what was
+        answered; then call `done`.  From any thread."""
+        self.acceptor.event_loop.call_soon_threadsafe(self._hang_up, done)
+
+    def _hang_up(self, done: Callable[[], object]) -> None:
+        self.acceptor.stop_listening()
+        self.mailbox.deliver()
+        for connection in list(self.connections):
+            connection.close()
+        done()
 
     def stop(self) -> None:
         """Return from `loop`, and then close.  For signal handlers."""
