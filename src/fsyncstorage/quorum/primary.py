@@ -78,6 +78,8 @@ class Primary(Replicator):
 
     def serve(self, storage: Storage) -> None:
         """The storage is open, and this is its replica."""
+        logger.info('%s: this node leads, in epoch %d', self._node,
+                    self._writer.state.epoch)
         self._storage = storage
         self._requests = Requests(
             self._holding.log, self._holding.holder, self._node, storage,
@@ -87,7 +89,11 @@ class Primary(Replicator):
         self._requests.start()
 
     def may_answer(self) -> bool:
-        return self._holding.is_believed
+        """Not after a fence or a failed sync either: who is to be told that
+        the outcome is not known can learn it from the node that leads."""
+        return (self._holding.is_believed and self._over is None
+                and self._writer.fenced is None
+                and not (self._storage and self._storage.has_stopped))
 
     # In the thread
 
@@ -115,11 +121,16 @@ class Primary(Replicator):
         assert self._storage is not None
         if silent:
             self._storage.retire_map()  # also one that was made just now
-        if silent is not self._is_silent:
-            self._is_silent = silent
+        if silent is self._is_silent:
+            return
+        self._is_silent = silent
+        if silent:
             logger.warning(
-                '%s: %s', self._node, _SILENT if silent else
-                'the lease was renewed, and clients are answered again')
+                '%s: the lease of this node is over, and could not be renewed:'
+                ' no client is answered until it is', self._node)
+        else:
+            logger.warning('%s: the lease was renewed, and clients are'
+                           ' answered again', self._node)
 
     # The retreat
 
@@ -176,5 +187,4 @@ class Primary(Replicator):
         self._watch.close()
 
 
-_SILENT = ('the lease is over and could not be renewed: no client is answered'
-           ' until it is')
+_SILENT = 'its lease is over, and no client is answered until it is renewed'

@@ -24,6 +24,7 @@ ends one for good.
 """
 
 import contextlib
+import logging
 import threading
 import typing
 from collections.abc import Callable
@@ -42,6 +43,8 @@ from .rejoin import rejoin
 from .standby import Standby
 from .stepdown import named
 from .takeover import lead
+
+logger = logging.getLogger(__name__)
 
 STARTING, STANDBY, TAKING_OVER = 'starting', 'standby', 'taking over'
 
@@ -184,6 +187,7 @@ class Node:
             stack.callback(standby.close)
             standby.start()
             self._standby, self.role = standby, STANDBY
+            logger.info('%s: this node follows', self._setup.node)
             self._holding.seek()
             while self._holding.tenure is None:
                 self._look_at(standby)
