@@ -30,6 +30,7 @@ from ..commit.replica import NotReplicated
 from ..commit.replica import Read
 from ..commit.wakeable import WakeableThread
 from ..storage.host import Host
+from .fates import Fates
 from .holding import Holding
 from .log import Log
 from .replicator import START_AGAIN
@@ -60,10 +61,10 @@ class Primary(Replicator):
 
     _storage: Storage | None = None
 
-    def __init__(self, log: Log, led: Led, holding: Holding, node: str,
-                 host: Host) -> None:
+    def __init__(self, log: Log, led: Led, fates: Fates, holding: Holding,
+                 node: str, host: Host) -> None:
         """The log and the lease belong to it: `close` ends them."""
-        super().__init__(log, led.writer)
+        super().__init__(log, led.writer, fates)
         self.instance = led.instance
         self._holding = holding
         self._node = node
@@ -73,7 +74,7 @@ class Primary(Replicator):
         self._retreating = threading.Lock()
         self._is_silent = False
         self._requests: Requests | None = None
-        self._watch = WakeableThread(
+        self._looking = WakeableThread(
             f'watch of {node}', self._look, lambda: LOOK_EVERY)
 
     def serve(self, storage: Storage) -> None:
@@ -85,7 +86,7 @@ class Primary(Replicator):
             self._holding.log, self._holding.holder, self._node, storage,
             lambda: self._writer.state.place.sequence,
             lambda reason: self.retreat(reason, again=True))
-        self._watch.start()
+        self._looking.start()
         self._requests.start()
 
     def may_answer(self) -> bool:
@@ -173,18 +174,18 @@ class Primary(Replicator):
 
     def closing(self) -> None:
         """The lease is kept until the close, as commits may be under way."""
-        self._end_watch()
+        self._look_no_more()
         super().closing()
 
     def close(self) -> None:
-        self._end_watch()
+        self._look_no_more()
         self._holding.close()
         super().close()
 
-    def _end_watch(self) -> None:
+    def _look_no_more(self) -> None:
         if self._requests is not None:
             self._requests.close()
-        self._watch.close()
+        self._looking.close()
 
 
 _SILENT = 'its lease is over, and no client is answered until it is renewed'

@@ -29,10 +29,10 @@ from .clients import Tally
 from .commitchannel import CommitChannel
 from .commitchannel import session_of
 from .connection import Connection
-from .connection import Traffic
 from .door import CHANNEL
 from .door import Door
 from .door import Full
+from .figures import Traffic
 from .frames import Room
 from .hosting import instance_of
 from .hosting import may_answer_of
