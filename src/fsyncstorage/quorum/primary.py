@@ -8,13 +8,15 @@ middle of anything.  A thread of its own, the *watch*, retires the object map
 then, for those that read without asking.  If the lease comes back in the same
 term, it goes on.
 
-*It retreats*, for good: when the lease is lost, when its writer is fenced,
-when writing has stopped because of the disk, and when it is asked to step down
-(stepdown).  In this order: nothing more is written; the host hangs up on all
-that are connected; the lease is given back; the host closes the storage, and
-begins anew as a node that follows.  After a failure of the disk it ends: a
-person should look first.  A process that is no server cannot begin anew by
-itself; it goes on to read, and commits fail.
+*It retreats*, for good: when the lease is lost, when its writer is fenced, and
+when writing has stopped because of the disk.  In this order: nothing more is
+written; the host hangs up on all that are connected; the lease is given back;
+the host closes the storage, and begins anew as a node that follows.  After a
+failure of the disk it ends: a person should look first.  A process that is no
+server cannot begin anew by itself; it goes on to read, and commits fail.
+
+*At a close*, and so when it is asked to step down (stepdown), the lease is
+given back as soon as nothing is on its way to the log any more.
 
 Another term ends it too, though it may be that nobody has led in between: that
 is rare, and to start again is the one way to find out that is used every day.
@@ -84,8 +86,7 @@ class Primary(Replicator):
         self._storage = storage
         self._requests = Requests(
             self._holding.log, self._holding.holder, self._node, storage,
-            lambda: self._writer.state.place.sequence,
-            lambda reason: self.retreat(reason, again=True))
+            lambda: self._writer.state.place.sequence, self._host)
         self._looking.start()
         self._requests.start()
 
@@ -176,6 +177,12 @@ class Primary(Replicator):
         """The lease is kept until the close, as commits may be under way."""
         self._look_no_more()
         super().closing()
+
+    def keep(self) -> None:
+        """From here on another node may lead: nothing is under way any more,
+        and to write the index may take a while."""
+        super().keep()
+        self._holding.close()
 
     def close(self) -> None:
         self._look_no_more()

@@ -37,7 +37,6 @@ from .clients import Clients
 from .commitlog import CommitLog
 from .committer import Committer
 from .figures import Figures
-from .hosting import may_answer_of
 from .mailbox import attempt
 from .packs import Packs
 from .workers import Workers
@@ -133,8 +132,6 @@ class Service:
         self.load_cached = (
             hasattr(type(storage), 'load_before_cached')
             and storage.load_before_cached)
-        #: As that of the server.
-        self.may_answer = may_answer_of(storage)
         self.own_publishing = getattr(storage, 'own_publishing', None)
         self.votes_side_by_side = (
             bool(self.own_publishing) and _need_not_wait(storage))
