@@ -178,7 +178,7 @@ class NodeTest(TestCase):
         self.starts = 0
         self.told = []  # what was done to the log and the disk, and by whom
 
-    def lead(self, node='a', **options):
+    def lead(self, node='a', trims=None, **options):
         """The storage of a node that writes; its `line` leads to the log."""
         path = self.path_of(node)
         if not os.path.exists(path):
@@ -186,8 +186,9 @@ class NodeTest(TestCase):
             begin_log(path)
         line = Line(FakeLog(self.engine), self._tell)
         storage = started(
-            FsyncStorage, path, line, self._name(node), durability='quorum',
-            **options)
+            FsyncStorage, path, line, self._name(node),
+            lambda *args: Replicator(*args, trims=trims),
+            durability='quorum', **options)
         storage.line = line
         self.addCleanup(storage.close)
         self.told.clear()

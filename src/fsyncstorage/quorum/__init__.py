@@ -19,6 +19,8 @@
 - tidying       removes those that none names, in a thread
 - newblobs      lists of objects whose blobs are about to get their files
 - fetching      brings the blobs of a batch into a blob directory
+- trimming      removes from the log what all nodes have kept
+- loglimit      how large the log is, and what waits when that is too much
 - outage        the log does not answer: when to try again, what is said
 - keeping       saves the state, in a thread
 - indexing      the index of a file that grows by what the log has
@@ -29,11 +31,17 @@
 - unfinished    of two files, which one a start has
 - rejoin        the start of a node: its file becomes what the log says
 - standby       the thread of a node that does not write
+- bootstrap     a log begins with a file
+- role          a node, from its start until it leads and has a storage
+- holding       keeps the lease, in a thread
+- takeover      a node that has the lease becomes the one that writes
+- primary       the replica of a node that has the lease, and its retreat
+- stepdown      a planned change: who asks for it, and what is done then
 
-Only `keeping`, `replicator`, `tidying` and `standby` start a thread.  `state`,
-`following`, `rejoin`, `newblobs` and `fetching` have files, and only `etcd`
-uses sockets.  Nothing imports this room yet: a storage is given a `Replicator`
-(commit.replica).
+`keeping`, `replicator`, `tidying`, `trimming`, `standby`, `role`, `holding`,
+`primary` and `stepdown` have a thread each.  `state`, `following`, `rejoin`,
+`newblobs`, `fetching` and `bootstrap` have files, and only `etcd` uses
+sockets.  A storage is given a `Replicator` (commit.replica).
 docs/internals/quorum.rst has the design of the whole, and says what is not
 built.
 """

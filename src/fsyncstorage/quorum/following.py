@@ -119,7 +119,7 @@ class Follower:
                 self.blobs.add(body.blobs)
             if state.incomplete is None:
                 if self.blobs is not None:
-                    self.blobs.fetch(state.place.sequence)
+                    self.blobs.fetch(self.log, state.place.sequence)
                 self._indexing.count(state.end, BROKEN)
         elif isinstance(body, Epoch) and self.state.incomplete is not None:
             if self.blobs is not None:
@@ -134,8 +134,8 @@ class Follower:
         if state.incomplete is None:
             self.whole = state
         self.state = state
-        self._repacking.goes_by(state)
         self.fates.applied(applied)
+        self._repacking.goes_by(state)  # last: it may fail, and is not needed
 
     def _swap(self, state: State, becoming: Becoming) -> None:
         """Replace the file; this is the state behind that."""

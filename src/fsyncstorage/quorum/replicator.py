@@ -38,6 +38,7 @@ the log for nothing, so that nothing holds it up.  What they share are single
 attributes, each set by one of them, and an event.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -57,6 +58,8 @@ from .fold import State
 from .keeping import Keeper
 from .log import Log
 from .log import Unanswered
+from .loglimit import LogLimit
+from .loglimit import Trims
 from .outage import Outage
 from .record import Commit
 from .record import PackBegin
@@ -64,6 +67,7 @@ from .record import PackEnd
 from .record import PackSwap
 from .record import Trim
 from .staging import Staging
+from .trimming import Trimming
 from .writer import Fenced
 from .writer import Writer
 
@@ -79,20 +83,28 @@ START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 
 class Replicator:
 
+    #: (One that has the lease has one: primary.)
+    instance: bytes | None = None
     _keeper: Keeper | None = None
+    _trimming: Trimming | None = None
     _is_closed = False
     #: Why nothing more is offered, once `_stopped` is set.
     _why = 'it was closed before its log had all'
 
     def __init__(self, log: Log, writer: Writer,
-                 fates: Fates | None = None) -> None:
+                 fates: Fates | None = None,
+                 trims: Trims | None = None) -> None:
         """The log is that of the writer, and of nobody else: `close` closes
-        it.  The fates are those of all that was in it before this epoch."""
+        it.  The fates are those of all that was in it before this epoch.
+        Without `trims`, the log is not trimmed."""
         self._log = log
         self._writer = writer
         self._staging = Staging(log, writer)
         self._fates = fates
         self._outage = Outage('commits wait')
+        self._trims = trims
+        self._limit = LogLimit(
+            0 if trims is None else trims.limit, writer.size)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
         self.pack_hooks = PackHooks(self)
@@ -120,11 +132,20 @@ class Replicator:
         self._keeper.start()
         self._watch.start()
         self._staging.begin(path, state)
+        self._limit.begin(path)
+        if self._trims is not None:
+            self._trimming = Trimming(
+                path, self._log, self, self._trims, self._limit)
+            self._trimming.start()
 
     # A vote
 
+    def check_size(self, size: int) -> None:
+        self._limit.check(size)
+
     def stage(self, blobs: Stored) -> None:
         assert self._keeper is not None
+        self.check_size(sum(map(os.path.getsize, blobs.files())))
         self._staging.kept(self._keeper.kept.place.sequence)
         self._staging.stage(blobs)
 
@@ -136,6 +157,7 @@ class Replicator:
     def sync(self, end: int, read: Read, commits: Sequence[pipeline.Commit],
              sync_disk: Callable[[], object]) -> None:
         assert self._keeper is not None
+        self._limit.wait(self._ask_for_room, self._stopped.wait)
         with self._syncing:
             self._fenced_or(self._offer, end, read, commits)
             try:
@@ -152,6 +174,12 @@ class Replicator:
                 filter(None, (commit.replicated for commit in commits)),
                 state.place.sequence)
             self._keeper.synced(state)
+
+    def _ask_for_room(self) -> None:
+        self._refuse_when_stopped()
+        self._fenced_or(self._writer.refuse_if_fenced)
+        assert self._trimming is not None
+        self._trimming.wake()
 
     def _offer(self, end: int, read: Read,
                commits: Sequence[pipeline.Commit]) -> None:
@@ -211,6 +239,7 @@ class Replicator:
         if self._fates is None:
             raise LookupError('this node has not followed')
         return self._fates.of(id, since)
+
     # What is no batch
 
     def say(self, body: PackBegin | PackEnd | PackSwap | Trim) -> State:
@@ -262,19 +291,30 @@ class Replicator:
 
     # What is said of it
 
+    def may_answer(self) -> bool:
+        return True
+
+    @property
+    def kept(self) -> State:
+        """What a start of this node would go on from."""
+        return self._writer.state if (
+            self._keeper is None) else self._keeper.kept
+
     @property
     def trouble(self) -> str | None:
         if self._writer.fenced is not None:
             return _no_more(self._writer.fenced)
-        return self._outage.trouble or self._staging.trouble
+        return (self._outage.trouble or self._limit.trouble
+                or self._staging.trouble)
 
     def stats(self) -> dict[str, object]:
         state = self._writer.state
-        kept = state if self._keeper is None else self._keeper.kept
         return {
             'epoch': state.epoch,
             'sequence': state.place.sequence,
-            'kept_sequence': kept.place.sequence,
+            'kept_sequence': self.kept.place.sequence,
+            'log_size': self._limit.size,
+            'log_limit': self._limit.limit,
             'generation': state.generation,
             'fenced': self._writer.fenced,
             'outages': self._outage.number,
@@ -289,8 +329,9 @@ class Replicator:
         self._staging.closing()
 
     def _give_up_if_late(self) -> None:
-        if (self._is_closing
-                and self._outage.seconds >= LONGEST_WAIT_AT_CLOSE):
+        if self._is_closing and max(
+                self._outage.seconds,
+                self._limit.seconds) >= LONGEST_WAIT_AT_CLOSE:
             self.stop()
 
     def keep(self) -> None:
@@ -308,6 +349,8 @@ class Replicator:
         self.stop()
         self._watch.close()
         self._staging.close()
+        if self._trimming is not None:
+            self._trimming.close()
         with self._syncing:  # of a committer whose close was interrupted
             if self._keeper is not None:
                 self._keeper.close()

@@ -8,9 +8,8 @@ A commit's life::
     tpc_finish  APPENDED: tid, place, one write; lets go of the objects; then
                 waits: DURABLE, PUBLISHED, acknowledged
 
-Begin and store take no lock.  Where there is a log, a vote brings its blobs
-there before all else (`_stage_blobs`).  Then it takes one of two paths, and
-the finish goes on with it.
+Begin and store take no lock.  A vote takes one of two paths, and the finish
+goes on with it.  (A log gets the blobs before all that: `_stage_blobs`.)
 
 The *one-write path*, for nearly all (`_vote_for_its_objects`, `_append_once`):
 
@@ -275,9 +274,12 @@ class Commits(Undoing, Appending):
             self._refuse_when_stopped()
             raise StorageTransactionError(
                 'the transaction was aborted while its vote waited')
+        self._refuse_when_stopped()
 
     def _reserve_room(self, under_way: Transaction) -> None:
         length = under_way.length
+        if self._replica is not None:
+            self._replica.check_size(length)
         self._reserve.promise(under_way, length)
         if (self._quota is not None and under_way.records
                 and under_way.records[-1].origin is None):
