@@ -3,8 +3,9 @@
 A server does the same work in turns while nobody asks, and while it is asked
 each second: it commits for light connections, answers reads, or has a crowd of
 clients that wait, or a few, each with a connection, a read channel, and a
-transaction that holds an object.  Prometheus asks for the metrics alone; somebody who has
-the live page open and runs fsync-top beside that, for all `PAGES`.
+transaction that holds an object.  Prometheus asks for the metrics alone;
+somebody who has the live page open and runs fsync-top beside that, for all
+`PAGES`.
 
 Both sides are of one process, moments apart, and take turns in being first:
 two processes that do the same differ by more than is claimed.  The processor

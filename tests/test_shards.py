@@ -148,8 +148,9 @@ class Runs(TestCase):
         return status
 
     def said_of(self, name):
-        return re.search(
-            rf'processor  samples.test_{name}: (.*)$', self.printed, re.M)[1].strip()
+        said = re.search(
+            rf'processor  samples.test_{name}: (.*)$', self.printed, re.M)
+        return said[1].strip()
 
     @property
     def totals(self):

@@ -47,15 +47,10 @@ class Applied(FollowTest):
         patch.start()
         self.addCleanup(patch.stop)
 
-    def apply_all(self):
-        reader = Reader(FakeLog(self.engine), self.follower.state)
-        for applied in reader.to_the_end(patient()):
-            self.follower.apply(applied)
-
     def test_a_batch_counts_when_it_is_whole(self):
         self.logged.write_some_of(400)
         end = self.follower.whole.end
-        self.apply_all()
+        self.apply_all(self.follower)
         self.assertEqual(self.follower.whole.end, end)
         self.assertGreater(len(self.content()), end)
         self.follower.sync()
@@ -64,7 +59,7 @@ class Applied(FollowTest):
 
     def test_what_is_kept_is_synced(self):
         self.logged.write(10)
-        self.apply_all()
+        self.apply_all(self.follower)
         self.follower.save()
         self.assertNotIn('Data.fs.quorum', self.disk.done)
         self.follower.sync()
@@ -74,7 +69,7 @@ class Applied(FollowTest):
 
     def test_nothing_is_synced_or_kept_twice(self):
         self.logged.write(10)
-        self.apply_all()
+        self.apply_all(self.follower)
         for _ in range(2):
             self.follower.sync()
             self.follower.save()
@@ -83,11 +78,11 @@ class Applied(FollowTest):
 
     def test_a_batch_that_is_given_up_is_gone_before_anything_follows(self):
         self.logged.write(10)
-        self.apply_all()
+        self.apply_all(self.follower)
         self.logged.write_some_of(400)
         self.logged.lead()
         self.disk.done.clear()
-        self.apply_all()
+        self.apply_all(self.follower)
         self.assertEqual(self.disk.done, [
             'write', 'write', 'truncate', 'sync', 'Data.fs.quorum'])
         self.assertEqual(self.content(), self.here().content)
@@ -96,7 +91,7 @@ class Applied(FollowTest):
     def test_a_failed_sync_is_final(self):
         """I7: it says what to do."""
         self.logged.write(10)
-        self.apply_all()
+        self.apply_all(self.follower)
         with mock.patch.object(
                 self.disk, 'sync', side_effect=OSError(5, 'I/O error')):
             with self.assertRaisesRegex(DiskError, 'start this node again'):
@@ -109,8 +104,8 @@ class Applied(FollowTest):
         with mock.patch.object(
                 self.disk, 'write', side_effect=OSError(28, 'No space left')):
             with self.assertRaises(OSError):
-                self.apply_all()
-        self.apply_all()
+                self.apply_all(self.follower)
+        self.apply_all(self.follower)
         self.assertEqual(self.content(), self.logged.content)
 
     def test_a_batch_that_is_no_transactions_does_not_count(self):
@@ -119,12 +114,12 @@ class Applied(FollowTest):
             end, end + 30, (), (), b'x' * 30))
         self.engine.append(self.engine.head, place_of(raw), raw)
         with self.assertRaisesRegex(Refused, 'report it'):
-            self.apply_all()
+            self.apply_all(self.follower)
         self.assertEqual(self.follower.whole.end, end)
 
     def test_its_index_has_what_counts(self):
         self.logged.write(10, 20).write(30)
-        self.apply_all()
+        self.apply_all(self.follower)
         content = self.handed_over(self.follower).content
         transactions = [*scan.transactions(window_of(self.logged.content))]
         self.assertEqual(content.end, transactions[-1].end)
@@ -135,7 +130,7 @@ class Applied(FollowTest):
 
     def test_what_is_not_whole_is_not_handed_over(self):
         self.logged.write(10).write_some_of(400)
-        self.apply_all()
+        self.apply_all(self.follower)
         end = self.here().state.end
         opened = self.handed_over(self.follower)
         self.assertEqual(opened.content.end, end)
@@ -144,7 +139,7 @@ class Applied(FollowTest):
 
     def test_an_index_is_written_when_it_is_due(self):
         self.logged.write(10)
-        self.apply_all()
+        self.apply_all(self.follower)
         self.follower.save_index()  # it is not synced
         self.assertNotIn('Data.fs.index', self.disk.done)
         self.follower.sync()
@@ -160,7 +155,7 @@ class Applied(FollowTest):
 
     def test_an_index_that_cannot_be_written_does_no_harm(self):
         self.logged.write(10)
-        self.apply_all()
+        self.apply_all(self.follower)
         self.follower.sync()
         self.follower.save()
         with mock.patch.object(

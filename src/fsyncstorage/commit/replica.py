@@ -39,6 +39,12 @@ class NotReplicated(Exception):
 
 class Replica(typing.Protocol):
 
+    @property
+    def pack_hooks(self) -> typing.Any:
+        """What a pack of the storage asks, as the other nodes pack, too
+        (pack.agreed.Hooks; not called that here, as this room does not know
+        packs)."""
+
     def begin(self, path: str, end: int, read: Read) -> None:
         """The file of this name is open, locked and synced, and ends here.
 

@@ -26,11 +26,14 @@ last batch is then as unknown as after a failed sync.
 *An interrupt* leaves a batch that the log may have, or half of it.  The next
 sync begins with that batch, as it is, and then offers what is behind it.
 
-Threads: `sync` is called by one at a time, under a lock for which only a
-close waits.  A thread of the keeper's (keeping) saves what the node keeps, and
-another one ends the wait of a storage that is closed: it asks the log for
-nothing, so that nothing holds it up.  What they share are single attributes,
-each set by one of them, and an event.
+*What is no batch* comes into the log between two syncs (`say`): the records of
+packs (agreeing).
+
+Threads: `sync` is called by one at a time.  It and `say` have a lock, for
+which a close waits, too.  A thread of the keeper's (keeping) saves what the
+node keeps, and another one ends the wait of a storage that is closed: it asks
+the log for nothing, so that nothing holds it up.  What they share are single
+attributes, each set by one of them, and an event.
 """
 
 import threading
@@ -45,13 +48,20 @@ from ..commit.blobs import Stored
 from ..commit.replica import NotReplicated
 from ..commit.replica import Read
 from ..commit.wakeable import WakeableThread
+from ..pack.agreed import Becoming
+from .agreeing import PackHooks
 from .batch import Batch
 from .fates import Fates
+from .fold import State
 from .keeping import Keeper
 from .log import Log
 from .log import Unanswered
 from .outage import Outage
 from .record import Commit
+from .record import PackBegin
+from .record import PackEnd
+from .record import PackSwap
+from .record import Trim
 from .writer import Fenced
 from .writer import Writer
 
@@ -69,6 +79,8 @@ class Replicator:
 
     _keeper: Keeper | None = None
     _is_closed = False
+    #: Why nothing more is offered, once `_stopped` is set.
+    _why = 'it was closed before its log had all'
 
     def __init__(self, log: Log, writer: Writer,
                  fates: Fates | None = None) -> None:
@@ -80,6 +92,7 @@ class Replicator:
         self._outage = Outage('commits wait')
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
+        self.pack_hooks = PackHooks(self)
         self._is_closing = False
         self._watch = WakeableThread(
             'watch over a close', self._give_up_if_late,
@@ -122,25 +135,32 @@ class Replicator:
              sync_disk: Callable[[], object]) -> None:
         assert self._keeper is not None
         with self._syncing:
-            self._offer(end, read, commits)
-            sync_disk()
+            self._fenced_or(self._offer, end, read, commits)
+            try:
+                sync_disk()
+            except Exception:
+                self.offer_no_more('a sync of the disk has failed')
+                raise
             while self._writer.left:
-                self._wait_for_answer()
-                self._offer(end, read, commits)
+                self._fenced_or(self._wait_for_answer)
+                self._fenced_or(self._offer, end, read, commits)
             self._outage.is_over()
             self._keeper.synced(self._writer.state)
 
     def _offer(self, end: int, read: Read,
                commits: Sequence[pipeline.Commit]) -> None:
         """Send the next record, if the log does not have all up to there."""
-        if self._stopped.is_set():
-            raise NotReplicated(
-                'it was closed before its log had all',
-                'when a node writes again, it goes on from what the log has')
+        self._refuse_when_stopped()
         writer = self._writer
         if not writer.left and writer.state.end < end:
             writer.write(self._batch(end, read, commits))
-        self._fenced_or(writer.ask)
+        writer.ask()
+
+    def _refuse_when_stopped(self) -> None:
+        if self._stopped.is_set():
+            raise NotReplicated(
+                self._why,
+                'when a node writes again, it goes on from what the log has')
 
     def _batch(self, end: int, read: Read,
                commits: Sequence[pipeline.Commit]) -> Batch:
@@ -155,25 +175,80 @@ class Replicator:
 
     def _wait_for_answer(self) -> None:
         """Of one try; if there is none, pause before the next one."""
+        self._tried(self._writer.answered)
+
+    def _tried(self, call: Callable[..., object], *args: object) -> bool:
+        """Was it answered?  If not, pause before the next try."""
         self._outage.tries()
         try:
-            self._fenced_or(self._writer.answered)
+            call(*args)
         except Unanswered as error:
             self._stopped.wait(self._outage.pause(error))
-        else:
+            return False
+        except Fenced:
             self._outage.is_over()
+            raise
+        self._outage.is_over()
+        return True
 
-    def _fenced_or(self, step: Callable[[], object]) -> None:
+    def _fenced_or(self, step: Callable[..., object], *args: object) -> None:
         try:
-            step()
+            step(*args)
         except Fenced as error:
-            self._outage.is_over()
             raise NotReplicated(_no_more(error), START_AGAIN) from None
 
     def became_of(self, id: bytes, since: bytes) -> bytes | None:
         if self._fates is None:
             raise LookupError('this node has not followed')
         return self._fates.of(id, since)
+    # What is no batch
+
+    def say(self, body: PackBegin | PackEnd | PackSwap | Trim) -> State:
+        """Bring this record into the log; return the state behind it.
+
+        Raise Fenced if it is not there, and never will be; NotReplicated if
+        the storage is closed, or a sync has failed, before that is known.
+        """
+        with self._syncing:
+            self._bring_in()
+            self._refuse_when_stopped()
+            self._writer.say(body)
+            self._bring_in()
+            return self._writer.state
+
+    def _bring_in(self) -> None:
+        """What is begun; or what an interrupt has left of that."""
+        while self._writer.left:
+            self._refuse_when_stopped()
+            self._writer.ask()
+            self._wait_for_answer()
+
+    # What a pack needs, beside `say` (agreeing)
+
+    def keep_becoming(self, becoming: Becoming) -> None:
+        """(All that was appended is synced, and nothing is appended now.)"""
+        assert self._keeper is not None
+        with self._syncing:
+            self._bring_in()
+            self._refuse_when_stopped()
+            while not self._tried(
+                    self._keeper.becomes, self._writer.state, becoming):
+                self._refuse_when_stopped()
+
+    def keep_on(self, replaced: State | None) -> None:
+        assert self._keeper is not None
+        if replaced is None:
+            self._keeper.stays()
+            return
+        with self._syncing:
+            # (A sync may have come before, of what was appended since.)
+            if self._keeper.latest.generation < replaced.generation:
+                self._keeper.synced(replaced)
+        self._keeper.save()
+
+    def offer_no_more(self, why: str) -> None:
+        self._why = why
+        self._stopped.set()
 
     # What is said of it
 
