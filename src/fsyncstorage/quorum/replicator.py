@@ -201,6 +201,7 @@ class Replicator:
         if self._fates is None:
             raise LookupError('this node has not followed')
         return self._fates.of(id, since)
+
     # What is no batch
 
     def say(self, body: PackBegin | PackEnd | PackSwap | Trim) -> State:
