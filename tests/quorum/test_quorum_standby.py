@@ -469,7 +469,7 @@ class Misled(StandbyTest):
         self.mislead()
         starting = threading.Event()
 
-        def start(path, log, stopping, packs):
+        def start(path, log, stopping, packs, blob_dir):
             starting.set()
             stopping.wait(PATIENCE)
             raise Unanswered('stopped')

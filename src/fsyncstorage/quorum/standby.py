@@ -197,7 +197,7 @@ class Standby:
         try:
             self._follower = rejoin(
                 self._follower.name, self._log, self._stopping,
-                self._follower.packs)
+                self._follower.packs, self._follower.blob_dir)
         except Unanswered:
             raise Refused(
                 f'{self._follower.name}: this node was stopped while it'
