@@ -158,7 +158,7 @@ class Sections(TestCase):
             ['1'])
         storage.close()
 
-    def test_the_import_brings_two_sections_only(self):
+    def test_the_import_brings_three_sections_only(self):
         """So it never gets in the way of what else a zope.conf imports."""
         path = importlib.resources.files('fsyncstorage') / 'component.xml'
         component = xml.etree.ElementTree.fromstring(path.read_text())
@@ -166,4 +166,5 @@ class Sections(TestCase):
             [(each.tag, each.get('name') or each.get('package'))
              for each in component],
             [('import', 'ZODB'), ('sectiontype', 'metrics'),
+             ('sectiontype', 'quorum'),
              ('sectiontype', 'fsyncstorage')])

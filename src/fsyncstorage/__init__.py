@@ -15,7 +15,7 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
     pack/       a pack: what it copies, and how the new file replaces the old
     scrub/      all of the file, read and verified in turn while it is in use
     processes/  processes of our own, which give way to their parent
-    quorum/     a log that a majority keeps; not built yet but for its core
+    quorum/     a log that a majority keeps, and nodes that write or follow it
     commit/     from the vote to the disk: policies, locks, syncs, publishing
     format/     what the bytes of a Data.fs mean, and look-ups in it; no locks,
                 and no threads

@@ -5,6 +5,7 @@ the checks of the constructor: they only run earlier, so that ZConfig names
 file and line.
 """
 
+import contextlib
 import importlib
 import pkgutil
 from typing import Any
@@ -14,6 +15,7 @@ from ZODB.config import BaseConfig
 from . import storage
 from .commit import policies
 from .metrics import exporters
+from .quorum import role
 
 
 def policy_name(value: str) -> str:
@@ -43,7 +45,74 @@ class FsyncStorage(BaseConfig):
             'local_reads_mode', 'scrub_rate', 'slow_commit_log',
             'conflict_log')
 
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        wants_log = config.durability == policies.QUORUM.name
+        if config.quorum is not None and not wants_log:
+            raise ValueError(
+                'the section <quorum> goes with "durability quorum" only')
+        if wants_log and config.quorum is None and not config.read_only:
+            raise ValueError(
+                '"durability quorum" needs a section <quorum> in this one,'
+                ' which says which node this is, and where its log is')
+        if wants_log:
+            self._refuse_what_a_node_cannot()
+
+    def _refuse_what_a_node_cannot(self) -> None:
+        config = self.config
+        if config.create:
+            raise ValueError(
+                '"create true" does not go with "durability quorum": the file'
+                ' is a copy of what the log has')
+        if not config.checksums:
+            raise ValueError(
+                '"checksums off" does not go with "durability quorum": they'
+                ' show when a log has lost what was acknowledged')
+
     def open(self) -> storage.FsyncStorage:
+        if self.config.durability == policies.QUORUM.name and (
+                not self.config.read_only):
+            return self._open_node()
+        opened = self._open()
+        if self._metrics_address is not None:
+            opened.metrics = exporters.Showing(
+                self._metrics_address, self._shown_name, opened)
+        return opened
+
+    def _open_node(self) -> storage.FsyncStorage:
+        """When this node leads.  What is shown until then is the node."""
+        config = self.config
+        with contextlib.ExitStack() as stack:
+            showing: exporters.Showing | None = None
+
+            def show(node: role.Node) -> None:
+                nonlocal showing
+                if self._metrics_address is not None:
+                    showing = exporters.Showing(
+                        self._metrics_address, self._shown_name, node=node)
+                    stack.callback(showing.close)
+
+            opened = role.opened(
+                config.path, config.quorum.setup,
+                policies.index_checkpoint(config.index_checkpoint),
+                lambda primary, opened: self._open(
+                    replica=primary, opened=opened), show)
+            if showing is not None:
+                showing.has_opened(opened)
+                opened.metrics = showing
+            stack.pop_all()
+        return opened
+
+    @property
+    def _metrics_address(self) -> exporters.Address | None:
+        metrics = self.config.metrics
+        return None if metrics is None else metrics.address
+
+    @property
+    def _shown_name(self) -> str:
+        return self.name or self.config.path
+
+    def _open(self, **more: Any) -> storage.FsyncStorage:
         config = self.config
         options = {
             key: getattr(config, key)
@@ -52,8 +121,4 @@ class FsyncStorage(BaseConfig):
         }
         if config.packer:
             options['packer'] = _packer(config.packer)
-        opened = storage.FsyncStorage(config.path, **options)
-        if config.metrics is not None:
-            opened.metrics = exporters.Showing(
-                config.metrics.address, self.name or config.path, opened)
-        return opened
+        return storage.FsyncStorage(config.path, **options, **more)

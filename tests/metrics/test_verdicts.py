@@ -13,7 +13,7 @@ from fsyncstorage.metrics.verdicts import LOOK
 def reading(**said):
     return types.SimpleNamespace(**{
         'storage': {}, 'server': {}, 'packs': {}, 'scrub': {}, 'waiting': None,
-        **said})
+        'quorum': {}, **said})
 
 
 class Samples(Past):
@@ -51,6 +51,15 @@ class OfAStorage(unittest.TestCase):
         found, = verdicts.of_storage(reading(
             storage={'writing_stopped': 'x' * 100000}), Past())
         self.assertLess(len(found.words), 400)
+
+    def test_a_node(self):
+        """It follows; or it leads, and its log does not answer."""
+        said = {'trouble': 'the words'}
+        self.check(LOOK, 'Not open: the words', quorum=said)
+        self.check(BAD, 'Commits wait: the words', quorum=said,
+                   storage={'writing_stopped': None})
+        self.check_well(quorum={'trouble': None},
+                        storage={'writing_stopped': None})
 
     def test_damage(self):
         self.check(BAD, 'Damaged.*: 3', scrub={'damaged': 3})

@@ -13,9 +13,11 @@ from fsyncstorage.format import scan
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.contents import Contents
 from fsyncstorage.quorum.fold import Why
+from fsyncstorage.quorum.fold import step
 from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.reading import Reader
 from fsyncstorage.quorum.reading import Refused
+from fsyncstorage.quorum.record import Commit
 from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import Epoch
 from fsyncstorage.quorum.record import parse
@@ -33,6 +35,7 @@ from .logged import Watched
 from .logged import contents
 from .logged import patient
 from .logged import restored
+from .samples import data
 from .samples import following
 
 
@@ -56,6 +59,30 @@ class Applied(FollowTest):
         self.follower.sync()
         self.follower.save()
         self.assertEqual(self.kept().state.end, end)
+
+    def test_a_commit_that_was_given_up_whatever_fails_behind_that(self):
+        """As where a pack ends with the epoch, and its file cannot be removed:
+        the commit is not taken for one of the next batch."""
+        follower, tid = self.follower, b'tid'.rjust(8)
+        commit = Commit(b'id'.rjust(36), tid)
+        follower._indexing.count = mock.Mock()
+        self.apply(data(
+            follower.state, b'some', follower.state.end + 9, [commit]))
+        failing = mock.patch.object(
+            follower._repacking, 'goes_by', side_effect=OSError(5, 'EIO'))
+        with failing, mock.patch(
+                'fsyncstorage.quorum.following.confirmed', return_value=True):
+            with self.assertRaises(OSError):
+                self.apply(Epoch(b'node'.ljust(16)), follower.state.end,
+                           epoch=2, writer=b'second'.ljust(16))
+        self.apply(data(follower.state, b'other'))
+        with self.assertRaises(LookupError):
+            follower.fates.of(commit.id, bytes(8))
+
+    def apply(self, body, *args, **fields):
+        state = self.follower.state
+        self.follower.apply(step(
+            state, following(state, body, *args, **fields)))
 
     def test_what_is_kept_is_synced(self):
         self.logged.write(10)

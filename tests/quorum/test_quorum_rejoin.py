@@ -2,6 +2,7 @@
 and the message says what to do."""
 
 import dataclasses
+import itertools
 import os
 from unittest import mock
 
@@ -11,6 +12,7 @@ from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.format import scan
+from fsyncstorage.quorum import outage
 from fsyncstorage.quorum import record as records
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.fold import Why
@@ -189,6 +191,25 @@ class Rejoined(FollowTest):
             self.stopping.set()
             with self.assertRaises(Unanswered):
                 waiting.result()
+
+    def test_what_cannot_be_confirmed(self):
+        """One member has the end damaged, and another one is away: what comes
+        behind it is read, and confirmed."""
+        self.begin()
+        self.logged.write(10)
+        self.engine.damage(1, self.engine.head.sequence, 0)
+        self.engine.away = {2}
+        log, calls = FakeLog(self.engine), itertools.count()
+
+        def as_others_write():
+            call = next(calls)
+            self.assertLess(call, 100, 'it asks for the same for ever')
+            if call == MEMBERS + 1:  # it has read what there was
+                self.logged.write(20)
+
+        log._call = _before(log._call, as_others_write)
+        with mock.patch.object(outage, 'FIRST_PAUSE', 0.0):
+            self.is_rejoined(self.rejoin_by(log))
 
     def test_others_write_all_the_time(self):
         """Whenever it asks."""

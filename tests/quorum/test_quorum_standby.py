@@ -111,7 +111,7 @@ class Follows(StandbyTest):
         self.logged.write(10).write(20, 300)
         self.has_come_to_the_end(standby)
         standby.stop()
-        opened = self.handed_over(standby)
+        opened = self.handed_over(standby.follower)
         content = opened.content
         self.assertEqual(
             content.index.items(), scanned(self.logged.content).items())

@@ -45,6 +45,14 @@ class Replica(typing.Protocol):
         (pack.agreed.Hooks; not called that here, as this room does not know
         packs)."""
 
+    #: The instance that a server of the storage has: the ids of its commits
+    #: begin with it, and the log knows it.  None: any.
+    instance: bytes | None
+
+    def may_answer(self) -> bool:
+        """May others be told what is read here?  Else another node may have
+        committed since.  It is asked before each answer, by any thread."""
+
     def begin(self, path: str, end: int, read: Read) -> None:
         """The file of this name is open, locked and synced, and ends here.
 

@@ -474,9 +474,9 @@ class Sequencer:
 
     # The state
 
-    def stop_writing(self, reason: str) -> None:
+    def stop_writing(self, reason: str, remedy: str = CHECK_DISK) -> None:
         """Refuse to append; commits that were appended go on."""
-        reason = self._because(reason)
+        reason = self._because(reason, remedy)
         with self.mutex:
             self.pipeline.stop(reason)
         logger.critical(reason)

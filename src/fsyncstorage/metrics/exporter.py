@@ -110,16 +110,19 @@ class Exporter:
         with self._mutex:
             return list(self._servers.values())
 
-    def show(self, name: str, storage: Any) -> Shown:
+    def show(self, name: str, storage: Any, node: Any = None) -> Shown:
         with self._mutex:
             taken = {each.name for each in self._storages}
             number, free = 1, name
             while free in taken:  # two time series must not look the same
                 number += 1
                 free = f'{name} ({number})'
-            shown = Shown(free, storage)
+            shown = Shown(free, storage, node)
             self._storages.append(shown)
             return shown
+
+    def shows(self, node: Any) -> bool:
+        return any(each.node is node for each in self.storages())
 
     def hide(self, shown: Shown) -> None:
         """May be repeated."""

@@ -36,9 +36,16 @@ class Hold:
 class Showing(Hold):
     """A storage that is shown until this is closed."""
 
-    def __init__(self, address: Address, name: str, storage: Any) -> None:
+    def __init__(self, address: Address, name: str, storage: Any = None,
+                 node: Any = None) -> None:
+        """`node` (storage.host) is in the place of a storage that cannot be
+        opened yet."""
         super().__init__(address)
-        self._shown = self.exporter.show(name, storage)
+        self._shown = self.exporter.show(name, storage, node)
+
+    def has_opened(self, storage: Any) -> None:
+        """It takes the place of its node."""
+        self._shown.has_opened(storage)
 
     def served_by(self, service: Any, traffic: Any) -> None:
         """A server (server.service) serves it, and counts its traffic."""

@@ -1,6 +1,7 @@
 """Does it live, is it ready, has it started?  For whoever restarts and routes.
 
-`/startup`  the process has opened its storages, and serves
+`/startup`  the process has opened its storages, and serves; or it follows
+            another node, and is ready to take over
 `/live`     its event loop answers; else only a restart helps.  A server that
             ends has no loop to watch, and is given the time that this takes
 `/ready`    its storages are open, and writing has not stopped; else clients
@@ -21,8 +22,10 @@ from .shown import Shown
 # A loop that has not answered for so many seconds is stuck.
 STUCK_AFTER = 5.0
 
-#: What the process does.
-STARTING, SERVING, STOPPING = 'starting', 'serving', 'stopping'
+#: What the process does.  One that follows has its storage when it leads
+#: (storage.host).
+STARTING, FOLLOWING = 'starting', 'following'
+SERVING, STOPPING = 'serving', 'stopping'
 
 
 def startup(phase: str) -> Answer:

@@ -25,20 +25,26 @@ _T = TypeVar('_T')
 
 class Shown:
 
-    def __init__(self, name: str, storage: Any) -> None:
+    def __init__(self, name: str, storage: Any, node: Any = None) -> None:
         self.name = name
-        #: The storage of ours, which others may wrap; None if it is not ours.
-        self.storage: Any = getattr(
-            getattr(storage, 'histograms', None), '__self__', None)
+        #: What there is until a storage can be opened (storage.host).
+        self.node = node
+        self.has_opened(storage)
         #: The server's part of it (server.service); None without a server.
         self.service: Any = None
         #: What cannot be read now.
         self._failing: set[str] = set()
 
+    def has_opened(self, storage: Any) -> None:
+        #: The storage of ours, which others may wrap; None if it is not ours,
+        #: or is not open yet.
+        self.storage: Any = getattr(
+            getattr(storage, 'histograms', None), '__self__', None)
+
     def trouble(self) -> str | None:
         """Why it cannot be written, though it should be; or None."""
         if self.storage is None:
-            return None
+            return None if self.node is None else str(self.node.trouble)
         if self.storage.has_stopped:
             stopped: str = self.storage.stats()['writing_stopped']
             return stopped
@@ -48,7 +54,7 @@ class Shown:
     def now(self) -> 'Reading | None':
         """None if they cannot be read: others are shown all the same."""
         return self._read('figures', lambda: Reading(
-            self.name, self.storage, self.service))
+            self.name, self.storage, self.service, self.node))
 
     def clients(self) -> Any:
         """What they do (server.clients); None without a server, or if that
@@ -72,8 +78,11 @@ class Shown:
 
 class Reading:
 
-    def __init__(self, name: str, storage: Any, service: Any) -> None:
+    def __init__(self, name: str, storage: Any, service: Any,
+                 node: Any = None) -> None:
         self.name = name
+        #: Of a node (`quorum`), whether its storage is open or not.
+        self.quorum: dict[str, Any] = {}
         #: What a server says of it; empty without a server.
         self.server: dict[str, Any] = service.own_status() if service else {}
         self.storage: dict[str, Any] = {}
@@ -83,10 +92,13 @@ class Reading:
         of_storage: dict[str, Histogram] = {}
         if storage is not None:
             self.storage = storage.stats()
+            self.quorum = self.storage.get('quorum') or {}
             self.packs = storage.packs.status()
             self.packed_ago = storage.packs.succeeded_ago
             self.size = {'length': len(storage), 'size': storage.getSize()}
             of_storage = storage.histograms()
+        elif node is not None:
+            self.quorum = node.stats()
         of_server: dict[str, Histogram] = (
             service.histograms() if service else {})
         #: Of the same name: the storage's own, and those of its clients.

@@ -58,8 +58,8 @@ def _bad(reading: Reading, past: Past) -> Iterator[str]:
     damaged = reading.scrub.get('damaged')
     if damaged:
         yield f'Damaged transactions in the file: {damaged}.'
-    waits = (reading.storage.get('quorum') or {}).get('trouble')
-    if waits:
+    waits = reading.quorum.get('trouble')
+    if waits and reading.storage:
         yield f'Commits wait: {_bounded(waits)}.'
     if not stopped and not waits and _no_sync_ends(past):
         yield ('The disk does not answer: transactions wait, and no sync'
@@ -73,6 +73,8 @@ def _no_sync_ends(past: Past) -> bool:
 
 
 def _look(reading: Reading, past: Past) -> Iterator[str]:
+    if reading.quorum and not reading.storage:
+        yield f'Not open: {_bounded(reading.quorum["trouble"])}.'
     since = reading.server.get('lock_time')
     waiting = (reading.waiting or {}).get('vote')
     if since is not None and waiting:

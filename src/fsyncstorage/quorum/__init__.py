@@ -25,11 +25,17 @@
 - unfinished    of two files, which one a start has
 - rejoin        the start of a node: its file becomes what the log says
 - standby       the thread of a node that does not write
+- bootstrap     a log begins with a file
+- role          a node, from its start until it leads and has a storage
+- holding       keeps the lease, in a thread
+- takeover      a node that has the lease becomes the one that writes
+- primary       the replica of a node that has the lease, and its retreat
+- stepdown      a planned change: who asks for it, and what is done then
 
-Only `keeping`, `replicator`, `trimming` and `standby` start a thread.
-`state`, `following` and `rejoin` have a file, and only `etcd` uses sockets.
-Nothing imports this room yet: a storage is given a `Replicator`
-(commit.replica).
+`keeping`, `replicator`, `trimming`, `standby`, `role`, `holding`, `primary`
+and `stepdown` have a thread each.  `state`, `following`, `rejoin` and
+`bootstrap` have a file, and only `etcd` uses sockets.  A storage is given a
+`Replicator` (commit.replica).
 docs/internals/quorum.rst has the design of the whole, and says what is not
 built.
 """

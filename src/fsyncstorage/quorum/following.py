@@ -130,8 +130,8 @@ class Follower:
         if state.incomplete is None:
             self.whole = state
         self.state = state
-        self._repacking.goes_by(state)
         self.fates.applied(applied)
+        self._repacking.goes_by(state)  # last: it may fail, and is not needed
 
     def _swap(self, state: State, becoming: Becoming) -> None:
         """Replace the file; this is the state behind that."""

@@ -80,6 +80,8 @@ START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 
 class Replicator:
 
+    #: (One that has the lease has one: primary.)
+    instance: bytes | None = None
     _keeper: Keeper | None = None
     _trimming: Trimming | None = None
     _is_closed = False
@@ -276,6 +278,9 @@ class Replicator:
         self._stopped.set()
 
     # What is said of it
+
+    def may_answer(self) -> bool:
+        return True
 
     @property
     def kept(self) -> State:

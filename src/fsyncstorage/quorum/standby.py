@@ -1,8 +1,8 @@
 """A node that does not write: a thread that keeps its file at the log's end.
 
 The thread reads, applies, syncs, and keeps the index in memory, so that a
-storage can be opened on the file without reading it (`hand_over`).  It does
-nothing else, and nobody else touches the file.
+storage can be opened on the file without reading it (`Follower.hand_over`).
+It does nothing else, and nobody else touches the file.
 
 - What it has applied is synced at once, after each answer of the log.  What is
   saved of that is up to a second late, as a writer's; a change of the epoch or
@@ -33,7 +33,6 @@ from collections.abc import Sequence
 
 from ZODB.POSException import StorageError
 
-from ..storage import opening
 from . import record as records
 from .fold import Apply
 from .fold import State
@@ -126,9 +125,10 @@ class Standby:
         """Since the log has answered."""
         return time.monotonic() - self._heard
 
-    def hand_over(self) -> opening.Opened:
-        """For a storage that leads.  The thread has ended."""
-        return self._follower.hand_over()
+    @property
+    def follower(self) -> Follower:
+        """For a node that takes over.  The thread has ended."""
+        return self._follower
 
     def close(self) -> None:
         """Stop, and let go of the file, unless it was handed over."""

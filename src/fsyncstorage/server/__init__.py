@@ -8,6 +8,8 @@ through its mailbox; the loop never waits for them.
 From the outside in:
 
 - runzeo        `fsync-runzeo`: options, signals, opening and closing
+- hosting       what the process does while a node of a quorum follows another
+                one, and when it has to follow again
 - manager       tells the service manager that it serves, lives, and ends
 - passed        sockets that the service manager has opened for it
 - server        the listening server: connections, all storages together
@@ -32,7 +34,7 @@ From the outside in:
 - operations    what is stored in it, in memory or in a file
 - conflicts     those of its vote that the client resolves
 - chosentids    the ids that clients choose for their transactions
-- figures       what is counted of a storage, for the operator
+- figures       what is counted, for the operator
 - commitlog     lines about slow commits, and about conflicts; times has when
                 a ballot came to which step
 - clients       what each client does, and what it holds, for the operator

@@ -7,8 +7,7 @@ session.
 
 A peer that does not keep to the protocol is disconnected, and harms no other:
 it may not take long to register or to complete a frame, send what cannot be
-understood, or leave its answers unread.  The bounds are the constants below,
-and explained in docs/internals/server.rst.
+understood, or leave its answers unread (bounds: docs/internals/server.rst).
 
 Left to others: decoding (decoding), the types of arguments (calls), what the
 calls mean (session), what must not overtake what (outbox), how many
@@ -77,12 +76,6 @@ def announcement(msgpack):
     return (b'M' if msgpack else b'Z') + VERSION
 
 
-class Traffic:
-    """Bytes received and sent, on all connections but read channels."""
-
-    received = sent = 0
-
-
 class Connection(asyncio.Protocol):
 
     protocol_version = transport = None
@@ -105,6 +98,7 @@ class Connection(asyncio.Protocol):
         self._newcomer = newcomer
         self._announcement = announcement(listener.msgpack)
         self._traffic = session.server.traffic
+        self._may_answer = session.server.may_answer
         self._buffer = bytearray()
         self._registered = self._paused = self._work_is_near = False
         self._frame_patience = Patience(loop, self.cut_short)
@@ -450,6 +444,8 @@ class Connection(asyncio.Protocol):
         if self._corked is not None:
             self._corked.append(data)
             self._corked_bytes += len(data)
+        elif self.connected and self._may_answer and not self._may_answer():
+            self.abort()  # who may not answer hangs up
         elif self.connected:
             self._traffic.sent += len(data)
             self.sent += len(data)

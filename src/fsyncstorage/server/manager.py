@@ -3,10 +3,12 @@
 It is the protocol of systemd's `sd_notify`: each message is a datagram to the
 socket that NOTIFY_SOCKET names.
 
-READY=1     in the first turn of the event loop: from now on it serves
+READY=1     in the first turn of the event loop: from now on it serves.  A
+            node that follows (hosting) says it when it begins to
 WATCHDOG=1  twice in the time that WATCHDOG_USEC allows, by a timer of the
             event loop.  No thread does it: where the loop is blocked, it has
-            to be missing, so that the server is restarted
+            to be missing, so that the server is restarted.  While there is no
+            loop, the thread says it that waits for the storage
 STOPPING=1  when the server begins to end; from then on nobody waits for
             WATCHDOG=1
 
@@ -28,6 +30,7 @@ import errno
 import logging
 import os
 import socket
+import threading
 from collections.abc import MutableMapping
 
 logger = logging.getLogger(__name__)
@@ -70,6 +73,15 @@ class Manager:
         """Called in the thread in which the loop will run."""
         if self._socket is not None:
             loop.call_soon(self._begin, loop)
+
+    def wait(self, event: threading.Event) -> None:
+        """Wait for it, in a process that has no loop yet, and has nothing else
+        to do: it is ready for what it does meanwhile, and lives."""
+        is_ready = False
+        while not event.is_set():
+            said = self._say('WATCHDOG=1' if is_ready else 'READY=1')
+            is_ready = is_ready or said
+            event.wait(self.every if said else AGAIN)
 
     def stopping(self) -> None:
         """May be repeated."""

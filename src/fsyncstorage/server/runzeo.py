@@ -34,6 +34,8 @@ from ZODB.POSException import StorageError
 from ..metrics import address
 from ..metrics import exporters
 from ..metrics import probes
+from ..storage.host import host_is
+from . import hosting
 from . import reachable
 from .manager import Manager
 from .passed import passed
@@ -79,9 +81,14 @@ class Runner(ZEO.runzeo.ZEOServer):
         super().__init__(options)
         # Stock's options, which tests give, have no such thing.
         self._metrics_address = getattr(options, 'metrics', None)
+        self._environment = dict(os.environ)  # they take some out of it
         self._manager = Manager(os.environ)
         #: Sockets that listen already, in place of the address.
         self._passed = passed(os.environ)
+        storages = getattr(options, 'storages', None) or ()
+        hosting.refuse_unless_possible(storages, self._passed)
+        self._hosting = hosting.Hosting(
+            self._manager, next((each.name for each in storages), ''))
 
     def handle_sigterm(self):
         self._end('terminated by SIGTERM', 0)
@@ -94,6 +101,7 @@ class Runner(ZEO.runzeo.ZEOServer):
 
     def _end(self, words, status):
         ZEO.runzeo.log(words)
+        self._hosting.begins_anew = False
         if self.server is None:
             sys.exit(status)
         self._status = status
@@ -113,8 +121,12 @@ class Runner(ZEO.runzeo.ZEOServer):
         # Stock does this when the storages are open, which may take long; and
         # process 1 of a container has no default action of a signal.
         self.setup_signals()
+        hosting.let_signals_come()
+        host_is(self._hosting)
         super().main()
-        sys.exit(self._status)
+        if self._hosting.begins_anew:
+            hosting.begin_anew(self._hosting, self._environment)
+        sys.exit(self._status or self._hosting.status)
 
     def check_socket(self):
         if not self._passed:  # else somebody listens there, for us
@@ -131,6 +143,7 @@ class Runner(ZEO.runzeo.ZEOServer):
         exporters.process_is(probes.STARTING)
         if self._metrics_address is not None:
             self._metrics = exporters.Hold(self._metrics_address)
+            self._hosting.metrics = self._metrics
         try:
             super().open_storages()
         except REFUSALS as error:
@@ -160,13 +173,19 @@ class Runner(ZEO.runzeo.ZEOServer):
             ssl=options.ssl,
             metrics=self._metrics_address,
             passed=self._passed)
+        self._hosting.server = self.server
         self._manager.watch(self.server.acceptor.event_loop)
         exporters.process_is(probes.SERVING)
         self._warn_of_strangers()
 
+    def loop_forever(self):
+        if not self._hosting.is_over:
+            super().loop_forever()
+
     def close_server(self):
         exporters.process_is(probes.STOPPING)
-        self._manager.stopping()
+        if not self._hosting.begins_anew:
+            self._manager.stopping()
         super().close_server()
         if self._metrics is not None:
             self._metrics.close()

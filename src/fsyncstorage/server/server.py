@@ -8,6 +8,7 @@ import functools
 import itertools
 import os
 import socket
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
@@ -28,11 +29,13 @@ from .clients import Tally
 from .commitchannel import CommitChannel
 from .commitchannel import session_of
 from .connection import Connection
-from .connection import Traffic
 from .door import CHANNEL
 from .door import Door
 from .door import Full
+from .figures import Traffic
 from .frames import Room
+from .hosting import instance_of
+from .hosting import may_answer_of
 from .listening import Listener
 from .mailbox import Mailbox
 from .mailbox import attempt
@@ -58,6 +61,13 @@ class Server(StorageServer):
         sockets that listen already, in place of `addr`."""
         #: A random name for this run of the server.
         self.instance = os.urandom(16)
+        #: To be asked before each answer: may it leave?  None: always.
+        self.may_answer: Callable[[], bool] | None = None
+        for storage in storages.values():  # at most one is a node (hosting)
+            self.instance = instance_of(storage) or self.instance
+            if may_answer := may_answer_of(storage):
+                self.may_answer = functools.partial(
+                    self._may_answer, may_answer)
         self.connections: set[Connection | Channel] = set()
         self.services: dict[str, Service] = {}
         #: Of sessions that have no commit channel yet.
@@ -131,7 +141,7 @@ class Server(StorageServer):
         service, tally = admit(self, hello)
         channel = Channel(
             connection.loop, connection.addr, service, self.accounts,
-            self.forget, tally)
+            self.forget, tally, self.may_answer)
         try:
             self.door.stay(connection, CHANNEL, channel)
         except Full:
@@ -180,6 +190,11 @@ class Server(StorageServer):
         service.end_all()
         service.reset_invalidations()
 
+    def _may_answer(self, of_storage: Callable[[], bool]) -> bool:
+        """The last answers are of commits, and the storage is closed: another
+        node may lead by now, and they are true all the same."""
+        return self.said_farewell or of_storage()
+
     # Statistics
 
     def server_status(self, storage_id: str) -> dict[str, Any]:
@@ -220,6 +235,30 @@ class Server(StorageServer):
             loop.call_soon(self._say_farewell, loop)
             loop.run_forever()
             acceptor.close_loop()
+
+    def hang_up_soon(self, done: Callable[[], object]) -> None:
+        """Take nobody any more, and close all connections, behind what was
+        answered; then call `done`.  From any thread."""
+        self.acceptor.event_loop.call_soon_threadsafe(self._hang_up, done)
+
+    def if_none_is_voted(self, then: Callable[[], object],
+                         done: Callable[[], object]) -> None:
+        """Call the former in the loop, if no transaction is voted and not
+        finishing; and the latter in any case.  From any thread."""
+        def look() -> None:
+            if not any(service.committer.voted
+                       for service in self.services.values()):
+                then()
+            done()
+
+        self.acceptor.event_loop.call_soon_threadsafe(look)
+
+    def _hang_up(self, done: Callable[[], object]) -> None:
+        self.acceptor.stop_listening()
+        self.mailbox.deliver()
+        for connection in list(self.connections):
+            connection.close()
+        done()
 
     def stop(self) -> None:
         """Return from `loop`, and then close.  For signal handlers."""

@@ -151,8 +151,7 @@ class Appending(Records):
                     batch, sync_disk)
         except Exception:
             # What is behind the durable end is in doubt from now on.
-            if (object_map := self._map) is not None:
-                object_map.retire()
+            self.retire_map()
             raise
         if (object_map := self._map) is not None:
             object_map.is_durable(point.end)
@@ -210,6 +209,15 @@ class Appending(Records):
         if before is not None:
             before.retire()
         return before
+
+    def retire_map(self) -> None:
+        """From now on, whoever reads the file by itself asks the server."""
+        if (object_map := self._map) is not None:
+            object_map.retire()
+
+    def stop_writing(self, reason: str, remedy: str) -> None:
+        """Refuse commits; those that were appended go on."""
+        self._sequencer.stop_writing(reason, remedy)
 
     def forget_map(self, retired: ObjectMap) -> None:
         """Its memory is needed no more."""

@@ -273,6 +273,7 @@ class Commits(Undoing, Appending):
             self._refuse_when_stopped()
             raise StorageTransactionError(
                 'the transaction was aborted while its vote waited')
+        self._refuse_when_stopped()
 
     def _reserve_room(self, under_way: Transaction) -> None:
         length = under_way.length

@@ -302,6 +302,7 @@ def build(storage: Any, secret: bytes,
     """
     with storage._lock:
         storage._refuse_when_stopped()
+        _refuse_when_silent(storage)
         if storage._is_read_only:  # another process may write the file
             raise NoMap('the storage is read-only')
         index = storage._positions
@@ -323,6 +324,7 @@ def build(storage: Any, secret: bytes,
         new.is_durable(storage._sequencer.durable.end)
         new.show(storage._view.end)
         storage._refuse_when_stopped()
+        _refuse_when_silent(storage)
         if new.is_retired:
             raise NoMap('it was retired while it was built')
     except BaseException:
@@ -331,6 +333,11 @@ def build(storage: Any, secret: bytes,
         storage.forget_map(new)
         raise
     return new
+
+
+def _refuse_when_silent(storage: Any) -> None:
+    if storage.may_answer is not None and not storage.may_answer():
+        raise NoMap('another node may have committed since')
 
 
 def _fill(storage: Any, new: ObjectMap, index: Any,

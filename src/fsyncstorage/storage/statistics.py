@@ -72,6 +72,17 @@ class Statistics:
         """In words, if commits do, and for longer than usual (`quorum`)."""
         return None if self._replica is None else self._replica.trouble
 
+    @property
+    def may_answer(self) -> Callable[[], bool] | None:
+        """For a server, to be called before each answer: may it leave?  None:
+        always."""
+        return None if self._replica is None else self._replica.may_answer
+
+    @property
+    def server_instance(self) -> bytes | None:
+        """The random name that a server should have for this run."""
+        return None if self._replica is None else self._replica.instance
+
     def _stats_of_commits(self) -> dict[str, object]:
         sequencer, counts = self._sequencer, self._counts
         with sequencer.mutex:

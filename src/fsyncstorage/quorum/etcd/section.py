@@ -1,0 +1,126 @@
+"""The section <quorum>: which node this is, and where its log is.
+
+Its keys are checked when the configuration is read, so that what is wrong is
+said with file and line.  Nothing is asked of anybody before a storage is
+opened.
+"""
+
+import re
+import socket
+from typing import Any
+
+from ZODB.FileStorage.FileStorage import FileStorageError
+
+from ...commit.policies import duration
+from ..log import Log
+from ..role import Setup
+
+#: Seconds.
+SHORTEST_LEASE, LONGEST_LEASE = 1.0, 60.0
+
+_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,15}')
+_LOG = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,63}')
+#: Of all keys of a log in etcd, with the name of the log.
+PREFIX = '/fsyncstorage/'
+
+
+def node(value: str) -> str:
+    if not _NAME.fullmatch(value):
+        raise ValueError(
+            'node must be a name of 1 to 16 letters, digits, ".", "_" or "-",'
+            f' not {value!r}')
+    return value
+
+
+def log(value: str) -> str:
+    if not _LOG.fullmatch(value):
+        raise ValueError(
+            'log must be a name of 1 to 64 letters, digits, ".", "_" or "-",'
+            f' not {value!r}')
+    return value
+
+
+def lease(value: str) -> float:
+    seconds = duration(value, 'lease')
+    if not SHORTEST_LEASE <= seconds <= LONGEST_LEASE:
+        raise ValueError(f'lease must be between 1s and 60s, not {value!r}')
+    return seconds
+
+
+def etcd(value: str) -> list[Any]:
+    from .settings import address
+    from .trouble import Refused
+    try:
+        return [address(each) for each in value.split()]
+    except Refused as error:
+        raise ValueError(f'etcd: {error}') from None
+
+
+class Section:
+    """What ZConfig has read."""
+
+    def __init__(self, config: Any) -> None:
+        self._config = config
+        self.node = config.node or _name_of_this_machine()
+        if (config.user is None) != (config.password_file is None):
+            raise ValueError('"user" and "password-file" belong together')
+        from .trouble import Refused
+        try:
+            self._settings(password=config.user).check()
+        except Refused as error:
+            raise ValueError(f'in the section <quorum>: {error}') from None
+
+    def _settings(self, password: str | None) -> Any:
+        from .settings import Settings
+        config = self._config
+        return Settings(
+            config.etcd, PREFIX + config.log, ca=config.ca, cert=config.cert,
+            key=config.key, user=config.user, password=password)
+
+    def _password(self) -> str | None:
+        """The file is read at each start, so that it may change."""
+        path = self._config.password_file
+        if path is None:
+            return None
+        try:
+            with open(path, encoding='utf-8') as file:
+                password = file.readline(1000).rstrip('\r\n')
+        except (OSError, UnicodeError) as error:
+            raise FileStorageError(
+                f'password-file {path} cannot be read: {error}') from error
+        if not password:
+            raise FileStorageError(
+                f'password-file {path}: there is no password in its first'
+                ' line')
+        return password
+
+    def open_log(self) -> Log:
+        from .engine import EtcdLog
+        from .trouble import Refused
+        try:
+            return EtcdLog(self._settings(self._password()))
+        except Refused as error:
+            raise FileStorageError(str(error)) from error
+
+    def check_log(self, opened: Any) -> None:
+        from .checks import check
+        from .trouble import Refused
+        try:
+            check(opened)
+        except Refused as error:
+            raise FileStorageError(str(error)) from error
+
+    @property
+    def setup(self) -> Setup:
+        return Setup(self.node, self._config.lease, self.open_log,
+                     self.check_log)
+
+
+def _name_of_this_machine() -> str:
+    name = socket.gethostname().partition('.')[0]
+    try:
+        return node(name)
+    except ValueError as error:
+        raise ValueError(
+            f'the name of this machine does not do as that of a node: {error}.'
+            ' Give the key "node" of <quorum>') from None

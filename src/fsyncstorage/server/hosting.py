@@ -1,0 +1,158 @@
+"""fsync-runzeo as the host of a node (storage.host).
+
+While the node follows, the server is not there yet.  The process says that it
+is ready for whoever has started it, and lives; its probes and figures show the
+node.
+
+When the node has to retreat, the server hangs up; when it is asked to step
+down, it closes as at its end.  Then the process begins anew,
+with the same number, arguments and environment, by `exec`: a node that has led
+keeps nothing of that, and whoever watches over the process notices nothing.
+All files of Python are closed by an `exec`, and locks with them.
+"""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+from ..metrics import exporters
+from ..metrics import probes
+from ..storage.host import Host
+from ..storage.host import Node
+from .manager import Manager
+
+logger = logging.getLogger(__name__)
+
+#: Signals that end a server.
+ENDING = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+#: Seconds until the loop has hung up: it may be busy, or not run.
+LONGEST_FAREWELL = 2.0
+#: Seconds from one look for voted transactions to the next.
+A_MOMENT = 0.01
+
+
+def nodes_among(openers: Sequence[Any]) -> list[str]:
+    """The names of storages that are nodes."""
+    return [each.name for each in openers
+            if getattr(getattr(each, 'config', None), 'quorum', None)
+            is not None]
+
+
+# (The attributes of what is no storage of ours may be anything.)
+
+def may_answer_of(storage: Any) -> Callable[[], bool] | None:
+    found = getattr(storage, 'may_answer', None)
+    return found if callable(found) else None
+
+
+def instance_of(storage: Any) -> bytes | None:
+    found = getattr(storage, 'server_instance', None)
+    return found if isinstance(found, bytes) else None
+
+
+def refuse_unless_possible(openers: Sequence[Any], passed: object) -> None:
+    nodes = nodes_among(openers)
+    if len(nodes) > 1:
+        raise ValueError(
+            f'the storages {", ".join(nodes)} are nodes of a log (durability'
+            ' quorum), and a server can have one of them: two nodes could'
+            ' wait for each other')
+    if nodes and passed:
+        raise ValueError(
+            f'the storage {nodes[0]} is a node of a log (durability quorum):'
+            ' only the one that leads listens, so the service manager must not'
+            ' (LISTEN_FDS, a .socket unit)')
+
+
+class Hosting(Host):
+
+    may_leave = True
+    #: Is the process to begin anew when all is closed?
+    begins_anew = False
+    #: No server is to run any more; its exit status.
+    is_over = False
+    status = 0
+
+    def __init__(self, manager: Manager, name: str) -> None:
+        """`name`: of the storage."""
+        self._manager = manager
+        self._name = name
+        #: Where the process shows all that it has.
+        self.metrics: exporters.Hold | None = None
+        self.server: Any = None
+
+    def wait(self, opened: threading.Event, node: Node) -> None:
+        exporters.process_is(probes.FOLLOWING)
+        shown = self._shown(node)
+        try:
+            self._manager.wait(opened)
+        finally:
+            if shown is not None:
+                shown.close()
+            exporters.process_is(probes.STARTING)
+
+    def _shown(self, node: Node) -> exporters.Showing | None:
+        """Where the section of the storage does not show it."""
+        if self.metrics is None or self.metrics.exporter.shows(node):
+            return None
+        return exporters.Showing(
+            self.metrics.address, self._name, node=node)
+
+    def leave(self, seconds: float) -> bool:
+        """As at SIGTERM: what is on its way to the disk gets there, and its
+        clients are told when their connections end.  So those that commit
+        one transaction after the other have nothing under way then."""
+        deadline = time.monotonic() + seconds
+        while self.server is not None:
+            left = threading.Event()
+            self.server.if_none_is_voted(self._leave, left.set)
+            if left.wait(seconds) and self.is_over:
+                return True
+            if time.monotonic() > deadline:
+                break
+            time.sleep(A_MOMENT)
+        return False
+
+    def _leave(self) -> None:
+        self.end('it leaves', again=True)
+
+    def hang_up(self) -> None:
+        if self.server is not None:
+            done = threading.Event()
+            self.server.hang_up_soon(done.set)
+            done.wait(LONGEST_FAREWELL)
+
+    def end(self, reason: str, again: bool) -> None:
+        self.begins_anew, self.status = again, int(not again)
+        self.is_over = True  # first: a server that is being made does not run
+        if self.server is not None:
+            self.server.stop()
+
+
+def begin_anew(hosting: Hosting, environment: Mapping[str, str]) -> None:
+    """Return if a signal has come that ends the process.
+
+    One that comes from now on waits, and ends the process that begins
+    (`let_signals_come`).
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    if not hosting.begins_anew:
+        let_signals_come()
+        return
+    logger.info('the process begins anew, as a node that follows')
+    logging.shutdown()
+    try:
+        os.execve(sys.executable, sys.orig_argv, environment)
+    except OSError as error:
+        sys.exit(f'fsync-runzeo: the process cannot begin anew: {error}')
+
+
+def let_signals_come() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)

@@ -1,0 +1,145 @@
+"""A log begins with a file, and nodes join with copies of it."""
+
+import dataclasses
+import os
+import shutil
+import threading
+from unittest import mock
+
+import zc.lockfile
+from ZODB.FileStorage.FileStorage import FileStorageError
+
+from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.bootstrap import begin
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.rejoin import rejoin
+
+from ..support import TestCase
+from ..support import commit
+from ..support import until
+from .fakelog import Engine
+from .fakelog import FakeLog
+from .fakelog import Fault
+from .logged import found_in
+from .roles import InProcess
+from .roles import RolesTest
+from .samples import MAGIC
+
+
+class Begins(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.engine = Engine(None)
+        self.log = FakeLog(self.engine)
+
+    def follows(self):
+        """It is a node."""
+        follower = rejoin(self.path(), self.log, threading.Event())
+        self.addCleanup(follower.close)
+        return follower
+
+    def filled(self):
+        storage = self.open()
+        commit(storage, {1: b'x', 2: b'y'})
+        storage.close()
+        with open(self.path(), 'rb') as file:
+            return file.read()
+
+    def test_with_a_new_file(self):
+        identity = begin(self.path(), self.log)
+        self.assertEqual(self.engine.log, identity)
+        self.assertEqual(self.follows().state.end, len(MAGIC))
+
+    def test_with_a_file_that_has_something(self):
+        content = self.filled()
+        begin(self.path(), self.log)
+        follower = self.follows()
+        self.assertEqual(follower.state.end, len(content))
+        self.assertEqual(follower.read(0, len(content)), content)
+
+    def test_a_torn_tail_is_cut_off(self):
+        """As at any opening, and kept."""
+        content = self.filled()
+        with open(self.path(), 'ab') as file:
+            file.write(b'torn')
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            begin(self.path(), self.log)
+        self.assertEqual(self.follows().state.end, len(content))
+        self.assertTrue([
+            name for name in os.listdir(self.directory) if '.tr' in name])
+
+    def test_it_can_be_broken_off_anywhere(self):
+        """And repeated: there is one log, and it is that of this file."""
+        self.filled()
+        for fault in Fault.BEFORE, Fault.AFTER:
+            with self.subTest(fault):
+                self.log.faults.append(fault)
+                with self.assertRaises(Unanswered):
+                    begin(self.path(), self.log)
+        identity = begin(self.path(), self.log)
+        self.assertEqual(self.engine.log, identity)
+        self.assertEqual(begin(self.path(), self.log), identity)
+
+    def test_what_is_kept_is_there_before_the_log(self):
+        """Else nobody could tell whose it is."""
+        found = []
+
+        class Watching(FakeLog):
+            def create(log, identity):
+                found.append(states.load(self.path()).state.log)
+                super().create(identity)
+
+        identity = begin(self.path(), Watching(self.engine))
+        self.assertEqual(found, [identity])
+
+    def test_there_is_a_log_of_another_file(self):
+        self.filled()
+        other = self.path('other.fs')
+        begin(other, self.log)
+        before = found_in(self.directory)
+        with self.assertRaisesRegex(FileStorageError, 'of this name already'):
+            begin(self.path(), self.log)
+        self.assertEqual(found_in(self.directory), before)
+
+    def test_a_file_that_is_a_node(self):
+        begin(self.path(), self.log)
+        kept = states.load(self.path())
+        with mock.patch.object(
+                states, 'load', return_value=kept._replace(
+                    state=dataclasses.replace(kept.state, end=1000))):
+            with self.assertRaisesRegex(FileStorageError, 'a node of a log'):
+                begin(self.path(), FakeLog(Engine(None)))
+
+    def test_a_file_that_is_open(self):
+        self.open()
+        with self.assertRaises(zc.lockfile.LockError):
+            begin(self.path(), self.log)
+        self.assertIsNone(self.engine.log)
+
+
+class Joins(RolesTest):
+
+    def test_a_copy_of_a_node_that_runs(self):
+        """What is kept is copied first; what is behind that in the file is
+        cut off, and comes from the log."""
+        self.a.open()
+        storage = self.a.leads()
+        for number in range(5):
+            commit(storage, {number: bytes(1000)})
+        c = InProcess(self, 'c')
+        self.addCleanup(c.close)
+        for suffix in '.quorum', '':
+            shutil.copy(self.a.path + suffix, c.path + suffix)
+            commit(storage, {1: bytes(100)}, {1: storage.getTid(
+                b'\0' * 7 + b'\1')})
+        c.open()
+        c.follows()
+        until(lambda: c.node.stats()['sequence']
+              == self.engine.head.sequence, 'it has all')
+        self.a.close()
+        with open(self.a.path, 'rb') as file:
+            content = file.read()
+        c.leads()
+        with open(c.path, 'rb') as file:
+            self.assertEqual(file.read(), content)

@@ -1,0 +1,252 @@
+"""The lease of a node: each order of events, by a clock of the test.
+
+The thread is not started: the test takes its turns.
+"""
+
+import contextlib
+import threading
+from unittest import mock
+
+from fsyncstorage.quorum import holding as module
+from fsyncstorage.quorum.holding import BELIEVED
+from fsyncstorage.quorum.holding import Holding
+from fsyncstorage.quorum.holding import name_of_process
+from fsyncstorage.quorum.log import Unanswered
+
+from ..support import TestCase
+from ..support import Thread
+from ..support import until
+from .fakelog import Engine
+from .fakelog import FakeLog
+from .fakelog import Fault
+from .samples import LOG
+
+LEASE = 10.0
+
+
+class SlowLog(FakeLog):
+    """Its clock goes on while it is asked."""
+
+    takes = 0.0
+    asked = 0
+
+    def hold(self, holder, seconds):
+        self.asked += 1
+        self._engine.now += self.takes
+        return super().hold(holder, seconds)
+
+
+class HoldingTest(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.engine = Engine(LOG)
+        self.changes = []
+        self.log = SlowLog(self.engine)
+        self.holding = self.of('a', self.log)
+        self.holding.seek()
+
+    def of(self, name, log):
+        return Holding(log, name_of_process(name), LEASE,
+                       lambda: self.changes.append(name),
+                       lambda: self.engine.now)
+
+    def turn(self, seconds=0.0):
+        """The time passes, and then comes a turn of the thread."""
+        self.engine.now += seconds
+        self.holding._work()
+
+    def another(self):
+        """Another node, which wants the lease."""
+        log = FakeLog(self.engine)
+        return log, lambda: log.hold(b'other', LEASE)
+
+
+class Had(HoldingTest):
+
+    def test_nine_tenths_are_believed(self):
+        self.turn()
+        self.assertTrue(self.holding.is_believed)
+        self.assertEqual(self.changes, ['a'])
+        self.engine.now += BELIEVED * LEASE - 0.01
+        self.assertTrue(self.holding.is_believed)
+        self.engine.now += 0.02
+        self.assertFalse(self.holding.is_believed)
+        self.assertIsNone(self.holding.lost)
+
+    def test_it_is_counted_from_before_it_was_asked_for(self):
+        self.log.takes = 4.0
+        self.turn()
+        self.assertAlmostEqual(self.holding.seconds_left, 5.0)
+
+    def test_an_answer_that_came_too_late(self):
+        """A process that was frozen."""
+        self.log.takes = LEASE
+        self.turn()
+        self.assertIsNotNone(self.holding.tenure)
+        self.assertFalse(self.holding.is_believed)
+
+    def test_it_is_renewed_in_time(self):
+        for _ in range(100):
+            self.turn(LEASE / 10)
+            self.assertTrue(self.holding.is_believed)
+        self.assertLess(self.log.asked, 60)
+        self.assertEqual(self.changes, ['a'])
+
+    def test_over_and_got_again_in_the_same_term(self):
+        """Nobody had it in between."""
+        self.turn()
+        term = self.holding.tenure.term
+        self.engine.now += 3 * LEASE
+        self.assertFalse(self.holding.is_believed)
+        self.turn()
+        self.assertTrue(self.holding.is_believed)
+        self.assertEqual(self.holding.tenure.term, term)
+        self.assertIsNone(self.holding.lost)
+
+    def test_a_log_that_does_not_answer(self):
+        """It is asked again soon; what was got is believed to its end."""
+        self.turn()
+        self.log.faults.extend([Fault.BEFORE] * 3)
+        self.turn(2.0)
+        self.assertIsNotNone(self.holding.trouble)
+        self.assertTrue(self.holding.is_believed)
+        self.assertAlmostEqual(self.holding.seconds_left, 7.0)
+        for _ in range(2):
+            self.turn(0.2)
+        self.turn(0.2)
+        self.assertIsNone(self.holding.trouble)
+        self.assertGreater(self.holding.seconds_left, 8.0)
+
+
+class Lost(HoldingTest):
+
+    def lose(self):
+        _, asks = self.another()
+        self.turn()
+        self.engine.now += LEASE
+        self.assertTrue(asks())
+        self.turn()
+
+    def test_another_node_has_it(self):
+        self.lose()
+        self.assertIn('another node has', self.holding.lost)
+        self.assertFalse(self.holding.is_believed)
+        self.assertEqual(self.changes, ['a', 'a'])
+
+    def test_in_another_term(self):
+        """Another node had it, and has given it back."""
+        other, asks = self.another()
+        self.turn()
+        self.engine.now += LEASE
+        self.assertTrue(asks())
+        other.let_go(b'other')
+        self.turn()
+        self.assertIn('another term', self.holding.lost)
+        self.assertFalse(self.holding.is_believed)
+        # It has the term, and gives it back.
+        self.end()
+        self.assertTrue(asks())
+
+    def end(self):
+        self.holding._is_leaving = True
+        self.turn()
+
+    def test_it_is_not_asked_for_any_more(self):
+        self.lose()
+        asked = self.log.asked
+        self.turn(5 * LEASE)
+        self.assertEqual(self.log.asked, asked)
+        self.holding.seek()
+        self.assertIsNone(self.holding.lost)
+        self.turn()
+        self.assertTrue(self.holding.is_believed)
+
+    def test_one_that_has_it_first_is_waited_for(self):
+        _, asks = self.another()
+        asks()
+        self.turn()
+        self.assertIsNone(self.holding.tenure)
+        self.assertIsNone(self.holding.lost)
+        self.turn(LEASE)
+        self.assertTrue(self.holding.is_believed)
+
+    def test_the_same_name_does_not_take_it(self):
+        """Of two nodes, by mistake."""
+        self.turn()
+        other = self.of('a', FakeLog(self.engine))
+        other.seek()
+        other._work()
+        self.assertIsNone(other.tenure)
+
+
+class NotWanted(HoldingTest):
+
+    def test_a_node_that_could_not_lead(self):
+        self.holding.ask_if(False)
+        self.turn(LEASE)
+        self.assertEqual(self.log.asked, 0)
+        self.holding.ask_if(True)
+        self.turn()
+        self.assertTrue(self.holding.is_believed)
+        self.holding.ask_if(False)  # it leads: it keeps what it has
+        self.assertTrue(self.holding.is_believed)
+
+    def test_an_answer_that_comes_when_it_is_not_wanted_any_more(self):
+        class Late(SlowLog):
+            def hold(log, holder, seconds):
+                self.holding.ask_if(False)
+                return super().hold(holder, seconds)
+
+        self.holding = self.of('a', Late(self.engine))
+        self.holding.seek()
+        self.turn()
+        self.assertFalse(self.holding.is_believed)
+        self.assertTrue(self.another()[1]())
+
+
+class Ends(HoldingTest):
+    """With its thread."""
+
+    def begin(self, log):
+        self.holding = self.of('a', log)
+        self.holding.start()
+        self.addCleanup(self.holding.close)
+        self.holding.seek()
+
+    def test_it_is_given_back(self):
+        self.begin(self.log)
+        until(lambda: self.holding.tenure, 'it has it')
+        self.holding.close()
+        self.assertFalse(self.holding.is_believed)
+        self.assertTrue(self.another()[1]())
+        self.holding.close()
+
+    def test_that_of_another_is_left_alone(self):
+        _, asks = self.another()
+        term = asks()
+        self.begin(self.log)
+        self.holding.close()
+        self.assertEqual(asks(), term)
+
+    def test_a_log_that_hangs(self):
+        """The end waits a little, and then ends the call."""
+        class Hanging(FakeLog):
+            def hold(log, *args):
+                self.hangs.set()
+                with self.engine.changed:
+                    self.engine.changed.wait_for(lambda: log._stopped)
+                raise Unanswered('hold')
+
+        self.hangs = threading.Event()
+        with mock.patch.object(module, 'LONGEST_FAREWELL', 0.0), \
+                self.assertLogs('fsyncstorage', 'WARNING'):
+            self.begin(Hanging(self.engine))
+            self.hangs.wait()
+            Thread(self.holding.close).result()
+
+    def test_before_it_began(self):
+        self.holding.close()
+        with contextlib.suppress(Unanswered):
+            self.log.holder()
+            self.fail('it was not stopped')

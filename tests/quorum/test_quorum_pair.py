@@ -1,0 +1,144 @@
+"""Two processes, of which one leads and one follows: killed, frozen, ended.
+
+I16, as far as processes show it, and what is left behind.
+"""
+
+import os
+import signal
+
+from ZODB.utils import p64
+
+from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.quorum import stepdown
+
+from ..commands import SCRIPTS
+from ..commands import answers
+from ..support import commit as commit_with
+from ..support import oid
+from ..support import until
+from .etcdcluster import EtcdCluster
+from .etcdcluster import needed
+from .gateway import Gateways
+from .pair import Pair
+
+
+def commit(storage, records):
+    """(ZEO's clients want to be called.)"""
+    return commit_with(storage, records, f=lambda tid: None)
+
+
+class Takeover(Pair):
+
+    def client(self):
+        """Of both."""
+        found = FsyncClient(
+            [each.address for each in self.nodes], wait_timeout=30)
+        self.addCleanup(found.close)
+        return found
+
+    def test_killed(self):
+        self.both()
+        self.assertFalse(answers(self.b.address))
+        storage = self.client()
+        tid = commit(storage, {1: b'one'})
+        self.a.kill()
+        until(lambda: self.b.leads, 'the other one leads')
+        until(storage.is_connected, 'connected')
+        self.assertEqual(storage.load(oid(1)), (b'one', tid))
+        commit(storage, {2: b'two'})
+        self.a.start()
+        until(lambda: self.a.follows, 'it follows now')
+        self.assertFalse(answers(self.a.address))
+        self.ends_equal()
+
+    def test_frozen(self):
+        """It answers nobody when it goes on, and follows in the same process,
+        with nothing of what it was."""
+        self.both()
+        storage = self.client()
+        commit(storage, {1: b'one'})
+        before = len(self.a.files())
+        self.a.freeze()
+        until(lambda: self.b.leads, 'the other one leads')
+        self.a.thaw()
+        until(lambda: self.a.follows, 'it follows now')
+        self.assertIsNone(self.a.process.poll())
+        self.assertLessEqual(len(self.a.files()), before)
+        until(storage.is_connected, 'connected')
+        commit(storage, {2: b'two'})
+        self.b.kill()
+        until(lambda: self.a.leads, 'it leads again')
+        until(storage.is_connected, 'connected')
+        self.assertEqual(storage.load(oid(2))[0], b'two')
+        self.ends_equal()
+
+    def test_ended(self):
+        """The lease is given back, and nobody waits for its end."""
+        self.both()
+        self.assertEqual(self.a.end(), 0)
+        until(lambda: self.b.leads, 'the other one leads')
+        self.assertNotIn('fenced', self.said())
+        self.ends_equal()
+
+    def test_a_node_that_follows_is_ended(self):
+        self.both()
+        for number, status in (signal.SIGTERM, 0), (signal.SIGHUP, 1):
+            self.b.process.send_signal(number)
+            self.assertEqual(self.b.process.wait(), status)
+            self.b.start()
+        self.assertTrue(self.a.leads)
+
+    def test_a_step_down(self):
+        self.both()
+        storage = self.client()
+        tid = commit(storage, {1: b'one'})
+        self.assertTrue(stepdown.ask(self.log()))
+        until(lambda: self.b.leads, 'the other one leads')
+        until(lambda: self.a.follows, 'it follows now')
+        self.assertIsNone(self.a.process.poll())
+        until(storage.is_connected, 'connected')
+        self.assertEqual(storage.load(oid(1)), (b'one', tid))
+        commit(storage, {2: p64(2)})
+        self.ends_equal()
+
+
+class NoLog(Pair):
+    """None of its members answers."""
+
+    def members_of_the_log(self):
+        self.gateways = Gateways()
+        self.addCleanup(self.gateways.close)
+        return self.gateways.addresses
+
+    def start_alone(self):
+        self.a.process = self.start(
+            [*SCRIPTS['fsync-runzeo'], '-C', str(self.a.home / 'zeo.conf')],
+            lambda: 'starting' in self.a.ready()[1])
+
+    def test_a_start_waits_and_can_be_ended(self):
+        self.gateways.close()
+        self.start_alone()
+        self.assertEqual(self.a.end(), 0)
+
+    def test_a_primary_can_be_ended(self):
+        self.a.start()
+        until(lambda: self.a.leads, 'it leads')
+        self.gateways.close()
+        until(lambda: not self.a.leads, 'it does not answer')
+        self.assertIn('lease', self.a.ready()[1])
+        self.assertEqual(self.a.end(), 0)
+
+
+@needed
+class OnEtcd(Takeover):
+    """The same on real members."""
+
+    level = 2
+
+    def members_of_the_log(self):
+        directory = self.path('etcd')
+        os.mkdir(directory)
+        cluster = EtcdCluster(directory)
+        self.addCleanup(cluster.close)
+        cluster.start()
+        return cluster.addresses

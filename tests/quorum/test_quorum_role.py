@@ -1,0 +1,251 @@
+"""Who leads, who follows, and what ends the time of a primary.
+
+Real leases of a second, and no assertion about how long anything took.
+"""
+
+import os
+from unittest import mock
+
+from ZODB.POSException import StorageError
+
+from fsyncstorage.errors import WritingStopped
+from fsyncstorage.quorum import role
+from fsyncstorage.quorum import standby
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.reading import Refused
+from fsyncstorage.quorum.record import Epoch
+from fsyncstorage.storage.objectmap import NoMap
+
+from ..support import commit
+from ..support import oid
+from ..support import until
+from .fakelog import FakeLog
+from .nodes import bodies
+from .nodes import led
+from .roles import RolesTest
+
+
+class Following(RolesTest):
+
+    def test_one_leads_and_the_other_follows(self):
+        self.both()
+        tid = commit(self.a.storage, {1: b'x'})
+        until(lambda: self.b.node.stats()['sequence']
+              == self.engine.head.sequence, 'it has followed')
+        until(lambda: 'standby, 0 records and 0 bytes' in self.b.node.trouble,
+              'it says so')
+        self.a.storage.close()
+        storage = self.b.leads()
+        self.assertEqual(storage.load(oid(1)), (b'x', tid))
+        self.assertEqual(storage.stats()['quorum']['role'], 'primary')
+
+    def test_the_instance_of_the_epoch_is_that_of_the_server(self):
+        self.a.open()
+        instance = self.a.leads().server_instance
+        self.assertEqual(bodies(self.engine)[-1].server, instance)
+
+    def test_it_is_closed_while_it_follows(self):
+        self.both()
+        self.b.close()
+        self.assertTrue(all(log._stopped for log in self.b.logs))
+        commit(self.a.storage, {1: b'x'})
+        # Nothing is locked.
+        self.b.open()
+        self.b.follows()
+
+    def test_it_is_closed_while_the_log_does_not_answer(self):
+        self.a.is_away = True
+        self.a.open()
+        self.assertIn('starting', self.a.node.trouble)
+        self.a.close()
+        self.a.is_away = False
+        self.a.open()
+        self.a.leads()
+
+    def test_a_log_that_answers_later(self):
+        self.a.is_away = True
+        self.a.open()
+        self.a.is_away = False
+        commit(self.a.leads(), {1: b'x'})
+
+    def test_what_is_refused_at_the_start(self):
+        os.remove(self.a.path + '.quorum')
+        self.a.open()
+        with self.assertRaisesRegex(Refused, 'not a file of a node'):
+            self.a.leads()
+
+    def test_an_etcd_that_is_refused(self):
+        self.check = mock.Mock(side_effect=StorageError('too old'))
+        self.a.open()
+        with self.assertRaisesRegex(StorageError, 'too old'):
+            self.a.leads()
+
+    def test_a_standby_that_ends(self):
+        """The log has lost what it had."""
+        self.both()
+        commit(self.a.storage, {1: b'x'})
+        until(lambda: self.b.node._standby.follower.kept.place
+              == self.engine.head, 'it has kept it')
+        with mock.patch.object(standby, 'LOOKED_EVERY', 0.0), \
+                self.assertLogs('fsyncstorage', 'CRITICAL'):
+            other = FakeLog(self.engine)
+            self.engine.records.clear()
+            self.engine.head = other.ends().head._replace(
+                sequence=0, link=self.engine.log)
+            with self.assertRaises(Refused):
+                self.b.leads()
+
+    def test_a_storage_that_cannot_be_made(self):
+        """The lease is given back, and no lock is left."""
+        with mock.patch.object(
+                role.Primary, 'serve', side_effect=StorageError('no')):
+            self.a.open()
+            with self.assertRaisesRegex(StorageError, 'no'):
+                self.a.leads()
+        self.a.storage = None
+        self.assertIsNone(self.engine.holder())
+        self.a.open()
+        self.a.leads()
+
+    def test_a_standby_in_trouble_does_not_try(self):
+        self.both()
+        following = self.b.node._standby
+        with mock.patch.object(type(following), 'trouble', 'no room',
+                               create=True):
+            del following.trouble
+            until(lambda: not self.b.node._holding.wanted, 'it does not try')
+            self.assertIn('no room', self.b.node.trouble)
+        following.trouble = None
+        until(lambda: self.b.node._holding.wanted, 'it tries again')
+
+
+class Silence(RolesTest):
+
+    def test_over_and_renewed_in_the_same_term(self):
+        """It answers nobody, and goes on: its commits were not lost."""
+        self.a.open()
+        storage = self.a.leads()
+        built = storage.object_map(bytes(32), lambda: None)
+        self.addCleanup(built.close)
+        self.assertTrue(storage.may_answer())
+        with self.assertLogs('fsyncstorage', 'WARNING') as logged:
+            self.a.is_away = True
+            until(lambda: not storage.may_answer(), 'it is silent')
+            until(lambda: built.is_retired, 'its map is retired')
+            with self.assertRaisesRegex(NoMap, 'another node'):
+                storage.object_map(bytes(32), lambda: None)
+            until(lambda: logged.records, 'it says so')
+            self.assertIn('no client is answered', storage.waits_for_log)
+            self.a.is_away = False
+            until(storage.may_answer, 'it answers')
+            until(lambda: 'answered again' in logged.output[-1], 'said')
+        self.assertIsNone(storage.waits_for_log)
+        commit(storage, {1: b'x'})
+        self.assertEqual(self.a.host.done, [])
+        storage.object_map(bytes(32), lambda: None).close()
+
+    def test_a_map_that_is_made_while_it_becomes_silent(self):
+        self.a.open()
+        storage = self.a.leads()
+        answers = iter([True, False])
+        with mock.patch.object(
+                role.Primary, 'may_answer', lambda self: next(answers, True)):
+            with self.assertRaises(NoMap):
+                storage.object_map(bytes(32), lambda: None)
+
+
+class Retreat(RolesTest):
+
+    def is_over(self, again=True):
+        self.assertTrue(self.a.host.has_ended.wait(30))
+        self.assertEqual(self.a.host.done, ['hang up', ('end', again)])
+        self.assertFalse(self.a.storage.may_answer())
+
+    def test_another_node_has_taken_over(self):
+        """As when a process was frozen, or cut off: its commits fail."""
+        self.both()
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            self.a.is_away = True
+            storage = self.b.leads()
+            commit(storage, {2: b'y'})
+            self.a.is_away = False
+            self.is_over()
+        with self.assertRaisesRegex(WritingStopped, 'start this node again'):
+            commit(self.a.storage, {1: b'x'})
+        self.assertIn('does not lead', self.a.storage.waits_for_log)
+
+    def test_fenced_before_the_lease_is_over(self):
+        """By one that leads without it."""
+        self.both()
+        led(FakeLog(self.engine), self.a.storage._replica._writer.state,
+            'other')
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            with self.assertRaises(StorageError):
+                commit(self.a.storage, {1: b'x'})
+            self.is_over()
+
+    def test_a_failing_disk(self):
+        """The lease is given back; the process ends, and a person looks."""
+        disk = self.controlled_disk()
+        self.both()
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            disk.fail_sync(OSError('no'))
+            with self.assertRaises(StorageError):
+                commit(self.a.storage, {1: b'x'})
+            self.is_over(again=False)
+        self.b.leads()
+
+    def test_the_lease_is_given_back_at_a_close(self):
+        """Behind all that is committed; nothing is said to the host."""
+        self.a.open()
+        commit(self.a.leads(), {1: b'x'})
+        self.a.close()
+        self.assertIsNone(self.engine.holder())
+        self.assertEqual(self.a.host.done, [])
+
+    def test_lost_while_it_takes_over(self):
+        """It follows again, and leads the next time."""
+        self.a.open()
+        self.a.leads()
+        real, calls = role.lead, []
+
+        def lead(*args):
+            calls.append(args)
+            return None if len(calls) == 1 else real(*args)
+
+        with mock.patch.object(role, 'lead', lead):
+            self.b.open()
+            self.b.follows()
+            self.a.close()
+            commit(self.b.leads(), {1: b'x'})
+        self.assertEqual(len(calls), 2)
+        epochs = [each for each in bodies(self.engine)
+                  if isinstance(each, Epoch)]
+        self.assertEqual(len(epochs), 2)
+
+    def test_refused_while_it_takes_over(self):
+        """It starts again from what it has kept."""
+        real, calls = role.lead, []
+
+        def lead(*args):
+            calls.append(args)
+            if len(calls) == 1:
+                raise Refused('one member is wrong')
+            return real(*args)
+
+        with mock.patch.object(role, 'lead', lead):
+            self.a.open()
+            commit(self.a.leads(), {1: b'x'})
+
+    def test_stopped_while_it_takes_over(self):
+        def lead(*args):
+            self.a.node._stopping.wait()
+            raise Unanswered('stopped')
+
+        with mock.patch.object(role, 'lead', lead):
+            self.a.open()
+            until(lambda: self.a.node.role == role.TAKING_OVER, 'it has it')
+            self.a.close()
+        self.assertIsNone(self.engine.holder())
+        self.a.open()
+        self.a.leads()

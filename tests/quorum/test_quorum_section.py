@@ -1,0 +1,120 @@
+"""The section <quorum>: what it says, and what is refused, by which words."""
+
+import io
+import os
+import pathlib
+import socket
+from unittest import mock
+
+import ZConfig
+import ZODB.config
+from ZODB.FileStorage.FileStorage import FileStorageError
+
+from ..support import TestCase
+
+ETCD = 'etcd http://one:2379 http://two:2379 http://three:2379'
+
+
+class Sections(TestCase):
+
+    def opener(self, *keys, outside=('durability quorum',)):
+        inside = '\n'.join(keys)
+        text = (f'<fsyncstorage>\npath {self.path()}\n'
+                + '\n'.join(outside)
+                + (f'\n<quorum>\n{inside}\n</quorum>' if keys else '')
+                + '\n</fsyncstorage>')
+        config, _ = ZConfig.loadConfigFile(
+            ZODB.config.getStorageSchema(),
+            io.StringIO('%import fsyncstorage\n' + text))
+        return config.storage
+
+    def section(self, *keys):
+        return self.opener('log site', ETCD, *keys).config.quorum
+
+    def test_what_it_says(self):
+        found = self.section('node one')
+        settings = found._settings(None)
+        self.assertEqual(settings.prefix, '/fsyncstorage/site')
+        self.assertEqual([each.host for each in settings.addresses],
+                         ['one', 'two', 'three'])
+        setup = found.setup
+        self.assertEqual((setup.node, setup.lease), ('one', 5.0))
+        log = setup.open_log()
+        self.addCleanup(log.close)
+        self.assertEqual(log.keys.head, b'/fsyncstorage/site/head')
+
+    def test_the_lease(self):
+        self.assertEqual(self.section('lease 1500ms').setup.lease, 1.5)
+
+    def test_the_name_of_the_machine(self):
+        with mock.patch.object(
+                socket, 'gethostname', return_value='db-1.example.org'):
+            self.assertEqual(self.section().node, 'db-1')
+        with mock.patch.object(
+                socket, 'gethostname', return_value='a' * 17):
+            with self.assertRaisesRegex(
+                    ZConfig.DataConversionError, 'Give the key "node"'):
+                self.section()
+
+    def test_what_is_refused(self):
+        for keys, words in [
+            (['node a b'], 'node must be a name of 1 to 16'),
+            (['node *step-down'], 'node must be a name'),
+            (['log a/b'], 'log must be a name of 1 to 64'),
+            (['etcd one:2379'], "etcd: 'one:2379' is no address"),
+            (['etcd http://one:1'], '1 addresses of etcd'),
+            (['lease 100ms'], 'lease must be between 1s and 60s'),
+            (['lease soon'], 'lease must be a number'),
+            (['user me'], '"user" and "password-file" belong together'),
+            (['ca /nowhere'], 'nowhere'),
+        ]:
+            given = {key.split()[0]: key for key in ('log site', ETCD, *keys)}
+            with self.subTest(keys), self.assertRaisesRegex(
+                    (ZConfig.ConfigurationError, ValueError), words):
+                self.opener(*given.values())
+
+    def test_what_belongs_together(self):
+        for keys, outside, words in [
+            ([], ['durability quorum'], 'needs a section <quorum>'),
+            (['log site', ETCD], [], 'goes with "durability quorum" only'),
+            (['log site', ETCD], ['durability quorum', 'create true'],
+             '"create true" does not go'),
+            (['log site', ETCD], ['durability quorum', 'checksums off'],
+             '"checksums off" does not go'),
+        ]:
+            with self.subTest(words), self.assertRaisesRegex(
+                    ZConfig.DataConversionError, words):
+                self.opener(*keys, outside=outside)
+        self.assertEqual(os.listdir(self.directory), [])
+
+    def test_read_only(self):
+        """It follows nobody."""
+        self.open().close()
+        opened = self.opener(
+            'log site', ETCD,
+            outside=['durability quorum', 'read-only true']).open()
+        self.addCleanup(opened.close)
+        self.assertTrue(opened.isReadOnly())
+
+    def test_a_password(self):
+        path = pathlib.Path(self.path('password'))
+        path.write_text('secret\nno more\n')
+        found = self.section('user me', f'password-file {path}')
+        self.assertEqual(found._password(), 'secret')
+        for content, words in (b'', 'no password'), (b'\xff', 'be read'):
+            path.write_bytes(content)
+            with self.subTest(words), self.assertRaisesRegex(
+                    FileStorageError, words):
+                found.open_log()
+        path.unlink()
+        with self.assertRaisesRegex(FileStorageError, 'password-file'):
+            found.open_log()
+
+    def test_files_that_are_none(self):
+        bad = pathlib.Path(self.path('ca'))
+        bad.write_text('no certificate')
+        found = self.opener(
+            'log site', f'ca {bad}',
+            'etcd https://one:1 https://two:1 https://three:1').config.quorum
+        with self.assertRaisesRegex(FileStorageError, '"ca"'):
+            found.open_log()

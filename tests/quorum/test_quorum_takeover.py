@@ -1,0 +1,132 @@
+"""A node that has the lease becomes the one that writes (I16)."""
+
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.reading import Refused
+from fsyncstorage.quorum.record import Epoch
+from fsyncstorage.quorum.takeover import lead
+
+from .fakelog import FakeLog
+from .fakelog import Fault
+from .logged import NODE
+from .logged import FollowTest
+from .logged import contents
+from .nodes import bodies
+
+
+class Interrupted(FakeLog):
+    """Something happens before its first append."""
+
+    def __init__(self, engine, happens):
+        super().__init__(engine)
+        self._happens = happens
+
+    def append(self, before, place, raw):
+        happens, self._happens = self._happens, lambda: None
+        happens()
+        super().append(before, place, raw)
+
+
+class Takeover(FollowTest):
+
+    def setUp(self):
+        super().setUp()
+        self.begin()
+        self.may_go_on = True
+
+    def lead(self, follower, log=None):
+        return lead(follower, log or FakeLog(self.engine), NODE,
+                    lambda: self.may_go_on, self.stopping)
+
+    def is_handed_over(self, follower):
+        """Its file is what the log says, without half a batch."""
+        opened = self.handed_over(follower)
+        self.assertEqual(self.content(), contents(self.engine.records).content)
+        self.assertEqual(opened.content.end, len(self.content()))
+
+    def test_it_reads_to_the_head_and_leads_there(self):
+        follower = self.rejoin()
+        self.logged.write(10).write(20)
+        led = self.lead(follower)
+        epoch = bodies(self.engine)[-1]
+        self.assertEqual(epoch, Epoch(NODE, led.instance))
+        self.assertEqual(led.writer.state.place, self.engine.head)
+        self.is_handed_over(follower)
+
+    def test_half_a_batch_is_given_up(self):
+        follower = self.rejoin()
+        self.logged.write(10).write_some_of(400)
+        self.lead(follower)
+        self.is_handed_over(follower)
+
+    def test_a_record_that_comes_in_between(self):
+        """It was acknowledged, so it is before the epoch."""
+        follower = self.rejoin()
+        self.lead(follower, Interrupted(
+            self.engine, lambda: self.logged.write(10)))
+        self.assertIsInstance(bodies(self.engine)[-1], Epoch)
+        self.assertGreater(follower.whole.end, 4)
+        self.is_handed_over(follower)
+
+    def test_another_leads_in_between(self):
+        """And this one again behind it, with another instance."""
+        follower = self.rejoin()
+        led = self.lead(follower, Interrupted(self.engine, self.logged.lead))
+        epochs = [each for each in bodies(self.engine)
+                  if isinstance(each, Epoch)]
+        self.assertEqual(epochs[-1].server, led.instance)
+        self.is_handed_over(follower)
+
+    def test_no_two_epochs_have_one_instance(self):
+        instances = set()
+        for _ in range(3):
+            follower = self.rejoin()
+            instances.add(self.lead(follower).instance)
+            opened = follower.hand_over()
+            opened.file.close()
+            opened.lock_file.close()
+        self.assertEqual(len(instances), 3)
+
+    def test_answers_that_are_lost(self):
+        for fault in Fault.AFTER, Fault.BEFORE, Fault.DELAYED:
+            with self.subTest(fault):
+                follower = self.rejoin()
+                log = Interrupted(
+                    self.engine, lambda: log.faults.append(fault))
+                self.lead(follower, log)
+                self.assertEqual(follower.state.epoch + 1,
+                                 contents(self.engine.records).state.epoch)
+                follower.close()
+
+    def test_the_lease_is_lost_before(self):
+        follower = self.rejoin()
+        self.may_go_on = False
+        before = self.engine.head
+        self.assertIsNone(self.lead(follower))
+        self.assertEqual(self.engine.head, before)
+
+    def test_the_lease_is_lost_meanwhile(self):
+        """It does not try again."""
+        def happens():
+            self.may_go_on = False
+            log.faults.append(Fault.BEFORE)
+
+        follower = self.rejoin()
+        log = Interrupted(self.engine, happens)
+        before = self.engine.head
+        self.assertIsNone(self.lead(follower, log))
+        self.assertEqual(self.engine.head, before)
+
+    def test_it_is_stopped(self):
+        follower = self.rejoin()
+        log = FakeLog(self.engine)
+        log.stop()
+        self.stopping.set()
+        with self.assertRaises(Unanswered):
+            self.lead(follower, log)
+
+    def test_a_log_that_was_lost(self):
+        self.logged.write(10)
+        follower = self.rejoin()
+        self.engine.restore(contents(self.engine.records[:1]).state.place)
+        with self.assertRaises(Refused):
+            self.lead(follower)

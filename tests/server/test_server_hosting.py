@@ -1,0 +1,333 @@
+"""A server as the host of a node: who may not answer, who has to begin anew.
+
+Whole processes are in test_quorum_pair.
+"""
+
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import sys
+import threading
+from types import SimpleNamespace
+from unittest import mock
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import wire
+from fsyncstorage.metrics import exporters
+from fsyncstorage.metrics import probes
+from fsyncstorage.server import hosting
+from fsyncstorage.server.connection import announcement
+from fsyncstorage.server.connection import frame
+from fsyncstorage.server.hosting import Hosting
+from fsyncstorage.server.manager import Manager
+from fsyncstorage.storage.host import Host
+from fsyncstorage.timing.zeo.zeowire import call
+
+from ..metrics.asking import metrics
+from ..metrics.asking import probe
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import Thread
+from ..support import until
+from .channels import Peer as Reading
+from .serving import Served
+from .serving import record
+from .test_commitchannel import Channel
+from .test_manager import SHORT
+from .test_manager import FakeManager
+from .test_server_runner import RunnerTestCase
+from .test_server_runner import realized
+
+INSTANCE = b'the instance ...'
+
+
+class NodeServed(Served):
+
+    def setUp(self):
+        super().setUp()
+        self.may_answer = True
+        may_answer = staticmethod(lambda: self.may_answer)
+        for name, value in (('may_answer', may_answer),
+                            ('server_instance', INSTANCE)):
+            patch = mock.patch.object(FsyncStorage, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.storage = self.open()
+        self.server = self.serve(self.storage)
+        self.zeo = self.connect(self.server)
+        self.zeo.commit({1: record()})
+
+    def reading(self):
+        """A read channel."""
+        reading = Reading(self.server)
+        self.addCleanup(reading.close)
+        reading.send(reading.client.hello)
+        self.assertEqual(reading.next(), wire.Welcome())
+        return reading
+
+
+class Silence(NodeServed):
+    """Whoever may not answer hangs up."""
+
+    def test_the_instance_is_that_of_the_storage(self):
+        self.assertEqual(self.server.instance, INSTANCE)
+
+    def test_a_zeo_connection(self):
+        self.may_answer = False
+        self.zeo.ask('lastTransaction')
+        self.zeo.wait_for_end()
+        self.assertEqual(self.zeo.replies, {})
+        # Nor is one that comes now.
+        with contextlib.closing(socket.create_connection(
+                self.server.addr)) as newcomer:
+            newcomer.sendall(frame(announcement(False))
+                             + call(1, 'register', '1', False))
+            with newcomer.makefile('rb') as said:
+                self.assertEqual(said.read(), frame(announcement(False)))
+        self.may_answer = True
+        self.assertEqual(self.connect(self.server).load(1)[0], record())
+
+    def test_a_read_channel(self):
+        reading = self.reading()
+        reading.load(1)
+        self.may_answer = False
+        reading.ask_to_load(1)
+        self.assertEqual(reading.rest(), [])
+
+    def test_a_commit_channel(self):
+        """What was committed is asked for elsewhere."""
+        channel = Channel(self.server, self.zeo)
+        self.addCleanup(channel.close)
+        transaction = channel.vote({2: record()})
+        channel.next()
+        self.may_answer = False
+        channel.send(channel.client.finish(transaction))
+        with self.assertRaises(EOFError):
+            channel.next()
+
+    def test_an_answer_that_is_on_its_way(self):
+        """The clock is looked at when the answer leaves: a process may have
+        been frozen since it was made."""
+        service = self.server.services['1']
+        found = service.load_cached
+
+        def load(*args):
+            answer = found(*args)
+            self.may_answer = False
+            return answer
+
+        service.load_cached = load
+        reading = self.reading()
+        reading.ask_to_load(1)
+        self.assertEqual(reading.rest(), [])
+
+
+class HangingUp(NodeServed):
+
+    def hang_up(self):
+        done = threading.Event()
+        self.server.hang_up_soon(done.set)
+        done.wait()
+
+    def test_all_connections_end_behind_what_was_answered(self):
+        reading = self.reading()
+        channel = Channel(self.server, self.zeo)
+        self.addCleanup(channel.close)
+        tid = self.connect(self.server).commit({2: record()})
+        self.hang_up()
+        self.zeo.wait_for_end()
+        self.assertEqual(channel.next().tid, tid)  # it was announced
+        with self.assertRaises(EOFError):
+            channel.next()
+        self.assertEqual(reading.rest(), [])
+        with self.assertRaises(ConnectionError):
+            socket.create_connection(self.server.addr)
+
+
+class Leaving(NodeServed):
+
+    def setUp(self):
+        super().setUp()
+        self.hosting = Hosting(Manager({}), '1')
+        self.hosting.server = self.server
+
+    def test_while_a_transaction_is_voted(self):
+        """All goes on."""
+        self.zeo.vote({2: record()})
+        self.assertFalse(self.hosting.leave(0.0))
+        self.assertFalse(self.hosting.is_over)
+        self.zeo.finish()
+
+    def test_at_a_moment_without(self):
+        """What is on its way to the disk gets there, and its client is told,
+        though another node may lead by then."""
+        disk = self.controlled_disk()
+        disk.hold_syncs()
+        self.zeo.vote({2: record()})
+        asked = self.zeo.ask_finish()
+        disk.wait_for_sync()
+        self.assertTrue(self.hosting.leave(PATIENCE))
+        self.assertTrue(self.hosting.begins_anew)
+        self.may_answer = False
+        closing = Thread(self.server.close)
+        disk.release_syncs()
+        closing.result()
+        self.assertEqual(self.zeo.answer(asked), self.zeo.tids[-1])
+        self.zeo.wait_for_end()
+
+    def test_before_there_is_a_server(self):
+        self.hosting.server = None
+        self.assertFalse(self.hosting.leave(PATIENCE))
+
+
+class Following(TestCase):
+    """While a node follows, in a process that has no loop."""
+
+    def setUp(self):
+        super().setUp()
+        self.addCleanup(exporters.process_is, probes.SERVING)
+        self.manager = FakeManager(self)
+        self.hosting = Hosting(Manager({
+            'NOTIFY_SOCKET': self.manager.name,
+            'WATCHDOG_USEC': str(SHORT)}), '1')
+        self.addCleanup(self.hosting._manager.stopping)
+        self.node = SimpleNamespace(
+            trouble='this node is a standby', stats=lambda: {
+                'role': 'standby', 'trouble': 'this node is a standby',
+                'lag_records': 7, 'epoch': 2})
+        self.opened = threading.Event()
+
+    def wait(self):
+        thread = Thread(self.hosting.wait, self.opened, self.node)
+        self.addCleanup(thread.result)
+        self.addCleanup(self.opened.set)
+        return thread
+
+    def test_the_service_manager(self):
+        """It is ready for what it does, and lives."""
+        self.wait()
+        self.assertEqual(self.manager.hear(), 'READY=1')
+        for _ in range(3):
+            self.assertEqual(self.manager.hear(), 'WATCHDOG=1')
+
+    def test_probes_and_figures(self):
+        self.hosting.metrics = exporters.Hold(('127.0.0.1', 0))
+        self.addCleanup(self.hosting.metrics.close)
+        waiting = self.wait()
+        address = self.hosting.metrics.exporter.address
+        until(lambda: probe(address, '/startup')[0] == 200, 'it has started')
+        status, said = probe(address, '/ready')
+        self.assertEqual((status, said['process'], said['storages']), (
+            503, 'following', {'1': 'this node is a standby'}))
+        self.assertEqual(probe(address, '/live')[0], 200)
+        figures = metrics(address)
+        self.assertEqual(figures['fsyncstorage_quorum_primary',], 0)
+        self.assertEqual(figures['fsyncstorage_quorum_lag_records',], 7)
+        now = probe(address, '/now')[1]
+        self.assertIn('standby', str(now))
+        self.opened.set()
+        waiting.result()
+        self.assertEqual(probe(address, '/ready')[1]['storages'], {})
+
+    def test_a_node_that_its_section_shows(self):
+        """It is shown once at an address."""
+        self.hosting.metrics = exporters.Hold(('127.0.0.1', 0))
+        self.addCleanup(self.hosting.metrics.close)
+        own = exporters.Showing(('127.0.0.1', 0), 'own', node=self.node)
+        self.addCleanup(own.close)
+        self.wait()
+        address = self.hosting.metrics.exporter.address
+        until(lambda: probe(address, '/startup')[0] == 200, 'it has started')
+        self.assertEqual(
+            list(probe(address, '/ready')[1]['storages']), ['own'])
+
+    def test_any_other_process_only_waits(self):
+        waiting = Thread(Host().wait, self.opened, self.node)
+        self.opened.set()
+        waiting.result()
+
+
+class Anew(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.hosting = Hosting(Manager({}), '1')
+        self.addCleanup(
+            signal.pthread_sigmask, signal.SIG_UNBLOCK, hosting.ENDING)
+
+    def begin_anew(self, **options):
+        with mock.patch.object(os, 'execve', **options) as execve, \
+                mock.patch.object(hosting.logging, 'shutdown'):
+            hosting.begin_anew(self.hosting, {'A': 'b'})
+        return execve
+
+    def test_with_what_it_was_started(self):
+        self.hosting.end('of a reason', again=True)
+        self.assertEqual(self.hosting.status, 0)
+        self.begin_anew().assert_called_once_with(
+            sys.executable, sys.orig_argv, {'A': 'b'})
+        # Signals wait for the next one.
+        self.assertLessEqual(
+            set(hosting.ENDING), signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+
+    def test_a_signal_ends_it_after_all(self):
+        self.hosting.end('of a reason', again=True)
+        self.hosting.begins_anew = False
+        self.begin_anew().assert_not_called()
+        self.assertFalse(
+            set(hosting.ENDING) & signal.pthread_sigmask(
+                signal.SIG_BLOCK, ()))
+
+    def test_it_ends_where_a_person_should_look(self):
+        self.hosting.end('a disk', again=False)
+        self.assertFalse(self.hosting.begins_anew)
+        self.assertEqual(self.hosting.status, 1)
+
+    def test_a_program_that_is_gone(self):
+        self.hosting.end('of a reason', again=True)
+        with self.assertRaisesRegex(SystemExit, 'cannot begin anew'):
+            self.begin_anew(side_effect=FileNotFoundError)
+
+    def test_before_there_is_a_server(self):
+        """A storage that was opened just now."""
+        self.hosting.hang_up()
+        self.hosting.end('of a reason', again=True)
+        self.assertTrue(self.hosting.is_over)
+
+
+class Refused(RunnerTestCase):
+
+    NODE = """
+        <fsyncstorage {0}>
+          path {1}/{0}.fs
+          durability quorum
+          <quorum>
+            node a
+            log {0}
+            etcd http://one:1 http://two:2 http://three:3
+          </quorum>
+        </fsyncstorage>
+    """
+
+    def runner_of(self, *names):
+        config = pathlib.Path(self.path('zeo.conf'))
+        config.write_text(
+            '%import fsyncstorage\n<zeo>\naddress 127.0.0.1:0\n</zeo>'
+            + ''.join(self.NODE.format(name, self.directory)
+                      for name in names))
+        return hosting.refuse_unless_possible(
+            realized('-C', str(config)).storages, self.passed)
+
+    passed = ()
+
+    def test_two_nodes(self):
+        with self.assertRaisesRegex(ValueError, 'one, two are nodes'):
+            self.runner_of('one', 'two')
+        self.runner_of('one')
+
+    def test_sockets_that_are_passed(self):
+        self.passed = ['a socket']
+        with self.assertRaisesRegex(ValueError, 'LISTEN_FDS'):
+            self.runner_of('one')

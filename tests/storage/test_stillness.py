@@ -1,0 +1,66 @@
+"""No transaction is voted, and all that were are settled."""
+
+from fsyncstorage.storage.stillness import Stillness
+
+from ..support import PATIENCE
+from ..support import TestCase
+from ..support import Thread
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from ..support import until
+from ..support import vote
+
+
+class Still(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.disk = self.controlled_disk()
+        self.storage = self.open()
+
+    def test_votes_wait_and_do_not_fail(self):
+        stillness = Stillness(self.storage)
+        self.assertTrue(stillness.begin(0))
+        transaction = begin(self.storage)
+        self.storage.store(oid(1), bytes(8), b'x', '', transaction)
+        voting = Thread(self.storage.tpc_vote, transaction)
+        until(lambda: self.storage.stats()['lock_waiting'], 'it waits')
+        stillness.end()
+        voting.result()
+        self.storage.tpc_finish(transaction)
+
+    def test_what_was_voted_goes_on_to_its_end(self):
+        transaction = vote(self.storage, {1: b'x'})
+        stillness = Stillness(self.storage)
+        self.disk.hold_syncs()
+        beginning = Thread(stillness.begin, PATIENCE)
+        finishing = Thread(self.storage.tpc_finish, transaction)
+        self.disk.wait_for_sync()
+        self.assertTrue(beginning.is_alive())  # it is not durable yet
+        self.disk.release_syncs()
+        tid = finishing.result()
+        self.assertTrue(beginning.result())
+        self.assertEqual(self.storage.lastTransaction(), tid)
+        stillness.end()
+
+    def test_one_that_is_not_finished(self):
+        """All goes on."""
+        transaction = vote(self.storage, {1: b'x'})
+        self.assertFalse(Stillness(self.storage).begin(0.01))
+        commit(self.storage, {2: b'x'})
+        self.storage.tpc_finish(transaction)
+
+    def test_a_storage_that_stops_writing_meanwhile(self):
+        """I10: those that wait are told."""
+        stillness = Stillness(self.storage)
+        stillness.begin(0)
+        transaction = begin(self.storage)
+        self.storage.store(oid(1), bytes(8), b'x', '', transaction)
+        voting = Thread(self.storage.tpc_vote, transaction)
+        until(lambda: self.storage.stats()['lock_waiting'], 'it waits')
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            self.storage.stop_writing('of a reason', 'do something')
+        stillness.end()
+        with self.assertRaisesRegex(Exception, 'of a reason; do something'):
+            voting.result()
