@@ -106,8 +106,8 @@ class InProcess:
             self.storage = role.opened(
                 self.path, role.Setup(
                     self.name, self._test.lease, self.open_log,
-                    self._test.check), 1 << 26, make, show, self.host,
-                self.blob_dir)
+                    self._test.check), 1 << 26, make, show,
+                blob_dir=self.blob_dir, host=self.host)
             return self.storage
 
         shown = threading.Event()

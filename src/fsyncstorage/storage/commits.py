@@ -37,8 +37,7 @@ reserved on the disk (`_vote_alone`, `_append_voted`):
 4. give the tid; write it behind the end of the file, with status 'c'.  It is
    voted, and keeps the lock;
 5. finish: give the blobs their names; write the final status;
-6. add it to the index and the pipeline; let go of the append lock, then of all
-   else.
+6. add it to the index and the pipeline; let go of all, the append lock first.
 
 The *two-sync path* is either of them with the status left as 'c': the leader
 syncs, writes the status, and syncs again (`_sync_batch`).  It is taken under
