@@ -341,6 +341,25 @@ class NotNamed(FetchingTest):
         self.assertIn('removed 1 blob file', ''.join(logs.output))
         self.assertEqual(self.contents('b'), [b'x'])
 
+    def test_a_standby_that_starts_again(self):
+        """By itself, as one member alone had what it followed."""
+        self.commit_blobs(self.storage, {1: b'x'})
+        self.apply(self.follower)
+        self.follower.save()
+        head = self.engine.head
+        self.commit_blobs(self.storage, {2: b'of one member'})
+        self.apply(self.follower)
+        self.engine.restore(head)
+        led(FakeLog(self.engine), state_behind(self.engine), 'other')
+        standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            standby.start()
+            self.addCleanup(standby.close)
+            until(lambda: standby.ended or standby.state.epoch == 2, 'it is')
+            standby.stop()
+        self.assertIsNone(standby.ended)
+        self.assertEqual(self.contents('b'), [b'x'])
+
     def test_what_was_being_made(self):
         self.commit_blobs(self.storage, {1: b'x'})
         self.apply(self.follower)
