@@ -79,6 +79,7 @@ class InProcess:
         self.name = name
         self.path = test.path(os.path.join(name, 'Data.fs'))
         os.makedirs(os.path.dirname(self.path))
+        self.blob_dir = test.path(os.path.join(name, 'blobs'))
         self.is_away = False
         self.host = Recording(test.engine)
         self.logs = []
@@ -94,7 +95,8 @@ class InProcess:
         """Begin to; `leads` waits for the storage."""
         def make(primary, opened):
             return FsyncStorage(self.path, durability='quorum',
-                                replica=primary, opened=opened)
+                                replica=primary, opened=opened,
+                                blob_dir=self.blob_dir)
 
         def show(node):
             self.node = node
@@ -105,7 +107,7 @@ class InProcess:
                 self.path, role.Setup(
                     self.name, self._test.lease, self.open_log,
                     self._test.check), 1 << 26, make, show,
-                host=self.host)
+                blob_dir=self.blob_dir, host=self.host)
             return self.storage
 
         shown = threading.Event()

@@ -115,6 +115,14 @@ class Fetched(FetchingTest):
         self.follow('a').close()
         self.are_the_same('a', 'b')
 
+    def test_at_a_takeover(self):
+        """By another log: that of the standby was stopped."""
+        self.commit_blobs(self.storage, {1: LARGE})
+        self.follower.log.stop()
+        self.follower.log = FakeLog(self.engine)
+        self.apply(self.follower)
+        self.assertEqual(self.contents('b'), [LARGE])
+
     def test_a_standby(self):
         """In its thread."""
         standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)

@@ -16,6 +16,7 @@ from fsyncstorage.quorum.reading import Refused
 from fsyncstorage.quorum.record import Epoch
 from fsyncstorage.storage.objectmap import NoMap
 
+from ..support import begin
 from ..support import commit
 from ..support import oid
 from ..support import until
@@ -38,6 +39,25 @@ class Following(RolesTest):
         storage = self.b.leads()
         self.assertEqual(storage.load(oid(1)), (b'x', tid))
         self.assertEqual(storage.stats()['quorum']['role'], 'primary')
+
+    def test_blobs(self):
+        """The other one has them, also those of the last moment."""
+        self.both()
+        tids = []
+        for number in range(1, 4):
+            transaction = begin(self.a.storage)
+            with open(self.path('source'), 'wb') as file:
+                file.write(bytes([number]))
+            self.a.storage.storeBlob(
+                oid(number), bytes(8), b'x', self.path('source'), '',
+                transaction)
+            self.a.storage.tpc_vote(transaction)
+            tids.append(self.a.storage.tpc_finish(transaction))
+        self.a.storage.close()
+        storage = self.b.leads()
+        for number, tid in enumerate(tids, 1):
+            with open(storage.loadBlob(oid(number), tid), 'rb') as file:
+                self.assertEqual(file.read(), bytes([number]))
 
     def test_the_instance_of_the_epoch_is_that_of_the_server(self):
         self.a.open()

@@ -7,6 +7,7 @@ from unittest import mock
 
 from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageError
+from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import Unsupported
 
 from fsyncstorage.errors import OutcomeUnknown
@@ -352,6 +353,16 @@ class Failing(StagingTest):
         self.engine.is_full = False
         self.commit_blobs(storage, content)
         self.has_what_the_log_has()
+
+    def test_more_than_the_log_may_have(self):
+        storage = self.lead()
+        storage._replica._limit.limit = 1000
+        storage.line.before_stage = self.fail
+        transaction = self.begin_blobs(
+            storage, {1: bytes(600), 2: bytes(600)})
+        with self.assertRaisesRegex(StorageTransactionError, '1200 bytes'):
+            storage.tpc_vote(transaction)
+        storage.tpc_abort(transaction)
 
     def test_an_abort(self):
         storage = self.lead()

@@ -27,6 +27,7 @@ from fsyncstorage.quorum.record import parse
 from fsyncstorage.quorum.record import place_of
 from fsyncstorage.quorum.rejoin import rejoin
 from fsyncstorage.quorum.replicator import Replicator
+from fsyncstorage.quorum.staged import new_id
 from fsyncstorage.quorum.trimming import Trimming
 from fsyncstorage.quorum.trimming import shown
 from fsyncstorage.quorum.writer import Fenced
@@ -44,6 +45,7 @@ from .nodes import NodeTest
 from .nodes import begin_log
 from .nodes import started
 from .samples import LOG
+from .samples import data
 from .samples import settle
 
 A, B, C = (name.ljust(16, b'\0') for name in (b'a', b'b', b'c'))
@@ -113,6 +115,24 @@ class Rounds(RoundsCase):
         self.trimming.round()
         self.assertEqual(self.engine.first, 6)
         self.assertEqual(self.trims(), [6])
+
+    def test_the_blobs_that_they_name_go_too(self):
+        """And before them: otherwise nobody would know of these."""
+        ids = [new_id(1) for _ in range(3)]
+        for id in ids:
+            self.log.stage(id, 0, b'x')
+        for id in ids[:2]:
+            state = self.logged.state
+            self.logged.add(10)
+            content = self.logged.content[state.end:]
+            self.writing.say(data(state, content, blobs=(Blob(
+                id, bytes(8), bytes(8), 1, bytes(32), False),)))
+        self.writing.keep()
+        real, seen = self.engine.trim, []
+        with mock.patch.object(self.engine, 'trim', lambda first: (
+                seen.append(self.engine.all_staged()), real(first))):
+            self.trimming.round()
+        self.assertEqual(seen, [set(ids[1:])])
 
     def test_a_record_says_so_before(self):
         self.write(9)

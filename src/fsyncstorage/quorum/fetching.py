@@ -59,10 +59,9 @@ def refuse_without(blob_dir: str | None, record: Record) -> None:
 
 class Fetching:
 
-    def __init__(self, data_path: str, blob_dir: str, log: Log) -> None:
+    def __init__(self, data_path: str, blob_dir: str) -> None:
         self._data_path = data_path
         self.blob_dir = os.path.abspath(blob_dir)
-        self._log = log
         self.helper: ZODB.blob.FilesystemHelper = opening.blob_helper(
             self.blob_dir, create=False, read_only=False)
         self._durable_names: set[str] = set()
@@ -81,7 +80,7 @@ class Fetching:
         """The batch never comes to count."""
         self._batch.clear()
 
-    def fetch(self, sequence: int) -> None:
+    def fetch(self, log: Log, sequence: int) -> None:
         """The batch is whole, with this record: make its blobs durable.
 
         OSError, Unanswered, and a Refused for damage: call it again.  A
@@ -97,7 +96,7 @@ class Fetching:
             self._list = newblobs.write(
                 self._data_path, {blob.oid for blob in missing})
         for blob in missing:
-            self._bring(blob)
+            self._bring(log, blob)
         self._sync()
         self._batch.clear()
         if self._list is not None:
@@ -113,11 +112,11 @@ class Fetching:
 
     # One blob
 
-    def _bring(self, blob: Blob) -> None:
+    def _bring(self, log: Log, blob: Blob) -> None:
         unanswered = None
-        for member in None, *range(self._log.members):
+        for member in None, *range(log.members):
             try:
-                path = self._copied(blob, member)
+                path = self._copied(log, blob, member)
             except Unanswered as error:
                 unanswered = error
                 continue
@@ -131,14 +130,15 @@ class Fetching:
             f' transaction {blob.tid.hex()}, is not in the log as it was'
             f' staged. {WHAT_TO_DO[Why.DAMAGED]}', Why.DAMAGED)
 
-    def _copied(self, blob: Blob, member: int | None) -> str | None:
+    def _copied(self, log: Log, blob: Blob,
+                member: int | None) -> str | None:
         """A file with the contents, durable; None: this member, or the one
         that was asked, does not have them whole."""
         path = tempfile.mktemp(prefix=UPLOAD, dir=self.helper.temp_dir)
         is_whole = False
         try:
             with datafile.open_new(path) as file:
-                is_whole = self._is_copied(blob, member, file)
+                is_whole = _is_copied(log, blob, member, file)
                 if is_whole:
                     file.sync()
         except BaseException:
@@ -148,18 +148,6 @@ class Fetching:
             if not is_whole:
                 datafile.remove_if_there(path)
         return path if is_whole else None
-
-    def _is_copied(self, blob: Blob, member: int | None,
-                   file: datafile.DataFile) -> bool:
-        checksum, position = new_sum(), 0
-        for number, length in enumerate(lengths(blob.size)):
-            chunk = self._log.staged(blob.staged, number, member)
-            if chunk is None or len(chunk) != length:
-                return False
-            checksum.update(chunk)
-            file.write_at(chunk, position)
-            position += length
-        return checksum.digest() == blob.checksum
 
     def _place(self, blob: Blob, path: str) -> None:
         target = self.helper.getBlobFilename(blob.oid, blob.tid)
@@ -180,3 +168,16 @@ class Fetching:
                 f'{self.blob_dir}: a sync failed ({error}): what is on the'
                 ' disk is in doubt. Check it, then start this node again: it'
                 ' reads from the log what is missing') from error
+
+
+def _is_copied(log: Log, blob: Blob, member: int | None,
+               file: datafile.DataFile) -> bool:
+    checksum, position = new_sum(), 0
+    for number, length in enumerate(lengths(blob.size)):
+        chunk = log.staged(blob.staged, number, member)
+        if chunk is None or len(chunk) != length:
+            return False
+        checksum.update(chunk)
+        file.write_at(chunk, position)
+        position += length
+    return checksum.digest() == blob.checksum

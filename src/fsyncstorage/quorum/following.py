@@ -119,7 +119,7 @@ class Follower:
                 self.blobs.add(body.blobs)
             if state.incomplete is None:
                 if self.blobs is not None:
-                    self.blobs.fetch(state.place.sequence)
+                    self.blobs.fetch(self.log, state.place.sequence)
                 self._indexing.count(state.end, BROKEN)
         elif isinstance(body, Epoch) and self.state.incomplete is not None:
             if self.blobs is not None:

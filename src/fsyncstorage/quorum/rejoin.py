@@ -108,7 +108,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
         _cut(file, kept.state.end)
         blobs = None
         if blob_dir is not None:
-            blobs = Fetching(path, blob_dir, log)
+            blobs = Fetching(path, blob_dir)
             stack.callback(blobs.close)
             lists.remove_files(blobs.helper, kept.tie.tid)
         if kept is not found:

@@ -38,6 +38,7 @@ the log for nothing, so that nothing holds it up.  What they share are single
 attributes, each set by one of them, and an event.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -130,12 +131,12 @@ class Replicator:
         self._keeper = Keeper(path, state, read, self._writer.confirm)
         self._keeper.start()
         self._watch.start()
+        self._staging.begin(path, state)
         self._limit.begin(path)
         if self._trims is not None:
             self._trimming = Trimming(
                 path, self._log, self, self._trims, self._limit)
             self._trimming.start()
-        self._staging.begin(path, state)
 
     # A vote
 
@@ -144,6 +145,7 @@ class Replicator:
 
     def stage(self, blobs: Stored) -> None:
         assert self._keeper is not None
+        self.check_size(sum(map(os.path.getsize, blobs.files())))
         self._staging.kept(self._keeper.kept.place.sequence)
         self._staging.stage(blobs)
 
@@ -346,9 +348,9 @@ class Replicator:
     def close(self) -> None:
         self.stop()
         self._watch.close()
+        self._staging.close()
         if self._trimming is not None:
             self._trimming.close()
-        self._staging.close()
         with self._syncing:  # of a committer whose close was interrupted
             if self._keeper is not None:
                 self._keeper.close()

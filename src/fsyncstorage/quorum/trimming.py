@@ -10,7 +10,8 @@ log is large for its limit, there is a round:
    cannot do that, and removes nothing.
 3. Look at the notes once more: did a node come in between, with an earlier
    place?  Then nothing is removed now.
-4. Remove the records.  The one that each node has kept last stays.
+4. Remove the blobs that the records name, and then the records.  The one that
+   each node has kept last stays.
 
 A node that notes a place for the first time (it was copied) has to look, after
 that, whether the log has a Trim behind that place which is about it.  If there

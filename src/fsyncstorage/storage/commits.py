@@ -8,9 +8,8 @@ A commit's life::
     tpc_finish  APPENDED: tid, place, one write; lets go of the objects; then
                 waits: DURABLE, PUBLISHED, acknowledged
 
-Begin and store take no lock.  Where there is a log, a vote brings its blobs
-there before all else (`_stage_blobs`).  Then it takes one of two paths, and
-the finish goes on with it.
+Begin and store take no lock.  A vote takes one of two paths, and the finish
+goes on with it.  (A log gets the blobs before all that: `_stage_blobs`.)
 
 The *one-write path*, for nearly all (`_vote_for_its_objects`, `_append_once`):
 
