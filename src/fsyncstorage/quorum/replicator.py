@@ -38,6 +38,7 @@ the log for nothing, so that nothing holds it up.  What they share are single
 attributes, each set by one of them, and an event.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from collections.abc import Sequence
@@ -144,6 +145,7 @@ class Replicator:
 
     def stage(self, blobs: Stored) -> None:
         assert self._keeper is not None
+        self.check_size(sum(map(os.path.getsize, blobs.files())))
         self._staging.kept(self._keeper.kept.place.sequence)
         self._staging.stage(blobs)
 
