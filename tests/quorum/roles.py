@@ -64,6 +64,7 @@ class Recording(Host):
 
     def hang_up(self):
         self.done.append('hang up')
+        self.holder_then = self._engine.holder()
 
     def end(self, reason, again):
         self.done.append(('end', again))

@@ -1,9 +1,11 @@
 import random
+import select
 import time
 import tracemalloc
 import unittest
 
 import hpack
+from h2.events import PingAckReceived
 from hyperframe.frame import ContinuationFrame
 from hyperframe.frame import DataFrame
 from hyperframe.frame import GoAwayFrame
@@ -286,6 +288,8 @@ class AtOnce(HostileCase):
         with self.assertRaises(Unanswered) as raised:
             self.log.stage(A, 0, bytes(1 << 20))
         self.assertIn('too large', str(raised.exception))
+        # The rest of the question would be missed.
+        self.assertEqual(self.log.cluster.members[0]._open, set())
         self.speaks_at_first(None)
         self.is_well()
 
@@ -308,6 +312,38 @@ class WhileNobodyAsks(HostileCase):
         for _ in range(4):  # each member
             self.log.ends()
         self.assertIn('PingAckReceived', got)
+
+    def test_a_ping_before_an_answer(self):
+        def instead(handler, request):
+            def take(event):
+                if isinstance(event, PingAckReceived):
+                    handler.send({})
+
+            handler.take = take
+            handler.http.ping(b'are you?')
+            return True
+
+        self.all_send(instead)
+        self.assertEqual(self.log.notes(), {})
+
+    def test_an_end_that_comes_later(self):
+        """Nothing more is asked there."""
+        seen = []
+
+        def instead(handler, request):
+            seen.append(handler)
+            handler.send({})
+            handler.send_raw(GoAwayFrame(0, handler.stream).serialize())
+            return True
+
+        self.all_send(instead)
+        for _ in range(3):
+            self.assertEqual(self.log.notes(), {})
+            for member in self.log.cluster.members:
+                for connection in list(member._idle):
+                    if not connection._http.is_over:
+                        select.select([connection._socket.socket], [], [])
+        self.assertEqual(len(set(seen)), len(seen))
 
     def test_an_end(self):
         """The next question is not lost in it."""

@@ -9,6 +9,7 @@ from unittest import mock
 from ZODB.POSException import StorageError
 
 from fsyncstorage.errors import WritingStopped
+from fsyncstorage.quorum import primary
 from fsyncstorage.quorum import role
 from fsyncstorage.quorum import standby
 from fsyncstorage.quorum.log import Unanswered
@@ -213,6 +214,8 @@ class Retreat(RolesTest):
             with self.assertRaises(StorageError):
                 commit(self.a.storage, {1: b'x'})
             self.is_over(again=False)
+        # Nobody is answered any more when another node can have it.
+        self.assertTrue(self.a.host.holder_then.startswith(b'a '))
         self.b.leads()
 
     def test_the_lease_is_given_back_at_a_close(self):
@@ -222,6 +225,27 @@ class Retreat(RolesTest):
         self.a.close()
         self.assertIsNone(self.engine.holder())
         self.assertEqual(self.a.host.done, [])
+
+    def test_it_is_given_back_before_the_index_is_written(self):
+        """Which may take a while."""
+        self.a.open()
+        storage = self.a.leads()
+        found = []
+        with mock.patch.object(
+                storage._checkpoints, 'write_or_warn',
+                lambda: found.append(self.engine.holder())):
+            self.a.close()
+        self.assertEqual(found, [None])
+
+    def test_a_fenced_writer_answers_nobody(self):
+        """At once: who would be told that the outcome is not known asks the
+        next server."""
+        with mock.patch.object(primary, 'LOOK_EVERY', 3600.0):
+            self.a.open()
+            storage = self.a.leads()
+            self.assertTrue(storage.may_answer())
+            storage._replica._writer.fenced = 'by another'
+            self.assertFalse(storage.may_answer())
 
     def test_lost_while_it_takes_over(self):
         """It follows again, and leads the next time."""

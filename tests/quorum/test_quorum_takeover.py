@@ -1,5 +1,6 @@
 """A node that has the lease becomes the one that writes (I16)."""
 
+from fsyncstorage.errors import DiskError
 from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.reading import Refused
 from fsyncstorage.quorum.record import Epoch
@@ -114,6 +115,17 @@ class Takeover(FollowTest):
         log = Interrupted(self.engine, happens)
         before = self.engine.head
         self.assertIsNone(self.lead(follower, log))
+        self.assertEqual(self.engine.head, before)
+
+    def test_a_disk_that_fails(self):
+        """It does not lead: another node may be sound."""
+        disk = self.controlled_disk()
+        follower = self.rejoin()
+        self.logged.write(10)
+        before = self.engine.head
+        disk.fail_sync(OSError('no'))
+        with self.assertRaises(DiskError):
+            self.lead(follower)
         self.assertEqual(self.engine.head, before)
 
     def test_it_is_stopped(self):

@@ -37,6 +37,7 @@ from ..support import Thread
 from ..support import commit
 from ..support import until
 from ..support import vote
+from .blobnodes import BlobNodeTest
 from .fakelog import FakeLog
 from .fakelog import Fault
 from .gateway import GatewaysCase
@@ -500,6 +501,34 @@ class Served(NodeTest):
         storage.close()
         again = self.lead(trims=Trims(A, self.LIMIT))
         self.assertEqual(again.load(bytes(7) + b'\1')[0], bytes(3000))
+
+
+class Blobs(BlobNodeTest):
+
+    def test_more_than_the_limit_is_refused_before_it_is_staged(self):
+        storage = self.lead(trims=Trims(A, 20_000))
+        with mock.patch.object(self.engine, 'stage') as stage:
+            with self.assertRaises(StorageTransactionError) as raised:
+                self.vote_blobs(storage, {
+                    1: bytes(10_000), 2: bytes(10_001)})
+            stage.assert_not_called()
+        self.assertIn('log-limit', str(raised.exception))
+
+    def test_they_go_with_the_records_that_name_them(self):
+        storage = self.lead(trims=Trims(A, 1 << 30))
+        trim = storage._replica._trimming
+        trim.close()  # its thread
+        self.commit_blobs(storage, {1: b'first'})
+        self.assertEqual(len(self.engine.all_staged()), 1)
+        self.assertGreaterEqual(
+            storage.stats()['quorum']['log_size'], len(b'first'))
+        for number in 2, 3, 4:
+            commit(storage, {number: b'x'})
+        storage._replica.keep()
+        self.commit_blobs(storage, {5: b'second'})
+        trim.round()
+        self.assertEqual(
+            list(self.engine.blobs.values()), [b'second'])
 
 
 class OnEtcd(GatewaysCase):

@@ -200,6 +200,17 @@ class Leaving(NodeServed):
         channel.next()
         return transaction
 
+    def test_a_look_that_comes_too_late(self):
+        """It was given up: the node goes on to lead."""
+        kept = []
+        self.hosting.server = SimpleNamespace(
+            if_none_is_voted=lambda then, done: kept.append(then))
+        with mock.patch.object(hosting, 'LONGEST_FAREWELL', 0.0):
+            self.assertFalse(self.hosting.leave(0.0))
+        for then in kept:
+            then()
+        self.assertFalse(self.hosting.is_over)
+
     def test_before_there_is_a_server(self):
         self.hosting.server = None
         self.assertFalse(self.hosting.leave(PATIENCE))

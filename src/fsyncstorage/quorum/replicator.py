@@ -131,12 +131,12 @@ class Replicator:
         self._keeper = Keeper(path, state, read, self._writer.confirm)
         self._keeper.start()
         self._watch.start()
+        self._staging.begin(path, state)
         self._limit.begin(path)
         if self._trims is not None:
             self._trimming = Trimming(
                 path, self._log, self, self._trims, self._limit)
             self._trimming.start()
-        self._staging.begin(path, state)
 
     # A vote
 
@@ -348,9 +348,9 @@ class Replicator:
     def close(self) -> None:
         self.stop()
         self._watch.close()
+        self._staging.close()
         if self._trimming is not None:
             self._trimming.close()
-        self._staging.close()
         with self._syncing:  # of a committer whose close was interrupted
             if self._keeper is not None:
                 self._keeper.close()

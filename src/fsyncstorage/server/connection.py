@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
         self._announcement = announcement(listener.msgpack)
         self._traffic = session.server.traffic
         self._may_answer = session.server.may_answer and (
-            session.server.may_answer_by_zeo)
+            session.server.may_answer_at_last)
         self._buffer = bytearray()
         self._registered = self._paused = self._work_is_near = False
         self._frame_patience = Patience(loop, self.cut_short)
@@ -330,7 +330,6 @@ class Connection(asyncio.Protocol):
             # It takes the place of the session.
             self.session = channel = server.open_commit_channel(self, hello)
             self._receive = channel.receive
-            self._may_answer = server.may_answer
             self._stay()
             self._write(wire.welcome())
             channel.begin()

@@ -188,12 +188,8 @@ class Server(StorageServer):
         service.end_all()
         service.reset_invalidations()
 
-    def may_answer_by_zeo(self) -> bool:
-        """The last answers are of commits, and true whoever leads by now.
-
-        (Not on commit channels: those clients ask the next server.  With the
-        answer, they would send their next commit into a connection that ends.)
-        """
+    def may_answer_at_last(self) -> bool:
+        """The last answers are of commits, and true whoever leads by now."""
         return (self.may_answer is None or self.said_farewell
                 or self.may_answer())
 
@@ -270,7 +266,8 @@ class Server(StorageServer):
 
     def _leave_to_another(self) -> None:
         """Clients of ours go on at the next server, and learn there what
-        became of their commits.  At once: what they send from now on is lost.
+        became of their commits.  At once: what they send from now on is lost,
+        and with an answer they would send more.
         """
         self.acceptor.stop_listening()
         for connection in list(self.connections):

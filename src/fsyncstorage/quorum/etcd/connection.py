@@ -93,6 +93,7 @@ class Connection:
         while rest and not answer.has_ended:
             room = self._http.room
             if room <= 0:
+                self._flush()
                 self._receive()
                 continue
             some, rest = rest[:room], rest[room:]
@@ -154,7 +155,6 @@ class Connection:
 
     def _receive(self) -> None:
         """Some more; what it wants to have answered, is."""
-        self._flush()
         self._take(self._socket.receive())
         self._flush()
 
@@ -177,8 +177,7 @@ class Connection:
     @property
     def is_open(self) -> bool:
         """All that was asked is answered, and more can be asked."""
-        return (self._asked is None and not self._is_cut
-                and not self._http.is_over)
+        return self._asked is None and not self._is_cut
 
     def abort(self) -> None:
         """Wake the thread that waits for it; that one closes it."""
