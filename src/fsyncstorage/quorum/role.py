@@ -83,11 +83,13 @@ class _Stopped(Exception):
 class Node:
 
     def __init__(self, path: str, setup: Setup, index_every: int,
-                 packs: repacking.Options, host: hosts.Host) -> None:
+                 packs: repacking.Options, blob_dir: str | None,
+                 host: hosts.Host) -> None:
         self._path = path
         self._setup = setup
         self._index_every = index_every
         self._packs = packs
+        self._blob_dir = blob_dir
         self._host = host
         self.role = STARTING
         #: It leads, or has failed.
@@ -189,7 +191,8 @@ class Node:
         return log
 
     def _begin(self, log: Log) -> Follower:
-        return rejoin(self._path, log, self._stopping, packs=self._packs)
+        return rejoin(self._path, log, self._stopping, self._packs,
+                      self._blob_dir)
 
     def _follow(self, follower: Follower) -> Follower:
         """Until this node has the lease.  The log is closed then."""
@@ -247,14 +250,16 @@ def opened(path: str, setup: Setup, index_every: int,
            make: Callable[[Primary, Opened], FsyncStorage],
            show: Callable[[Node], object] = lambda node: None,
            packs: repacking.Options = repacking.USUAL,
+           blob_dir: str | None = None,
            host: hosts.Host | None = None) -> FsyncStorage:
     """The storage of this node, when it leads.
 
     `make` opens it.  `show` is called when there is a node, and no storage.
-    `packs` says how a node that follows packs.
+    `packs` says how a node that follows packs, and `blob_dir` where its blobs
+    are.
     """
     host = host or hosts.host()
-    node = Node(path, setup, index_every, packs, host)
+    node = Node(path, setup, index_every, packs, blob_dir, host)
     storage = None
     try:
         node.start()

@@ -38,7 +38,7 @@ from .record import parse_place
 
 logger = logging.getLogger(__name__)
 
-REQUEST = b'*step-down'
+REQUEST = RESERVED + b'step-down'
 
 #: Seconds: how often the primary looks; how long it waits for a note of
 #: another node, and how often it looks for that; for how long it looks for a
