@@ -1,4 +1,4 @@
-"""`fsync-quorum`: what it says of a quorum, what it changes, what it refuses."""
+"""`fsync-quorum`: what it says of a quorum, what it changes and refuses."""
 
 import io
 import json
@@ -210,6 +210,18 @@ class Status(Case):
         left = next(each for each in found['nodes'] if each['node'] == 'b')
         self.assertTrue(left['trimmed'])
         self.assertIn('b cannot follow', found['warnings'][0])
+
+    def test_a_record_that_one_member_has_damaged(self):
+        """Another one is asked."""
+        self.begun()
+        read = EtcdLog.read
+
+        def damaged(log, sequence, member=None):
+            found = read(log, sequence, member)
+            return [b'damaged'] if member is None and found else found
+
+        with mock.patch.object(EtcdLog, 'read', damaged):
+            self.assertEqual(self.looked()['epoch']['node'], 'a')
 
     def test_a_note_of_nonsense(self):
         self.begun()
