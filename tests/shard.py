@@ -9,6 +9,7 @@ seconds.  Such a run hangs: it shows where its threads are, and is ended.
 import dataclasses
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -50,6 +51,13 @@ def totals_of(log):
     return Totals(*map(int, total[-1])) if total else None
 
 
+def used_by_those_that_ended():
+    """Seconds of processor time of all that this process has waited for, and
+    of what those have waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 class Shard:
     """The run of modules that are in one directory."""
 
@@ -60,6 +68,7 @@ class Shard:
         self.totals = Totals()
         self.trouble = ''       # what the totals do not show
         self._ended = None
+        self.cpu_seconds = 0.0
         package = first.rpartition('.')[0]
         names = '|'.join(each.rpartition('.')[2] for each in modules)
         self._command = [
@@ -79,12 +88,13 @@ class Shard:
 
     def goes_on(self):
         """Look after it; false when it has ended, with all that it started."""
-        now = time.monotonic()
+        now, used = time.monotonic(), used_by_those_that_ended()
         if self._program.status is None:
             self._listen(now)
             return True
         if self._ended is None:
             self._ended = now
+            self.cpu_seconds = used_by_those_that_ended() - used
         left = self._program.left()
         if left and now < self._ended + GRACE:
             return True

@@ -14,8 +14,9 @@ It promises:
   module that has no test.
 - When the run is broken off, no process is left.
 
-Each process has a log in ``build/tests``.  The last line counts the tests:
-"N passed, N failed, N skipped".
+Each process has a log in ``build/tests``.  A line says how long it took, and
+how much time of processors, with all that it started and waited for.  The last
+line counts the tests: "N passed, N failed, N skipped".
 """
 
 import itertools
@@ -128,7 +129,8 @@ def groups(modules):
 
 
 def tell(shard):
-    said = f'{shard.seconds:7.1f} s  {shard.name}: {shard.totals.tests} tests'
+    said = (f'{shard.seconds:7.1f} s {shard.cpu_seconds:6.1f} s of processor'
+            f'  {shard.name}: {shard.totals.tests} tests')
     if shard.totals.skipped:
         said += f', {shard.totals.skipped} skipped'
     if shard.failed:

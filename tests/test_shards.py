@@ -61,6 +61,14 @@ class Tests(unittest.TestCase):
     def test(self):
         pass
 """
+# In a process that it starts, it takes as much as it can.
+IS_BUSY = """
+import subprocess, sys
+BUSY = 'import time\\nwhile time.process_time() < 0.7: pass'
+class Tests(unittest.TestCase):
+    def test(self):
+        subprocess.run([sys.executable, '-c', BUSY], check=True)
+"""
 IS_LONG = """
 class Tests(unittest.TestCase):
     level = 2
@@ -140,8 +148,9 @@ class Runs(TestCase):
         return status
 
     def said_of(self, name):
-        return re.search(
-            rf' s  samples.test_{name}: (.*)$', self.printed, re.M)[1].strip()
+        said = re.search(
+            rf'processor  samples.test_{name}: (.*)$', self.printed, re.M)
+        return said[1].strip()
 
     @property
     def totals(self):
@@ -330,6 +339,16 @@ class ProcessesTests(Runs):
         self.assertRegex(self.printed, r'test_hangs.py", line \d+ in test')
         self.assertEqual(self.totals, '0 passed, 1 failed, 0 skipped')
         self.assertNoneLeft()
+
+    def test_the_processor_time_is_that_of_each(self):
+        self.write(busy=IS_BUSY, good=GOOD)
+        self.assertEqual(self.run_them(), 0)
+        busy, good = (
+            float(re.search(
+                rf'([0-9.]+) s of processor  samples.test_{name}:',
+                self.printed)[1]) for name in ('busy', 'good'))
+        self.assertGreater(busy, good)
+        self.assertGreaterEqual(busy, 0.7)
 
     def test_when_it_is_broken_off_nothing_is_left(self):
         self.write(hangs=HANGS, ignores=IGNORES_INTERRUPTS)

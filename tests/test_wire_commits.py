@@ -28,6 +28,7 @@ TID = b'tid56789'
 STORES = [(oid(1), TID, b'one'), (oid(2), bytes(8), b''),
           (oid(3), TID, b'the third')]
 ID = sessions.commit_id(INSTANCE, TICKET, 258)
+IN_DOUBT = sessions.in_doubt(ID, TID)
 
 identifiers = strategies.binary(min_size=8, max_size=8)
 
@@ -55,7 +56,7 @@ def in_state(state):
     if state is commits.PINGING:
         return client, client.ping()[0]
     if state is commits.ASKING:
-        return client, client.ask(ID)[0]
+        return client, client.ask(IN_DOUBT)[0]
     number, _ = client.begin(b'')
     if state is commits.IN_ONE_TRIP:
         client.trip(number)
@@ -128,11 +129,15 @@ class Ids(unittest.TestCase):
     def test_there_and_back(self):
         self.assertEqual(sessions.read_commit_id(ID), (INSTANCE, TICKET, 258))
         self.assertEqual(opened().commit_id(258), ID)
+        self.assertEqual(sessions.read_in_doubt(IN_DOUBT), (ID, TID))
 
     def test_every_other_length(self):
-        for wrong in *(ID[:length] for length in range(len(ID))), ID + b'x':
-            with self.assertRaises(framing.PeerError):
-                sessions.read_commit_id(wrong)
+        for right, read in ((ID, sessions.read_commit_id),
+                            (IN_DOUBT, sessions.read_in_doubt)):
+            for wrong in (*(right[:length] for length in range(len(right))),
+                          right + b'x'):
+                with self.assertRaises(framing.PeerError):
+                    read(wrong)
 
 
 class Requests(unittest.TestCase):
@@ -156,8 +161,8 @@ class Requests(unittest.TestCase):
         ]
         ping, frame = client.ping()
         sent.append((frame, server.Ping(ping)))
-        question, frame = client.ask(ID)
-        sent.append((frame, server.Ask(question, ID)))
+        question, frame = client.ask(IN_DOUBT)
+        sent.append((frame, server.Ask(question, IN_DOUBT)))
         client, number = in_state(commits.BEGUN)
         sent.append((client.trip(number), server.Trip(number)))
         client, number = in_state(commits.IS_VOTED)
@@ -635,7 +640,7 @@ class TheFormat(unittest.TestCase):
     def test_of_the_client(self):
         client = opened()
         number = b'\0\0\0\1'
-        self.check(client.hello, b'\0\0\0\x29', b'\xf5COMMITS', b'\3',
+        self.check(client.hello, b'\0\0\0\x29', b'\xf5COMMITS', b'\4',
                    INSTANCE, TICKET)
         self.check(client.begin(b'call')[1],
                    b'\0\0\0\x09', b'B', number, b'call')
@@ -645,8 +650,8 @@ class TheFormat(unittest.TestCase):
                    b'\0\0\0\x09', b'C', number, b'call')
         self.check(client.vote(1), b'\0\0\0\5', b'V', number)
         self.check(client.ping()[1], b'\0\0\0\5', b'P', b'\0\0\0\2')
-        self.check(client.ask(ID)[1], b'\0\0\0\x29', b'Q', b'\0\0\0\3',
-                   INSTANCE, TICKET, b'\0\0\1\2')
+        self.check(client.ask(IN_DOUBT)[1], b'\0\0\0\x31', b'Q',
+                   b'\0\0\0\3', INSTANCE, TICKET, b'\0\0\1\2', TID)
         received(client, server.voted(1, ()))
         self.check(client.finish(1), b'\0\0\0\5', b'F', number)
         client, _ = in_state(commits.BEGUN)

@@ -1,10 +1,18 @@
 """How long the client waits before it tries an address again."""
 
 import unittest
+from unittest import mock
+
+from ZODB.utils import z64
 
 from fsyncstorage.client.addresses import FIRST
 from fsyncstorage.client.addresses import LEAST
 from fsyncstorage.client.addresses import Addresses
+from fsyncstorage.client.answer import UntilSent
+
+from ..support import until
+from .connected import ConnectedTestCase
+from .connected import commit
 
 A, B = ('a', 8100), '/b.sock'
 MOST = 2
@@ -59,3 +67,43 @@ class Waits(unittest.TestCase):
 
     def test_never_all_the_time(self):
         self.assertLessEqual(LEAST / 2, self.fail(most=0))
+
+
+class Connections(ConnectedTestCase):
+
+    def setUp(self):
+        super().setUp()
+        patch = mock.patch.object(Addresses, 'failed', autospec=True)
+        self.failed = patch.start()
+        self.addCleanup(patch.stop)
+        self.client, self.serial = self.connect(), z64
+
+    def end_it(self, end):
+        """Once it is used; return when there is another one."""
+        self.serial = commit(self.client, {1: b'x'}, self.serial)
+        link = self.client._server
+        stream = link.stream
+        end(stream)
+        until(lambda: link.stream not in (None, stream), 'connected again')
+
+    def test_a_thread_that_was_interrupted(self):
+        """No server has failed, however short the connection was: others of
+        this process wait for the next one."""
+        def interrupt(stream):
+            with self.assertRaises(KeyboardInterrupt), UntilSent(stream):
+                raise KeyboardInterrupt
+
+        for _ in range(3):
+            self.end_it(interrupt)
+        self.failed.assert_not_called()
+
+    def test_a_server_that_ends_it(self):
+        self.end_it(lambda stream: self.in_loop(
+            self.sessions()[0].abort))
+        self.failed.assert_called()
+
+    def test_what_comes_is_no_protocol(self):
+        """It would be so the next time, too."""
+        self.end_it(lambda stream: self.in_client_loop(
+            self.client, stream._be_over, 'damaged'))
+        self.failed.assert_called()

@@ -60,7 +60,7 @@ IGNORED = (
 BAD = {
     'read-channels 0': 'read-channels is at least 1',
     'read-channels many': 'many',
-    'server-timeout 0': 'server-timeout is off or at least 1s, not 0',
+    'server-timeout 0': 'server-timeout is auto, off or at least 1s, not 0',
     'server-timeout never': 'never',
     'local-reads on': 'local-reads is auto or off',
     'blob-cache-fill always': 'blob-cache-fill is commit or load',
@@ -97,12 +97,30 @@ class Keys(unittest.TestCase):
                 'server localhost:1', f'server-timeout {off}')[
                     'server_timeout'])
 
+    def test_a_server_is_given_up_where_there_is_another_one(self):
+        for said in [], ['server-timeout AUTO']:
+            self.assertEqual(self.arguments('server localhost:1', *said)[
+                'server_timeout'], 'auto')
+
     def test_several_servers(self):
         """In one key, or a key for each, as in stock's sections."""
         expected = [('a', 1), ('b', 2), ('c', 3), '/a b.sock']
         for said in (['server a:1 b:2  c:3', 'server /a b.sock'],
                      ['server a:1', 'server b:2 c:3', 'server /a b.sock']):
             self.assertEqual(self.arguments(*said)['addr'], expected)
+
+    def test_several_servers_in_brackets(self):
+        """ZConfig takes the outer ones away."""
+        one, two, name = ('::1', 8100), ('::2', 8200), ('a', 1)
+        for said, expected in {
+            '[::1]:8100 [::2]:8200': [one, two],
+            '[::1]:8100 a:1 [::2]:8200': [one, name, two],
+            '[::1]:8100 a:1': [one, name],
+            'a:1 [::2]:8200': [name, two],
+        }.items():
+            with self.subTest(said):
+                self.assertEqual(
+                    self.arguments(f'server {said}')['addr'], expected)
 
     def test_a_server_without_a_port(self):
         for said in 'server a', 'server a b:1':
@@ -155,7 +173,7 @@ class InPython(unittest.TestCase):
 
     def test_bad_values(self):
         for bad in ({'read_channels': 0}, {'blob_cache_fill': 'always'},
-                    {'server_timeout': 0},
+                    {'server_timeout': 0}, {'server_timeout': 'never'},
                     {'blob_cache_mode': 0o600}):
             with self.subTest(bad), self.assertRaises(ValueError):
                 FsyncClient(('localhost', 1), wait=False, **bad)

@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import errno
+import os
 import shutil
 import socket
 import threading
+from unittest import mock
 
 import ZEO.asyncio.client
 from ZEO.Exceptions import ClientDisconnected
@@ -14,6 +17,8 @@ from fsyncstorage.client.liveness import ASKED_AFTER
 from fsyncstorage.client.liveness import DEAD_AFTER
 from fsyncstorage.client.zeoconnection import ZeoConnection
 from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.server import frames
+from fsyncstorage.server.session import Session
 
 from ..server.relay import Cut
 from ..server.relay import Relays
@@ -118,9 +123,10 @@ class Addresses(ConnectedTestCase):
                    for each in (self.server, self.copy())}
         for each in servers.values():
             each.read_only = True
-        client = self.connect(*servers, read_only_fallback=True)
-        client._server.client.register_failed_poll = 0.01
-        until(client.is_connected, 'connected')
+        with self.assertNoLogs('fsyncstorage.server', 'ERROR'):
+            client = self.connect(*servers, read_only_fallback=True)
+            client._server.client.register_failed_poll = 0.01
+            until(client.is_connected, 'connected')
         self.assertTrue(client.isReadOnly())
         other, = servers.keys() - {server_of(client)}
         servers[other].read_only = False
@@ -140,6 +146,97 @@ class Addresses(ConnectedTestCase):
         client_io.connect_poll = 0
         self.cut_off(client)
         self.assertEqual(client_io._addresses._failed, {})
+
+    def test_how_long_it_waits_at_most(self):
+        """Where somebody accepts, longer than where nobody listens."""
+        client = self.connect(self.server.acceptor.addr)
+        client_io = client._server.client
+        until(client.is_connected, 'connected')
+        client_io.connect_poll = 3600
+        failed, most = client_io._addresses.failed, {}
+
+        def note(address, longest):
+            most[address] = longest
+            failed(address, longest)
+
+        self.patch(client_io._addresses, 'failed', note)
+        self.cut_off(client)
+        client.new_addr([self.down, self.server.acceptor.addr])
+        self.in_client_loop(client, client._server._reconnect)
+        until(lambda: self.down in most, 'tried')
+        self.assertEqual(most[self.down], 1800)
+        self.assertEqual(most[self.server.acceptor.addr], 7200)
+
+    def test_one_that_was_closed_before_it_was_made(self):
+        """Nobody looks at it."""
+        client = self.connect(self.server.acceptor.addr, server_timeout=3600)
+        until(client.is_connected, 'connected')
+
+        def close_and_make():
+            protocol = client._server.client._try(self.down)
+            protocol.close()
+            protocol.connection_made(mock.MagicMock())
+            protocol.heartbeat_handle.cancel()
+            return protocol._liveness
+
+        self.assertIsNone(self.in_client_loop(client, close_and_make))
+
+    def test_what_is_written_is_counted(self):
+        client = self.connect(self.server.acceptor.addr)
+        until(client.is_connected, 'connected')
+        transport = client._server.client.protocol._transport
+        before = transport._written
+        client.undoLog(0, 1)
+        self.assertGreater(transport._written, before)
+
+    def test_one_that_waits_for_its_turn(self):
+        """While another address is verified, it owes nothing."""
+        client = self.connect(self.server.acceptor.addr, server_timeout=3600)
+        until(client.is_connected, 'connected')
+        one, other = socket.socketpair()
+        transport = mock.MagicMock()
+        transport.get_extra_info.return_value = one
+        transport.get_write_buffer_size.return_value = 0
+
+        def states():
+            protocol = client._server.client._try(self.down)
+            protocol._connecting.cancel()
+            protocol.connection_made(transport)
+            yield 'has not greeted', protocol.is_silent()
+            protocol.protocol_version = b'Z5'
+            yield 'waits for its turn', protocol.is_silent()
+            protocol.futures[1] = mock.Mock()
+            yield 'is asked to register', protocol.is_silent()
+            protocol.futures.clear()
+            protocol.is_registered = True
+            yield 'is registered', protocol.is_silent()
+            protocol.close()
+            protocol.connection_lost(None)
+
+        with one, other:
+            self.assertEqual(self.in_client_loop(client, list, states()), [
+                ('has not greeted', True), ('waits for its turn', False),
+                ('is asked to register', True), ('is registered', True)])
+
+
+
+class Default(Addresses):
+    """How long a server may be silent, where nothing is said."""
+
+    def test_it(self):
+        first, second = self.server.acceptor.addr, self.copy().acceptor.addr
+        client = self.connect(first)
+        until(client.is_connected, 'connected')
+        self.assertIsNone(client._server.client.protocol._liveness)
+        client.new_addr([first, second])
+        self.in_client_loop(client, client._server._reconnect)
+        until(client.is_connected, 'connected again')
+        self.assertEqual(
+            client._server.client.protocol._liveness._seconds, 30)
+        client = self.connect(first, second)
+        until(client.is_connected, 'connected')
+        self.assertEqual(
+            client._server.client.protocol._liveness._seconds, 30)
 
 
 class Through(ConnectedTestCase):
@@ -163,49 +260,42 @@ class Through(ConnectedTestCase):
 
     # Looks that a test makes
 
-    def lines(self, client):
-        protocol, stream = (
-            client._server.client.protocol, client._server._liveness)
-        return [each for each in (protocol._liveness, stream) if each]
-
-    def look(self, client, times):
+    def look(self, client, times=1):
+        liveness = client._server.client.protocol._liveness
         for _ in range(times):
-            for each in self.lines(client):
-                self.in_client_loop(client, each._look)
+            self.in_client_loop(client, liveness._look)
 
 
 class Slow(Through):
 
     def connect_through(self):
         client = self.connect(self.through, server_timeout=3600)
-        until(lambda: len(self.lines(client)) == 2, 'watched')
+        until(lambda: client._server.stream, 'a channel')
         self.generation = client._connection_generation
         self.hear(client)
         return client
 
     def hear(self, client):
         """What was said is heard; nothing more comes."""
-        client.ping()
         client.new_oid()
-        self.look(client, 1)
-        until(lambda: self.look(client, 1) or min(self.in_vain(client)),
+        self.look(client)
+        until(lambda: self.look(client) or self.in_vain(client),
               'it is quiet')
 
     def in_vain(self, client):
-        return [each._in_vain for each in self.lines(client)]
+        return client._server.client.protocol._liveness._in_vain
 
     def test_one_that_answers_late(self):
         """An answer is enough, however late it comes."""
         client = self.connect_through()
         self.freeze()
-        while max(self.in_vain(client)) < DEAD_AFTER - 1:
-            self.look(client, 1)
+        while self.in_vain(client) < DEAD_AFTER - 1:
+            self.look(client)
         self.go_on()
-        protocol, stream = (
-            client._server.client.protocol, client._server.stream)
-        until(lambda: protocol._has_heard and stream._has_heard, 'answered')
-        self.look(client, 1)
-        self.assertEqual(self.in_vain(client), [0, 0])
+        protocol = client._server.client.protocol
+        until(lambda: protocol._has_heard, 'answered')
+        self.look(client)
+        self.assertEqual(self.in_vain(client), 0)
         self.assertEqual(client._connection_generation, self.generation)
         self.assertEqual(self.load(client, 1)[0], b'one')
 
@@ -223,21 +313,20 @@ class Slow(Through):
 
     def test_nobody_is_asked_while_others_speak(self):
         client = self.connect_through()
-        seen = self.relay.seen['ping']
+        self.patch(Session, 'alive', asked := mock.Mock(return_value=None))
         for _ in range(3 * ASKED_AFTER):
-            client.ping()
             client.undoLog(0, 1)
-            self.look(client, 1)
-        self.assertEqual(self.relay.seen['ping'], seen + 3 * ASKED_AFTER)
+            self.look(client)
+        asked.assert_not_called()
 
     def test_a_loop_that_was_held_up(self):
         """The client was frozen, and not the server."""
         client = self.connect(self.through, server_timeout=1)
-        until(lambda: len(self.lines(client)) == 2, 'watched')
+        until(lambda: client._server.stream, 'a channel')
         generation = client._connection_generation
         self.in_client_loop(client, threading.Event().wait, 1.5)
         self.assertEqual(self.load(client, 1)[0], b'one')
-        self.look(client, 1)
+        self.look(client)
         self.assertEqual(client._connection_generation, generation)
 
 
@@ -327,7 +416,7 @@ class Outcomes(Through):
         self.assertFalse({oid(each) for each in refused} & self.stored())
 
 
-class HeldUp(ConnectedTestCase):
+class HeldUpTestCase(ConnectedTestCase):
     """A server whose loop does nothing for a while."""
 
     records = {1: b'one', 2: b'two'}
@@ -342,6 +431,9 @@ class HeldUp(ConnectedTestCase):
     def hold_up(self):
         self.server.acceptor.event_loop.call_soon_threadsafe(
             self.may_go_on.wait, PATIENCE)
+
+
+class HeldUp(HeldUpTestCase):
 
     def test_it_is_given_up_and_found_again(self):
         client = self.connect(server_timeout=1)
@@ -365,6 +457,122 @@ class HeldUp(ConnectedTestCase):
         with self.assertNoLogs('ZEO.asyncio', 'ERROR'):
             client.close()
         self.assertIs(outcome(loading), ClientDisconnected)
+
+
+class GivenUpByTheSystem(HeldUpTestCase):
+    """A finish over the ZEO connection, which this machine ends."""
+
+    commit_channel = False
+
+    def finish(self, number, **options):
+        client = self.connect(**options)
+        transaction = begin(client)
+        store(client, transaction, 1000 + number, b'perhaps')
+        client.tpc_vote(transaction)
+        self.hold_up()
+        finishing = Thread(client.tpc_finish, transaction)
+        protocol = client._server.client.protocol
+        until(lambda: protocol.futures, 'asked')
+        self.in_client_loop(client, protocol.connection_lost, OSError(
+            number, os.strerror(number)))
+        came = outcome(finishing)
+        self.may_go_on.set()
+        client.close()
+        self.may_go_on.clear()
+        return came
+
+    def test_the_outcome(self):
+        """The server may still be there, and finish it."""
+        for number in errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH:
+            with self.subTest(number), self.assertLogs(
+                    'fsyncstorage.client', 'WARNING') as logged:
+                self.assertIs(
+                    self.finish(number, server_timeout=3600), OutcomeUnknown)
+            self.assertIn('nothing was heard', logged.output[0])
+
+    def test_the_server_has_ended_it(self):
+        self.assertIs(self.finish(errno.ECONNRESET, server_timeout=3600),
+                      ClientDisconnected)
+
+    def test_off(self):
+        """As with a stock client."""
+        self.assertIs(self.finish(errno.ETIMEDOUT, server_timeout=None),
+                      ClientDisconnected)
+
+    def test_whether_the_system_asks(self):
+        for seconds in 3600, None:
+            client = self.connect(server_timeout=seconds)
+            connection = client._server.client.protocol._transport
+            self.assertEqual(
+                bool(connection.get_extra_info('socket').getsockopt(
+                    socket.SOL_SOCKET, socket.SO_KEEPALIVE)),
+                seconds is not None)
+
+
+class Room(ConnectedTestCase):
+
+    records = {1: b'one'}
+
+    def test_a_vote_that_waits_for_room(self):
+        """The server does not read it, and says something elsewhere."""
+        asked = []
+        alive = Session.alive
+        self.patch(Session, 'alive', lambda session: (
+            asked.append(session), alive(session))[1])
+        client = self.connect(server_timeout=1)
+        generation = client._connection_generation
+        room = self.server.room
+        other = mock.Mock()
+        self.assertTrue(self.in_loop(
+            lambda: room.ask(other, frames.ROOM)))
+        transaction = begin(client)
+        store(client, transaction, 60, bytes(100_000))
+        voting = Thread(client.tpc_vote, transaction)
+        until(lambda: room._waiting, 'waiting')
+        # Nothing is said on the commit channel meanwhile.
+        until(lambda: len(asked) >= 6, 'longer than it may be silent')
+        self.in_loop(lambda: room.give_back(other))
+        voting.result()
+        client.tpc_finish(transaction)
+        self.assertEqual(client._connection_generation, generation)
+
+
+class Verified(ConnectedTestCase):
+    """A client that was away for long, and asks what has changed."""
+
+    records = {1: b'one'}
+
+    def test_a_slow_look_up(self):
+        """The server has its time, and says that it is there."""
+        cache = self.path('cache.zec')
+        client = self.connect(cache=cache)
+        self.load(client, 1)
+        client.close()
+        other = self.connect()
+        commit(other, {2: b'two'})
+        service = self.server.services['1']
+        may_go_on = threading.Event()
+        self.addCleanup(may_go_on.set)
+        look_up, looked_up, asked = service.look_up_invalidations, [], []
+        alive = Session.alive
+
+        def look_up_later(*args):
+            looked_up.append(args)
+            may_go_on.wait(PATIENCE)
+            return look_up(*args)
+
+        self.patch(service, 'look_up_invalidations', look_up_later)
+        self.patch(service, 'invalidations_since', lambda tid: None)
+        self.patch(service, 'young_enough', lambda tid: True)
+        self.patch(Session, 'alive', lambda session: (
+            asked.append(session), alive(session))[1])
+        client = self.connect(cache=cache, server_timeout=1, wait=False)
+        until(lambda: len(asked) >= 6, 'longer than it may be silent')
+        may_go_on.set()
+        until(client.is_connected, 'verified')
+        self.assertEqual(len(looked_up), 1)
+        self.assertEqual(len(set(asked)), 1)
+        self.assertEqual(self.load(client, 2)[0], b'two')
 
 
 class HeldUpAsyncio(HeldUp):

@@ -2,6 +2,7 @@
 
 import socket
 import unittest
+from unittest import mock
 
 from fsyncstorage.client import sockets
 from fsyncstorage.client.liveness import ASKED_AFTER
@@ -214,6 +215,58 @@ class Sockets(unittest.TestCase):
         one.close()
         self.assertEqual((sockets.unread(one), sockets.unsent(one)), (0, 0))
         sockets.keep_alive(one)
+
+    def counted(self):
+        """What `go_on` returns: is it taken?"""
+        transport = mock.Mock()
+        counted = sockets.Counted(transport)
+        counts = {'unsent': 0}
+        patch = mock.patch.object(
+            sockets, 'unsent', lambda connection: counts['unsent'])
+        patch.start()
+        self.addCleanup(patch.stop)
+
+        def go_on(written, waits_here, unsent):
+            """So much more is written, and so much is left."""
+            counted.writelines((b'', bytes(written)))
+            transport.get_write_buffer_size.return_value = waits_here
+            counts['unsent'] = unsent
+            return counted.is_taken()
+
+        return go_on
+
+    def test_much_that_is_taken(self):
+        """What is left rises at each look, while it is filled up."""
+        go_on = self.counted()
+        go_on(500, 100, 400)
+        for step in range(20):
+            self.assertTrue(go_on(500, 100, 410 + 10 * step))
+
+    def test_much_that_is_taken_fast(self):
+        """Within a look, more than waits."""
+        go_on = self.counted()
+        for _ in range(20):
+            self.assertTrue(go_on(1000, 50, 100))
+
+    def test_the_end_of_much(self):
+        """Nothing waits here, but in the system for longer than a look."""
+        go_on = self.counted()
+        go_on(1000, 0, 1000)
+        for left in range(900, 0, -100):
+            self.assertTrue(go_on(0, 0, left))
+
+    def test_much_that_is_not_taken(self):
+        """However much is written."""
+        go_on = self.counted()
+        go_on(1000, 300, 500)
+        for step in range(20):
+            self.assertFalse(go_on(100, 400 + 100 * step, 500))
+
+    def test_little_is_taken_by_the_system(self):
+        """At the looks, the last of it is on its way, or has come."""
+        go_on = self.counted()
+        for step in range(20):
+            self.assertFalse(go_on(100, 0, 50 * (step % 2)))
 
     def test_the_system_asks(self):
         one, _ = self.pair()

@@ -19,7 +19,7 @@ from .test_client_stream import Opened
 from .test_client_stream import _Interrupt
 from .test_client_stream import interrupts
 
-ID = sessions.commit_id(bytes(16), bytes(16), 7)
+IN_DOUBT = sessions.in_doubt(bytes(36), bytes(8))
 
 
 class Trips(Opened):
@@ -174,9 +174,9 @@ class Trips(Opened):
 class Questions(Opened):
 
     def ask(self, seconds=PATIENCE, complete=lambda outcome: None):
-        asking = Thread(self.stream.ask, ID, complete, seconds)
+        asking = Thread(self.stream.ask, IN_DOUBT, complete, seconds)
         question = self.peer.next()
-        self.assertEqual(question.id, ID)
+        self.assertEqual(question.in_doubt, IN_DOUBT)
         return asking, question.number
 
     def test_each_answer(self):

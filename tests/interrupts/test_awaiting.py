@@ -8,6 +8,7 @@ from fsyncstorage.interrupts import awaiting
 from fsyncstorage.interrupts.awaiting import Awaited
 
 from ..commit.test_interrupts import Interrupter
+from .locks import check_taken_and_freed
 
 
 class Awaiting(unittest.TestCase):
@@ -24,17 +25,12 @@ class Awaiting(unittest.TestCase):
         self.looks.pop(0)()
 
     def test_it_is_taken_and_freed(self):
-        for error in None, KeyError:
+        def taken():
             self.looks = [self.nothing]
-            try:
-                with Awaited(self.lock, self.go_on):
-                    self.assertTrue(self.lock.locked())
-                    if error:
-                        raise error
-            except KeyError:
-                pass
-            self.assertFalse(self.lock.locked())
-            self.assertEqual(self.looks, [])
+            return Awaited(self.lock, self.go_on)
+
+        check_taken_and_freed(self, self.lock, taken)
+        self.assertEqual(self.looks, [])
 
     def test_what_another_has_is_waited_for(self):
         self.lock.acquire()

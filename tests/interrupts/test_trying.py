@@ -7,6 +7,7 @@ from fsyncstorage.errors import Occupied
 from fsyncstorage.interrupts.trying import Tried
 
 from ..commit.test_interrupts import Interrupter
+from .locks import check_taken_and_freed
 
 
 class Trying(unittest.TestCase):
@@ -15,15 +16,7 @@ class Trying(unittest.TestCase):
         self.lock = threading.Lock()
 
     def test_it_is_taken_and_freed(self):
-        for error in None, KeyError:
-            try:
-                with Tried(self.lock):
-                    self.assertTrue(self.lock.locked())
-                    if error:
-                        raise error
-            except KeyError:
-                pass
-            self.assertFalse(self.lock.locked())
+        check_taken_and_freed(self, self.lock, lambda: Tried(self.lock))
 
     def test_what_another_has_is_left_to_it(self):
         with self.lock:

@@ -147,6 +147,14 @@ class Blobs(WithBlobs):
 
 class BehindTheSwap(WithBlobs):
 
+    def lost_and_undone(self, **options):
+        """A new file with a change of LOST, and, behind the pack time, its
+        undo: the tid of that."""
+        self.filled(**options)
+        changed = self.store({LOST: self.state()})
+        self.later()
+        return undo(self.storage, changed)
+
     def pack_and_do(self, do, **options):
         """`do()` is called when the files are swapped, and the pack is not
         over."""
@@ -168,10 +176,7 @@ class BehindTheSwap(WithBlobs):
         object that nothing referred to; that one is kept whole."""
         for pack_process in True, False:
             with self.subTest(pack_process=pack_process):
-                self.filled(pack_process=pack_process)
-                changed = self.store({LOST: self.state()})
-                self.later()
-                undone = undo(self.storage, changed)
+                undone = self.lost_and_undone(pack_process=pack_process)
 
                 def undo_that():
                     undo(self.storage, undone)
@@ -182,10 +187,8 @@ class BehindTheSwap(WithBlobs):
 
     def test_what_is_called_as_soon_as_the_new_file_is_shown(self):
         """The pack is still to make it durable that the file is another."""
-        storage = self.filled()
-        changed = self.store({LOST: self.state()})
-        self.later()
-        undone = undo(storage, changed)
+        undone = self.lost_and_undone()
+        storage = self.storage
         old, undoing, asked = storage._file, [], []
         rebase = storage._sequencer.rebase
         sync_directory = storage._spare.sync_directory
@@ -240,10 +243,7 @@ class BehindTheSwap(WithBlobs):
         """That one is kept, because an undo has restored it."""
         for pack_process in True, False:
             with self.subTest(pack_process=pack_process):
-                self.filled(pack_process=pack_process)
-                changed = self.store({LOST: self.state()})
-                self.later()
-                undone = undo(self.storage, changed)
+                undone = self.lost_and_undone(pack_process=pack_process)
                 self.wanted[LOST] = self.first[LOST]
                 self.check_removed(self.begun_before(undone))
 

@@ -1,4 +1,4 @@
-"""Three members of etcd as one process: what our log asks of their gateways.
+"""Three members of etcd as one process: what our log asks of them, by gRPC.
 
 All of them have the same data, and answer as etcd does: so the tests of the
 log on etcd run where there is no etcd.  (What etcd really answers is seen by
@@ -6,13 +6,18 @@ the same tests in test_quorum_etcd.)  Each member can be told to answer
 something else.
 """
 
-import base64
 import contextlib
-import http.server
-import json
 import socket
+import socketserver
 import sys
 import threading
+import urllib.parse
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived
+from h2.events import RequestReceived
+from h2.events import StreamEnded
 
 from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.lease import clock
@@ -21,13 +26,30 @@ from fsyncstorage.quorum.etcd.settings import address
 
 from ..support import PATIENCE
 from ..support import TestCase
+from .etcdmessages import CALLS
+from .etcdmessages import PREFIX
+from .etcdmessages import decoded
+from .etcdmessages import encoded
+from .etcdmessages import framed
 
 MEMBERS = 3
 CLUSTER = 77
 
+KV = '/etcdserverpb.KV/'
+WATCH = '/etcdserverpb.Watch/Watch'
+AUTHENTICATE = '/etcdserverpb.Auth/Authenticate'
+STATUS = '/etcdserverpb.Maintenance/Status'
+ALARM = '/etcdserverpb.Maintenance/Alarm'
+MEMBER_LIST = '/etcdserverpb.Cluster/MemberList'
+
+#: Of a comparison.
+CREATE = 1
+
+BEGIN = [(':status', '200'), ('content-type', 'application/grpc')]
+
 
 class Failing(Exception):
-    """An error of etcd: HTTP status, code, words."""
+    """An error of etcd: code of gRPC, words."""
 
 
 class Store:
@@ -42,49 +64,44 @@ class Store:
         self.tokens = set()
 
     def span(self, request):
-        key = base64.b64decode(request['key'])
-        end = base64.b64decode(request.get('range_end', ''))
+        key, end = request['key'], request.get('range_end')
         return sorted(
             each for each in self.values
             if (key <= each < end if end else each == key))
 
     def range(self, request):
         keys = self.span(request)
-        limit = int(request.get('limit', 0)) or len(keys)
+        limit = request.get('limit', 0) or len(keys)
         found = []
         for key in keys[:limit]:
-            pair = {'key': text(key), 'create_revision': '2', 'version': '1'}
+            pair = {'key': key, 'create_revision': 2, 'version': 1}
             if self.values[key] and not request.get('keys_only'):
-                pair['value'] = text(self.values[key])
+                pair['value'] = self.values[key]
             found.append(pair)
-        return {'kvs': found, 'count': str(len(keys))} if found else {}
+        return {'kvs': found, 'count': len(keys)} if found else {}
 
     def holds(self, compare):
         keys = self.span(compare)
-        if compare['target'] == 'CREATE':
+        if compare['target'] == CREATE:
             return not keys
-        return bool(keys) and self.values[keys[0]] == base64.b64decode(
-            compare['value'])
+        return bool(keys) and self.values[keys[0]] == compare['value']
 
     def txn(self, request):
-        puts = 'request_put' in json.dumps(request)
+        puts = any('put' in each for name in ('success', 'failure')
+                   for each in request.get(name, ()))
         if self.full and puts:
-            raise Failing(429, 8, 'etcdserver: mvcc: database space exceeded')
+            raise Failing(8, 'etcdserver: mvcc: database space exceeded')
         succeeded = all(map(self.holds, request.get('compare', ())))
         operations = request.get('success' if succeeded else 'failure', ())
         answer = {'responses': [
-            {f'response_{kind}': getattr(self, kind)(argument)}
-            for each in operations
-            for kind, argument in [(
-                next(iter(each)).removeprefix('request_'),
-                next(iter(each.values())))]]}
+            {kind: getattr(self, kind)(argument)}
+            for each in operations for kind, argument in each.items()]}
         if succeeded:
             answer['succeeded'] = True
         return answer
 
     def put(self, request):
-        self.values[base64.b64decode(request['key'])] = base64.b64decode(
-            request.get('value', ''))
+        self.values[request['key']] = request.get('value', b'')
         self.revision += 1
         return {}
 
@@ -93,11 +110,12 @@ class Store:
         for key in keys:
             del self.values[key]
         self.revision += bool(keys)
-        return {'deleted': str(len(keys))} if keys else {}
+        return {'deleted': len(keys)} if keys else {}
 
 
-class Server(http.server.ThreadingHTTPServer):
+class Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
+    allow_reuse_address = True
 
     def handle_error(self, request, address):
         """A client that is gone is no news."""
@@ -105,83 +123,136 @@ class Server(http.server.ThreadingHTTPServer):
             super().handle_error(request, address)
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = 'HTTP/1.1'
-    disable_nagle_algorithm = True
-    timeout = PATIENCE
+class Handler(socketserver.BaseRequestHandler):
+    """A connection, with one question after the other."""
 
     def setup(self):
-        super().setup()
-        self.server.gateway.connections.add(self.connection)
+        self.connection = self.request
+        self.connection.settimeout(PATIENCE)
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.gateway = self.server.gateway
+        self.gateway.connections.add(self.connection)
+        self.is_over = False
 
     def finish(self):
-        super().finish()
-        self.server.gateway.connections.discard(self.connection)
+        self.gateway.connections.discard(self.connection)
 
-    def log_message(self, *args):
-        pass
+    def handle(self):
+        if self.gateway.at_first is not None:
+            self.gateway.at_first(self)
+            return
+        self.http = H2Connection(H2Configuration(
+            client_side=False, header_encoding='latin-1'))
+        self.http.initiate_connection()
+        self.flush()
+        while not self.is_over:
+            data = self.connection.recv(1 << 16)
+            if not data:
+                break
+            for event in self.http.receive_data(data):
+                self.take(event)
+            if not self.is_over:
+                self.flush()
 
-    def do_POST(self):
-        gateway = self.server.gateway
-        request = json.loads(
-            self.rfile.read(int(self.headers['Content-Length'])))
+    def flush(self):
+        self.connection.sendall(self.http.data_to_send())
+
+    def take(self, event):
+        if isinstance(event, RequestReceived):
+            headers = dict(event.headers)
+            self.stream, self.path = event.stream_id, headers[':path']
+            self.token = headers.get('token')
+            self.body = b''
+        elif isinstance(event, DataReceived):
+            self.body += event.data
+            self.http.acknowledge_received_data(
+                event.flow_controlled_length, event.stream_id)
+        elif isinstance(event, StreamEnded):
+            compressed, length = PREFIX.unpack_from(self.body)
+            assert not compressed and length == len(self.body) - PREFIX.size
+            self.asked(decoded(CALLS[self.path][0], self.body[PREFIX.size:]))
+
+    def asked(self, request):
+        gateway, store = self.gateway, self.gateway.store
         gateway.asked.append((self.path, request))
-        if gateway.instead is not None:
-            if gateway.instead(self, request):
-                return
-        store = gateway.store
+        if gateway.instead is not None and gateway.instead(self, request):
+            return
         try:
             with store.changed:
-                gateway.check(self.path, self.headers.get('Authorization'))
+                gateway.check(self.path, self.token)
                 answer = gateway.answer(self.path, request)
                 store.changed.notify_all()
         except Failing as error:
-            status, code, words = error.args
-            self.send(json.dumps(
-                {'error': words, 'message': words, 'code': code}), status)
+            self.fail(*error.args)
             return
-        if self.path == '/v3/watch':
+        if self.path == WATCH:
             self.watch(request['create_request'])
         else:
-            self.send(json.dumps(gateway.altered(self.path, answer)))
+            self.send(gateway.altered(self.path, answer))
 
-    def send(self, text, status=200):
-        raw = text.encode()
-        self.send_response(status)
-        self.send_header('Content-Type', 'application/json')
-        self.send_header('Content-Length', str(len(raw)))
-        self.end_headers()
-        self.wfile.write(raw)
+    # What it sends
+
+    def send(self, message):
+        self.send_body(framed(encoded(CALLS[self.path][1], message)))
+
+    def fail(self, code, words):
+        self.http.send_headers(self.stream, [
+            *BEGIN, ('grpc-status', str(code)),
+            ('grpc-message', urllib.parse.quote(words))], end_stream=True)
+        self.flush()
+
+    def send_body(self, raw):
+        """All of an answer, whatever it is."""
+        self.begin_stream()
+        self.send_data(raw)
+        self.end_stream()
 
     def begin_stream(self):
-        self.send_response(200)
-        self.send_header('Transfer-Encoding', 'chunked')
-        self.end_headers()
+        self.http.send_headers(self.stream, BEGIN)
+
+    def send_data(self, raw):
+        most = self.http.max_outbound_frame_size
+        for at in range(0, len(raw), most):
+            self.http.send_data(self.stream, raw[at:at + most])
+        self.flush()
 
     def send_chunk(self, message):
-        raw = json.dumps(message).encode() + b'\n'
-        self.wfile.write(b'%x\r\n%s\r\n' % (len(raw), raw))
+        self.send_data(framed(encoded(CALLS[self.path][1], message)))
+
+    def end_stream(self):
+        self.http.send_headers(
+            self.stream, [('grpc-status', '0'), ('grpc-message', '')],
+            end_stream=True)
+        self.flush()
+
+    def send_raw(self, raw):
+        """Instead of HTTP/2."""
+        self.connection.sendall(raw)
+
+    def wait_for_the_end(self):
+        """Of the connection, by its other end."""
+        self.is_over = True
+        with contextlib.suppress(OSError):
+            while self.connection.recv(1 << 16):
+                pass
 
     def watch(self, request):
-        gateway = self.server.gateway
-        store = gateway.store
-        key = base64.b64decode(request['key'])
+        store, key = self.gateway.store, request['key']
         with store.changed:
             shown = store.values.get(key)
-        self.close_connection = True
-        with contextlib.suppress(OSError):
-            self.begin_stream()
-            self.send_chunk({'result': {'created': True}})
-            while not gateway.closed:
-                with store.changed:
-                    store.changed.wait_for(
-                        lambda: gateway.closed
-                        or store.values.get(key) != shown, 1)
-                    value = store.values.get(key)
-                if value != shown and value is not None:
-                    self.send_chunk({'result': {'events': [{'kv': {
-                        'key': text(key), 'value': text(value)}}]}})
-                shown = value
+        self.is_over = True
+        self.begin_stream()
+        self.send_chunk({'created': True})
+        while not self.gateway.closed:
+            with store.changed:
+                store.changed.wait_for(
+                    lambda: self.gateway.closed
+                    or store.values.get(key) != shown, 1)
+                value = store.values.get(key)
+            if value != shown and value is not None:
+                self.send_chunk({'events': [
+                    {'kv': {'key': key, 'value': value}}]})
+            shown = value
 
 
 class Gateway:
@@ -197,6 +268,8 @@ class Gateway:
         self.asked = []
         #: Called with a handler and a request: true, if it has answered.
         self.instead = None
+        #: Called with a handler: it has the connection from the beginning.
+        self.at_first = None
         #: What it makes of an answer.
         self.altered = lambda path, answer: answer
         self.closed = False
@@ -212,37 +285,36 @@ class Gateway:
         return 'http://127.0.0.1:%d' % self.server.server_address[1]
 
     def check(self, path, token):
-        if not self.store.users or path in (
-                '/v3/auth/authenticate', '/v3/maintenance/status'):
+        if not self.store.users or path in (AUTHENTICATE, STATUS):
             return
         if token is None:
-            raise Failing(400, 3, 'etcdserver: user name is empty')
+            raise Failing(3, 'etcdserver: user name is empty')
         if token not in self.store.tokens:
-            raise Failing(401, 16, 'etcdserver: invalid auth token')
+            raise Failing(16, 'etcdserver: invalid auth token')
 
     def answer(self, path, request):
         store = self.store
         body = {
-            '/v3/kv/range': store.range,
-            '/v3/kv/txn': store.txn,
-            '/v3/kv/deleterange': store.delete_range,
-            '/v3/kv/compaction': lambda request: {},
-            '/v3/watch': lambda request: {},
-            '/v3/auth/authenticate': self.authenticate,
-            '/v3/maintenance/status': self.status,
-            '/v3/maintenance/alarm': self.alarm,
-            '/v3/cluster/member/list': lambda request: {'members': [
-                {'ID': str(number + 1)} for number in range(self.voting)]},
+            KV + 'Range': store.range,
+            KV + 'Txn': store.txn,
+            KV + 'DeleteRange': store.delete_range,
+            KV + 'Compact': lambda request: {},
+            WATCH: lambda request: {},
+            AUTHENTICATE: self.authenticate,
+            STATUS: self.status,
+            ALARM: self.alarm,
+            MEMBER_LIST: lambda request: {'members': [
+                {'ID': number + 1} for number in range(self.voting)]},
         }[path](request)
         return {'header': {
-            'cluster_id': str(self.cluster), 'member_id': str(self.number + 1),
-            'revision': str(store.revision), 'raft_term': '2'}, **body}
+            'cluster_id': self.cluster, 'member_id': self.number + 1,
+            'revision': store.revision, 'raft_term': 2}, **body}
 
     def authenticate(self, request):
         if not self.store.users:
-            raise Failing(400, 9, 'etcdserver: authentication is not enabled')
+            raise Failing(9, 'etcdserver: authentication is not enabled')
         if self.store.users.get(request['name']) != request['password']:
-            raise Failing(400, 3, (
+            raise Failing(3, (
                 'etcdserver: authentication failed, invalid user ID or'
                 ' password'))
         token = f'token.{len(self.store.tokens)}'
@@ -250,11 +322,11 @@ class Gateway:
         return {'token': token}
 
     def status(self, request):
-        return {'version': self.version, 'dbSize': '20480', 'leader': '2',
-                'dbSizeInUse': '16384', 'dbSizeQuota': '2147483648'}
+        return {'version': self.version, 'dbSize': 20480, 'leader': 2,
+                'dbSizeInUse': 16384, 'dbSizeQuota': 1 << 31}
 
     def alarm(self, request):
-        return {'alarms': [{'memberID': '1', 'alarm': 'NOSPACE'}]
+        return {'alarms': [{'memberID': 1, 'alarm': 1}]
                 } if self.store.full else {}
 
     def close(self):
@@ -304,7 +376,3 @@ class GatewaysCase(TestCase):
         log.cluster.patience = self.patience
         self.addCleanup(log.close)
         return log
-
-
-def text(raw):
-    return base64.b64encode(raw).decode()

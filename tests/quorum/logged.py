@@ -13,7 +13,8 @@ from fsyncstorage.quorum.batch import chunks
 from fsyncstorage.quorum.fold import Apply
 from fsyncstorage.quorum.fold import beginning
 from fsyncstorage.quorum.fold import step
-from fsyncstorage.quorum.reading import Patience
+from fsyncstorage.quorum.outage import Outage
+from fsyncstorage.quorum.outage import Patience
 from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import Epoch
 from fsyncstorage.quorum.rejoin import rejoin
@@ -159,7 +160,7 @@ def found_in(directory):
 
 
 def patient():
-    return Patience('a test', threading.Event())
+    return Patience(Outage('a test waits'), threading.Event())
 
 
 def bootstrap(path, state=BEGINNING, content=MAGIC):

@@ -1,9 +1,4 @@
-"""Nodes with a storage each, over the log in memory.
-
-`rejoin` stands in for the start of a node until quorum.rejoin is there: it
-does steps 2, 5 and 6 of docs/internals/quorum.rst, and refuses no more than
-the fold does.
-"""
+"""Nodes with a storage each, over the log in memory."""
 
 import contextlib
 import os
@@ -19,6 +14,7 @@ from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import parse
 from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.rejoin import rejoin
 from fsyncstorage.quorum.replicator import Replicator
 from fsyncstorage.quorum.writer import Writer
 
@@ -118,33 +114,15 @@ def of_records(records):
     return engine
 
 
-def rejoin(path, log):
-    """Bring a file to what the log says, and return the state there."""
-    kept = states.load(path)
-    state = kept.state
-    refused = fold.compare(state, log.ends())
-    assert refused is None, refused
-    with datafile.open_existing(path) as file:
-        misfit = states.misfit(kept, reading(file), file.size())
-        assert misfit is None, misfit
-        if file.size() > state.end:
-            file.truncate(state.end)
-        for raw in all_records(log, state.place.sequence + 1):
-            found = fold.step(state, raw)
-            assert isinstance(found, fold.Apply), found
-            if isinstance(found.record.body, Data):
-                file.write_at(found.record.body.data, found.record.position)
-            state = found.state
-        # (Half a batch is given up by the epoch that follows.)
-        file.truncate(state.end)
-        file.sync()
-    return state
-
-
-def all_records(log, sequence=1):
-    while found := log.read(sequence):
-        yield from found
-        sequence += len(found)
+def started(storage, path, log, name, replicator=Replicator, **options):
+    """The start of a node that leads: make a storage of its file."""
+    follower = rejoin(path, log, threading.Event())
+    try:
+        return storage(
+            path, replica=replicator(log, led(log, follower.state, name)),
+            opened=follower.hand_over(), **options)
+    finally:
+        follower.close()  # unless it was handed over
 
 
 def followed(engine):
@@ -204,9 +182,8 @@ class NodeTest(TestCase):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             begin_log(path)
         line = Line(FakeLog(self.engine), self._tell)
-        writer = led(line, rejoin(path, line), self._name(node))
-        storage = FsyncStorage(
-            path, durability='quorum', replica=Replicator(line, writer),
+        storage = started(
+            FsyncStorage, path, line, self._name(node), durability='quorum',
             **options)
         storage.line = line
         self.addCleanup(storage.close)

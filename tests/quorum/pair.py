@@ -150,7 +150,11 @@ class Pair(Commands):
         until(lambda: self.b.follows, 'the second one follows')
 
     def ends_equal(self):
-        """When both have ended, they have the same bytes."""
-        for each in self.nodes:
-            each.end()
+        """When both have ended, one after the other, they have the same
+        bytes."""
+        first, second = sorted(self.nodes, key=lambda each: not each.leads)
+        first.end()
+        if second.process.poll() is None:
+            until(lambda: second.leads, 'it has read all')
+            second.end()
         self.assertEqual(self.a.content(), self.b.content())

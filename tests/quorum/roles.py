@@ -54,6 +54,14 @@ class Recording(Host):
         self.done = []
         self.has_ended = threading.Event()
 
+    may_leave = True
+    #: Is there a moment without voted transactions?
+    has_moment = True
+
+    def leave(self, seconds):
+        self.done.append('leave')
+        return self.has_moment
+
     def hang_up(self):
         self.done.append('hang up')
 

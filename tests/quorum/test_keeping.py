@@ -155,7 +155,7 @@ class Kept(NodeTest):
                 self.assertLogs('fsyncstorage', 'CRITICAL') as logs:
             storage._replica._keeper.save()
         self.assertIn('committed last is not in its log', logs.output[0])
-        self.assertIn('on one member', storage.waits_for_log)
+        self.assertIn('most members', storage.waits_for_log)
         self.assertEqual(self.kept(), before)
         with self.assertLogs('fsyncstorage', 'CRITICAL'):
             with self.assertRaises(OutcomeUnknown):

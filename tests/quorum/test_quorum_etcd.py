@@ -1,6 +1,7 @@
 """The log on real etcd: the same promises, and members that die, freeze, are
 full, or want to know who comes."""
 
+import base64
 import contextlib
 import itertools
 import os
@@ -23,7 +24,6 @@ from ..support import PATIENCE
 from ..support import Thread
 from . import etcdcluster
 from . import tlsfiles
-from .gateway import text
 from .logcontract import START
 from .logcontract import A
 from .logcontract import B
@@ -50,6 +50,10 @@ def give_users(cluster):
         leader.ask('/v3/auth/user/grant', user=name, role=name)
     if leader.ask('/v3/auth/enable') is None:
         raise AssertionError('users cannot be switched on')
+
+
+def text(raw):
+    return base64.b64encode(raw).decode()
 
 
 PREFIX_OF_NODE = b'of/the/node'
@@ -351,7 +355,7 @@ class AsUser:
 
     def setUp(self):
         super().setUp()
-        self.prefix = PREFIX_OF_NODE.decode()
+        self.prefix = f'{PREFIX_OF_NODE.decode()}/{self.prefix}'
 
     def another(self, addresses=None, **options):
         return super().another(addresses, **{
@@ -470,6 +474,18 @@ class Tls(TlsCase):
 class TlsAndUsers(AsUser, TlsCase):
 
     layer = TLS_USERS
+
+    def test_a_certificate_that_names_the_user(self):
+        log = self.another(
+            user=None, password=None, cert=self.files.user_cert,
+            key=self.files.user_key)
+        check(log)
+        log.note(A, b'note')
+        self.assertEqual(log.notes(), {A: b'note'})
+        log.wait(1, 0.1)
+        with self.assertRaises(Refused) as raised:
+            check(self.another(user=None, password=None))
+        self.assertIn('CommonName', str(raised.exception))
 
     def test_both(self):
         log = self.another()

@@ -3,17 +3,22 @@
 import unittest
 
 from fsyncstorage.quorum.etcd.checks import OLDEST
-from fsyncstorage.quorum.etcd.checks import Status
 from fsyncstorage.quorum.etcd.checks import check
+from fsyncstorage.quorum.etcd.checks import release
 from fsyncstorage.quorum.etcd.checks import survey
 from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.keys import Keys
+from fsyncstorage.quorum.etcd.messages import Status
 from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.settings import address
 from fsyncstorage.quorum.etcd.trouble import Refused
 from fsyncstorage.quorum.etcd.trouble import Trouble
 from fsyncstorage.quorum.log import Unanswered
 
+from .gateway import ALARM
+from .gateway import KV
+from .gateway import MEMBER_LIST
+from .gateway import STATUS
 from .gateway import GatewaysCase
 from .samples import LOG
 
@@ -34,9 +39,12 @@ class ChecksCase(GatewaysCase):
         for each in words:
             self.assertIn(each, str(raised.exception))
 
-    def answers(self, status, text):
+    def answers(self, code, words, *but):
+        """All that is asked, but for these paths."""
         def instead(handler, request):
-            handler.send(text, status)
+            if handler.path in but:
+                return False
+            handler.fail(code, words)
             return True
 
         for gateway in self.gateways.members:
@@ -50,6 +58,10 @@ class Members(ChecksCase):
             check(self.log)
             self.log.create(LOG)
             check(self.log)
+        # Of the members, a majority is asked.
+        self.assertIn((MEMBER_LIST, {'linearizable': 1}), [
+            each for gateway in self.gateways.members
+            for each in gateway.asked])
 
     def test_the_leader_is_asked_first(self):
         check(self.log)
@@ -73,10 +85,11 @@ class Members(ChecksCase):
         self.refused('2 members', 'etcdctl member add')
 
     def test_learners_do_not_vote(self):
-        learners = [{'ID': '1'}, {'ID': '2'}, {'ID': '3', 'isLearner': True}]
+        learners = [{'ID': 1}, {'ID': 2}, {'ID': 3, 'isLearner': True}]
         for gateway in self.gateways.members:
-            gateway.altered = lambda path, answer: {
-                **answer, 'members': learners}
+            gateway.altered = lambda path, answer: (
+                answer if path != MEMBER_LIST
+                else {**answer, 'members': learners})
         self.refused('2 members')
 
     def test_a_learner(self):
@@ -109,14 +122,7 @@ class Members(ChecksCase):
             check(self.log)
 
     def test_no_majority(self):
-        def instead(handler, request):
-            if handler.path == '/v3/maintenance/status':
-                return False
-            handler.send('{"message":"etcdserver: no leader","code":14}', 503)
-            return True
-
-        for gateway in self.gateways.members:
-            gateway.instead = instead
+        self.answers(14, 'etcdserver: no leader', STATUS)
         with self.assertRaises(Unanswered):
             check(self.log)
 
@@ -148,30 +154,19 @@ class WhoWeAre(ChecksCase):
             user='node', password='secret'))
 
     def test_a_user_who_may_not(self):
-        def instead(handler, request):
-            if not handler.path.startswith('/v3/kv'):
-                return False
-            handler.send(
-                '{"message":"etcdserver: permission denied","code":7}', 403)
-            return True
-
-        for gateway in self.gateways.members:
-            gateway.instead = instead
+        self.answers(
+            7, 'etcdserver: permission denied', STATUS, ALARM, MEMBER_LIST)
         self.refused('grant-permission')
 
-    def test_no_gateway(self):
-        self.answers(404, '404 page not found\n')
-        self.refused('--enable-grpc-gateway')
+    def test_another_service_of_grpc(self):
+        self.answers(12, 'unknown service etcdserverpb.Maintenance')
+        self.refused('no etcd')
 
-    def test_another_name_of_the_host(self):
-        self.answers(421, 'etcd received your request, but')
-        self.refused('--host-whitelist')
-
-    def test_a_certificate_with_a_name_beside_users(self):
-        self.answers(400, (
-            'CommonName of client sending a request against gateway will be'
-            ' ignored and not used as expected'))
-        self.refused('without')
+    def test_a_server_that_knows_only_http_1(self):
+        for gateway in self.gateways.members:
+            gateway.at_first = lambda handler: handler.send_raw(
+                b'HTTP/1.1 400 Bad Request\r\n\r\n')
+        self.refused('no etcd', 'client URL')
 
 
 class ThePrefix(ChecksCase):
@@ -193,9 +188,8 @@ class ThePrefix(ChecksCase):
         self.log.create(LOG)
         real = self.third.altered
         self.third.altered = lambda path, answer: (
-            answer if path != '/v3/kv/txn' else {**answer, 'responses': [
-                {'response_range': {}},
-                {'response_range': {'kvs': [{'key': 'eHh4'}]}}]})
+            answer if path != KV + 'Txn' else {**answer, 'responses': [
+                {'range': {}}, {'range': {'kvs': [{'key': b'xxx'}]}}]})
         check(self.log)
         self.second.altered = self.third.altered
         self.refused('something else')
@@ -215,7 +209,7 @@ class TheSurvey(ChecksCase):
         self.assertEqual(status, Status(
             2, 77, '3.6.1', 2, False, 20480, 16384, 1 << 31))
         self.assertTrue(status.leads)
-        self.assertGreaterEqual(status.release, OLDEST)
+        self.assertGreaterEqual(release(status), OLDEST)
         self.assertEqual((found.voting, found.alarms), (3, []))
 
 

@@ -2,12 +2,11 @@
 damaged, away, full or stopped."""
 
 import contextlib
-import json
-import socket
-import threading
 from unittest import mock
 
 from fsyncstorage.quorum.etcd import engine
+from fsyncstorage.quorum.etcd import http2
+from fsyncstorage.quorum.etcd.bounded import Bounded
 from fsyncstorage.quorum.etcd.keys import Keys
 from fsyncstorage.quorum.etcd.keys import sealed
 from fsyncstorage.quorum.log import NOTE
@@ -22,6 +21,9 @@ from fsyncstorage.quorum.record import Ends
 
 from ..support import PATIENCE
 from ..support import Thread
+from .gateway import AUTHENTICATE
+from .gateway import KV
+from .gateway import WATCH
 from .gateway import GatewaysCase
 from .logcontract import START
 from .logcontract import A
@@ -152,7 +154,7 @@ class OneIsDamaged(EtcdCase):
                     gateway, lambda own: own.pop(KEYS.record(2))):
                 for _ in range(3):
                     self.assertEqual(self.log.read(2)[0], b'second')
-                self.unanswered('read', 2, gateway.number)
+                self.assertEqual(self.log.read(2, gateway.number), ())
 
     def test_records_that_one_has_trimmed(self):
         def change(own):
@@ -186,6 +188,8 @@ class OneIsDamaged(EtcdCase):
             self.log.cluster.prefer(self.log.cluster.members[0])
             with self.assertRaises(Moved):
                 self.log.append(place(3), place(4), b'fourth')
+            # Another member is asked the next time.
+            self.append(b'fourth')
 
     def test_one_with_an_older_head_takes_no_record_twice(self):
         """It has the record that it would put: it has lost its head."""
@@ -252,6 +256,25 @@ class OneIsDamaged(EtcdCase):
 
 class NoAnswer(EtcdCase):
 
+    def test_one_that_is_frozen_holds_up_what_is_asked_of_each_only_once(self):
+        def instead(handler, request):
+            handler.wait_for_the_end()
+            return True
+
+        self.first.instead = instead
+        self.log.cluster.patience = 0.3
+        self.unanswered('ends', 0)
+        # It has less than that now.
+        self.log.cluster.patience = 3 * 3600
+        with mock.patch(CLUSTER + '.SHORT', 0.1):
+            self.unanswered('ends', 0)
+            for _ in range(3):
+                self.assertEqual(self.log.ends().head, START)
+            # An answer makes it as good as the others.
+            self.first.instead = None
+            self.assertEqual(self.log.ends(0).head, START)
+            self.assertEqual(self.log.cluster._late, {})
+
     def test_one_that_is_away(self):
         self.append(b'1')
         self.second.close()
@@ -285,7 +308,7 @@ class NoAnswer(EtcdCase):
         words = 'etcdserver: request timed out'
 
         def instead(handler, request):
-            handler.send(f'{{"error":"{words}","code":14}}', 503)
+            handler.fail(14, words)
             return True
 
         for gateway in self.gateways.members:
@@ -300,7 +323,7 @@ class NoAnswer(EtcdCase):
 
     def test_words_of_others_stay_on_one_short_line(self):
         def instead(handler, request):
-            handler.send('<html>\n' + 'x' * 5000, 502)
+            handler.fail(2, '<html>\n' + 'x' * 5000)
             return True
 
         for gateway in self.gateways.members:
@@ -371,14 +394,14 @@ class Trimming(EtcdCase):
         self.log.trim(2)
         compacted, = [
             request for gateway in self.gateways.members
-            for path, request in gateway.asked if path == '/v3/kv/compaction']
-        self.assertEqual(int(compacted['revision']), self.store.revision)
+            for path, request in gateway.asked if path == KV + 'Compact']
+        self.assertEqual(compacted['revision'], self.store.revision)
 
-    def compaction_is(self, status, words):
+    def compaction_is(self, code, words):
         def instead(handler, request):
-            if handler.path != '/v3/kv/compaction':
+            if handler.path != KV + 'Compact':
                 return False
-            handler.send(json.dumps({'message': words, 'code': 1}), status)
+            handler.fail(code, words)
             return True
 
         for gateway in self.gateways.members:
@@ -387,12 +410,12 @@ class Trimming(EtcdCase):
 
     def test_what_was_compacted_already(self):
         self.compaction_is(
-            400, 'etcdserver: mvcc: required revision has been compacted')
+            11, 'etcdserver: mvcc: required revision has been compacted')
         self.log.trim(2)
 
     def test_a_user_who_may_not_compact(self):
         """It is said once; and what was to be removed is."""
-        self.compaction_is(403, 'etcdserver: permission denied')
+        self.compaction_is(7, 'etcdserver: permission denied')
         with self.assertLogs('fsyncstorage.quorum.etcd.engine') as said:
             self.log.trim(2)
             self.log.trim(2)
@@ -400,14 +423,14 @@ class Trimming(EtcdCase):
         self.assertEqual(self.log.ends().first, 2)
 
     def test_a_compaction_that_fails(self):
-        self.compaction_is(503, 'etcdserver: leader changed')
+        self.compaction_is(14, 'etcdserver: leader changed')
         self.unanswered('trim', 2)
 
     def test_a_long_one_has_steps(self):
         self.append(*[b'%d' % number for number in range(10)])
         with mock.patch.object(engine, 'AT_ONCE', 3):
             self.log.trim(10)
-        self.assertEqual(self.paths().count('/v3/kv/deleterange'), 3)
+        self.assertEqual(self.paths().count(KV + 'DeleteRange'), 3)
         self.assertEqual(self.log.ends().first, 10)
 
 
@@ -425,7 +448,7 @@ class Staged(EtcdCase):
 class Waiting(EtcdCase):
 
     def watches(self):
-        return sum(path == '/v3/watch' for gateway in self.gateways.members
+        return sum(path == WATCH for gateway in self.gateways.members
                    for path, _ in gateway.asked)
 
     def test_one_stream_for_many_waits(self):
@@ -444,13 +467,12 @@ class Waiting(EtcdCase):
 
     def test_a_stream_that_ends(self):
         def instead(handler, request):
-            if handler.path != '/v3/watch':
+            if handler.path != WATCH:
                 return False
             handler.begin_stream()
-            handler.send_chunk({'result': {'created': True}})
-            handler.send_chunk({'result': {
-                'canceled': True, 'compact_revision': '7'}})
-            handler.close_connection = True
+            handler.send_chunk({'created': True})
+            handler.send_chunk({'canceled': True, 'compact_revision': 7})
+            handler.is_over = True
             return True
 
         for gateway in self.gateways.members:
@@ -460,6 +482,26 @@ class Waiting(EtcdCase):
             gateway.instead = None
         self.append(b'1')
         self.log.wait(1, 60)
+
+    def test_many_events_in_one_notice(self):
+        """etcd puts a thousand into one if we come late."""
+        def instead(handler, request):
+            if handler.path != WATCH:
+                return False
+            handler.is_over = True
+            handler.begin_stream()
+            handler.send_chunk({'created': True})
+            handler.send_chunk({'events': [
+                {'kv': {'key': KEYS.head, 'create_revision': 1 << 40,
+                        'version': 1 << 40, 'value': sealed(
+                            KEYS.head, place(number).packed())}}
+                for number in range(1, 1001)]})
+            handler.wait_for_the_end()
+            return True
+
+        for gateway in self.gateways.members:
+            gateway.instead = instead
+        self.log.wait(1000, 60)
 
     def test_a_log_that_is_removed_meanwhile(self):
         """A notice says nothing then; the caller reads in any case."""
@@ -479,7 +521,7 @@ class Stopping(EtcdCase):
 
     def test_a_wait_that_is_under_way(self):
         waiting = Thread(self.log.wait, 1, 3600)
-        while '/v3/watch' not in [path for path, _ in self.first.asked]:
+        while WATCH not in [path for path, _ in self.first.asked]:
             pass
         self.log.stop()
         with self.assertRaises(Unanswered):
@@ -491,8 +533,7 @@ class Stopping(EtcdCase):
 
         def instead(handler, request):
             came.append(handler)
-            handler.connection.recv(1)  # until it is closed
-            handler.close_connection = True
+            handler.wait_for_the_end()
             return True
 
         for gateway in self.gateways.members:
@@ -514,16 +555,14 @@ class Stopping(EtcdCase):
             self.assertEqual(len(member._idle), 0)
 
     def test_an_interrupt_leaves_no_connection_in_the_middle(self):
-        real = socket.socket.recv_into
+        real = Bounded.receive
 
-        def interrupted(sock, *args):
-            count = real(sock, *args)
-            if threading.current_thread() is threading.main_thread():
-                raise KeyboardInterrupt
-            return count
+        def interrupted(bounded):
+            real(bounded)
+            raise KeyboardInterrupt
 
         self.append(b'1')
-        with mock.patch('socket.socket.recv_into', interrupted):
+        with mock.patch.object(Bounded, 'receive', interrupted):
             with self.assertRaises(KeyboardInterrupt):
                 self.log.read(1)
         self.assertEqual(self.log.read(1), [b'1'])
@@ -563,7 +602,8 @@ class Users(GatewaysCase):
 
     def test_a_token_that_would_be_more_than_a_header(self):
         def altered(path, answer):
-            return {**answer, 'token': 'a\r\nb: c'}
+            return {**answer, 'token': 'a\r\nb: c'} if (
+                path == AUTHENTICATE) else answer
 
         for gateway in self.gateways.members:
             gateway.altered = altered
@@ -571,7 +611,35 @@ class Users(GatewaysCase):
             self.another(user='node', password='secret').ends()
 
 
+class Windows(EtcdCase):
+    """Both sides may send so many bytes, until the other has taken them."""
+
+    def test_much_more_than_one_comes(self):
+        data = bytes(50_000)
+        with mock.patch.multiple(http2, _OURS=1 << 17, _MORE_AFTER=1 << 15):
+            log = self.another()
+            for number in range(20):
+                log.stage(A, number, data)
+            for number in range(20):
+                self.assertEqual(log.staged(A, number, 0), data)
+            self.assertEqual(len(log.cluster.members[0]._open), 1)
+
+    def test_much_more_than_one_goes(self):
+        data = bytes(MOST)
+        for number in range(3):
+            self.log.stage(A, number, data)
+            self.assertEqual(self.log.staged(A, number), data)
+
+
 class Bounds(EtcdCase):
+
+    def test_more_notes_than_can_be_read(self):
+        """None of them is left out in silence: trimming goes by them."""
+        for number in range(engine.MOST_NOTES):
+            self.log.note(b'%d' % number, bytes(NOTE))
+        self.assertEqual(len(self.log.notes()), engine.MOST_NOTES)
+        self.log.note(A, b'')
+        self.assertIn('forget', self.unanswered('notes'))
 
     def test_what_is_given(self):
         for name, *args in (

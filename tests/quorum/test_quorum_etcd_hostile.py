@@ -1,73 +1,153 @@
-"""A member that sends anything at all costs a bounded time and memory, and is
-Unanswered; the log goes on with the others, and with it when it is well."""
-
-import json
+import random
 import time
 import tracemalloc
 import unittest
 
-from fsyncstorage.quorum.etcd import messages
+import hpack
+from hyperframe.frame import ContinuationFrame
+from hyperframe.frame import DataFrame
+from hyperframe.frame import ExtensionFrame
+from hyperframe.frame import GoAwayFrame
+from hyperframe.frame import HeadersFrame
+from hyperframe.frame import PingFrame
+from hyperframe.frame import PushPromiseFrame
+from hyperframe.frame import RstStreamFrame
+from hyperframe.frame import SettingsFrame
+from hyperframe.frame import WindowUpdateFrame
+
+from fsyncstorage.quorum.etcd.protobuf import FIELDS
+from fsyncstorage.quorum.etcd.protobuf import Message
+from fsyncstorage.quorum.etcd.protobuf import field
+from fsyncstorage.quorum.etcd.protobuf import integer
 from fsyncstorage.quorum.etcd.trouble import Lost
 from fsyncstorage.quorum.log import Unanswered
 
 from ..support import PATIENCE
+from .etcdmessages import PREFIX
+from .etcdmessages import delimited
+from .etcdmessages import framed
+from .etcdmessages import varint
+from .gateway import WATCH
 from .gateway import GatewaysCase
 from .logcontract import START
 from .logcontract import A
 from .logcontract import place
 from .samples import LOG
 
-HEAD = b'HTTP/1.1 200 OK\r\n'
-CHUNKED = HEAD + b'Transfer-Encoding: chunked\r\n\r\n'
-
-
-def of_length(body, length=None):
-    return HEAD + b'Content-Length: %d\r\n\r\n%s' % (
-        len(body) if length is None else length, body)
-
-
-#: What is sent at once, by what is wrong with it.
-SENT = {
+#: What is sent at once, in the place of HTTP/2, by what is wrong with it.
+NO_HTTP = {
     'nothing': b'',
     'no HTTP': b'SSH-2.0-OpenSSH_9.2\r\n',
-    'another version of it': b'HTTP/9.9 200 OK\r\n\r\n',
-    'a status that is no number': b'HTTP/1.1 xyz OK\r\n\r\n',
-    'a long status': b'HTTP/1.1 200 ' + b'x' * 100_000,
-    'many headers': HEAD + b'a: b\r\n' * 1000 + b'\r\n',
-    'a long header': HEAD + b'a: ' + b'b' * 100_000 + b'\r\n\r\n',
-    'a length that is none': HEAD + b'Content-Length: -5\r\n\r\n{}',
-    'a huge length': of_length(b'{}', 1 << 60),
-    'less than its length': of_length(b'{"header":{}}', 20),
-    'no JSON': of_length(b'{"header":'),
-    'no object': of_length(b'[]'),
-    'no text': of_length(b'{"header": "\xff"}'),
-    'NaN': of_length(b'{"header": NaN}'),
-    'a float': of_length(b'{"header": 1e999}'),
-    'deep JSON': of_length(b'{"kvs":' + b'[' * 60_000),
-    'a long number': of_length(b'{"count":' + b'9' * 60_000 + b'}'),
-    'a huge chunk': CHUNKED + b'fffffffffffffff\r\n{}',
-    'a negative chunk': CHUNKED + b'-1\r\n' + b'x' * 100_000,
-    'another negative chunk': CHUNKED + b'-5\r\nxxxxx\r\n',
-    'a chunk that is no number': CHUNKED + b'zz\r\n{}\r\n',
-    'a chunk that is cut off': CHUNKED + b'14\r\n{"header":',
-    'an error that is cut off':
-        b'HTTP/1.1 503 no\r\nContent-Length: 60\r\n\r\n{"code"',
-    'another place': b'HTTP/1.1 302 there\r\nLocation: http://127.0.0.1:1/\r\n'
-                     b'Content-Length: 0\r\n\r\n',
+    'another version of it': b'HTTP/1.1 400 Bad Request\r\n\r\n',
+    'a huge frame': b'\xff' * 100_000,
+    'TLS': bytes.fromhex('15030100020246'),
+    'a part of a frame': SettingsFrame(0).serialize()[:5],
+    'no settings at first': PingFrame(0, b'12345678').serialize(),
 }
 
-#: Answers that are JSON, to any question.
+
+def headers(stream, *pairs, end=False, raw=None):
+    flags = ['END_HEADERS', 'END_STREAM'] if end else ['END_HEADERS']
+    return HeadersFrame(
+        stream, hpack.Encoder().encode(pairs) if raw is None else raw,
+        flags=flags).serialize()
+
+
+def settings(**values):
+    return SettingsFrame(0, {
+        getattr(SettingsFrame, name): value
+        for name, value in values.items()}).serialize()
+
+
+OK = (':status', '200'), ('content-type', 'application/grpc')
+GOOD = ('grpc-status', '0'),
+BODY = framed(b'')
+
+
+def whole(stream, begin=OK, body=BODY, end=GOOD):
+    return (headers(stream, *begin) + DataFrame(stream, body).serialize()
+            + headers(stream, *end, end=True))
+
+
+#: Frames in the place of an answer, for a stream.
+FRAMES = {
+    'data without headers':
+        lambda n: DataFrame(n, BODY, flags=['END_STREAM']).serialize(),
+    'data of no stream': lambda n: b'\0\0\1\0\0\0\0\0\0x',
+    'a stream that nobody asked for':
+        lambda n: headers(n + 2, *OK) + headers(2, *OK),
+    'data behind the end': lambda n: (
+        headers(n, *OK, *GOOD, end=True) + DataFrame(n, BODY).serialize()),
+    'a promise': lambda n: PushPromiseFrame(
+        n, 2, hpack.Encoder().encode([(':path', '/')]),
+        flags=['END_HEADERS']).serialize(),
+    'a continuation of nothing':
+        lambda n: ContinuationFrame(n, b'').serialize(),
+    'headers that are broken off': lambda n: (
+        HeadersFrame(n, b'').serialize() + PingFrame(0, bytes(8)).serialize()),
+    'settings of a wrong length': lambda n: b'\0\0\5\4\0\0\0\0\0hello',
+    'a window that is too large':
+        lambda n: settings(INITIAL_WINDOW_SIZE=1 << 31),
+    'frames that are too small': lambda n: settings(MAX_FRAME_SIZE=1),
+    'a window that grows by nothing': lambda n: (
+        b'\0\0\4\x08\0\0\0\0\0\0\0\0\0'),
+    'a window that grows too large':
+        lambda n: 3 * WindowUpdateFrame(0, (1 << 31) - 1).serialize(),
+    'a ping of a wrong length': lambda n: b'\0\0\1\6\0\0\0\0\0x',
+    'a stream that is reset': lambda n: RstStreamFrame(n, 7).serialize(),
+    'an end of the connection':
+        lambda n: GoAwayFrame(0, n, 11, b'too_many_pings').serialize(),
+    'padding that is longer than the frame':
+        lambda n: headers(n, *OK) + b'\0\0\1\0\x08' + n.to_bytes(4, 'big')
+        + b'\xff',
+    'headers that are no HPACK': lambda n: headers(n, raw=b'\x80'),
+    'an index of nothing': lambda n: headers(n, raw=b'\xff\xff\xff\xff\x0f'),
+    'a huge table': lambda n: headers(n, raw=b'\x3f\xff\xff\xff\x0f'),
+    'a wrong Huffman code': lambda n: headers(n, raw=b'\0\x81\xff\x81\xff'),
+    'headers that grow': lambda n: headers(
+        n, raw=b'\x40\1a\x7f\xa1\x1e' + b'b' * 4000 + b'\xbe' * 10_000),
+    'no status of HTTP': lambda n: whole(n, OK[1:]),
+    'a status that is no number': lambda n: whole(n, [(':status', 'xyz')]),
+    'a long status': lambda n: whole(n, [(':status', '2' * 5000)]),
+    'another place': lambda n: whole(
+        n, [(':status', '302'), ('location', 'http://127.0.0.1:1/')]),
+    'a proxy that has no member': lambda n: whole(n, [(':status', '503')]),
+    'no status of gRPC': lambda n: whole(n, end=[('a', 'b')]),
+    'a status that is none': lambda n: whole(n, end=[('grpc-status', '-1')]),
+    'a huge status': lambda n: whole(n, end=[('grpc-status', '9' * 4000)]),
+    'no message': lambda n: whole(n, body=b''),
+    'half a prefix': lambda n: whole(n, body=b'\0\0'),
+    'two messages': lambda n: whole(n, body=BODY * 2),
+    'less than its length': lambda n: whole(n, body=PREFIX.pack(0, 20) + b'x'),
+    'a huge length': lambda n: whole(n, body=b'\0\xff\xff\xff\xffxx'),
+    'what is compressed': lambda n: whole(n, body=b'\1\0\0\0\0'),
+    'an end that is none': lambda n: (
+        headers(n, *OK) + headers(n, *GOOD) + headers(n, *GOOD)),
+}
+
+
+def message(*fields):
+    """Of pairs: a number, and what is under it."""
+    return b''.join(
+        varint(number << 3) + varint(value) if type(value) is int
+        else delimited(number, value) for number, value in fields)
+
+
+#: Answers that are framed well, to any question.
 ANSWERS = [
-    {'kvs': 7}, {'kvs': [7]}, {'kvs': [{}] * 1000}, {'kvs': [{'key': 7}]},
-    {'kvs': [{'key': 'no base64!'}]}, {'kvs': [{'key': 'abc'}]},
-    {'kvs': [{'key': '\u20ac'}]}, {'responses': {}}, {'responses': [7, 8, 9]},
-    {'responses': [{}] * 3}, {'responses': [{'response_put': {}}] * 3},
-    {'responses': [{'response_range': 7}] * 3},
-    {'responses': [{'response_range': {'kvs': [{'value': []}]}}] * 3},
-    {'header': [], 'succeeded': 'yes'}, {'succeeded': 1},
-    {'header': {'revision': '-1'}, 'responses': []},
-    {'header': {'revision': '1' * 30}},
-    {'header': {'revision': True}}, {'header': {'revision': '\u0663'}},
+    b'\xff' * 20, b'\x0a', b'\x0a\x05abc', b'\x0b', b'\x0c', b'\x0d\0',
+    b'\x09',
+    b'\x10' + b'\xff' * 11, b'\x10' + b'\xff' * 9 + b'\x7f', b'\0\0',
+    message((2, 7)), message((2, b'\xff')), message(*[(2, b'')] * 9000),
+    message((2, message((1, 7)))), message((2, message((1, b'\xff\xfe')))),
+    message((2, message((1, b'a'), (1, b'b')))),
+    message((3, b'')), message((3, 7)), message(*[(3, b'')] * 3),
+    message(*[(3, message((2, b'')))] * 3),
+    message(*[(3, message((1, 7)))] * 3),
+    message(*[(3, message((1, message((2, message((5, 7)))))))] * 3),
+    message((1, 7), (2, 2)), message((2, 1), (2, 1)),
+    message((1, message((3, b'')))), message((1, message((3, 1 << 63)))),
+    message((1, b'\xff')), message(*[(9, b'')] * 30_000),
 ]
 
 
@@ -85,16 +165,30 @@ class HostileCase(GatewaysCase):
         for gateway in self.gateways.members:
             gateway.instead = instead
 
-    def bytes_are_sent(self, raw, ends=True):
+    def frames_are_sent(self, frames, ends=True):
+        """In the place of an answer."""
         def instead(handler, request):
-            handler.wfile.write(raw)
-            handler.wfile.flush()
+            handler.is_over = True
+            handler.send_raw(frames(handler.stream))
             if not ends:
-                handler.rfile.read(1)  # until it is closed
-            handler.close_connection = True
+                handler.wait_for_the_end()
             return True
 
         self.all_send(instead)
+
+    def body_is_sent(self, raw):
+        def instead(handler, request):
+            handler.send_body(raw)
+            return True
+
+        self.all_send(instead)
+
+    def speaks_at_first(self, speak):
+        """On connections that are not there yet."""
+        for gateway in self.gateways.members:
+            gateway.at_first = speak
+        for member in self.log.cluster.members:
+            member.discard_idle()
 
     def is_well(self):
         self.all_send(None)
@@ -119,10 +213,20 @@ class HostileCase(GatewaysCase):
 
 class AtOnce(HostileCase):
 
-    def test_what_is_no_answer(self):
-        for name, raw in SENT.items():
+    def test_what_is_no_http_2(self):
+        for name, raw in NO_HTTP.items():
             with self.subTest(name):
-                self.bytes_are_sent(raw)
+                self.speaks_at_first(lambda handler: handler.send_raw(raw))
+                for call in self.calls():
+                    self.unanswered(*call)
+                self.unanswered('wait', 2, 0)
+                self.speaks_at_first(None)
+                self.is_well()
+
+    def test_frames_that_are_no_answer(self):
+        for name, frames in FRAMES.items():
+            with self.subTest(name):
+                self.frames_are_sent(frames)
                 for call in self.calls():
                     self.unanswered(*call)
                 self.unanswered('wait', 2, 0)
@@ -130,8 +234,8 @@ class AtOnce(HostileCase):
 
     def test_what_is_no_answer_of_etcd(self):
         for answer in ANSWERS:
-            with self.subTest(answer):
-                self.bytes_are_sent(of_length(json.dumps(answer).encode()))
+            with self.subTest(answer[:30]):
+                self.body_is_sent(framed(answer))
                 for call in self.calls():
                     try:
                         getattr(self.log, call[0])(*call[1:])
@@ -141,10 +245,85 @@ class AtOnce(HostileCase):
 
     def test_an_empty_answer(self):
         """All that etcd leaves out: it is no log, and no success."""
-        self.bytes_are_sent(of_length(b'{}'))
+        self.body_is_sent(BODY)
         for call in ('ends',), ('append', place(1), place(2), b'2'), (
-                'hold', A, 60):
+                'hold', A, 60), ('note', A, b''), ('trim', 1):
             self.unanswered(*call)
+        self.is_well()
+
+    def test_bytes_that_have_changed(self):
+        """Nothing but Unanswered comes of it, or what a member may say."""
+        chance = random.Random(24)
+        raw = settings(MAX_FRAME_SIZE=1 << 14) + whole(1, body=framed(message(
+            (1, message((3, 7))), (2, message((1, b'key'), (5, b'value'))))))
+
+        def speak(handler):
+            wrong = bytearray(raw)
+            for _ in range(chance.randint(1, 3)):
+                wrong[chance.randrange(len(wrong))] = chance.randrange(256)
+            handler.connection.recv(1 << 16)
+            handler.send_raw(bytes(wrong))
+
+        for _ in range(200):
+            self.speaks_at_first(speak)
+            try:
+                self.log.read(1, 0)
+            except Unanswered:
+                pass
+        self.speaks_at_first(None)
+        self.is_well()
+
+    def test_an_answer_before_the_end_of_the_question(self):
+        """It is taken; what is left of the question is not sent."""
+        def instead(handler):
+            handler.connection.recv(1 << 16)
+            handler.send_raw(
+                settings() + headers(1, *OK, ('grpc-status', '8'), (
+                    'grpc-message', 'too large'), end=True))
+            handler.wait_for_the_end()
+
+        self.speaks_at_first(instead)
+        with self.assertRaises(Unanswered) as raised:
+            self.log.stage(A, 0, bytes(1 << 20))
+        self.assertIn('too large', str(raised.exception))
+        self.speaks_at_first(None)
+        self.is_well()
+
+
+class WhileNobodyAsks(HostileCase):
+    """What comes then is answered with the next question."""
+
+    def test_a_ping(self):
+        """Of one that wants to know whether we live."""
+        got = []
+
+        def instead(handler, request):
+            self.all_send(None)
+            handler.http.ping(b'are you?')
+            handler.take = lambda event, take=handler.take: (
+                got.append(type(event).__name__), take(event))
+            return False
+
+        self.all_send(instead)
+        for _ in range(4):  # each member
+            self.log.ends()
+        self.assertIn('PingAckReceived', got)
+
+    def test_an_end(self):
+        """The next question is not lost in it."""
+        def instead(handler, request):
+            handler.http.send_headers(handler.stream, OK)
+            handler.http.send_data(handler.stream, framed(message(
+                (2, message((5, b'1'), (1, b'test/record/' + b'%016x' % 1))))))
+            handler.http.send_headers(handler.stream, GOOD, end_stream=True)
+            handler.http.close_connection()
+            handler.flush()
+            handler.is_over = True
+            return True
+
+        self.all_send(instead)
+        for _ in range(5):
+            self.assertEqual(self.log.read(1, 0), [b'1'])
         self.is_well()
 
 
@@ -152,9 +331,13 @@ class InTime(HostileCase):
     """One that waits, or sends a byte now and then."""
 
     def test_silence(self):
-        for raw in b'', HEAD, CHUNKED, of_length(b'{}', 3):
-            with self.subTest(raw):
-                self.bytes_are_sent(raw, ends=False)
+        for name, frames in (
+                ('nothing', lambda n: b''), ('half', lambda n: b'\0\0'),
+                ('headers', lambda n: headers(n, *OK)),
+                ('no end', lambda n: (
+                    headers(n, *OK) + DataFrame(n, BODY).serialize()))):
+            with self.subTest(name):
+                self.frames_are_sent(frames, ends=False)
                 begin = time.monotonic()
                 self.unanswered('ends')
                 self.assertLess(time.monotonic() - begin, PATIENCE)
@@ -162,20 +345,29 @@ class InTime(HostileCase):
 
     def test_a_byte_now_and_then(self):
         def instead(handler, request):
-            handler.wfile.write(CHUNKED)
-            while True:
-                try:
-                    handler.wfile.write(b'1\r\n \r\n')
-                except OSError:
-                    break
+            handler.is_over = True
+            raw = headers(handler.stream, *OK) + DataFrame(
+                handler.stream, bytes(10_000)).serialize()
+            for at in range(len(raw)):
+                handler.send_raw(raw[at:at + 1])
                 time.sleep(0.01)
-            handler.close_connection = True
             return True
 
         self.all_send(instead)
         begin = time.monotonic()
         self.unanswered('ends')
         self.assertLess(time.monotonic() - begin, PATIENCE)
+        self.is_well()
+
+    def test_one_that_has_no_room(self):
+        """It takes nothing of a question."""
+        def speak(handler):
+            handler.send_raw(settings(INITIAL_WINDOW_SIZE=0))
+            handler.wait_for_the_end()
+
+        self.speaks_at_first(speak)
+        self.unanswered('append', place(1), place(2), bytes(1 << 20))
+        self.speaks_at_first(None)
         self.is_well()
 
     def test_one_that_reads_nothing(self):
@@ -195,27 +387,35 @@ class InMemory(HostileCase):
 
     def endless(self, begin, more):
         def instead(handler, request):
-            try:
-                handler.wfile.write(begin)
-                while True:
-                    handler.wfile.write(more)
-            except OSError:
-                handler.close_connection = True
-            return True
+            handler.is_over = True
+            handler.send_raw(begin(handler.stream))
+            while True:
+                handler.send_raw(100 * more(handler.stream))
 
         self.all_send(instead)
 
     def test_an_answer_without_end(self):
-        chunk = b'10000\r\n' + b' ' * 0x10000 + b'\r\n'
-        for begin, more in (
-                (CHUNKED, chunk), (CHUNKED + b'-1\r\n', b'x' * 10_000),
-                (HEAD, b'a: b\r\n' * 1000),
-                (b'', b'HTTP/1.1 100 Continue\r\n\r\n' * 1000),
-                (HEAD + b'\r\n', b'x' * 10_000),
-                (HEAD + b'Content-Length: %d\r\n\r\n' % (1 << 40),
-                 b' ' * 10_000)):
-            with self.subTest(begin + more[:10]):
-                self.endless(begin, more)
+        for name, begin, more in (
+                ('data', OK, lambda n: DataFrame(n, bytes(10_000))),
+                ('empty data', OK, lambda n: DataFrame(n, b'')),
+                ('padding', OK, lambda n: DataFrame(
+                    n, b'', pad_length=250, flags=['PADDED'])),
+                ('pings', (), lambda n: PingFrame(0, bytes(8))),
+                ('settings', (), lambda n: SettingsFrame(0)),
+                ('windows', (), lambda n: WindowUpdateFrame(n, 1)),
+                ('unknown frames', (), lambda n: ExtensionFrame(
+                    type=99, stream_id=0, body=bytes(1000))),
+                ('headers', (), lambda n: HeadersFrame(
+                    n, hpack.Encoder().encode([(':status', '103')]),
+                    flags=['END_HEADERS'])),
+                ('headers in pieces', None, lambda n: ContinuationFrame(
+                    n, bytes(100)))):
+            with self.subTest(name):
+                self.endless(
+                    lambda n: HeadersFrame(n, b'').serialize()
+                    if begin is None else b'' if not begin
+                    else headers(n, *begin),
+                    lambda n: more(n).serialize())
                 tracemalloc.start()
                 try:
                     for call in ('ends',), ('read', 1), ('wait', 2, 60):
@@ -229,36 +429,17 @@ class InMemory(HostileCase):
     def test_a_stream_of_notices_without_end(self):
         """None of them is what is waited for: its time comes to an end."""
         def instead(handler, request):
-            if handler.path != '/v3/watch':
+            if handler.path != WATCH:
                 return False
+            handler.is_over = True
             handler.begin_stream()
-            handler.send_chunk({'result': {'created': True}})
-            try:
-                while True:
-                    handler.send_chunk({'result': {'events': []}})
-            except OSError:
-                handler.close_connection = True
-            return True
+            handler.send_chunk({'created': True})
+            while True:
+                handler.send_raw(
+                    DataFrame(handler.stream, BODY).serialize())
 
         self.all_send(instead)
         self.log.wait(2, 0.2)
-        self.is_well()
-
-    def test_a_notice_without_end(self):
-        def instead(handler, request):
-            if handler.path != '/v3/watch':
-                return False
-            handler.begin_stream()
-            handler.send_chunk({'result': {'created': True}})
-            try:
-                while True:
-                    handler.wfile.write(b'4\r\n    \r\n')
-            except OSError:
-                handler.close_connection = True
-            return True
-
-        self.all_send(instead)
-        self.unanswered('wait', 2, 60)
         self.is_well()
 
 
@@ -266,22 +447,40 @@ class Fields(unittest.TestCase):
     """What is taken out of an answer."""
 
     def test_numbers(self):
-        for value, found in (
-                ('7', 7), (7, 7), (0, 0), (str((1 << 64) - 1), (1 << 64) - 1)):
-            self.assertEqual(messages.number({'n': value}, 'n'), found)
-        self.assertEqual(messages.number({}, 'n'), 0)
-        for value in '-1', -1, 1 << 64, '', '1.0', True, None, [], '9' * 21:
-            with self.subTest(value), self.assertRaises(Lost):
-                messages.number({'n': value}, 'n')
-
-    def test_a_number_of_more_digits_than_any_of_etcd(self):
-        self.assertEqual(messages.parse(b'{"n":%d}' % 10**19), {'n': 10**19})
-        with self.assertRaises(Lost):
-            messages.parse(b'{"n":%d}' % 10**20)
+        for value in 0, 7, 127, 128, 1 << 35, (1 << 64) - 1:
+            raw = b''.join(integer(2, value))
+            self.assertEqual(Message(raw).number(2), value)
+        self.assertEqual(Message(b'').number(2), 0)
+        for raw in (b'\x10' + b'\xff' * 9 + b'\2',
+                    b'\x10' + b'\x80' * 10 + b'\0', b'\x10', b'\x10\x80',
+                    b'\x12\0', b'\x10\1\x10\1'):
+            with self.subTest(raw), self.assertRaises(Lost):
+                Message(raw).number(2)
 
     def test_data(self):
-        self.assertEqual(messages.data({'d': 'AAEC'}, 'd'), b'\0\1\2')
-        self.assertEqual(messages.data({}, 'd'), b'')
-        for value in 'A', 'AAE', 'AA=E', 'AA\nEC', 'AAE-', 7, None:
-            with self.subTest(value), self.assertRaises(Lost):
-                messages.data({'d': value}, 'd')
+        raw = b''.join(field(70, b'one', b'', b'two'))
+        self.assertEqual(Message(raw).data(70), b'onetwo')
+        self.assertEqual(Message(b'').data(70), b'')
+        self.assertEqual(Message(b'').message(70).number(1), 0)
+        for wrong in raw[:-1], b'\x10\1', b'\x12\x7f':
+            with self.subTest(wrong), self.assertRaises(Lost):
+                Message(wrong).data(2)
+
+    def test_text_and_truth(self):
+        self.assertEqual(Message(b'\x0a\2\xc3\xa9').text(1), '\xe9')
+        self.assertTrue(Message(b'\x08\1').truth(1))
+        with self.assertRaises(Lost):
+            Message(b'\x0a\1\xff').text(1)
+        with self.assertRaises(Lost):
+            Message(b'\x08\2').truth(1)
+
+    def test_fields_that_nobody_knows(self):
+        raw = b'\x99\1' + bytes(8) + b'\x9d\1' + bytes(4) + b'\x08\7'
+        self.assertEqual(Message(raw).number(1), 7)
+
+    def test_how_many_there_may_be(self):
+        Message(b'\x08\1' * FIELDS)
+        with self.assertRaises(Lost):
+            Message(b'\x08\1' * (FIELDS + 1))
+        with self.assertRaises(Lost):
+            Message(b'\x0a\0' * 4).messages(1, 3)

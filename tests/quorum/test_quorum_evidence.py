@@ -41,6 +41,15 @@ def transaction(position, tid, durable, size):
         ) + behind
 
 
+def unsealed(position, tid, data):
+    """One that has no room for a seal."""
+    length = scan.HEADER + RECORD + len(data)
+    return struct.pack(
+        '>8sQcHHH', tid.to_bytes(8, 'big'), length, b' ', 0, 0, 0
+        ) + struct.pack('>8sQ', b'an oid', tid) + data + struct.pack(
+        '>Q', length)
+
+
 class Written(typing.NamedTuple):
     begin: int
     durable: int
@@ -151,8 +160,7 @@ def verdict(image, log, index_end=0):
         return log[position - END:position - END + length]
 
     return judge(
-        END, TID, sealed_behind(window, END), END + len(log), of_log,
-        index_end)
+        sealed_behind(window, END, TID), END + len(log), of_log, index_end)
 
 
 class AnyHistory(unittest.TestCase):
@@ -216,7 +224,7 @@ class Said(unittest.TestCase):
         window = Window(
             lambda length, position: (bytes(END) + self.image)[
                 position:position + length], END + len(self.image))
-        found = list(sealed_behind(window, END))
+        found = list(sealed_behind(window, END, TID))
         self.assertEqual(
             [(each.tid, each.begin, each.end, each.durable)
              for each in found],
@@ -281,6 +289,32 @@ class Said(unittest.TestCase):
         self.assertIsNone(verdict(bytes(ours), b''))
         self.assertRegex(
             verdict(bytes(begin - END) + within, b''), 'the log ends at 100')
+
+    def test_what_a_client_has_stored_where_there_is_no_room_for_a_seal(self):
+        """It neither speaks against the log, nor hides what speaks."""
+        begin = END + scan.HEADER + RECORD
+        within = transaction(begin, 4000, 1 << 40, 10)
+        without = unsealed(END, 2000, within)
+        self.assertIsNone(verdict(without, b''))
+        # One that seems to be so long that all the others are parts of it.
+        within = bytearray(transaction(begin, 4000, END, 10))
+        front = within[:8] + struct.pack('>Q', 1 << 40) + within[
+            16:scan.HEADER]
+        within[:scan.HEADER + seal.room(b'')] = front + seal.make(
+            bytes(front), b'', b' ', begin, 1 << 40, END, 0)
+        without = unsealed(END, 2000, bytes(within))
+        ours = content(written(END + len(without), 2001, None, [10, 20]))
+        self.assertRegex(verdict(without + ours, b''), 'the log ends at 100')
+
+    def test_what_stands_behind_a_length_that_is_wrong(self):
+        """A block behind the header was lost, or the header was."""
+        for length in 0, 8, 30, 1 << 62, (1 << 64) - 1:
+            front = unsealed(END, 2000, bytes(100))
+            front = front[:8] + struct.pack('>Q', length) + front[16:]
+            ours = content(written(END + len(front), 2001, None, [10, 20]))
+            with self.subTest(length=length):
+                self.assertRegex(
+                    verdict(front + ours, b''), 'the log ends at 100')
 
     def test_an_index_is_a_witness_like_a_seal(self):
         """Of the last transaction, too."""

@@ -2,12 +2,14 @@
 
 import contextlib
 import os
+import threading
 
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import StorageTransactionError
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.commit.policies import POLICIES
+from fsyncstorage.quorum.rejoin import rejoin
 from fsyncstorage.quorum.replicator import Replicator
 from fsyncstorage.quorum.writer import Writer
 
@@ -18,7 +20,6 @@ from .fakelog import FakeLog
 from .nodes import Line
 from .nodes import NodeTest
 from .nodes import led
-from .nodes import rejoin
 
 TIME = 1e9
 
@@ -95,7 +96,7 @@ class Opening(NodeTest):
         with contextlib.closing(FsyncStorage(other)) as longer:
             commit(longer, {1: b'x'})
         line = Line(FakeLog(self.engine))
-        writer = led(line, rejoin(path, line), 'writer')
+        writer = led(line, self.state_of(path, line), 'writer')
         with open(other, 'rb') as source, open(path, 'wb') as target:
             target.write(source.read())
         with self.assertRaisesRegex(FileStorageError, 'the log has of it'):
@@ -103,10 +104,15 @@ class Opening(NodeTest):
                          replica=Replicator(line, writer))
         self.assertTrue(line.is_closed)
 
+    def state_of(self, path, log):
+        with contextlib.closing(
+                rejoin(path, log, threading.Event())) as follower:
+            return follower.state
+
     def test_a_writer_that_does_not_lead(self):
         self.lead().close()
         line = Line(FakeLog(self.engine))
-        writer = Writer(line, rejoin(self.path_of('a'), line))
+        writer = Writer(line, self.state_of(self.path_of('a'), line))
         with self.assertRaisesRegex(AssertionError, 'does not lead'):
             FsyncStorage(self.path_of('a'), durability='quorum',
                          replica=Replicator(line, writer))

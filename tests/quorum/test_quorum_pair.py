@@ -3,6 +3,7 @@
 I16, as far as processes show it, and what is left behind.
 """
 
+import os
 import signal
 
 from ZODB.utils import p64
@@ -10,10 +11,14 @@ from ZODB.utils import p64
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.quorum import stepdown
 
+from ..commands import SCRIPTS
 from ..commands import answers
 from ..support import commit as commit_with
 from ..support import oid
 from ..support import until
+from .etcdcluster import EtcdCluster
+from .etcdcluster import needed
+from .gateway import Gateways
 from .pair import Pair
 
 
@@ -95,3 +100,45 @@ class Takeover(Pair):
         self.assertEqual(storage.load(oid(1)), (b'one', tid))
         commit(storage, {2: p64(2)})
         self.ends_equal()
+
+
+class NoLog(Pair):
+    """None of its members answers."""
+
+    def members_of_the_log(self):
+        self.gateways = Gateways()
+        self.addCleanup(self.gateways.close)
+        return self.gateways.addresses
+
+    def start_alone(self):
+        self.a.process = self.start(
+            [*SCRIPTS['fsync-runzeo'], '-C', str(self.a.home / 'zeo.conf')],
+            lambda: 'starting' in self.a.ready()[1])
+
+    def test_a_start_waits_and_can_be_ended(self):
+        self.gateways.close()
+        self.start_alone()
+        self.assertEqual(self.a.end(), 0)
+
+    def test_a_primary_can_be_ended(self):
+        self.a.start()
+        until(lambda: self.a.leads, 'it leads')
+        self.gateways.close()
+        until(lambda: not self.a.leads, 'it does not answer')
+        self.assertIn('lease', self.a.ready()[1])
+        self.assertEqual(self.a.end(), 0)
+
+
+@needed
+class OnEtcd(Takeover):
+    """The same on real members."""
+
+    level = 2
+
+    def members_of_the_log(self):
+        directory = self.path('etcd')
+        os.mkdir(directory)
+        cluster = EtcdCluster(directory)
+        self.addCleanup(cluster.close)
+        cluster.start()
+        return cluster.addresses

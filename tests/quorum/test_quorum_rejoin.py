@@ -152,6 +152,19 @@ class Rejoined(FollowTest):
         self.assertEqual(disk.done, [
             'truncate', 'sync', 'write', 'write', 'sync', 'Data.fs.quorum'])
 
+    def test_also_that_of_a_start_that_was_killed_behind_it(self):
+        self.begin()
+        self.replace(self.content() + b'tail')
+        self.logged.write(10)
+        disk = Watched(self.path())
+        with mock.patch.object(datafile, 'disk', disk):
+            with mock.patch.object(datafile.DataFile, 'sync', _unless_cut(
+                    disk, datafile.DataFile.sync)):
+                with self.assertRaises(Ended):
+                    self.rejoin()
+            self.rejoin()
+        self.assertEqual(disk.done[:3], ['truncate', 'sync', 'write'])
+
     def test_a_batch_that_is_not_complete(self):
         self.logged.write(10)
         self.begin()
@@ -224,6 +237,14 @@ class Rejoined(FollowTest):
 
 class Ended(Exception):
     """No process catches that."""
+
+
+def _unless_cut(disk, sync):
+    def call(file):
+        if disk.done[-1:] == ['truncate']:
+            raise Ended
+        sync(file)
+    return call
 
 
 class Ending(datafile.Disk):

@@ -67,7 +67,7 @@ class Served(NodeTest, Served):
             finish = writer.ask_finish()
             until(lambda: self.storage.stats()['quorum']['outages'], 'said')
             self.assertEqual(self.zeo.load(1)[0], record(1))
-            self.assertIn('taken nothing', shown.trouble())
+            self.assertIn('not answered', shown.trouble())
             self.storage.line.is_away = False
             writer.answer(finish)
         until(lambda: shown.trouble() is None, 'ready')

@@ -1,6 +1,7 @@
 """The thread of a standby: it follows, says how far it is, and ends."""
 
 import collections
+import itertools
 import os
 import threading
 from unittest import mock
@@ -205,6 +206,28 @@ class Follows(StandbyTest):
         self.has_come_to_the_end(standby)
 
 
+    def test_it_keeps_up_with_a_writer_that_is_faster_than_to_ask_all(self):
+        """Where one member had nothing yet, and another one has what came in
+        between."""
+        self.patch(SAVED_AFTER=1000.0, MEASURED_EVERY=1000.0, WAIT=0.0,
+                   FIRST_PAUSE=0.0)
+        standby = self.make()
+        standby._looked = -module.LOOKED_EVERY
+        call, calls = self.log._call, itertools.count(1)
+
+        def call_of_a_busy_log(name, *args):
+            if next(calls) % 3 == 0:
+                self.logged.write(10)
+            return call(name, *args)
+
+        self.log._call = call_of_a_busy_log
+        for _ in range(100):
+            standby._step()
+        self.assertGreater(self.engine.head.sequence, 60)
+        self.assertLess(
+            self.engine.head.sequence - standby.state.place.sequence, 20)
+
+
 class Trouble(StandbyTest):
 
     def setUp(self):
@@ -263,6 +286,26 @@ class Trouble(StandbyTest):
         disk.before_write = lambda data, position: None
         self.has_come_to_the_end(standby)
         self.assertEqual(self.content(), self.logged.content)
+
+
+    def test_what_cannot_be_confirmed(self):
+        """One member has it damaged, and another one is away: what comes
+        behind it is read, and confirmed."""
+        self.patch(WAIT=0.0)
+        standby = self.make()
+        self.logged.write(10)
+        while standby.state != self.here().state:
+            standby._step()
+        self.engine.damage(1, self.engine.head.sequence, 0)
+        self.engine.away = {2}
+        self.logged.write(20)
+        standby._save_due = 0.0
+        for _ in range(10):
+            standby._turn()
+        self.assertEqual(standby.state, self.here().state)
+        standby._save_due = 0.0
+        standby._turn()
+        self.assertEqual(self.kept().state, self.here().state)
 
 
 class Ends(StandbyTest):

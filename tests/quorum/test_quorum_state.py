@@ -32,7 +32,7 @@ STATES = strategies.builds(
     IDENTITIES, NUMBERS, NUMBERS, strategies.none(),
     strategies.one_of(strategies.none(), strategies.builds(
         Pack, IDENTITIES, NUMBERS, OIDS, strategies.booleans(),
-        strategies.binary(min_size=1, max_size=64))))
+        strategies.binary(min_size=1, max_size=64))), IDENTITIES, OIDS)
 KEPT = strategies.builds(
     Kept, STATES, strategies.builds(Tie, OIDS, IDENTITIES),
     strategies.one_of(strategies.none(), strategies.builds(

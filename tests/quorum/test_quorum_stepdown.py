@@ -5,8 +5,8 @@ from unittest import mock
 from fsyncstorage.quorum import stepdown
 from fsyncstorage.quorum.record import Place
 
+from ..support import PATIENCE
 from ..support import Thread
-from ..support import begin
 from ..support import commit
 from ..support import oid
 from ..support import until
@@ -36,12 +36,19 @@ class StepDown(RolesTest):
         tid = commit(self.a.storage, {1: b'x'})
         with self.assertLogs('fsyncstorage', 'WARNING'):
             self.assertTrue(stepdown.ask(self.log))
-            storage = self.b.leads()
-        self.assertEqual(storage.load(oid(1)), (b'x', tid))
-        self.assertEqual(self.a.host.done, ['hang up', ('end', True)])
-        self.assertNotIn(b'a ', self.a.host.holder_at_the_end or b'')
+            until(lambda: self.a.host.done, 'it leaves')
+        self.assertEqual(self.a.host.done, ['leave'])
         self.assertIsNone(stepdown.answer(self.log))
         self.assertNotIn(stepdown.REQUEST, self.log.notes())
+        self.a.close()
+        self.assertEqual(self.b.leads().load(oid(1)), (b'x', tid))
+
+    def test_a_process_that_is_no_server(self):
+        self.patch(LOOK_EVERY=3600.0)
+        self.a.host.may_leave = False
+        self.both()
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            self.assertIn('no server', self.requests().step_down())
 
     def test_nobody_leads(self):
         self.assertFalse(stepdown.ask(self.log))
@@ -76,47 +83,31 @@ class StepDown(RolesTest):
         self.assertEqual(self.a.host.done, [])
 
     def test_what_is_voted_goes_on_and_votes_wait(self):
-        self.patch(LOOK_EVERY=3600.0)
+        """If there is no moment at which nothing is voted."""
+        self.patch(LOOK_EVERY=3600.0, LONGEST_STILLNESS=0.1)
         self.both()
-        storage = self.a.storage
+        storage, host = self.a.storage, self.a.host
+        host.has_moment = False
         voted = vote(storage, {1: b'x'})
         with self.assertLogs('fsyncstorage', 'WARNING'):
-            self.patch(LONGEST_STILLNESS=0.1)
             self.assertIn('not finished', self.requests().step_down())
-        later = begin(storage)
-        storage.store(oid(2), bytes(8), b'y', '', later)
-        storage.tpc_vote(later)  # which goes on
-        storage.tpc_abort(later)
-        tid = storage.tpc_finish(voted)
-        self.b.follows()
-        with self.assertLogs('fsyncstorage', 'WARNING'):
+        self.assertEqual(host.done, ['leave'])
+        commit(storage, {2: b'y'})  # all goes on
+        waited = []
+
+        def leave(seconds):
+            """Nothing is voted when votes wait."""
+            waited.append(storage._turns._locks.ask(self, [oid(7)]))
+            storage._turns.let_go(self)
+            return len(waited) > 1
+
+        with mock.patch.object(host, 'leave', leave), \
+                self.assertLogs('fsyncstorage', 'WARNING'):
+            finishing = Thread(storage.tpc_finish, voted)
+            self.patch(LONGEST_STILLNESS=PATIENCE)
             self.assertIsNone(self.requests().step_down())
-        self.assertEqual(self.b.leads().load(oid(1)), (b'x', tid))
-
-    def test_all_that_was_committed_is_before_the_next_epoch(self):
-        """I16, with commits that go on meanwhile."""
-        self.patch(LOOK_EVERY=3600.0)
-        self.both()
-        done = []
-
-        def commits():
-            number = 0
-            while True:
-                number += 1
-                try:
-                    done.append(commit(self.a.storage, {number: b'x'}))
-                except Exception:
-                    return
-
-        threads = [Thread(commits) for _ in range(2)]
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            until(lambda: len(done) > 5, 'commits')
-            self.assertIsNone(self.requests().step_down())
-        for thread in threads:
-            thread.result()
-        storage = self.b.leads()
-        tids = {each.tid for each in storage.iterator()}
-        self.assertEqual(tids, set(done))
+            finishing.result()
+        self.assertEqual(waited, [True, False])
 
     def test_names(self):
         self.assertEqual(len(stepdown.named('a')), 16)

@@ -530,9 +530,24 @@ class OneWrongMember(WriterTest):
         self.loses(2)
         self.log.through = self.engine.wrong
         self.write_all(b'second')
-        with self.assertRaisesRegex(Fenced, 'on one member of the log'):
+        with self.assertRaisesRegex(Fenced, 'most members of the log'):
             self.writer.confirm()
-        self.fenced('on one member')
+        self.fenced('most members')
+
+    def test_what_is_answered_once_that_is_known(self):
+        """By a thread that confirms, while another one waits."""
+        self.write_all(b'first')
+        leader(LogThroughOne(self.engine), self.writer.state, 'successor')
+        self.loses(2)
+        self.log.through = self.engine.wrong
+        self.write_all(b'second')
+        before = self.writer.state
+        self.write(b'third')
+        self.writer.ask()
+        for call in self.writer.confirm, self.writer.answered:
+            with self.assertRaisesRegex(Fenced, 'most members'):
+                call()
+        self.assertEqual(self.writer.state, before)
 
     def test_a_fence_that_only_one_member_knows(self):
         """It had lost records when another one led, and has its record."""

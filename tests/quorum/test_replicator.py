@@ -17,13 +17,16 @@ from unittest import mock
 from fsyncstorage import AsyncFinish
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
+from fsyncstorage.quorum import keeping
 from fsyncstorage.quorum import outage
 from fsyncstorage.quorum import replicator
+from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.record import MOST
 from fsyncstorage.quorum.record import Data
 from fsyncstorage.storage.appending import STATUS_OFFSET
 
 from ..commit.test_interrupts import Interrupter
+from ..support import PATIENCE
 from ..support import Thread
 from ..support import begin
 from ..support import commit
@@ -217,7 +220,7 @@ class NoMajority(NodeTest):
             committer = Thread(commit, storage, {1: b'second'}, {1: first})
             until(lambda: storage.stats()['quorum']['outages'], 'it is said')
             self.assertEqual(storage.load(oid(1)), (b'first', first))
-            self.assertIn('taken nothing', storage.waits_for_log)
+            self.assertIn('not answered', storage.waits_for_log)
             self.assertEqual(
                 storage.stats()['quorum']['trouble'][:7], 'the log')
             voted = vote(storage, {2: b'x'})
@@ -228,8 +231,8 @@ class NoMajority(NodeTest):
         storage.tpc_finish(voted)
         self.assertIsNone(storage.waits_for_log)
         self.has_what_the_log_has()
-        self.assertIn('has taken nothing for', logs.output[0])
-        self.assertIn('takes commits again', logs.output[-1])
+        self.assertIn('has not answered for', logs.output[0])
+        self.assertIn('answers again', logs.output[-1])
         self.assertEqual(len(logs.output), 2)
 
     def test_its_disk_is_synced_meanwhile(self):
@@ -251,7 +254,7 @@ class NoMajority(NodeTest):
         storage.line.hold_answers()
         committer = Thread(commit, storage, {1: b'x'})
         storage.line.wait_for_question()
-        self.assertIn('taken nothing', storage.waits_for_log)
+        self.assertIn('not answered', storage.waits_for_log)
         storage.line.release_answers()
         committer.result()
         self.assertIsNone(storage.waits_for_log)
@@ -260,7 +263,7 @@ class NoMajority(NodeTest):
 class Pauses(NodeTest):
 
     def test_they_grow_and_begin_anew(self):
-        waits = outage.Outage()
+        waits = outage.Outage('commits wait')
         waits.tries()
         self.assertEqual(
             [waits.pause(EIO) for _ in range(9)],
@@ -456,9 +459,9 @@ class Close(NodeTest):
         self.addCleanup(patch.stop)
 
     def closed_while_waiting(self, storage):
-        told = []
+        told, before = [], storage.stats()['commits']
         committer = Thread(commit, storage, {1: b'x'})
-        until(lambda: storage.stats()['commits'] == 1, 'appended')
+        until(lambda: storage.stats()['commits'] > before, 'appended')
         later(storage, {2: b'x'}, told)
         with self.assertLogs('fsyncstorage', 'ERROR') as logs:
             storage.close()
@@ -482,6 +485,25 @@ class Close(NodeTest):
         self.assertEqual(again.load(oid(1))[0], b'x')
         self.has_what_the_log_has()
 
+    def test_while_its_members_are_frozen(self):
+        """What waits for them to confirm what is kept does not delay it."""
+        patch = mock.patch.object(keeping, 'LATE', 0.0)
+        patch.start()
+        self.addCleanup(patch.stop)
+        storage, waits, in_time = self.lead(), threading.Event(), []
+
+        def ends(member):
+            waits.set()
+            in_time.append(storage.line.stop_was_called.wait(PATIENCE))
+            raise Unanswered('it is frozen')
+
+        storage.line.ends = ends
+        commit(storage, {0: b'x'})
+        self.assertTrue(waits.wait(PATIENCE))
+        storage.line.hold_answers()
+        self.closed_while_waiting(storage)
+        self.assertTrue(all(in_time))
+
     def test_a_majority_that_comes_back_in_time(self):
         with mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 3600):
             storage = self.lead()
@@ -502,12 +524,10 @@ class Close(NodeTest):
         disk.hold_syncs()
         committer = Thread(commit, storage, {1: b'x'})
         disk.wait_for_sync()
+        watch, looks = storage._replica._watch, []
+        look = watch._work
+        watch._work = lambda: looks.append(look())
         closing = Thread(storage.close)
-        keeper = storage._replica._keeper
-        looks = []
-        until(lambda: keeper._look is not None, 'closing')
-        look = keeper._look
-        keeper._look = lambda: looks.append(look())
         until(lambda: len(looks) > 2, 'it has looked')
         self.assertFalse(storage.line.is_stopped)
         disk.release_syncs()

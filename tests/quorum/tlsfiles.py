@@ -26,6 +26,9 @@ class TlsFiles:
         self.cert, self.key = self._signed('node', self.ca, self._ca_key)
         self._server, self._server_key = self._signed(
             'server', self.ca, self._ca_key)
+        #: Of the user of etcd with this name.
+        self.user_cert, self.user_key = self._signed(
+            'user', self.ca, self._ca_key, '/CN=node')
         self.other_ca, other_key = self._authority('other')
         self.other_cert, self.other_key = self._signed(
             'stranger', self.other_ca, other_key)
@@ -51,8 +54,9 @@ class TlsFiles:
                   '-subj', f'/O={name}', '-keyout', key, '-out', cert)
         return cert, key
 
-    def _signed(self, name, ca, ca_key):
-        """Without a CommonName: beside users, the gateway takes no other."""
+    def _signed(self, name, ca, ca_key, subject=None):
+        """Without a CommonName, unless the subject has one: etcd would take
+        it for the name of a user."""
         cert, key = self._paths(name)
         request = os.path.join(self.directory, f'{name}.csr')
         extensions = os.path.join(self.directory, f'{name}.cnf')
@@ -60,8 +64,8 @@ class TlsFiles:
             file.write('subjectAltName=IP:127.0.0.1\n'
                        'extendedKeyUsage=serverAuth,clientAuth\n')
         self._run('req', '-newkey', 'ec', '-pkeyopt',
-                  'ec_paramgen_curve:P-256', '-nodes', '-subj', f'/O={name}',
-                  '-keyout', key, '-out', request)
+                  'ec_paramgen_curve:P-256', '-nodes', '-subj',
+                  subject or f'/O={name}', '-keyout', key, '-out', request)
         self._run('x509', '-req', '-in', request, '-CA', ca, '-CAkey', ca_key,
                   '-CAcreateserial', '-days', '2', '-extfile', extensions,
                   '-out', cert)

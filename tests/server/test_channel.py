@@ -870,8 +870,9 @@ class Server(ChannelTestCase):
         mark, = self.server.tallies
         self.assertEqual(client._info['fsyncstorage'], {
             'instance': self.server.instance, 'channel': wire.VERSION,
-            'mark': mark, 'lost': False, 'packs': wire.PACKS,
-            'commits': sessions.VERSION, 'ticket': ticket})
+            'mark': mark, 'alive': wire.ALIVE, 'lost': False,
+            'packs': wire.PACKS, 'commits': sessions.VERSION,
+            'ticket': ticket})
 
     def status(self):
         with socket.create_connection(self.server.acceptor.addr) as asking:

@@ -27,6 +27,7 @@ from fsyncstorage.timing.zeo.zeowire import call
 
 from ..metrics.asking import metrics
 from ..metrics.asking import probe
+from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import until
@@ -143,6 +144,42 @@ class HangingUp(NodeServed):
         self.assertEqual(reading.rest(), [])
         with self.assertRaises(ConnectionError):
             socket.create_connection(self.server.addr)
+
+
+class Leaving(NodeServed):
+
+    def setUp(self):
+        super().setUp()
+        self.hosting = Hosting(Manager({}), '1')
+        self.hosting.server = self.server
+
+    def test_while_a_transaction_is_voted(self):
+        """All goes on."""
+        self.zeo.vote({2: record()})
+        self.assertFalse(self.hosting.leave(0.0))
+        self.assertFalse(self.hosting.is_over)
+        self.zeo.finish()
+
+    def test_at_a_moment_without(self):
+        """What is on its way to the disk gets there, and its client is told,
+        though another node may lead by then."""
+        disk = self.controlled_disk()
+        disk.hold_syncs()
+        self.zeo.vote({2: record()})
+        asked = self.zeo.ask_finish()
+        disk.wait_for_sync()
+        self.assertTrue(self.hosting.leave(PATIENCE))
+        self.assertTrue(self.hosting.begins_anew)
+        self.may_answer = False
+        closing = Thread(self.server.close)
+        disk.release_syncs()
+        closing.result()
+        self.assertEqual(self.zeo.answer(asked), self.zeo.tids[-1])
+        self.zeo.wait_for_end()
+
+    def test_before_there_is_a_server(self):
+        self.hosting.server = None
+        self.assertFalse(self.hosting.leave(PATIENCE))
 
 
 class Following(TestCase):

@@ -10,16 +10,14 @@ import os
 from fsyncstorage import datafile
 from fsyncstorage.quorum import fold
 from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.replicator import Replicator
 from fsyncstorage.storage import opening
 
 from ..quorum.fakelog import Engine
 from ..quorum.fakelog import FakeLog
 from ..quorum.nodes import Line
 from ..quorum.nodes import begin_log
-from ..quorum.nodes import led
 from ..quorum.nodes import reading
-from ..quorum.nodes import rejoin
+from ..quorum.nodes import started
 from ..quorum.samples import LOG
 from . import zodbsuites
 
@@ -31,13 +29,15 @@ class Node(zodbsuites.with_policy('quorum')):
         if read_only or stop is not None:
             super().__init__(path, create, read_only, stop, **kw)
         else:
-            super().__init__(path, replica=_replica(path, create), **kw)
+            started(
+                super().__init__, path, _log_of(path, create), 'node', **kw)
 
 
 _engines = {}  # by the path of the file
 
 
-def _replica(path, create):
+def _log_of(path, create):
+    """The log of the node whose file this is."""
     path = os.path.realpath(path)
     _refuse_if_locked(path)
     if create or not os.path.exists(path):
@@ -52,8 +52,7 @@ def _replica(path, create):
             states.save(
                 path, fold.beginning(LOG, 0, file.size()), reading(file))
         _engines[path] = Engine(LOG)
-    log = Line(FakeLog(_engines[path]))
-    return Replicator(log, led(log, rejoin(path, log), 'node'))
+    return Line(FakeLog(_engines[path]))
 
 
 def _refuse_if_locked(path):

@@ -14,8 +14,8 @@
       |     ZeoConnection (zeoconnection)     ZEO's own, which verifies
       |       ZeoProtocol (zeoprotocol)       to one of its addresses
       |       Addresses (addresses)   when each may be tried again
-      |     Liveness (liveness)   gives up a server that says nothing; what the
-      |                         system knows of a connection is in sockets
+      |         Liveness (liveness)   gives up a server that says nothing; what
+      |                         the system knows of a connection is in sockets
       |     Stream (stream)     the commit channel, opened by opening; watch
       |                         wakes its background reader, and a thread
       |                         waits for an Answer (answer)

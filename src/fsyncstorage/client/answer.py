@@ -62,4 +62,4 @@ class UntilSent:
 
     def __exit__(self, kind, error, traceback):
         if kind is not None and not issubclass(kind, commits.CallerError):
-            self._stream.end('a thread was interrupted while it sent')
+            self._stream.interrupted('while it sent')

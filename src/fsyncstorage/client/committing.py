@@ -20,6 +20,7 @@ from ..errors import SyncFailed
 from ..wire import batch
 from ..wire import commits
 from ..wire import plainbegin
+from ..wire.sessions import in_doubt
 from .outgoing import GATHERED
 from .outgoing import OVERHEAD
 
@@ -170,8 +171,10 @@ class Committing:
                 and self.stream.may_be_finished(self.number))
 
     @property
-    def id(self):
-        return self.stream.commit_id(self.number)
+    def in_doubt(self):
+        """What is asked when its answer was lost, and the stream is over."""
+        return in_doubt(
+            self.stream.commit_id(self.number), self.stream.last_tid)
 
     def abort(self):
         """If the server knows of it, and it is not over.

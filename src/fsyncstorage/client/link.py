@@ -32,7 +32,6 @@ from .channels import Channels
 from .committing import Committing
 from .finishing import Finishing
 from .introduction import Introduction
-from .liveness import Liveness
 from .localcounts import LocalCounts
 from .opening import opening
 from .outcome import check_kept
@@ -64,7 +63,7 @@ class Link(ClientThread):
     #: What is read without the server (LocalReads); None: nothing.
     local = None
 
-    _reader = _outgoing = _stream = _introduction = _liveness = None
+    _reader = _outgoing = _stream = _introduction = None
     #: What has to come before the stream may be read: see `meet` and `moved`.
     _is_verified = _has_moved = False
     #: The server has not said yet whether there is a channel.
@@ -114,19 +113,23 @@ class Link(ClientThread):
 
     # Which server (in the event loop)
 
+    @property
+    def was_interrupted(self):
+        """The connection ends because of a thread of this process."""
+        return self._stream is not None and self._stream.was_interrupted
+
     def leave(self):
         # From now on, no thread takes the connection for one without a stream.
         self.client.operational = False
         reader, self._reader = self._reader, None
         stream, self._stream = self._stream, None
         introduction, self._introduction = self._introduction, None
-        liveness, self._liveness = self._liveness, None
         self._is_verified = self._has_moved = False
         self._cache.new_generation()
-        if liveness is not None:
-            liveness.end()
         if stream is not None:
             stream.close('the connection has ended')
+            # What the next server tells is not heard yet.
+            stream.last_tid = self._cache.getLastTid()
             if stream.is_broken:
                 self._cache.begin_anew(self._cache.getLastTid())
         if reader is not None:
@@ -225,9 +228,6 @@ class Link(ClientThread):
                 self._load_beside, protocol)
             self._is_verified = True
             self._read_stream()
-            self._liveness = Liveness(
-                self.loop, self._server_timeout, self._stream,
-                f'the server {protocol.addr}, on the commit channel')
         self.instance = about.get('instance')
         self._introduction = Introduction(
             self.loop, self.client.call_async, about)

@@ -1,4 +1,4 @@
-"""Ends a connection on which the server says nothing, though it was asked.
+"""Ends a connection on which the server says nothing, and owes an answer.
 
 A server of which the process hangs, or the machine is gone, does not close its
 connections: whoever waits there would wait for ever.  So this looks at a
@@ -77,7 +77,7 @@ class Liveness:
     def _give_up(self):
         self._timer = None
         reason = Silent(f'nothing was heard from {self._name} for'
-                        f' {self._seconds:g} s, though it was asked')
+                        f' {self._seconds:g} s, though it owes an answer')
         logger.warning('%s: the connection is ended', reason)
         self._connection.give_up(reason)
 

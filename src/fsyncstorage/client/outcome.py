@@ -7,9 +7,10 @@ connection, and asks there.  One of three comes of it:
 
 - it is kept: the commit goes on, with its tid, as if it had been answered;
 - it is not, and never will be: ClientDisconnected, and it can be repeated;
-- nobody knows: OutcomeUnknown.  The server was restarted, or is another one,
-  or has forgotten it; or no connection came in time; or the next one has no
-  commit channel, or the storage was closed.
+- nobody knows: OutcomeUnknown.  The server was restarted, or is another one
+  that has no log of the commits of the first, or has forgotten it; or no
+  connection came in time; or the next one has no commit channel, or the
+  storage was closed.
 
 All of it takes as long as the storage waits for a server (`wait-timeout`), by
 the monotonic clock of the process, and a thread that is interrupted meanwhile
@@ -21,7 +22,8 @@ gives that can keep it; another one says that it does not know.
 
 Over the ZEO connection nothing can be asked.  A stock client gets
 ClientDisconnected there, and so does this one.  But where it was this client
-that has given the server up, which may only have been slow, nobody knows.
+that has given the server up, or its system, nobody knows: the server may only
+have been slow, or the network away.
 """
 
 import contextlib
@@ -66,8 +68,9 @@ def _ask(link, committing):
                 stream, max(0, ends - time.monotonic()))
             if stream is None:
                 raise LookupError('the next connection has no commit channel')
-            return stream.ask(committing.id, committing.finishing.learn,
-                              ends - time.monotonic())
+            return stream.ask(
+                committing.in_doubt, committing.finishing.learn,
+                ends - time.monotonic())
         except ClientDisconnected:
             # That one has ended, too.
             if (committing.finishing.tid is not None or link.is_closed()

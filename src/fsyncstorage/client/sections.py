@@ -18,6 +18,7 @@ from .storage import checked_blob_cache_mode
 from .storage import checked_local_reads
 from .storage import checked_read_channels
 from .storage import checked_server_timeout
+from .zeoconnection import AUTO
 
 # What says that a server is never given up.
 OFF = 'off'
@@ -49,6 +50,8 @@ def addresses(said: Any) -> list[Any]:
     host, port = said
     if port is not None and not any(map(str.isspace, host)):
         return [said]
+    if 0 <= host.find(']') < host.find('['):
+        host = f'[{host}]'  # of the first and of the last one
     parts = (host if port is None else f'{host}:{port}').split()
     found = [_address(part).address for part in parts]
     if any(isinstance(each, str) or each[1] is None for each in found):
@@ -58,9 +61,9 @@ def addresses(said: Any) -> list[Any]:
 
 
 def server_timeout(value: str) -> Any:
-    """Seconds, or OFF: a key that is None was not said."""
-    if value.lower() == OFF:
-        return OFF
+    """Seconds, AUTO, or OFF: a key that is None was not said."""
+    if value.lower() in (AUTO, OFF):
+        return value.lower()
     return checked_server_timeout(_seconds(value))
 
 

@@ -36,13 +36,12 @@ from .onetrip import OneTrip
 from .packs import Packs
 from .readchannel import Lost
 from .written import Written
+from .zeoconnection import AUTO
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_READ_CHANNELS = 4
-# Seconds.  A server of ours answers within less than one, whatever its disk
-# does; a stock one may be busy with the end of a pack, say, for ten or twenty.
-DEFAULT_SERVER_TIMEOUT = 30
+# Seconds
 SHORTEST_SERVER_TIMEOUT = 1
 FILLS = 'commit', 'load'
 LOCAL_READS = 'auto', 'off'
@@ -74,7 +73,7 @@ class FsyncClient(OneTrip):
                  local_reads: str = 'auto',
                  local_reads_socket: str | None = None,
                  local_blob_dir: str | None = None,
-                 server_timeout: float | None = DEFAULT_SERVER_TIMEOUT,
+                 server_timeout: float | str | None = AUTO,
                  **options: Any) -> None:
         """The arguments of ClientStorage, and some of our own.
 
@@ -94,7 +93,8 @@ class FsyncClient(OneTrip):
         :param str local_blob_dir: where that server's directory of blobs is,
             if it is not where the server says.
         :param float server_timeout: a server of which nothing is heard for
-            so many seconds, though it was asked, is given up; None: never.
+            so many seconds, though it was asked, is given up; None: never;
+            ``auto``: 30, or never, if there is one address.
         """
         checked_server_timeout(server_timeout)
         checked_blob_cache_fill(blob_cache_fill)
@@ -458,11 +458,13 @@ def checked_local_reads(value: str) -> str:
     return value
 
 
-def checked_server_timeout(value: float | None) -> float | None:
-    if value is not None and value < SHORTEST_SERVER_TIMEOUT:
+def checked_server_timeout(value: float | str | None) -> float | str | None:
+    if value is None or value == AUTO:
+        return value
+    if isinstance(value, str) or value < SHORTEST_SERVER_TIMEOUT:
         raise ValueError(
-            f'server-timeout is off or at least {SHORTEST_SERVER_TIMEOUT}s,'
-            f' not {value}')
+            f'server-timeout is auto, off or at least'
+            f' {SHORTEST_SERVER_TIMEOUT}s, not {value}')
     return value
 
 

@@ -40,7 +40,6 @@ import time
 from ZEO.Exceptions import ClientDisconnected
 
 from ..wire import commits
-from . import sockets
 from .answer import Answer
 from .answer import Unanswered
 from .answer import UntilSent
@@ -65,9 +64,12 @@ _BACKGROUND = object()
 
 class Stream:
 
+    #: When it is over: the last tid of what has come.
+    last_tid = None
     #: The cache may be half changed.
     is_broken = False
-    _has_heard = False
+    #: A thread of this process was interrupted, and the server did nothing.
+    was_interrupted = False
 
     def __init__(self, connection, frames, encoding, complete, on_end):
         """A channel that was welcomed.
@@ -176,7 +178,7 @@ class Stream:
     def commit_id(self, number):
         return self._frames.commit_id(number)
 
-    def ask(self, id, complete, seconds):
+    def ask(self, in_doubt, complete, seconds):
         """What became of this commit of another stream: the Outcome; None: it
         has not come in this time.
 
@@ -189,7 +191,7 @@ class Stream:
         try:
             with UntilSent(self):
                 with self._states:
-                    number, frame = self._frames.ask(id)
+                    number, frame = self._frames.ask(in_doubt)
                     answer.number = number
                     self._answers[number] = answer
                     self._finishes[number] = complete
@@ -353,7 +355,6 @@ class Stream:
         """Receive; at the end, complete what has come."""
         try:
             if self._frames.fill(self._socket.recv, RECEIVED_AT_ONCE, flags):
-                self._has_heard = True
                 return
             reason = CLOSED
         except BlockingIOError:
@@ -363,7 +364,8 @@ class Stream:
         except BaseException:
             # Only a plain socket loses nothing (`Client.fill`).
             if isinstance(self._socket, TLSConnection):
-                self._be_over('a thread was interrupted while it received')
+                self.interrupted('while it received')
+                self._be_over(self.end_reason)
             raise
         # A thread that was interrupted may have left some.
         self._complete_all()
@@ -377,7 +379,8 @@ class Stream:
         except Exception as error:
             self._be_over(str(error))
         except BaseException:
-            self._be_over('a thread was interrupted within a message')
+            self.interrupted('within a message')
+            self._be_over(self.end_reason)
             raise
 
     def _complete_next(self):
@@ -431,28 +434,6 @@ class Stream:
         with self._room:
             self._room.notify()
 
-    # What liveness asks for
-
-    def is_silent(self):
-        # Of a server that takes nothing from here, the ZEO connection tells.
-        has_heard, self._has_heard = self._has_heard, False
-        return not (has_heard or sockets.unread(self._socket)
-                    or sockets.unsent(self._socket))
-
-    def ask_for_a_sign(self):
-        """Ping.  Nothing waits to leave (`is_silent`), so this does not."""
-        if self._is_open.is_set() and self._sending.acquire(blocking=False):
-            try:
-                with self._states:
-                    self._socket.sendall(self._frames.ping()[1])
-            except OSError as error:
-                self.end(str(error))
-            finally:
-                self._sending.release()
-
-    def give_up(self, reason):
-        self.end(str(reason))
-
     # The end
 
     def end(self, reason):
@@ -469,6 +450,12 @@ class Stream:
             self._socket.shutdown(socket.SHUT_RDWR)
         self.end_reason = self._reasons[0]
         self._tell_end()
+
+    def interrupted(self, when):
+        """End it, as a thread of this process has left it half done."""
+        if self.end_reason is None:
+            self.was_interrupted = True
+        self.end(f'a thread was interrupted {when}')
 
     def _be_over(self, reason):
         """Complete nothing more.  Any thread may call it, and repeatedly."""

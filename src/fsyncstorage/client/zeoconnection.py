@@ -23,9 +23,16 @@ from ZEO.asyncio.client import Fallback
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.utils import z64
 
+from .. import wire
 from .zeoprotocol import ZeoProtocol
 
 logger = logging.getLogger(__name__)
+
+#: How long a server may be silent: it depends on whether there is another one.
+AUTO = 'auto'
+#: Seconds.  A server of ours answers within less than one, whatever its disk
+#: does; a stock one may be busy, with the end of a pack, say, for ten or more.
+BESIDE_OTHERS = 30
 
 
 class ZeoConnection(ClientIO):
@@ -36,11 +43,11 @@ class ZeoConnection(ClientIO):
     lost = False
 
     def begin(self, link, addrs, addresses, may_be_silent):
-        """`may_be_silent`: seconds for a server; None: for ever."""
+        """`may_be_silent`: seconds for a server; None: for ever; or AUTO."""
         self.link = link
         self.addrs = addrs
         self._addresses = addresses
-        self._may_be_silent = may_be_silent
+        self._said_may_be_silent = may_be_silent
         self.try_connecting()
 
     # Which server
@@ -49,9 +56,17 @@ class ZeoConnection(ClientIO):
         if not self.closed:
             self.protocols = [self._try(address) for address in self.addrs]
 
+    def _may_be_silent(self):
+        """Seconds; None: for ever."""
+        if self._said_may_be_silent != AUTO:
+            return self._said_may_be_silent
+        # With one server there is none to go to: who gives it up, since it is
+        # busy for long with a huge vote, say, only loses what is under way.
+        return BESIDE_OTHERS if len(self.addrs) > 1 else None
+
     def _try(self, address):
         return ZeoProtocol(
-            self._addresses, self._may_be_silent, self.loop, address, self,
+            self._addresses, self._may_be_silent(), self.loop, address, self,
             self.storage_key, self.read_only, self.connect_poll, ssl=self.ssl,
             ssl_server_hostname=self.ssl_server_hostname)
 
@@ -90,6 +105,8 @@ class ZeoConnection(ClientIO):
         try:
             about = (await protocol.server_call('get_info')).get(
                 'fsyncstorage', {})
+            if about.get('alive') == wire.ALIVE:
+                protocol.asks_by = 'alive'
             if (server_tid not in (None, self.cache.getLastTid())
                     and self._has_seen_nothing()):
                 self.cache.begin_anew(server_tid)
@@ -179,11 +196,15 @@ class ZeoConnection(ClientIO):
             self._go_on_looking()
 
     def _note_end(self, protocol):
+        if protocol is self.protocol and self.link.was_interrupted:
+            return  # its server has not failed: it is tried again at once
         if (protocol.used_since is not None and self.connect_poll
                 <= self.loop.time() - protocol.used_since):
             self._addresses.was_of_use(protocol.addr)
         else:
-            self._addresses.failed(protocol.addr, self.connect_poll / 2)
+            # Longer than where nobody listens: somebody has to accept each of
+            # these, with a handshake of TLS perhaps.
+            self._addresses.failed(protocol.addr, 2 * self.connect_poll)
 
     def close(self):
         # Before the cache is closed: nothing may be kept there any more.

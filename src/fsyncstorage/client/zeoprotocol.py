@@ -16,9 +16,11 @@ import logging
 from ZEO.asyncio.client import Protocol
 
 from .liveness import Liveness
+from .liveness import Silent
+from .sockets import Counted
 from .sockets import keep_alive
 from .sockets import unread
-from .sockets import unsent
+from .sockets import was_given_up
 
 logger = logging.getLogger(__name__)
 
@@ -31,12 +33,13 @@ class ZeoProtocol(Protocol):
 
     #: The server has taken this client, and answers calls.
     is_registered = False
+    #: The call that the server answers at once, whatever else it does.
+    asks_by = 'ping'
     #: When the client began to use it, by the clock of the loop; None: it has
     #: not.
     used_since = None
     _liveness = _transport = _abort = None
     _has_heard = False
-    _left_to_send = 0
 
     def __init__(self, addresses, may_be_silent, *args, **options):
         """`may_be_silent`: seconds; None: for ever."""
@@ -74,9 +77,11 @@ class ZeoProtocol(Protocol):
             server_hostname=self.ssl_server_hostname)
 
     def connection_made(self, transport):
-        super().connection_made(transport)
-        self._transport = transport
+        self._transport = Counted(transport)
+        super().connection_made(self._transport)
         self._note_what_comes()
+        if self._may_be_silent is None or self.closed:
+            return
         keep_alive(transport.get_extra_info('socket'))
         self._liveness = Liveness(
             self.loop, self._may_be_silent, self, f'the server {self.addr}')
@@ -96,18 +101,23 @@ class ZeoProtocol(Protocol):
     def is_silent(self):
         connection = self._transport.get_extra_info('socket')
         has_heard, self._has_heard = self._has_heard, False
-        before, self._left_to_send = self._left_to_send, (
-            unsent(connection) + self._transport.get_write_buffer_size())
         # A server that takes what waits to leave is there, however slowly it
-        # does.  (Its system alone takes the first few MB.)
-        return not (has_heard or unread(connection)
-                    or 0 < self._left_to_send < before)
+        # does.
+        is_taken = self._transport.is_taken()
+        return not (has_heard or unread(connection) or is_taken
+                    or self._waits_for_its_turn())
+
+    def _waits_for_its_turn(self):
+        """Has it greeted, and was not asked to register?  It owes nothing, as
+        long as another address is being verified."""
+        return not (self.protocol_version is None or self.futures
+                    or self.is_registered)
 
     def ask_for_a_sign(self):
-        """By a call that a server of ZEO 5 or later answers in its loop, and
-        for which it needs nothing."""
+        """By a call that the server answers in its loop, and for which it
+        needs nothing."""
         if self.is_registered:
-            answer = self.call_sync('ping', ())
+            answer = self.call_sync(self.asks_by, ())
             # What comes of it when the connection ends is no error.
             answer.add_done_callback(lambda answer: answer.exception())
 
@@ -131,6 +141,11 @@ class ZeoProtocol(Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc):
+        if (self._may_be_silent is not None and not self.closed
+                and was_given_up(exc)):
+            exc = Silent(f'nothing was heard from the server {self.addr}:'
+                         f' {exc}')
+            logger.warning('%s: the connection is ended', exc)
         super().connection_lost(exc)  # it closes itself
         if self._abort is not None:
             self._abort.cancel()

@@ -81,6 +81,13 @@ class Replica(typing.Protocol):
     def stats(self) -> dict[str, object]:
         """Figures for the operator."""
 
+    def became_of(self, id: bytes, since: bytes) -> bytes | None:
+        """The tid of a commit of an epoch that is over, if it is in the log;
+        None: it is not, and never will be.
+
+        It would be behind the tid `since`.  LookupError: nobody here can know.
+        """
+
     def closing(self) -> None:
         """The storage is being closed: wait some seconds for answers, and no
         longer.  A `sync` that has none by then raises NotReplicated."""

@@ -12,9 +12,10 @@
 - reading       reads what follows, and says what to do about a refusal
 - evidence      whether the log has lost what this node has acknowledged
 - replicator    the sync of the policy `quorum`: the log and the disk, at once
-- outage        the log takes nothing: when to try again, what is said
+- outage        the log does not answer: when to try again, what is said
 - keeping       saves the state, in a thread
 - indexing      the index of a file that grows by what the log has
+- fates         what became of commits, for clients that ask the next server
 - following     brings records into a data file
 - contents      the bytes that the log has for a file
 - rejoin        the start of a node: its file becomes what the log says
@@ -27,9 +28,10 @@
 - primary       the replica of a node that has the lease, and its retreat
 - stepdown      a planned change: who asks for it, and what is done then
 
-`keeping`, `standby`, `role`, `holding`, `primary` and `stepdown` have a thread
-each.  `state`, `following`, `rejoin` and `bootstrap` have a file, and only
-`etcd` uses sockets.  A storage is given a `Replicator` (commit.replica).
+`keeping`, `replicator`, `standby`, `role`, `holding`, `primary` and `stepdown`
+have a thread each.  `state`, `following`, `rejoin` and `bootstrap` have a
+file, and only `etcd` uses sockets.  A storage is given a `Replicator`
+(commit.replica).
 docs/internals/quorum.rst has the design of the whole, and says what is not
 built.
 """

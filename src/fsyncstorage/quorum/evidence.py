@@ -7,11 +7,12 @@ seal says up to where the file was durable when its transaction was written,
 that is, on the disk of the node that wrote it and in the log; and what was in
 the log stays there.
 
-`judge` looks at the sealed transactions behind the kept end, but for what is
-part of another one (a client may have stored a Data.fs):
+What counts are the sealed transactions behind the kept end (`sealed_behind`),
+but for what is part of another one: a client may have stored a Data.fs, or
+what is made to look like a transaction in its place.  One that is not later
+than the last one before that end does not count: the disk had it there before.
+Of these (`judge`)
 
-- One that is not later than the last one before that end says nothing: the
-  disk had it there before.
 - One that the log has, in its place, says nothing that the log does not say.
   (The seals are compared: each has the checksum of all of its transaction.)
 - Any other says of *its* history that all before its `durable` was in the log.
@@ -60,39 +61,55 @@ class Sealed(typing.NamedTuple):
     durable: int
 
 
-def sealed_behind(window: Window, end: int) -> Iterator[Sealed]:
-    """Those that stand behind the kept end of our file.
+def sealed_behind(window: Window, end: int, tid: bytes) -> Iterator[Sealed]:
+    """Those that stand behind the kept end of our file, and are later than
+    this tid, the last one before it.
 
     The header and the seal may be of two transactions, if a block between them
     was lost.  So the first record behind the seal must have the same tid.
     """
     for begin, found in scan.find_sound_seals(window, end):
-        tid, length, _, *sizes = scan.unpack_header(
+        while end < begin and (
+                behind := _end_of_whole(window, end, tid)) is not None:
+            end = behind
+        if begin < end:
+            continue  # it is a part of another one
+        own, length, _, *sizes = scan.unpack_header(
             window.read(begin, scan.HEADER))
         position = begin + scan.HEADER + sum(sizes) - seal.SIZE
-        if window.read(position + seal.SIZE + len(tid), len(tid)) != tid:
+        if own <= tid or window.read(
+                position + seal.SIZE + len(own), len(own)) != own:
             continue
-        yield Sealed(
-            tid, begin, begin + length + _LENGTH, position,
-            window.read(position, seal.SIZE), found.durable)
+        end = begin + length + _LENGTH
+        yield Sealed(own, begin, end, position,
+                     window.read(position, seal.SIZE), found.durable)
 
 
-def judge(end: int, tid: bytes, found: Iterable[Sealed], log_end: int,
-          of_log: Read, index_end: int = 0) -> str | None:
+def _end_of_whole(window: Window, begin: int, after: bytes) -> int | None:
+    """Where the transaction ends that stands here, by both of its lengths;
+    None if it is torn, or not later than this tid."""
+    header = window.read(begin, scan.HEADER)
+    if len(header) == scan.HEADER:
+        tid, length, *_ = scan.unpack_header(header)
+        end = begin + length
+        if tid > after and scan.HEADER <= length <= window.end - begin and (
+                window.read(end, _LENGTH) == header[len(tid):][:_LENGTH]):
+            return end + _LENGTH
+    return None
+
+
+def judge(found: Iterable[Sealed], log_end: int, of_log: Read,
+          index_end: int = 0) -> str | None:
     """Why this log is not followed, or None.
 
-    `end` is that of the kept state, and `tid` the last one before it;
-    `log_end`, which is not before it, is where the log says that this file
-    ends, in the same generation.  `of_log` reads what it says is between the
-    two, and is asked in rising order.  `index_end` is that of an index which
-    belongs to our file: it was written when all before that was durable.
+    `found` are those behind the kept end.  `log_end`, which is not before
+    that, is where the log says that this file ends, in the same generation.
+    `of_log` reads what it says is between the two, and is asked in rising
+    order.  `index_end` is that of an index which belongs to our file: it was
+    written when all before that was durable.
     """
     other: Sealed | None = None
-    covered = end
     for each in found:
-        if each.tid <= tid or each.begin < covered:
-            continue
-        covered = each.end
         is_within = each.end <= log_end
         if is_within and of_log(
                 each.position, len(each.seal)) == each.seal:

@@ -33,6 +33,7 @@ from dataclasses import replace
 
 from . import record as records
 from .record import NOBODY
+from .record import OID
 from .record import Data
 from .record import Ends
 from .record import Epoch
@@ -101,6 +102,10 @@ class State:
     incomplete: Incomplete | None = None
     #: The pack that is under way.
     pack: Pack | None = None
+    #: Through which clients commit in this epoch, or NOBODY.
+    server: bytes = NOBODY
+    #: The last tid of a commit that has an id (also of one that was given up).
+    named: bytes = bytes(OID)
 
     @property
     def next(self) -> int:
@@ -252,14 +257,16 @@ def _after(state: State, record: Record) -> State:
     body = record.body
     if isinstance(body, Data):
         next = record.position + len(body.data)
+        named = max((each.tid for each in body.commits), default=state.named)
         if next == body.end:
-            return replace(state, end=next, incomplete=None)
+            return replace(state, end=next, incomplete=None, named=named)
         return replace(
-            state, incomplete=Incomplete(record.batch, body.end, next))
+            state, incomplete=Incomplete(record.batch, body.end, next),
+            named=named)
     if isinstance(body, Epoch):
         return replace(
             state, epoch=record.epoch, writer=record.writer,
-            incomplete=None, pack=None)
+            server=body.server, incomplete=None, pack=None)
     if isinstance(body, PackBegin):
         return replace(state, pack=Pack(
             record.batch, record.position, body.time, body.collects,

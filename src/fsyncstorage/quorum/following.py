@@ -27,6 +27,7 @@ from .. import datafile
 from ..errors import DiskError
 from ..storage import opening
 from . import state as states
+from .fates import Fates
 from .fold import Apply
 from .fold import State
 from .indexing import Indexing
@@ -43,8 +44,9 @@ from .record import Record
 
 MISLED = (
     'A member of the log has shown a record that most of them do not have: its'
-    ' disk is wrong. Replace that member; a start of this node cuts off what'
-    ' came from it')
+    ' disk is wrong, or the log was restored from a backup. Replace that'
+    ' member; a start of this node cuts off what came from it, or refuses the'
+    ' log')
 
 
 def refuse_what_is_not_built(record: Record) -> None:
@@ -76,6 +78,8 @@ class Follower:
         self.log = log
         self._indexing = indexing
         self._is_handed_over = False
+        #: What became of commits, for clients that ask when this node leads.
+        self.fates = Fates(state.server, state.named)
         #: Behind the last record.
         self.state = state
         #: Behind the last whole batch: as far as that; as far as it is
@@ -103,6 +107,7 @@ class Follower:
         if state.incomplete is None:
             self.whole = state
         self.state = state
+        self.fates.applied(applied)
 
     def sync(self) -> None:
         """All that is whole is durable.  DiskError is final (I7)."""

@@ -10,9 +10,6 @@ single one that is wrong has told the writer so, perhaps (members).
 
 If it cannot be saved, it is tried again: the next start only has more to read
 from the log.
-
-While the storage is being closed, the thread also watches over those that
-still wait for the log.
 """
 
 import logging
@@ -30,8 +27,6 @@ logger = logging.getLogger(__name__)
 
 #: Seconds from a change until it is saved.
 LATE = 1.0
-#: Seconds from one look to the next, at a close.
-WATCH_EVERY = 0.25
 
 
 class Keeper:
@@ -50,7 +45,6 @@ class Keeper:
         #: What is on the disk, and what may be.
         self.kept = self._latest = state
         self._due: float | None = None
-        self._look: Callable[[], object] | None = None
         self._has_failed = False
         self._thread = WakeableThread(
             f'keeper of {path}', self._work, self._seconds)
@@ -65,11 +59,6 @@ class Keeper:
             self._due = time.monotonic() + LATE
             self._thread.wake()
 
-    def watch(self, look: Callable[[], object]) -> None:
-        """From now on, call this again and again, until the close."""
-        self._look = look
-        self._thread.wake()
-
     def save(self) -> None:
         """Try it now, if there is something new."""
         with self._saving:
@@ -81,15 +70,10 @@ class Keeper:
     # In the thread
 
     def _seconds(self) -> float | None:
-        due, left = self._due, WATCH_EVERY if self._look is not None else None
-        if due is not None:
-            until_due = max(0.0, due - time.monotonic())
-            left = until_due if left is None else min(left, until_due)
-        return left
+        due = self._due
+        return None if due is None else max(0.0, due - time.monotonic())
 
     def _work(self) -> None:
-        if self._look is not None:
-            self._look()
         if self._due is not None and time.monotonic() >= self._due:
             self._due = None  # first: what comes from now on is due anew
             if self._saving.acquire(blocking=False):  # else another does it

@@ -117,7 +117,8 @@ class Log(typing.Protocol):
 
     def read(self, sequence: int,
              member: int | None = None) -> Sequence[bytes]:
-        """Some records from this one on: none if it is not there yet.
+        """Some records from this one on: none if it is not there yet; or if
+        this member has lost it.
 
         Of few records, or of one that is large.  Raise Trimmed if this one was
         removed.

@@ -1,4 +1,4 @@
-"""For how long the log takes nothing, what is said, and when to try again.
+"""For how long the log does not answer, what is said, and when to try again.
 
 A pause after a try that was not answered is short at first, as an answer may
 just have been lost, and twice as long each time, up to a second: members that
@@ -9,25 +9,32 @@ One thread tries; others may ask for `seconds` and `trouble`.
 """
 
 import logging
+import threading
 import time
+import typing
+from collections.abc import Callable
+
+from .log import Unanswered
 
 logger = logging.getLogger(__name__)
 
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
 #: Seconds without an answer that are worth a word.
 TROUBLE_AFTER = 1.0
+
+Answer = typing.TypeVar('Answer')
 
 
 class Outage:
 
-    #: Whose log it is.
-    name = ''
-
-    def __init__(self) -> None:
+    def __init__(self, waits: str, name: str = '') -> None:
+        """What waits until it answers, and whose log it is."""
+        self._waits = waits
+        self.name = name
         #: Those that were worth a word.
         self.number = 0
         self._since: float | None = None
-        self._pause, self._reason = SHORTEST_PAUSE, ''
+        self._pause, self._reason = FIRST_PAUSE, ''
         self._is_said = False
 
     def tries(self) -> None:
@@ -43,20 +50,18 @@ class Outage:
             self._is_said = True
             self.number += 1
             logger.warning(
-                '%s: its log has taken nothing for %.1f s (%s); commits wait'
-                ' until it does, readers go on', self.name, self.seconds,
-                error)
+                '%s: its log has not answered for %.1f s (%s); %s until it'
+                ' does', self.name, self.seconds, error, self._waits)
         return pause
 
     def is_over(self) -> None:
         """It was answered."""
         if self._is_said:
-            logger.warning(
-                '%s: its log takes commits again, after %.1f s',
-                self.name, self.seconds)
+            logger.warning('%s: its log answers again, after %.1f s',
+                           self.name, self.seconds)
             self._is_said = False
         self._since = None
-        self._pause, self._reason = SHORTEST_PAUSE, ''
+        self._pause, self._reason = FIRST_PAUSE, ''
 
     @property
     def seconds(self) -> float:
@@ -70,5 +75,29 @@ class Outage:
         seconds = self.seconds
         if not seconds or seconds < TROUBLE_AFTER:
             return None
-        return (f'the log has taken nothing for {seconds:.0f} s, and commits'
-                f' wait until it does{self._reason}')
+        return (f'the log has not answered for {seconds:.0f} s, and'
+                f' {self._waits} until it does{self._reason}')
+
+
+class Patience:
+    """Asks again what was not answered, until it is told to stop."""
+
+    def __init__(self, outage: Outage, stopping: threading.Event) -> None:
+        self._outage = outage
+        self._stopping = stopping
+
+    def answer(self, call: Callable[..., Answer], *args: object) -> Answer:
+        """What the call returns, when it is answered.
+
+        Raise what it raises; Unanswered if it is not to be tried again.
+        """
+        self._outage.tries()
+        while True:
+            try:
+                answer = call(*args)
+            except Unanswered as error:
+                if self._stopping.wait(self._outage.pause(error)):
+                    raise
+            else:
+                self._outage.is_over()
+                return answer

@@ -8,13 +8,15 @@ middle of anything.  A thread of its own, the *watch*, retires the object map
 then, for those that read without asking.  If the lease comes back in the same
 term, it goes on.
 
-*It retreats*, for good: when the lease is lost, when its writer is fenced,
-when writing has stopped because of the disk, and when it is asked to step down
-(stepdown).  In this order: nothing more is written; the host hangs up on all
-that are connected; the lease is given back; the host closes the storage, and
-begins anew as a node that follows.  After a failure of the disk it ends: a
-person should look first.  A process that is no server cannot begin anew by
-itself; it goes on to read, and commits fail.
+*It retreats*, for good: when the lease is lost, when its writer is fenced, and
+when writing has stopped because of the disk.  In this order: nothing more is
+written; the host hangs up on all that are connected; the lease is given back;
+the host closes the storage, and begins anew as a node that follows.  After a
+failure of the disk it ends: a person should look first.  A process that is no
+server cannot begin anew by itself; it goes on to read, and commits fail.
+
+*At a close*, and so when it is asked to step down (stepdown), the lease is
+given back as soon as nothing is on its way to the log any more.
 
 Another term ends it too, though it may be that nobody has led in between: that
 is rare, and to start again is the one way to find out that is used every day.
@@ -30,6 +32,7 @@ from ..commit.replica import NotReplicated
 from ..commit.replica import Read
 from ..commit.wakeable import WakeableThread
 from ..storage.host import Host
+from .fates import Fates
 from .holding import Holding
 from .log import Log
 from .replicator import START_AGAIN
@@ -60,10 +63,10 @@ class Primary(Replicator):
 
     _storage: Storage | None = None
 
-    def __init__(self, log: Log, led: Led, holding: Holding, node: str,
-                 host: Host) -> None:
+    def __init__(self, log: Log, led: Led, fates: Fates, holding: Holding,
+                 node: str, host: Host) -> None:
         """The log and the lease belong to it: `close` ends them."""
-        super().__init__(log, led.writer)
+        super().__init__(log, led.writer, fates)
         self.instance = led.instance
         self._holding = holding
         self._node = node
@@ -73,7 +76,7 @@ class Primary(Replicator):
         self._retreating = threading.Lock()
         self._is_silent = False
         self._requests: Requests | None = None
-        self._watch = WakeableThread(
+        self._looking = WakeableThread(
             f'watch of {node}', self._look, lambda: LOOK_EVERY)
 
     def serve(self, storage: Storage) -> None:
@@ -83,9 +86,8 @@ class Primary(Replicator):
         self._storage = storage
         self._requests = Requests(
             self._holding.log, self._holding.holder, self._node, storage,
-            lambda: self._writer.state.place.sequence,
-            lambda reason: self.retreat(reason, again=True))
-        self._watch.start()
+            lambda: self._writer.state.place.sequence, self._host)
+        self._looking.start()
         self._requests.start()
 
     def may_answer(self) -> bool:
@@ -173,18 +175,24 @@ class Primary(Replicator):
 
     def closing(self) -> None:
         """The lease is kept until the close, as commits may be under way."""
-        self._end_watch()
+        self._look_no_more()
         super().closing()
 
+    def keep(self) -> None:
+        """From here on another node may lead: nothing is under way any more,
+        and to write the index may take a while."""
+        super().keep()
+        self._holding.close()
+
     def close(self) -> None:
-        self._end_watch()
+        self._look_no_more()
         self._holding.close()
         super().close()
 
-    def _end_watch(self) -> None:
+    def _look_no_more(self) -> None:
         if self._requests is not None:
             self._requests.close()
-        self._watch.close()
+        self._looking.close()
 
 
 _SILENT = 'its lease is over, and no client is answered until it is renewed'

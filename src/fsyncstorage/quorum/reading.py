@@ -8,10 +8,6 @@ A *refusal* is final: `Refused` says why, and what to do.  Damage and holes are
 refused only if all members show the same; later they may have been mended.
 """
 
-import logging
-import threading
-import typing
-from collections.abc import Callable
 from collections.abc import Iterator
 
 from ZODB.POSException import StorageError
@@ -29,12 +25,7 @@ from .members import Shown
 from .members import ask
 from .members import confirmed
 from .members import majority
-
-logger = logging.getLogger(__name__)
-
-Answer = typing.TypeVar('Answer')
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
+from .outage import Patience
 
 _RESTORED = (
     'The log was restored from a backup, emptied, or is another one, and what'
@@ -75,39 +66,6 @@ class Refused(StorageError):
     def __init__(self, reason: str, why: Why | None = None) -> None:
         super().__init__(reason)
         self.why = why
-
-
-class Patience:
-    """Pauses between tries of what was not answered, each one longer, until
-    it is told to stop."""
-
-    def __init__(self, what: str, stopping: threading.Event) -> None:
-        self._what = what
-        self._stopping = stopping
-        self.answered()
-
-    def answered(self) -> None:
-        self._seconds = FIRST_PAUSE
-
-    def answer(self, call: Callable[..., Answer], *args: object) -> Answer:
-        """What the call returns, when it is answered."""
-        while True:
-            try:
-                answer = call(*args)
-            except Unanswered as error:
-                self._pause(error)
-            else:
-                self.answered()
-                return answer
-
-    def _pause(self, error: Unanswered) -> None:
-        """Raise the error if it is not to be tried again."""
-        if self._stopping.wait(self._seconds):
-            raise error
-        if self._seconds == LONGEST_PAUSE:
-            logger.warning('%s: the log does not answer (%s); it is asked'
-                           ' again and again', self._what, error)
-        self._seconds = min(2 * self._seconds, LONGEST_PAUSE)
 
 
 class Reader:

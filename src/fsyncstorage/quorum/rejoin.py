@@ -34,8 +34,9 @@ from .following import Follower
 from .following import refuse_what_is_not_built
 from .indexing import Indexing
 from .log import Log
+from .outage import Outage
+from .outage import Patience
 from .reading import WHAT_TO_DO
-from .reading import Patience
 from .reading import Reader
 from .reading import Refused
 from .record import Damaged
@@ -69,7 +70,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event) -> Follower:
     """
     opening.check_arguments(path, False, False, None)
     leftovers.refuse_second_names(path)
-    patience = Patience(path, stopping)
+    patience = Patience(Outage('this start waits', path), stopping)
     with contextlib.ExitStack() as stack:
         lock_file = opening.lock_name(path)
         stack.callback(lock_file.close)
@@ -189,9 +190,8 @@ def _refuse_a_lost_log(
         index_end: int, patience: Patience) -> None:
     """Refuse a log that lacks what this node knows to have been in it."""
     window = Window.of_file(file.fileno())
-    end = kept.state.end
     reason = evidence.judge(
-        end, kept.tie.tid, evidence.sealed_behind(window, end),
+        evidence.sealed_behind(window, kept.state.end, kept.tie.tid),
         surveyed.state.end,
         Contents(lambda: _records(log, kept.state, surveyed, patience),
                  surveyed.given_up),
@@ -218,7 +218,7 @@ def _cut(file: datafile.DataFile, end: int) -> None:
             ' knows to be in the log; what the log has there is written again.'
             ' They are kept in %s', file.name, size - end, end, where)
         file.truncate(end)
-        file.sync()
+    file.sync()  # also of a start that was broken off before this line
 
 
 def _catch_up(follower: Follower, log: Log, surveyed: Surveyed,

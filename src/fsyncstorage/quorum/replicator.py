@@ -28,8 +28,9 @@ sync begins with that batch, as it is, and then offers what is behind it.
 
 Threads: `sync` is called by one at a time, under a lock for which only a
 close waits.  A thread of the keeper's (keeping) saves what the node keeps, and
-ends the wait of a storage that is closed.  What they share are single
-attributes, each set by one of them, and an event.
+another one ends the wait of a storage that is closed: it asks the log for
+nothing, so that nothing holds it up.  What they share are single attributes,
+each set by one of them, and an event.
 """
 
 import threading
@@ -43,8 +44,9 @@ from ..commit import pipeline
 from ..commit.blobs import Stored
 from ..commit.replica import NotReplicated
 from ..commit.replica import Read
+from ..commit.wakeable import WakeableThread
 from .batch import Batch
-from .fold import State
+from .fates import Fates
 from .keeping import Keeper
 from .log import Log
 from .log import Unanswered
@@ -57,6 +59,8 @@ from .writer import Writer
 #: an election of the log's leader may take, and not as long as a process is
 #: given to end.
 LONGEST_WAIT_AT_CLOSE = 5.0
+#: Seconds from one look at that to the next.
+WATCH_EVERY = 0.25
 
 START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 
@@ -68,14 +72,20 @@ class Replicator:
     _keeper: Keeper | None = None
     _is_closed = False
 
-    def __init__(self, log: Log, writer: Writer) -> None:
+    def __init__(self, log: Log, writer: Writer,
+                 fates: Fates | None = None) -> None:
         """The log is that of the writer, and of nobody else: `close` closes
-        it."""
+        it.  The fates are those of all that was in it before this epoch."""
         self._log = log
         self._writer = writer
-        self._outage = Outage()
+        self._fates = fates
+        self._outage = Outage('commits wait')
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
+        self._is_closing = False
+        self._watch = WakeableThread(
+            'watch over a close', self._give_up_if_late,
+            lambda: WATCH_EVERY if self._is_closing else None)
 
     # The opening
 
@@ -92,11 +102,9 @@ class Replicator:
         self._outage.name = path
         # The epoch is kept before anything of it is.  (It leads, so a majority
         # has its record.)
-        self._keeper = Keeper(path, state, read, self._confirm)
+        self._keeper = Keeper(path, state, read, self._writer.confirm)
         self._keeper.start()
-
-    def _confirm(self, state: State) -> None:
-        self._writer.confirm(state)
+        self._watch.start()
 
     # A vote
 
@@ -164,6 +172,11 @@ class Replicator:
             self._outage.is_over()
             raise NotReplicated(_no_more(error), START_AGAIN) from None
 
+    def became_of(self, id: bytes, since: bytes) -> bytes | None:
+        if self._fates is None:
+            raise LookupError('this node has not followed')
+        return self._fates.of(id, since)
+
     # What is said of it
 
     def may_answer(self) -> bool:
@@ -191,11 +204,12 @@ class Replicator:
     # The close
 
     def closing(self) -> None:
-        if self._keeper is not None:
-            self._keeper.watch(self._give_up_if_late)
+        self._is_closing = True
+        self._watch.wake()
 
     def _give_up_if_late(self) -> None:
-        if self._outage.seconds >= LONGEST_WAIT_AT_CLOSE:
+        if (self._is_closing
+                and self._outage.seconds >= LONGEST_WAIT_AT_CLOSE):
             self.stop()
 
     def keep(self) -> None:
@@ -210,6 +224,7 @@ class Replicator:
 
     def close(self) -> None:
         self.stop()
+        self._watch.close()
         with self._syncing:  # of a committer whose close was interrupted
             if self._keeper is not None:
                 self._keeper.close()

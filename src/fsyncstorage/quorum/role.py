@@ -36,8 +36,9 @@ from .following import Follower
 from .holding import Holding
 from .holding import name_of_process
 from .log import Log
+from .outage import Outage
+from .outage import Patience
 from .primary import Primary
-from .reading import Patience
 from .reading import Refused
 from .rejoin import rejoin
 from .standby import Standby
@@ -159,7 +160,8 @@ class Node:
         log = self._open_log()
         with contextlib.ExitStack() as stack:
             stack.callback(log.close)
-            Patience(self._path, self._stopping).answer(self._setup.check, log)
+            Patience(Outage('this start waits', self._path),
+                     self._stopping).answer(self._setup.check, log)
             follower = self._begin(log)
             stack.pop_all()
         self._holding.start()
@@ -219,7 +221,8 @@ class Node:
         if led is None:
             return follower
         return follower.hand_over(), Primary(
-            log, led, self._holding, self._setup.node, self._host)
+            log, led, follower.fates, self._holding, self._setup.node,
+            self._host)
 
     def _look_at(self, standby: Standby) -> None:
         if self._stopping.is_set():

@@ -40,8 +40,8 @@ from .following import Follower
 from .log import Missing
 from .log import Trimmed
 from .log import Unanswered
-from .reading import FIRST_PAUSE
-from .reading import LONGEST_PAUSE
+from .outage import FIRST_PAUSE
+from .outage import LONGEST_PAUSE
 from .reading import Reader
 from .reading import Refused
 from .record import Data
@@ -89,7 +89,7 @@ class Standby:
         self._note_due = self._heard
         #: How often in a row a wait ended early, and there was nothing.
         self._in_vain = 0
-        #: It asks all members for each record.
+        #: Where one member has shown nothing, it asks all.
         self._is_careful = False
         self._pause = FIRST_PAUSE
         #: Why it comes no further for now, or None.
@@ -179,10 +179,11 @@ class Standby:
         if self._stopping.wait(self._pause):
             return
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        if self._pause == LONGEST_PAUSE and self.trouble is None:
-            logger.warning('%s: the standby comes no further for now: %s',
-                           self._follower.name, trouble)
-            self.trouble = trouble
+        if self._pause == LONGEST_PAUSE:
+            if self.trouble is None:
+                logger.warning('%s: the standby comes no further for now: %s',
+                               self._follower.name, trouble)
+            self.trouble = trouble  # it may be another one by now
 
     def _start_again(self, error: Refused) -> None:
         """What was applied, and not kept, may be what one member alone has."""
@@ -201,7 +202,6 @@ class Standby:
 
     def _step(self) -> None:
         now = time.monotonic()
-        self._save_if_due(now)
         given = self._read(now)
         if given:
             self._in_vain = 0
@@ -209,14 +209,22 @@ class Standby:
             self._measure_if_due(now)
         else:
             self._has_come_to(self.state, self.state.place.sequence)
+        self._save_if_due(now)
+        if not given:
             self._wait(now)
 
     def _read(self, now: float) -> list[Apply]:
         """One member may not show what there is: then all are asked, until
-        they have no more."""
-        given = [] if self._is_careful else self._reader.read()
-        if not given and (self._is_careful or self._in_vain
-                          or now >= self._looked + LOOKED_EVERY):
+        it does, or they have no more.
+
+        (To ask all takes several questions a record.  So it is not gone on
+        with where it was just too early for the one: a writer may be faster.)
+        """
+        given = self._reader.read()
+        if given:
+            self._is_careful = False
+        elif (self._is_careful or self._in_vain
+                or now >= self._looked + LOOKED_EVERY):
             given = self._reader.look()
             self._is_careful = bool(given)
             self._looked = now
@@ -255,9 +263,13 @@ class Standby:
     def _save_if_due(self, now: float) -> None:
         follower = self._follower
         if self._save_due is not None and now >= self._save_due:
-            follower.save()
-            self._save_due = None
-            follower.save_index(self._index_every)
+            self._save_due = now + SAVED_AFTER  # where it cannot be
+            # What a majority does not confirm now, it may confirm behind the
+            # records that follow: they are read on.
+            with contextlib.suppress(Unanswered):
+                follower.save()
+                self._save_due = None
+                follower.save_index(self._index_every)
         place = follower.kept.place
         if place != self._noted and now >= self._note_due:
             self._note_due = now + SAVED_AFTER

@@ -76,8 +76,8 @@ class Kept(typing.NamedTuple):
 
 # Magic, version, which of these there are: a pack, a file that comes.
 _FRONT = struct.Struct('>8sBB')
-# Log, sequence, link, epoch, writer, generation, end.
-_STATE = struct.Struct('>16sQ16sQ16sQQ')
+# Log, sequence, link, epoch, writer, generation, end, server, named.
+_STATE = struct.Struct(f'>16sQ16sQ16sQQ16s{OID}s')
 # Its id, end, time, whether it collects, length of the version, version.
 _PACK = struct.Struct(f'>16sQ8sBB{LONGEST_VERSION}s')
 _TIE = struct.Struct(f'>{OID}s{DIGEST}s')
@@ -106,7 +106,7 @@ def pack(kept: Kept) -> bytes:
     fields = b''.join((
         _FRONT.pack(MAGIC, VERSION, has),
         _STATE.pack(state.log, *state.place, state.epoch, state.writer,
-                    state.generation, state.end),
+                    state.generation, state.end, state.server, state.named),
         _PACK.pack(*of_pack, len(version), version),
         _TIE.pack(*tie),
         _BECOMING.pack(*becoming or _NO_BECOMING)))
@@ -122,7 +122,8 @@ def parse(raw: bytes) -> Kept:
     _, version, has = front
     if version != VERSION:
         raise Damaged(f'this release does not know version {version}')
-    log, sequence, link, epoch, writer, generation, end = state
+    (log, sequence, link, epoch, writer, generation, end, server,
+     named) = state
     pack, pack_end, time, collects, length, text = of_pack
     if (has > _HAS_PACK | _HAS_BECOMING or collects > 1
             or length > LONGEST_VERSION
@@ -133,7 +134,7 @@ def parse(raw: bytes) -> Kept:
         State(
             log, Place(sequence, link), epoch, writer, generation, end, None,
             Pack(pack, pack_end, time, bool(collects), text[:length])
-            if has & _HAS_PACK else None),
+            if has & _HAS_PACK else None, server, named),
         Tie(*tie),
         Becoming(*becoming) if has & _HAS_BECOMING else None)
 

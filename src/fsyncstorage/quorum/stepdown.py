@@ -10,11 +10,12 @@ What it does then (`step_down`):
 1. It waits until a note of another node shows that this one has kept all that
    was in the log when it was asked: so there is a node that follows now.  All
    goes on meanwhile.  If none comes, it stays what it is, and says so.
-2. Votes wait, and what was voted goes on to its end (storage.stillness).
-3. It retreats: the lease is given back, and the other node has it at its next
-   question.
+2. At a moment at which no transaction is voted and not finished, the process
+   leaves (storage.host): it closes the storage as if it ended, with all that
+   is on its way to the disk, gives the lease back, and begins anew.  If there
+   is no such moment, votes wait until there is one (storage.stillness).
 
-Behind step 2 nobody waits for the other node: it reads to the head before it
+Behind step 1 nobody waits for the other node: it reads to the head before it
 leads, and is a moment behind.  Its note would come a second later.
 """
 
@@ -26,6 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..commit.wakeable import WakeableThread
+from ..storage.host import Host
 from ..storage.stillness import Stillness
 from .log import Log
 from .log import Unanswered
@@ -40,11 +42,12 @@ RESERVED = b'*'
 REQUEST = b'*step-down'
 
 #: Seconds: how often the primary looks; how long it waits for a note of
-#: another node, and how often it looks for that; how long for transactions
-#: that are voted.
+#: another node, and how often it looks for that; for how long it looks for a
+#: moment without voted transactions, and how long those may take while votes
+#: wait.
 LOOK_EVERY = 1.0
 LONGEST_WAIT, NOTES_EVERY = 15.0, 0.2
-LONGEST_STILLNESS = 5.0
+LONGEST_SEARCH, LONGEST_STILLNESS = 1.0, 5.0
 
 
 def named(node: str) -> bytes:
@@ -75,8 +78,7 @@ class Requests:
     """The thread of a primary that looks for a request."""
 
     def __init__(self, log: Log, holder: bytes, node: str, storage: Any,
-                 head: Callable[[], int],
-                 retreat: Callable[[str], object]) -> None:
+                 head: Callable[[], int], host: Host) -> None:
         """The log is that of the lease, which is asked by two threads.
 
         `head()` is the number of the last record.
@@ -86,7 +88,7 @@ class Requests:
         self._node = node
         self._storage = storage
         self._head = head
-        self._retreat = retreat
+        self._host = host
         self._closing = threading.Event()
         self._thread = WakeableThread(
             f'requests to {node}', self._look, lambda: LOOK_EVERY)
@@ -115,19 +117,25 @@ class Requests:
 
     def _step_down(self) -> str | None:
         logger.warning('%s: it was asked to step down', self._node)
+        if not self._host.may_leave:
+            return ('this process is no server, and cannot begin anew: end it,'
+                    ' and another node leads')
         if not self._another_follows():
             return ('no other node has kept what was in the log'
                     f' {LONGEST_WAIT:.0f} s ago')
-        stillness = Stillness(self._storage)
-        if not stillness.begin(LONGEST_STILLNESS):
-            return ('a transaction that is voted was not finished within'
-                    f' {LONGEST_STILLNESS:.0f} s')
         with contextlib.suppress(Unanswered):
             self._log.forget(REQUEST)
-        self._retreat('it was asked to step down')
-        # Votes that wait fail now: nothing more is written.
-        stillness.end()
-        return None
+        if self._host.leave(LONGEST_SEARCH):
+            return None
+        stillness = Stillness(self._storage)
+        try:
+            if (stillness.begin(LONGEST_STILLNESS)
+                    and self._host.leave(LONGEST_SEARCH)):
+                return None
+        finally:
+            stillness.end()
+        return ('a transaction that is voted was not finished within'
+                f' {LONGEST_STILLNESS:.0f} s')
 
     def _another_follows(self) -> bool:
         head = self._head()

@@ -23,8 +23,9 @@ from collections.abc import Callable
 from .following import Follower
 from .log import Log
 from .log import Unanswered
-from .reading import FIRST_PAUSE
-from .reading import Patience
+from .outage import FIRST_PAUSE
+from .outage import Outage
+from .outage import Patience
 from .reading import Reader
 from .record import IDENTITY
 from .writer import Fenced
@@ -48,7 +49,8 @@ def lead(follower: Follower, log: Log, node: bytes,
     """
     follower.log = log
     while may_go_on():
-        patience = Patience(follower.name, stopping)
+        patience = Patience(
+            Outage('the takeover waits', follower.name), stopping)
         for applied in Reader(log, follower.state).to_the_end(patience):
             patience.answer(follower.apply, applied)
         follower.sync()

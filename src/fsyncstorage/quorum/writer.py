@@ -34,7 +34,9 @@ the question and the answer.
 
 It has no thread, no clock and no lock: one thread at a time calls it, waits
 between two tries as it likes, and may be interrupted at any line.  All that it
-has achieved is in `state`, which is replaced as a whole.
+has achieved is in `state`, which is replaced as a whole.  Only `confirm` may
+be called by another thread meanwhile; it may fence the writer, and then what
+is answered later does not count.
 """
 
 import os
@@ -119,8 +121,7 @@ class Writer:
         self._begin([lambda: body])
 
     def _begin(self, bodies: Sequence[Callable[[], Body]]) -> None:
-        if self.fenced is not None:
-            raise Fenced(self.fenced)
+        self._refuse_if_fenced()
         if self.left:
             raise AssertionError('the fate of another record is not known')
         self._task = _Task(
@@ -149,8 +150,7 @@ class Writer:
 
         After an interrupt, begin again with it.
         """
-        if self.fenced is not None:
-            raise Fenced(self.fenced)
+        self._refuse_if_fenced()
         self._asked = None
         if self.left:
             offer = self._next_offer()
@@ -170,6 +170,7 @@ class Writer:
             else:
                 if offer.leads:
                     self._find(offer)
+            self._refuse_if_fenced()  # `confirm`, meanwhile
             self.state = offer.after
         return not self.left
 
@@ -185,8 +186,9 @@ class Writer:
             state = self.state
         if not members.confirmed(self._log, state):
             self._fence(
-                f'record {state.place.sequence} of this writer is on one'
-                ' member of the log, and not on the others')
+                f'most members of the log do not have record'
+                f' {state.place.sequence} of this writer, which was appended:'
+                ' one of them is wrong, or the log was restored')
         return state
 
     def _next_offer(self) -> _Offer:
@@ -228,6 +230,10 @@ class Writer:
         if refused is not None and not refused.why.elsewhere:
             self._fence(refused.reason)
         raise Unanswered(members.undecided(log, self.state, words))
+
+    def _refuse_if_fenced(self) -> None:
+        if self.fenced is not None:
+            raise Fenced(self.fenced)
 
     def _fence(self, reason: str) -> typing.NoReturn:
         self.fenced = reason

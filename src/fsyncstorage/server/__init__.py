@@ -34,7 +34,7 @@ From the outside in:
 - operations    what is stored in it, in memory or in a file
 - conflicts     those of its vote that the client resolves
 - chosentids    the ids that clients choose for their transactions
-- figures       what is counted of a storage, for the operator
+- figures       what is counted, for the operator
 - commitlog     lines about slow commits, and about conflicts; times has when
                 a ballot came to which step
 - clients       what each client does, and what it holds, for the operator

@@ -31,6 +31,13 @@ class Later(Delay):
         outbox.send(frame)
 
 
+class AtOnce(Later):
+    """An answer that says nothing but that it comes."""
+
+    def _send(self, outbox, frame):
+        outbox.overtake(frame)
+
+
 class Read(Later):
     """An answer that reader threads or slow calls prepare."""
 

@@ -126,6 +126,7 @@ UNREGISTERED = {
     'register': Call(is_name, is_flag),  # the storage, read-only
 }
 OURS = {  # calls that ZEO does not have
+    'alive': Call(),
     'pack_status': Call(),
     'pack_cancel': Call(),
     'pack_forecast': Call(is_time),

@@ -84,7 +84,8 @@ class Channel(asyncio.Protocol):
     #: There is more to send than the peer takes at the moment.
     full = False
 
-    def __init__(self, loop, addr, service, accounts, forget, tally):
+    def __init__(self, loop, addr, service, accounts, forget, tally,
+                 may_answer=None):
         self._loop = loop
         self._addr = addr
         self._service = service
@@ -96,6 +97,7 @@ class Channel(asyncio.Protocol):
         self.readers = service.readers.line(self.account)
         self._requests = wire.Requests()
         self._blobs = BlobSender(self, loop, service)
+        self._may_answer = may_answer
         self._replies = []
         self._gathered = 0  # bytes of them
         self._unanswered = 0
@@ -286,7 +288,7 @@ class Channel(asyncio.Protocol):
             self._gathered = 0
 
     def write(self, data):
-        may_answer = self._service.may_answer
+        may_answer = self._may_answer
         if may_answer is not None and not may_answer():
             self.abort()
         elif not self.closed:

@@ -21,7 +21,6 @@ what became of it when the channel is gone (outcomes).
 import functools
 
 from ZODB.POSException import StorageTransactionError
-from ZODB.utils import z64
 
 from .. import wire
 from ..wire import commits
@@ -366,8 +365,9 @@ class CommitChannel:
         """What was announced before it leaves before it, in the outbox."""
         self._send(commitserver.pong(number, self.session.service.last_tid))
 
-    def _ask(self, number, id):
+    def _ask(self, number, in_doubt):
         """What became of a commit of an earlier session of this client?"""
+        id, since = sessions.read_in_doubt(in_doubt)
         commit = sessions.read_commit_id(id)
         if number in self._questions or len(
                 self._questions) == MOST_QUESTIONS:
@@ -377,7 +377,7 @@ class CommitChannel:
         if commit.instance == self.server.instance:
             self.server.outcomes.ask(commit.ticket, commit.number, question)
         else:
-            question(commits.NOT_KNOWN, z64)
+            question(*self.session.service.became_of(id, since))
 
     def _tell_outcome(self, number, outcome, tid):
         del self._questions[number]

@@ -24,6 +24,7 @@ from ZEO.asyncio.server import Delay
 from ZEO.shortrepr import short_repr
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadOnlyError
 
 from .. import wire
 from ..wire import sessions
@@ -73,12 +74,6 @@ def frame(message):
 def announcement(msgpack):
     """What the server says first: its protocol and its encoding."""
     return (b'M' if msgpack else b'Z') + VERSION
-
-
-class Traffic:
-    """Bytes received and sent, on all connections but read channels."""
-
-    received = sent = 0
 
 
 class Connection(asyncio.Protocol):
@@ -388,7 +383,8 @@ class Connection(asyncio.Protocol):
         try:
             result = getattr(self.session, name)(*arguments)
         except Exception as error:
-            if not isinstance(error, (ConflictError, POSKeyError)):
+            if not isinstance(
+                    error, (ConflictError, POSKeyError, ReadOnlyError)):
                 logger.exception('%s: %s', self.session.log_label, name)
             if is_async:
                 raise  # the peer waits for no answer

@@ -1,4 +1,4 @@
-"""What a server counts of one storage, beside stock's StorageStats.
+"""What a server counts, beside stock's StorageStats.
 
 All of it belongs to the event loop; others may read it.
 """
@@ -6,7 +6,14 @@ All of it belongs to the event loop; others may read it.
 from ..histogram import Histogram
 
 
+class Traffic:
+    """Bytes received and sent, on all connections but read channels."""
+
+    received = sent = 0
+
+
 class Figures:
+    """Of one storage."""
 
     def __init__(self):
         #: Read channels that are open; their requests, and the bytes on them.

@@ -4,7 +4,8 @@ While the node follows, the server is not there yet.  The process says that it
 is ready for whoever has started it, and lives; its probes and figures show the
 node.
 
-When the node has to retreat, the server hangs up, and the process begins anew,
+When the node has to retreat, the server hangs up; when it is asked to step
+down, it closes as at its end.  Then the process begins anew,
 with the same number, arguments and environment, by `exec`: a node that has led
 keeps nothing of that, and whoever watches over the process notices nothing.
 All files of Python are closed by an `exec`, and locks with them.
@@ -15,6 +16,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 ENDING = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 #: Seconds until the loop has hung up: it may be busy, or not run.
 LONGEST_FAREWELL = 2.0
+#: Seconds from one look for voted transactions to the next.
+A_MOMENT = 0.01
 
 
 def nodes_among(openers: Sequence[Any]) -> list[str]:
@@ -69,6 +73,7 @@ def refuse_unless_possible(openers: Sequence[Any], passed: object) -> None:
 
 class Hosting(Host):
 
+    may_leave = True
     #: Is the process to begin anew when all is closed?
     begins_anew = False
     #: No server is to run any more; its exit status.
@@ -99,6 +104,24 @@ class Hosting(Host):
             return None
         return exporters.Showing(
             self.metrics.address, self._name, node=node)
+
+    def leave(self, seconds: float) -> bool:
+        """As at SIGTERM: what is on its way to the disk gets there, and its
+        clients are told when their connections end.  So those that commit
+        one transaction after the other have nothing under way then."""
+        deadline = time.monotonic() + seconds
+        while self.server is not None:
+            left = threading.Event()
+            self.server.if_none_is_voted(self._leave, left.set)
+            if left.wait(seconds) and self.is_over:
+                return True
+            if time.monotonic() > deadline:
+                break
+            time.sleep(A_MOMENT)
+        return False
+
+    def _leave(self) -> None:
+        self.end('it leaves', again=True)
 
     def hang_up(self) -> None:
         if self.server is not None:

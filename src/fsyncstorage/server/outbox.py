@@ -5,7 +5,8 @@ an invalidation arrives.  So for each connection (I-C, the contract):
 
 - A load that was begun before a transaction was announced is answered before
   its invalidation leaves: else the client would keep the old state for good.
-- Nothing else overtakes anything.
+- Nothing else overtakes anything, but the answer to `alive`, which says
+  nothing of what is kept.
 
 What is announced while a load is unanswered is held until it is answered.  A
 load that begins while something is held is answered behind it.
@@ -47,6 +48,10 @@ class Outbox:
             self._hold(message)
         else:
             self._write(message)
+
+    def overtake(self, message):
+        """Send a message whose place does not matter."""
+        self._write(message)
 
     def _hold(self, message):
         self._line.append(message)

@@ -29,10 +29,10 @@ from .clients import Tally
 from .commitchannel import CommitChannel
 from .commitchannel import session_of
 from .connection import Connection
-from .connection import Traffic
 from .door import CHANNEL
 from .door import Door
 from .door import Full
+from .figures import Traffic
 from .frames import Room
 from .hosting import instance_of
 from .hosting import may_answer_of
@@ -65,7 +65,9 @@ class Server(StorageServer):
         self.may_answer: Callable[[], bool] | None = None
         for storage in storages.values():  # at most one is a node (hosting)
             self.instance = instance_of(storage) or self.instance
-            self.may_answer = may_answer_of(storage) or self.may_answer
+            if may_answer := may_answer_of(storage):
+                self.may_answer = functools.partial(
+                    self._may_answer, may_answer)
         self.connections: set[Connection | Channel] = set()
         self.services: dict[str, Service] = {}
         #: Of sessions that have no commit channel yet.
@@ -139,7 +141,7 @@ class Server(StorageServer):
         service, tally = admit(self, hello)
         channel = Channel(
             connection.loop, connection.addr, service, self.accounts,
-            self.forget, tally)
+            self.forget, tally, self.may_answer)
         try:
             self.door.stay(connection, CHANNEL, channel)
         except Full:
@@ -188,6 +190,11 @@ class Server(StorageServer):
         service.end_all()
         service.reset_invalidations()
 
+    def _may_answer(self, of_storage: Callable[[], bool]) -> bool:
+        """The last answers are of commits, and the storage is closed: another
+        node may lead by now, and they are true all the same."""
+        return self.said_farewell or of_storage()
+
     # Statistics
 
     def server_status(self, storage_id: str) -> dict[str, Any]:
@@ -233,6 +240,18 @@ class Server(StorageServer):
         """Take nobody any more, and close all connections, behind what was
         answered; then call `done`.  From any thread."""
         self.acceptor.event_loop.call_soon_threadsafe(self._hang_up, done)
+
+    def if_none_is_voted(self, then: Callable[[], object],
+                         done: Callable[[], object]) -> None:
+        """Call the former in the loop, if no transaction is voted and not
+        finishing; and the latter in any case.  From any thread."""
+        def look() -> None:
+            if not any(service.committer.voted
+                       for service in self.services.values()):
+                then()
+            done()
+
+        self.acceptor.event_loop.call_soon_threadsafe(look)
 
     def _hang_up(self, done: Callable[[], object]) -> None:
         self.acceptor.stop_listening()

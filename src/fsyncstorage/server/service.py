@@ -25,8 +25,10 @@ import time
 import ZODB.TimeStamp
 from ZODB.POSException import ConflictError
 from ZODB.POSException import TransactionError
+from ZODB.utils import z64
 
 from ..commit.policies import DEFAULT_READER_THREADS
+from ..wire import commits
 from . import handout
 from . import quiet
 from .calls import is_oid
@@ -35,7 +37,6 @@ from .clients import Clients
 from .commitlog import CommitLog
 from .committer import Committer
 from .figures import Figures
-from .hosting import may_answer_of
 from .mailbox import attempt
 from .packs import Packs
 from .workers import Workers
@@ -131,8 +132,6 @@ class Service:
         self.load_cached = (
             hasattr(type(storage), 'load_before_cached')
             and storage.load_before_cached)
-        #: As that of the server.
-        self.may_answer = may_answer_of(storage)
         self.own_publishing = getattr(storage, 'own_publishing', None)
         self.votes_side_by_side = (
             bool(self.own_publishing) and _need_not_wait(storage))
@@ -337,6 +336,19 @@ class Service:
     def size_info(self):
         return {'length': _size(lambda: len(self.storage)),
                 'size': _size(self.storage.getSize)}
+
+    def became_of(self, id, since):
+        """The outcome and the tid of a commit of another server."""
+        ask = getattr(self.storage, 'became_of', None)
+        if ask is None:
+            return commits.NOT_KNOWN, z64
+        try:
+            tid = ask(id, since)
+        except LookupError:
+            return commits.NOT_KNOWN, z64
+        if tid is None:
+            return commits.NOT_COMMITTED, z64
+        return commits.COMMITTED, tid
 
     # Verification of a client's cache
 

@@ -133,6 +133,11 @@ class Session(Shown, ZEOStorage):
         if not hasattr(self.storage, 'record_iternext'):
             self.record_iternext = None
 
+    def alive(self):
+        """For a client that has heard nothing for a while: it is answered at
+        once, also where `ping` waits behind something in the outbox."""
+        return answers.AtOnce(lambda answer: answer.done(None, None))
+
     def lastTransaction(self):
         return self.service.last_tid
 
@@ -144,7 +149,7 @@ class Session(Shown, ZEOStorage):
         info['supports_record_iternext'] = self.record_iternext is not None
         info['fsyncstorage'] = about = {
             'instance': self.server.instance, 'channel': wire.VERSION,
-            'mark': self.mark,
+            'mark': self.mark, 'alive': wire.ALIVE,
             'lost': getattr(self.storage, 'may_have_lost', False)}
         handout = self.service.handout
         if handout is not None and handout.about is not None:

@@ -165,6 +165,12 @@ class Appending(Records):
         if (object_map := self._map) is not None:
             object_map.is_durable(point.end)
 
+    def became_of(self, id: bytes, since: bytes) -> bytes | None:
+        """For a server, of a commit of one before it: see commit.replica."""
+        if self._replica is None:
+            raise LookupError('there is no log that would have it')
+        return self._replica.became_of(id, since)
+
     def _bytes(self, position: int, length: int) -> bytes:
         descriptor = self._file.descriptor  # as in DataFile
         return os.pread(descriptor.number, length, position)

@@ -25,10 +25,22 @@ class Node(typing.Protocol):
 class Host:
     """Of a process that does nothing of its own."""
 
+    #: Can it begin anew, by itself?
+    may_leave = False
+
     def wait(self, opened: threading.Event, node: Node) -> None:
         """Return when the event is set: then a storage can be opened, or never
         will be.  Called in the thread that opens the storage."""
         opened.wait()
+
+    def leave(self, seconds: float) -> bool:
+        """Close the storage as if the process ended, and begin anew; but only
+        at a moment at which no transaction is voted and not finished.
+
+        False: there was none for so long, and all goes on.  Called in any
+        thread, if it `may_leave`.
+        """
+        raise NotImplementedError
 
     def hang_up(self) -> None:
         """Answer nobody any more, but what was answered already.  Called in

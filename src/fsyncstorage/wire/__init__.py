@@ -52,6 +52,8 @@ MAGIC = b'\xf5CHANNEL'
 VERSION = 2
 #: Of the calls about packs, which are calls of ZEO.
 PACKS = 1
+#: Of the call by which a client asks for a sign of life, which is one, too.
+ALIVE = 1
 
 # Kinds of frames, of the client and of the server.
 LOAD, BLOB = b'LB'

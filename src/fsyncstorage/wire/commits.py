@@ -29,7 +29,7 @@ ABORTING until the server says so; what else comes meanwhile was sent before,
 and is left out.
 
 A client whose channel has ended may *ask*, on its next one, what became of a
-commit: see `commit_id`.
+commit: see `sessions.InDoubt`.
 
 Errors, conflicts and what a transaction does besides storing are messages in
 the encoding of ZEO, which this module does not look into.
@@ -251,11 +251,11 @@ class Client:
     def commit_id(self, number: int) -> bytes:
         return commit_id(*self._session, number)
 
-    def ask(self, id: bytes) -> tuple[int, bytes]:
+    def ask(self, in_doubt: bytes) -> tuple[int, bytes]:
         """What became of this commit, of another channel?"""
         number = self._new_number()
         self._states[number] = ASKING
-        return number, make(HEAD, ASK, number, rest=id)
+        return number, make(HEAD, ASK, number, rest=in_doubt)
 
     def _new_number(self) -> int:
         while True:

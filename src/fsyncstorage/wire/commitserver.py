@@ -103,7 +103,7 @@ class Ping(typing.NamedTuple):
 
 class Ask(typing.NamedTuple):
     number: int
-    id: bytes
+    in_doubt: bytes
 
 
 def _begin_plain(number: int, message: bytes) -> BeginPlain:

@@ -13,12 +13,13 @@ from .framing import PeerError
 from .framing import other_version
 
 MAGIC = b'\xf5COMMITS'
-VERSION = 3
+VERSION = 4
 #: Bytes of the name by which a client finds its session again.
 TICKET = 16
 
 _HELLO = struct.Struct('>8sB16s16s')
 _COMMIT_ID = struct.Struct('>16s16sI')
+_IN_DOUBT = struct.Struct('>36s8s')
 
 
 class Hello(typing.NamedTuple):
@@ -72,6 +73,18 @@ class CommitId(typing.NamedTuple):
     number: int
 
 
+class InDoubt(typing.NamedTuple):
+    """A commit whose answer was lost, and the last tid that its client has
+    heard of on the channel of that session.
+
+    Everything there comes in the order of the tids: if it is committed, its
+    own is a later one.
+    """
+
+    id: bytes
+    since: bytes
+
+
 def commit_id(instance: bytes, ticket: bytes, number: int) -> bytes:
     return _COMMIT_ID.pack(instance, ticket, number)
 
@@ -81,3 +94,15 @@ def read_commit_id(id: bytes) -> CommitId:
         return CommitId._make(_COMMIT_ID.unpack(id))
     except struct.error as error:
         raise PeerError(f'a damaged id of a commit: {error}') from None
+
+
+def in_doubt(id: bytes, since: bytes) -> bytes:
+    """What a client asks by."""
+    return _IN_DOUBT.pack(id, since)
+
+
+def read_in_doubt(asked: bytes) -> InDoubt:
+    try:
+        return InDoubt._make(_IN_DOUBT.unpack(asked))
+    except struct.error as error:
+        raise PeerError(f'a damaged question: {error}') from None

@@ -26,9 +26,8 @@ from ...memory import scratch_directory
 from ...quorum.fakelog import FakeLog
 from ...quorum.nodes import begin_log
 from ...quorum.nodes import content_of
-from ...quorum.nodes import led
 from ...quorum.nodes import of_records
-from ...quorum.nodes import rejoin
+from ...quorum.nodes import started
 from . import campaign
 from . import images
 from . import powercut
@@ -98,11 +97,10 @@ class Node:
     def __call__(self, path, **options):
         log = MarkingLog(
             self.engine, lambda event: self.mark(event), self._is_late)
-        writer = led(
-            log, rejoin(path, log), f'node{len(self.engine.records)}')
-        return FsyncStorage(
-            path, durability='quorum', group_commit_delay=0,
-            replica=self._replicator(log, writer), **options)
+        return started(
+            FsyncStorage, path, log, f'node{len(self.engine.records)}',
+            self._replicator, durability='quorum', group_commit_delay=0,
+            **options)
 
 
 class Recording(typing.NamedTuple):

@@ -1,4 +1,4 @@
-"""The log on etcd: over its JSON gateway, by http.client.
+"""The log on etcd, by gRPC.
 
 - engine        the log: what the interface asks for, as transactions
 - lease         who holds it, and since when nobody has renewed it
@@ -9,8 +9,11 @@
 - settings      what the operator says of it
 - cluster       the members together: who is asked, who is believed
 - member        one of them, its connections, and who we are
-- connection    HTTP within a deadline
-- messages      the questions and the answers, as JSON
+- connection    calls of gRPC
+- http2         what a client of gRPC needs of HTTP/2
+- bounded       a socket within a deadline, and a number of bytes
+- messages      the questions and the answers
+- protobuf      the bytes of a message
 - trouble       what goes wrong, and what that means
 
 No thread is started, and no lock is taken: what threads share is changed by

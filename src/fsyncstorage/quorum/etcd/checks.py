@@ -24,8 +24,9 @@ from . import messages
 from .cluster import Cluster
 from .engine import EtcdLog
 from .keys import opened_identity
-from .messages import Message
 from .messages import Question
+from .messages import Status
+from .protobuf import Message
 from .settings import FEWEST
 from .trouble import FULL
 from .trouble import Refused
@@ -39,8 +40,6 @@ logger = logging.getLogger(__name__)
 OLDEST = 3, 5, 6
 _VERSION = re.compile(r'(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?!\d)')
 
-#: Members of a cluster, and alarms, that are read.
-MOST_MEMBERS = 100
 #: Bytes of the database below its quota, for each byte of `log-limit`: what
 #: was removed or replaced takes room until it is compacted, and etcd finds a
 #: page for all of it.
@@ -56,30 +55,6 @@ MEANING = {
 T = typing.TypeVar('T')
 
 
-class Status(typing.NamedTuple):
-    """Of a member, in its own words."""
-
-    id: int
-    cluster: int
-    version: str
-    leader: int
-    learner: bool
-    #: Bytes of its database, and how many of them are no free pages.
-    size: int
-    in_use: int
-    #: Where it is full; 0: it does not say (before 3.6).
-    quota: int
-
-    @property
-    def leads(self) -> bool:
-        return self.id == self.leader
-
-    @property
-    def release(self) -> tuple[int, ...]:
-        found = _VERSION.match(self.version)
-        return tuple(map(int, found.groups())) if found else (0,)
-
-
 class Survey(typing.NamedTuple):
     #: By the addresses of all members; of one that did not answer, why.
     members: dict[str, Status | Trouble]
@@ -91,12 +66,10 @@ class Survey(typing.NamedTuple):
 
 def survey(log: EtcdLog) -> Survey:
     cluster = log.cluster
-    members = _each(cluster, messages.plain('/v3/maintenance/status'), _read)
+    members = _each(cluster, messages.STATUS, messages.status)
     try:
-        voting = cluster.ask(
-            messages.plain('/v3/cluster/member/list'), _voting)
-        alarms = cluster.ask(
-            messages.plain('/v3/maintenance/alarm', action='GET'), _alarms)
+        voting = cluster.ask(messages.MEMBERS, messages.voting)
+        alarms = cluster.ask(messages.ALARMS, messages.alarms)
     except Unanswered:
         return Survey(members, None, ())
     return Survey(members, voting, alarms)
@@ -161,7 +134,7 @@ def _those_that_answer(found: dict[str, T | Trouble]) -> dict[str, T]:
 def _check_members(answered: dict[str, Status]) -> None:
     names: dict[int, str] = {}
     for name, status in answered.items():
-        if status.release < OLDEST:
+        if release(status) < OLDEST:
             raise Refused(
                 f'etcd: {name} is of release {status.version}: before 3.5.6'
                 ' members could come to have different data. Upgrade it')
@@ -187,7 +160,7 @@ def _check_prefix(log: EtcdLog) -> None:
 
     def other(answer: Message) -> str | None:
         """What else there is."""
-        identity, some = messages.parts(answer, 'range', 'range')
+        identity, some = messages.ranges(answer, 2)
         value = messages.one(identity)
         if value is None:
             taken = messages.pairs(some, 1)
@@ -209,24 +182,6 @@ def _check_prefix(log: EtcdLog) -> None:
             ' one for each storage')
 
 
-def _read(answer: Message) -> Status:
-    header = messages.message(answer, 'header')
-    return Status(
-        messages.number(header, 'member_id'),
-        messages.number(header, 'cluster_id'),
-        legible(messages.text(answer, 'version')),
-        messages.number(answer, 'leader'),
-        messages.truth(answer, 'isLearner'),
-        messages.number(answer, 'dbSize'),
-        messages.number(answer, 'dbSizeInUse'),
-        messages.number(answer, 'dbSizeQuota'))
-
-
-def _voting(answer: Message) -> int:
-    members = messages.messages(answer, 'members', MOST_MEMBERS)
-    return sum(not messages.truth(each, 'isLearner') for each in members)
-
-
-def _alarms(answer: Message) -> list[str]:
-    return [legible(messages.text(each, 'alarm')) for each in
-            messages.messages(answer, 'alarms', MOST_MEMBERS)]
+def release(status: Status) -> tuple[int, ...]:
+    found = _VERSION.match(status.version)
+    return tuple(map(int, found.groups())) if found else (0,)

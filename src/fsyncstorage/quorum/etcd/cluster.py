@@ -2,7 +2,9 @@
 
 A question goes to one member, and then to the next, until one answers: each
 has a share of the time, so that one that is frozen leaves some to the others.
-The one that has answered is asked first the next time.
+One that did not answer in time has less, for some seconds: it would hold up
+all that is asked of each member.  The one that has answered is asked first the
+next time.
 
 What an answer means is found by a function that is given with the question;
 what it finds to be damaged is as no answer at all.  Where one member is not
@@ -20,9 +22,10 @@ from ..log import Unanswered
 from ..record import Damaged
 from .member import Asked
 from .member import Member
-from .messages import Message
 from .messages import Question
+from .protobuf import Message
 from .settings import Settings
+from .trouble import Late
 from .trouble import Trouble
 from .trouble import unanswered
 
@@ -31,6 +34,8 @@ logger = logging.getLogger(__name__)
 #: Seconds until a call gives up, and until it asks another member: longer
 #: than etcd takes to choose a new leader.
 PATIENCE = 6.0
+#: Seconds for one that was late, and for how long that is held against it.
+SHORT, LATE = 0.5, 10.0
 #: Seconds between two lines about one damaged member.
 SILENCE = 60.0
 
@@ -51,6 +56,8 @@ class Cluster:
         self.patience = PATIENCE
         #: Until when nothing more is said of a member.
         self._silent: dict[Member, float] = {}
+        #: Until when those that did not answer in time have less.
+        self._late: dict[Member, float] = {}
         self._stopping = threading.Event()
 
     # Questions
@@ -74,12 +81,18 @@ class Cluster:
         deadline = time.monotonic() + seconds
         troubles: dict[str, Trouble] = {}
         for one in self._in_turn(member):
-            patience = min(deadline, time.monotonic() + share)
+            now = time.monotonic()
+            is_late = now < self._late.get(one, 0)
+            patience = min(
+                deadline, now + (min(SHORT, share) if is_late else share))
             try:
                 answer = judge(one.ask(question, patience))
             except (Trouble, Damaged) as error:
+                if isinstance(error, Late) and not is_late:
+                    self._late[one] = time.monotonic() + LATE
                 troubles[str(one)] = self._in_trouble(one, error)
             else:
+                self._late.pop(one, None)
                 yield answer
         raise unanswered(troubles)
 
@@ -123,15 +136,19 @@ class Cluster:
         first = self._first
         return self.members[first:] + self.members[:first]
 
-    def failed(self, member: Member, error: Exception) -> Unanswered:
+    def turn_from(self, member: Member) -> None:
         """It is not asked first any more."""
+        if member is self.preferred:
+            self._first = (self._first + 1) % len(self.members)
+
+    def failed(self, member: Member, error: Exception) -> Unanswered:
+        """What is raised for it."""
         return unanswered({str(member): self._in_trouble(member, error)})
 
     def _in_trouble(self, member: Member, error: Exception) -> Trouble:
         if isinstance(error, Damaged):
             self._is_damaged(member, error)
-        if member is self.preferred:
-            self._first = (self._first + 1) % len(self.members)
+        self.turn_from(member)
         # Its traceback has what was read.
         error.__traceback__ = error.__context__ = error.__cause__ = None
         return error if isinstance(error, Trouble) else Trouble(str(error))

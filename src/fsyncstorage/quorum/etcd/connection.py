@@ -1,40 +1,41 @@
-"""One connection to a member: HTTP by http.client, within a deadline.
+"""One connection to a member: calls of gRPC, within a deadline.
 
-http.client bounds each line, and each wait for the next bytes; a peer that
-sends one byte now and then, or never ends, could hold a caller for ever.  So
-each question has one deadline, for all that is sent and read, and a bound on
-the bytes of its answer; both are looked at below http.client, at the socket.
+A call of gRPC is a question of HTTP/2 (`http2`) on a socket of ours
+(`bounded`): each has one deadline, for all that is sent and read, and a bound
+on the bytes that come.
 
 A connection has one question at a time.  After any trouble but Said, and after
 an interrupt, its owner closes it: nobody knows what comes on it next.  `abort`
 may be called by another thread, and ends a wait at once.
+
+What a member sends while nobody asks (it wants to know whether we live, or how
+far we are) is answered together with the next question.
 """
 
 import contextlib
-import http.client
-import io
-import select
 import socket
 import ssl
 import time
 import typing
+import urllib.parse
 
-from . import messages
-from .messages import Message
+from . import http2
+from .bounded import PACKET
+from .bounded import Bounded
+from .http2 import Answer
+from .http2 import Http2
+from .messages import PREFIX
 from .messages import Question
+from .protobuf import Message
+from .trouble import Foreign
 from .trouble import Late
 from .trouble import Lost
 from .trouble import Said
 from .trouble import of_tls
 
-#: Bytes of the headers of an answer, and of an error in it.
-HEADERS = 1 << 14
-ERROR = 1 << 14
-
-#: Bytes of a question that is sent as one.
-PACKET = 1 << 16
-
-_HEADERS = {'Content-Type': 'application/json'}
+#: Bytes of an answer beside its message: headers, and frames about the
+#: connection.  Those around the message come to a part of it, too.
+AROUND = 1 << 14
 
 
 class Address(typing.NamedTuple):
@@ -46,163 +47,145 @@ class Address(typing.NamedTuple):
     tls: bool
 
 
-class _Limited(io.RawIOBase):
-    """What a socket says, up to a number of bytes and a point in time."""
-
-    def __init__(self, wire: '_Wire') -> None:
-        self._wire = wire
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: typing.Any) -> int:
-        return self._wire.receive(buffer)
-
-
-class _Wire:
-    """A socket, as http.client uses one."""
-
-    def __init__(self, socket: socket.socket) -> None:
-        self.socket = socket
-        self.deadline = 0.0
-        self.left = 0
-        self._kept: list[bytes] = []
-
-    def _patience(self) -> float:
-        left = self.deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError('it takes too long')
-        return left
-
-    def sendall(self, data: bytes) -> None:
-        """Keep it for `flush`: a small question is one packet."""
-        self._kept.append(data)
-
-    def flush(self) -> None:
-        kept, self._kept = self._kept, []
-        if sum(map(len, kept)) <= PACKET:
-            kept = [b''.join(kept)]
-        try:
-            for data in kept:
-                self._send(data)
-        except (ConnectionError, ssl.SSLEOFError):
-            if isinstance(self.socket, ssl.SSLSocket):
-                # It may have said why it left: our certificate.
-                self.socket.settimeout(self._patience())
-                self.socket.recv(1)
-            raise
-
-    def _send(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while rest:
-            self.socket.settimeout(self._patience())
-            rest = rest[self.socket.send(rest):]
-
-    def receive(self, buffer: typing.Any) -> int:
-        self.socket.settimeout(self._patience())
-        count = self.socket.recv_into(buffer)
-        self.left -= count
-        if self.left < 0:
-            raise Lost('an answer that is too long')
-        return count
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Limited(self))
-
-    def close(self) -> None:
-        """http.client may call it before it has read the last answer;
-        `Connection.close` closes the socket."""
-
-
 class Connection:
 
     def __init__(self, address: Address, tls: ssl.SSLContext | None,
                  deadline: float) -> None:
         """Connect."""
         with _translated():
-            self._wire = _Wire(_connected(address, tls, deadline))
-        self._http = http.client.HTTPConnection(address.host, address.port)
-        self._http.auto_open = 0
-        self._http.sock = typing.cast(socket.socket, self._wire)
-        self._most = 0
-        self._response: http.client.HTTPResponse | None = None
+            self._socket = Bounded(_connected(address, tls, deadline))
+        self._http = Http2()
+        self._asked: tuple[Question, Answer] | None = None
+        self._has_spoken = self._is_cut = False
+        self._headers = (
+            (b':method', b'POST'),
+            (b':scheme', b'https' if address.tls else b'http'),
+            (b':authority', address.text.encode().split(b'/')[2]),
+            (b'content-type', b'application/grpc'), (b'te', b'trailers'))
 
     @property
     def is_fresh(self) -> bool:
-        """Nothing has come, and no end, while nobody asked."""
-        poll = select.poll()
-        poll.register(self._wire.socket, select.POLLIN)
-        return not poll.poll(0)
+        """It has not ended while nobody asked."""
+        self._socket.within(AROUND, 0)
+        try:
+            with _translated():
+                while (data := self._socket.receive_at_once()) is not None:
+                    self._take(data)
+        except Lost:
+            return False
+        return not self._http.is_over
+
+    # A question
 
     def send(self, question: Question, token: str | None,
              deadline: float) -> None:
-        self._within(question.most, deadline)
-        headers = dict(_HEADERS)
-        if token is not None:
-            headers['Authorization'] = token
+        self._within(question, deadline)
+        more = () if token is None else ((b'token', token.encode()),)
         with _translated():
-            self._http.request(
-                'POST', question.path, question.text, headers)
-            self._wire.flush()
+            answer = self._http.ask(http2.packed(
+                (b':path', question.path), *self._headers, *more))
+            self._asked = question, answer
+            self._send(memoryview(question.body), answer)
+
+    def _send(self, rest: memoryview, answer: Answer) -> None:
+        """As it has room.  If it answers before it has all, that is all."""
+        kept = 0
+        while rest and not answer.has_ended:
+            room = self._http.room
+            if room <= 0:
+                self._receive()
+                continue
+            some, rest = rest[:room], rest[room:]
+            self._http.put(some, ends=not rest)
+            kept += len(some)
+            if kept >= PACKET:
+                self._flush()
+                kept = 0
+        self._is_cut = bool(rest)
+        self._flush()
 
     def answer(self, deadline: float) -> Message:
         """To what was sent.  Raise Said if it is an error of etcd."""
-        self._wire.deadline = deadline
+        question, answer = self._what_was_asked()
+        self._socket.deadline = deadline
         with _translated():
-            with self._http.getresponse() as response:
-                return _judged(response.status, self._body(response))
+            while not answer.has_ended:
+                self._receive()
+        self._asked = None
+        _check(answer)
+        found = _next(question, answer)
+        if found is None or answer.body:
+            raise Lost('an answer that is not one message')
+        return found
 
     # An answer that goes on
 
     def listen(self, deadline: float) -> None:
         """The answer to what was sent is a stream of messages."""
-        self._wire.deadline = deadline
+        _, answer = self._what_was_asked()
+        self._socket.deadline = deadline
         with _translated():
-            response = self._response = self._http.getresponse()
-            if response.status != 200:
-                _judged(response.status, self._body(response))
+            while not answer.has_begun:
+                self._receive()
+        if answer.has_ended:
+            _check(answer)
 
     def next(self, deadline: float) -> Message:
         """The next one.  Raise Said if it is an error."""
-        self._within(self._most, deadline)
-        assert self._response is not None
-        with _translated():
-            line = self._response.readline(self._most + 1)
-            if not line.endswith(b'\n'):
+        question, answer = self._what_was_asked()
+        self._within(question, deadline)
+        while (found := _next(question, answer)) is None:
+            if answer.has_ended:
+                _check(answer)
                 raise Lost('a stream that has ended')
-            found = messages.parse(line)
-            if 'error' in found:
-                raise _error(200, messages.message(found, 'error'))
-            return messages.message(found, 'result')
+            with _translated():
+                self._receive()
+        return found
 
-    def _body(self, response: http.client.HTTPResponse) -> bytes:
-        """A length that is not true must not cost memory."""
-        raw = response.read(self._most + 1)
-        if not response.isclosed():
-            raise Lost('an answer that is too long, or is cut off')
-        return raw
+    # The bytes
+
+    def _what_was_asked(self) -> tuple[Question, Answer]:
+        assert self._asked is not None
+        return self._asked
+
+    def _within(self, question: Question, deadline: float) -> None:
+        most = question.most
+        self._socket.within(most + most // 16 + AROUND, deadline)
+
+    def _receive(self) -> None:
+        """Some more; what it wants to have answered, is."""
+        self._flush()
+        self._take(self._socket.receive())
+        self._flush()
+
+    def _flush(self) -> None:
+        data = self._http.to_send()
+        if data:
+            self._socket.send(data)
+
+    def _take(self, data: bytes) -> None:
+        if not data:
+            raise Lost('the connection has ended')
+        if not self._has_spoken and data.startswith(b'HTTP/'):
+            raise Foreign('it speaks HTTP/1 only: this is no etcd, or not its'
+                          ' client URL')
+        self._has_spoken = True
+        self._http.receive(data)
 
     # Its end
 
     @property
     def is_open(self) -> bool:
-        return self._http.sock is not None
+        """All that was asked is answered, and more can be asked."""
+        return (self._asked is None and not self._is_cut
+                and not self._http.is_over)
 
     def abort(self) -> None:
         """Wake the thread that waits for it; that one closes it."""
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(self._wire.socket, socket.SHUT_RDWR)
+        self._socket.abort()
 
     def close(self) -> None:
-        if self._response is not None:
-            self._response.close()
-        self._http.close()
-        self._wire.socket.close()
-
-    def _within(self, most: int, deadline: float) -> None:
-        self._most = most
-        self._wire.left = most + HEADERS
-        self._wire.deadline = deadline
+        self._socket.close()
 
 
 @contextlib.contextmanager
@@ -215,10 +198,8 @@ def _translated() -> typing.Iterator[None]:
         raise Late('it does not answer in time') from None
     except OSError as error:
         raise Lost(f'no connection: {error}') from error
-    except (http.client.HTTPException, ValueError) as error:
-        # ValueError: a chunk of a negative length; a host's name that is none.
-        raise Lost(
-            f'an answer that is not HTTP: {type(error).__name__}') from error
+    except ValueError as error:
+        raise Lost(f'a host that has no such name: {error}') from error
 
 
 def _connected(address: Address, tls: ssl.SSLContext | None,
@@ -235,21 +216,36 @@ def _connected(address: Address, tls: ssl.SSLContext | None,
         raise
 
 
-def _judged(status: int, raw: bytes) -> Message:
-    if status == 200:
-        return messages.parse(raw)
-    try:
-        found = messages.parse(raw[:ERROR])
-    except Lost:
-        raise Said(status, 0, raw[:ERROR].decode('latin-1')) from None
-    raise _error(status, found)
+def _check(answer: Answer) -> None:
+    """It has ended well.  Raise Said if it is an error of etcd."""
+    status = answer.headers.get(b':status')
+    if status != b'200':
+        raise Lost(f'an answer of HTTP, with status {_number(status)}')
+    code = _number(answer.headers.get(b'grpc-status'))
+    if code:
+        words = answer.headers.get(b'grpc-message', b'')
+        raise Said(code, urllib.parse.unquote_to_bytes(words).decode(
+            errors='replace'))
 
 
-def _error(status: int, found: Message) -> Said:
-    """The gateway of 3.5 has the words twice, and that of 3.6 once."""
-    words = messages.text(found, 'message')
-    if not words and type(found.get('error')) is str:
-        words = found['error']
-    code = next((messages.number(found, name)
-                 for name in ('code', 'grpc_code') if name in found), 0)
-    return Said(status, code, words)
+def _number(raw: bytes | None) -> int:
+    """A short one, as text."""
+    if raw is None or not raw.isdigit() or len(raw) > 3:
+        raise Lost('an answer with no status')
+    return int(raw)
+
+
+def _next(question: Question, answer: Answer) -> Message | None:
+    """Its next message, if all of it is there."""
+    body = answer.body
+    if len(body) < PREFIX.size:
+        return None
+    compressed, length = PREFIX.unpack_from(body)
+    if compressed or length > question.most:
+        raise Lost('an answer that is compressed, or too long')
+    end = PREFIX.size + length
+    if len(body) < end:
+        return None
+    raw = bytes(body[PREFIX.size:end])
+    del body[:end]
+    return Message(raw, question.fields)

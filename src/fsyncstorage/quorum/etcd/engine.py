@@ -37,8 +37,9 @@ from .lease import Value
 from .lease import clock
 from .lease import parse as parse_lease
 from .member import Asked
-from .messages import Message
+from .protobuf import Message
 from .settings import Settings
+from .trouble import Lost
 from .trouble import Said
 from .trouble import Trouble
 from .watch import Watch
@@ -47,16 +48,17 @@ logger = logging.getLogger(__name__)
 
 #: Records of one answer, fewer where they are large: of so many bytes each.
 MOST_RECORDS = 8
-#: JSON has four bytes for three, and something around each value.
-_RECORD = LARGEST * 4 // 3 + 512
-_CHUNK = MOST * 4 // 3 + 512
+#: There is something around each value: its key, numbers.
+_AROUND = 512
+_RECORD = LARGEST + _AROUND
+_CHUNK = MOST + _AROUND
 
 #: Records, and staged blobs, that are removed by one question.
 AT_ONCE = 1000
 BLOBS_AT_ONCE = 100
-#: Notes there can be, and the bytes of each in JSON.
+#: Notes there can be, and the bytes of each.
 MOST_NOTES = 100
-_NOTE = interface.NOTE * 2 + 512
+_NOTE = interface.NOTE + _AROUND
 #: Keys of one answer, and the bytes of each.
 KEYS = 1000
 _KEY = 512
@@ -91,7 +93,7 @@ class EtcdLog:
         created = self.cluster.ask(messages.transaction(
             [messages.put(keys.log, sealed_identity(keys.log, log)),
              messages.put(keys.head, sealed(keys.head, head.packed()))],
-            where=[messages.is_empty(keys.all)]), _has_succeeded)
+            where=[messages.is_empty(keys.all)]), messages.has_succeeded)
         if not created:
             raise interface.Exists(
                 f'there is something below {keys.all.start.decode()} already')
@@ -121,8 +123,7 @@ class EtcdLog:
 
     def _ends(self, answer: Message) -> Ends | None:
         keys = self.keys
-        identity, head, first = messages.parts(
-            answer, 'range', 'range', 'range')
+        identity, head, first = messages.ranges(answer, 3)
         log, place = messages.one(identity), messages.one(head)
         if log is None and place is None:
             return None
@@ -164,12 +165,14 @@ class EtcdLog:
         question, before = asked
         if not self.cluster.answer(
                 question, lambda answer: self._is_appended(answer, before)):
+            # It may be wrong, and would say so each time.
+            self.cluster.turn_from(question.member)
             raise interface.Moved
 
     def _is_appended(self, answer: Message, before: Place) -> bool:
-        if _has_succeeded(answer):
+        if messages.has_succeeded(answer):
             return True
-        shown, = messages.parts(answer, 'range')
+        shown, = messages.ranges(answer, 1)
         head = messages.one(shown)
         if head is None or parse_place(
                 opened(self.keys.head, head)) == before:
@@ -194,10 +197,10 @@ class EtcdLog:
                 return found
             # Is it this member that has lost it?
             ends = self.ends(member)
-            if ends.head.sequence < sequence:
-                return ()
             if ends.first > sequence:
                 raise interface.Trimmed
+            if member is not None or ends.head.sequence < sequence:
+                return ()
         raise AssertionError('`each` does not end like this')
 
     def _consecutive(self, answer: Message, sequence: int) -> list[bytes]:
@@ -223,8 +226,7 @@ class EtcdLog:
     def _compact(self) -> None:
         now = self.cluster.ask(
             messages.pairs_of(self.keys.head, 1), messages.revision)
-        asked = self.cluster.begin(messages.plain(
-            '/v3/kv/compaction', revision=str(now)))
+        asked = self.cluster.begin(messages.compaction(now))
         try:
             asked.answer(self.cluster.share())
         except Trouble as error:
@@ -301,9 +303,9 @@ class EtcdLog:
 
     def _swapped(self, answer: Message, wanted: Value) -> Value:
         """What is there now."""
-        if _has_succeeded(answer):
+        if messages.has_succeeded(answer):
             return wanted
-        shown, = messages.parts(answer, 'range')
+        shown, = messages.ranges(answer, 1)
         return self._value(shown)
 
     def _value(self, answer: Message) -> Value:
@@ -325,12 +327,18 @@ class EtcdLog:
 
     def notes(self) -> dict[bytes, bytes]:
         one, other = self.cluster.two(messages.pairs_of(
-            self.keys.notes, MOST_NOTES, MOST_NOTES * _NOTE), self._notes)
+            self.keys.notes, MOST_NOTES + 1, (MOST_NOTES + 1) * _NOTE),
+            self._notes)
         return other | one
 
     def _notes(self, answer: Message) -> dict[bytes, bytes]:
+        found = messages.pairs(answer, MOST_NOTES + 1)
+        if len(found) > MOST_NOTES:
+            raise Lost(
+                f'more than {MOST_NOTES} nodes have notes: forget those that'
+                ' are gone')
         return {self.keys.node_of(key): opened(key, value)
-                for key, value in messages.pairs(answer, MOST_NOTES)}
+                for key, value in found}
 
     def forget(self, node: bytes) -> None:
         self._remove(self.keys.note(node))
@@ -380,10 +388,6 @@ class EtcdLog:
     def _ids(self, answer: Message) -> list[bytes]:
         return [self.keys.blob_of(key)
                 for key, _ in messages.pairs(answer, KEYS)]
-
-
-def _has_succeeded(answer: Message) -> bool:
-    return messages.truth(answer, 'succeeded')
 
 
 def _is_done(answer: Message) -> None:

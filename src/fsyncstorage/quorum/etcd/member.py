@@ -18,14 +18,15 @@ import typing
 from . import messages
 from .connection import Address
 from .connection import Connection
-from .messages import Message
 from .messages import Question
+from .protobuf import Message
 from .trouble import Late
 from .trouble import Lost
 from .trouble import Said
 
 #: Idle connections to a member.
 MOST_IDLE = 4
+LONGEST_TOKEN = 1 << 12
 
 
 class Login(typing.Protocol):
@@ -151,10 +152,10 @@ class Member:
         if login.user is None or login.password is None:
             return None
         if login.token is None:
-            answer = self._sent(messages.plain(
-                '/v3/auth/authenticate', name=login.user,
-                password=login.password), None, deadline).answer(deadline)
-            login.token = _in_a_header(messages.text(answer, 'token'))
+            answer = self._sent(
+                messages.authentication(login.user, login.password), None,
+                deadline).answer(deadline)
+            login.token = _in_a_header(messages.token(answer))
         return login.token
 
 
@@ -206,6 +207,7 @@ class Heard:
 
 
 def _in_a_header(token: str) -> str:
-    if not token or not token.isascii() or not token.isprintable():
+    if (not 0 < len(token) <= LONGEST_TOKEN or not token.isascii()
+            or not token.isprintable()):
         raise Lost('an answer with no token in it')
     return token

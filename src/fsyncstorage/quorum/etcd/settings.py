@@ -35,6 +35,7 @@ class Settings(typing.NamedTuple):
             return None
         try:
             context = ssl.create_default_context(cafile=self.ca)
+            context.set_alpn_protocols(['h2'])  # gRPC
             if self.cert is not None:
                 context.load_cert_chain(self.cert, self.key)
         except (OSError, ValueError) as error:  # of ssl, too

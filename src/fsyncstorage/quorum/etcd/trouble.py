@@ -37,12 +37,15 @@ class Untrusted(Lost):
     """No connection was made, because of the certificates."""
 
 
-class Said(Trouble):
-    """An error of etcd, in its words."""
+class Foreign(Lost):
+    """What answers is no etcd."""
 
-    def __init__(self, status: int, code: int, words: str) -> None:
-        super().__init__(legible(words) or f'HTTP status {status}')
-        self.status = status
+
+class Said(Trouble):
+    """An error of etcd: the code that gRPC has for it, and its words."""
+
+    def __init__(self, code: int, words: str) -> None:
+        super().__init__(legible(words) or f'an error of gRPC, number {code}')
         self.code = code
         self.words = words
 
@@ -88,42 +91,35 @@ def of_tls(error: ssl.SSLError) -> Lost:
 
 # What the words of etcd mean, the first that fit.
 _FAULTS = (
-    ('CommonName of client', (
-        'users are switched on at etcd, and its gateway takes no certificate'
-        ' with a CommonName then: name one without, in "cert"')),
     ('authentication failed', 'the options "user" and "password" are wrong'),
     ('user name is empty', (
-        'etcd has users: give the options "user" and "password"')),
+        'etcd has users: give the options "user" and "password", or a "cert"'
+        ' whose CommonName is the name of one')),
     ('authentication is not enabled', (
         'etcd has no users: remove the options "user" and "password", or'
         ' switch users on (etcdctl auth enable)')),
     ('permission denied', (
-        'this user may not read and write all keys under the prefix: etcdctl'
-        ' role grant-permission ROLE readwrite PREFIX/ --prefix=true')),
+        'this user (the CommonName of "cert", without "user") may not read and'
+        ' write all keys under the prefix: etcdctl role grant-permission ROLE'
+        ' readwrite PREFIX/ --prefix=true')),
     ('invalid auth token', 'etcd does not take the token that it gave'),
     ('request is too large', (
         'records have up to 1.4 MB as etcd counts them: set its'
         ' --max-request-bytes to 1572864, or leave it out')),
+    ('unknown service', (
+        'this is no etcd: name the client URLs of its members')),
 )
-_STATUS = {
-    404: ('this is no etcd, or its gateway is switched off: leave out'
-          ' --enable-grpc-gateway=false, and name the client URL'),
-    421: ('etcd does not know itself by this name: use TLS, or its option'
-          ' --host-whitelist'),
-}
 
 
 def fault(trouble: Trouble) -> str | None:
     """What is to be changed, if it was set up wrongly."""
-    if isinstance(trouble, Untrusted):
+    if isinstance(trouble, Untrusted | Foreign):
         return str(trouble)
     if not isinstance(trouble, Said):
         return None
     for words, meaning in _FAULTS:
         if trouble.about(words):
             return f'{trouble}: {meaning}'
-    if trouble.status in _STATUS:
-        return f'{trouble}: {_STATUS[trouble.status]}'
     return None
 
 

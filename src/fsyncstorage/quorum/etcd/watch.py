@@ -16,12 +16,10 @@ from .keys import Keys
 from .keys import opened
 from .member import Heard
 from .member import Member
-from .messages import Message
+from .messages import Notice
 from .trouble import Lost
 from .trouble import Trouble
 
-#: Events of one notice.
-MOST_EVENTS = 10_000
 #: Seconds that a wait takes at least when it fails.
 PAUSE = 0.2
 
@@ -41,11 +39,12 @@ class Watch:
         try:
             member, stream = self._opened(member)
             while self._head < sequence:
-                notice = stream.next(max(0, deadline - time.monotonic()))
-                if notice is None:
+                answer = stream.next(max(0, deadline - time.monotonic()))
+                if answer is None:
                     self._stream = None
                     return
-                self._head = max(self._head, self._head_of(notice))
+                self._head = max(
+                    self._head, self._head_of(messages.notice(answer)))
         except (Trouble, Damaged) as error:
             self.close()
             self._cluster.pause(PAUSE)
@@ -61,25 +60,22 @@ class Watch:
                 messages.watching(self._keys.head), deadline)
             self._stream = member, stream
             # What is put from here on is noticed; what is there, is looked at.
-            notice = stream.next(deadline - time.monotonic())
-            if (notice is None or not messages.truth(notice, 'created')
-                    or messages.truth(notice, 'canceled')):
+            answer = stream.next(deadline - time.monotonic())
+            if answer is None:
+                raise Lost('it does not begin to watch')
+            notice = messages.notice(answer)
+            if notice.canceled or not notice.created:
                 raise Lost('it does not begin to watch')
             value = messages.one(member.ask(
                 messages.pairs_of(self._keys.head, 1), deadline))
             self._head = self._sequence(value)
         return self._stream
 
-    def _head_of(self, notice: Message) -> int:
+    def _head_of(self, notice: Notice) -> int:
         """0, if it does not say."""
-        if messages.truth(notice, 'canceled'):
+        if notice.canceled:
             raise Lost('it has ended the watch')
-        heads = [0]
-        for event in messages.messages(notice, 'events', MOST_EVENTS):
-            if event.get('type', 'PUT') == 'PUT':
-                heads.append(self._sequence(
-                    messages.data(messages.message(event, 'kv'), 'value')))
-        return max(heads)
+        return max(map(self._sequence, notice.values), default=0)
 
     def _sequence(self, value: bytes | None) -> int:
         if value is None:  # there is no log

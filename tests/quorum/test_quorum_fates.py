@@ -1,0 +1,276 @@
+"""What became of commits, by what the log has of them (I16)."""
+
+import unittest
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies
+
+from fsyncstorage.quorum import fates
+from fsyncstorage.quorum.fates import Fates
+from fsyncstorage.quorum.fold import Apply
+from fsyncstorage.quorum.fold import beginning
+from fsyncstorage.quorum.fold import step
+from fsyncstorage.quorum.record import NOBODY
+from fsyncstorage.quorum.record import Commit
+from fsyncstorage.quorum.record import Epoch
+from fsyncstorage.server import outcomes
+
+from ..generated import settings
+from ..support import oid
+from .samples import LOG
+from .samples import data
+from .samples import following
+
+NODE = b'node'.ljust(16)
+FIRST, SECOND = b'the first server', b'the second one 2'
+NEVER = 'it is not committed, and never will be'
+NOT_KNOWN = 'nobody knows'
+
+
+def commit_id(number, server=FIRST, session=b'a'):
+    return server + session.ljust(16) + number.to_bytes(4, 'big')
+
+
+class Log:
+    """Records, and those that follow them."""
+
+    def __init__(self):
+        self.state = beginning(LOG, 0, 4)
+        self._fates = []
+
+    def follow(self):
+        """From here on, as a node that has kept this state."""
+        self._fates.append(Fates(self.state.server, self.state.named))
+        return self._fates[-1]
+
+    def _add(self, body, position=None, **fields):
+        applied = step(self.state, following(
+            self.state, body, position, **fields))
+        assert isinstance(applied, Apply), applied
+        self.state = applied.state
+        for each in self._fates:
+            each.applied(applied)
+
+    def lead(self, server=FIRST):
+        epoch = self.state.epoch + 1
+        self._add(Epoch(NODE, server), self.state.end, epoch=epoch,
+                  writer=epoch.to_bytes(16, 'big'))
+        return self
+
+    def commit(self, *commits, whole=True):
+        """A batch of these, each an id and a tid; or its first half."""
+        self._add(data(
+            self.state, b'12345678',
+            None if whole else self.state.next + 100,
+            [Commit(id, oid(tid)) for id, tid in commits]))
+        return self
+
+
+def told(found, id, since=0):
+    try:
+        tid = found.of(id, oid(since))
+    except LookupError:
+        return NOT_KNOWN
+    return NEVER if tid is None else int.from_bytes(tid, 'big')
+
+
+class FatesTest(unittest.TestCase):
+
+    def setUp(self):
+        self.log = Log()
+        self.fates = self.log.follow()
+        self.log.lead()
+
+    def check(self, expected, number, *args, since=0, found=None):
+        self.assertEqual(told(
+            found or self.fates, commit_id(number, *args), since), expected)
+
+
+class Answers(FatesTest):
+
+    def test_one_that_is_in_the_log(self):
+        self.log.commit((commit_id(1), 10), (commit_id(2), 11))
+        self.log.commit((commit_id(1, session=b'b'), 12))
+        self.check(10, 1)
+        self.check(11, 2, since=10)
+        self.check(12, 1, FIRST, b'b')
+
+    def test_one_that_is_not(self):
+        self.log.commit((commit_id(1), 10))
+        self.check(NEVER, 2)
+        self.check(NEVER, 1, FIRST, b'another session')
+
+    def test_of_each_epoch_that_is_over(self):
+        self.log.commit((commit_id(1), 10)).lead(SECOND)
+        self.log.commit((commit_id(1, SECOND), 20))
+        self.check(10, 1)
+        self.check(20, 1, SECOND)
+        self.check(NEVER, 2)
+        self.check(NEVER, 2, SECOND)
+
+    def test_of_another_server(self):
+        """Of an epoch to come, perhaps: this node may not know that it is
+        fenced."""
+        self.check(NOT_KNOWN, 1, SECOND)
+
+    def test_of_a_writer_without_a_server(self):
+        self.log.lead(NOBODY)
+        self.check(NOT_KNOWN, 1, NOBODY)
+
+    def test_a_batch_that_is_not_whole(self):
+        self.log.commit((commit_id(1), 10), whole=False)
+        self.check(NEVER, 1)
+
+    def test_a_batch_that_is_given_up(self):
+        self.log.commit((commit_id(1), 10), whole=False).lead(SECOND)
+        self.log.commit((commit_id(1, SECOND), 11))
+        self.check(NEVER, 1)
+
+    def test_a_batch_of_several_records(self):
+        self.log.commit((commit_id(1), 10), whole=False)
+        state = self.log.state
+        self.log._add(data(state, b'x' * 92, state.incomplete.end,
+                           [Commit(commit_id(2), oid(11))]),
+                      batch=state.incomplete.id)
+        self.assertIsNone(self.log.state.incomplete)
+        self.check(10, 1)
+        self.check(11, 2)
+
+    def test_a_node_that_came_later(self):
+        """It promises what would be behind all that it has not followed."""
+        self.log.commit((commit_id(1), 10))
+        later = self.log.follow()
+        self.log.commit((commit_id(2), 20))
+        self.check(20, 2, found=later)
+        self.check(NOT_KNOWN, 1, found=later)
+        self.check(NOT_KNOWN, 3, since=9, found=later)
+        self.check(NEVER, 3, since=10, found=later)
+
+    def test_a_number_that_was_used_before(self):
+        self.log.commit((commit_id(1), 10))
+        self.check(NEVER, 1, since=11)
+        self.log.commit((commit_id(1), 20))
+        self.check(20, 1, since=11)
+
+    def test_one_that_the_client_was_half_told_of(self):
+        """It may have noted the tid already."""
+        self.log.commit((commit_id(1), 10))
+        self.check(10, 1, since=10)
+
+
+class Bounds(FatesTest):
+    """What is forgotten is not known, and never answered wrong."""
+
+    def many(self, name, most):
+        patch = mock.patch.object(fates, name, most)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.log = Log()
+        self.fates = self.log.follow()
+        self.log.lead()
+
+    def test_as_many_as_a_server_remembers(self):
+        self.assertEqual(fates.REMEMBERED, outcomes.REMEMBERED)
+        self.assertEqual(fates.MOST_SESSIONS, outcomes.MOST_ENDED)
+
+    def test_of_one_session(self):
+        last = fates.REMEMBERED + 5
+        for number in range(1, last + 1):
+            self.log.commit((commit_id(number), 10 * number))
+        for number in range(1, 6):
+            self.check(NOT_KNOWN, number)
+        for number in range(6, last + 1):
+            self.check(10 * number, number)
+        self.check(NOT_KNOWN, last + 1, since=49)
+        self.check(NEVER, last + 1, since=50)
+        self.check(NEVER, 1, FIRST, b'b')
+
+    def test_of_many_sessions(self):
+        """Those with the latest commits stay."""
+        self.many('MOST_SESSIONS', 2)
+        for tid, session in enumerate((b'a', b'b', b'a', b'c'), 1):
+            self.log.commit((commit_id(tid, session=session), tid))
+        self.check(NOT_KNOWN, 2, FIRST, b'b')
+        self.check(NOT_KNOWN, 9, FIRST, b'd', since=1)
+        self.check(NEVER, 9, FIRST, b'd', since=2)
+        for number, session in (1, b'a'), (3, b'a'), (4, b'c'):
+            self.check(number, number, FIRST, session)
+
+    def test_of_a_batch_that_does_not_end(self):
+        self.many('MOST_PENDING', 2)
+        self.log.commit((commit_id(1), 1), whole=False)
+        for number in 2, 3:
+            state = self.log.state
+            self.log._add(
+                data(state, b'x' * 46, state.incomplete.end,
+                     [Commit(commit_id(number), oid(number))]),
+                batch=state.incomplete.id)
+        self.check(NOT_KNOWN, 1)
+        self.check(2, 2)
+        self.check(3, 3)
+        self.check(NEVER, 4, since=2)
+
+    def test_of_epochs(self):
+        self.many('MOST_EPOCHS', 2)
+        self.log.commit((commit_id(1), 10)).lead(SECOND).lead(b'3' * 16)
+        self.check(10, 1)
+        self.check(NOT_KNOWN, 2)
+        self.check(NEVER, 2, SECOND)
+
+
+STEPS = strategies.lists(strategies.one_of(
+    strategies.just('lead'), strategies.just('follow'),
+    strategies.tuples(strategies.booleans(), strategies.lists(
+        strategies.sampled_from(b'abc'), min_size=1, max_size=3))),
+    max_size=30)
+
+
+class Histories(unittest.TestCase):
+
+    @settings(max_examples=500, deadline=None)
+    @given(STEPS)
+    def test_no_answer_is_wrong(self, steps):
+        with mock.patch.multiple(fates, MOST_SESSIONS=2, REMEMBERED=2):
+            self.check(steps)
+
+    def check(self, steps):
+        log, tid, number, epoch = Log(), 1, 0, 1
+        all_fates = [log.follow()]
+        log.lead(epoch.to_bytes(16, 'big'))
+        committed, not_committed, half = {}, {}, {}
+        for each in [*steps, 'lead']:
+            if each == 'follow':
+                if not half:  # as only then it is kept
+                    all_fates.append(log.follow())
+            elif each == 'lead':
+                # Another one: what was given up has the same tids again.
+                not_committed |= half
+                tid -= len(half)
+                epoch, half = epoch + 1, {}
+                log.lead(epoch.to_bytes(16, 'big'))
+            elif not half:
+                whole, sessions = each
+                batch = {}
+                for session in sessions:
+                    number, tid = number + 1, tid + 1
+                    id = commit_id(number, epoch.to_bytes(16, 'big'),
+                                   bytes([session]))
+                    batch[id] = tid
+                log.commit(*batch.items(), whole=whole)
+                if whole:
+                    committed |= batch
+                else:
+                    half = batch
+        for found in all_fates:
+            for id, expected in committed.items():
+                for since in range(expected):
+                    self.assertIn(told(found, id, since),
+                                  (expected, NOT_KNOWN))
+            for id in not_committed:
+                for since in range(tid + 1):
+                    self.assertIn(told(found, id, since), (NEVER, NOT_KNOWN))
+        # Whoever has followed all knows of what is behind the last tid.
+        for id in not_committed:
+            if id[:16] != bytes(16):
+                self.assertEqual(told(all_fates[0], id, tid), NEVER)

@@ -1,0 +1,362 @@
+"""A client that loses its server in the middle of a commit asks the next one,
+which is another node: at every moment of the loss (I3, I16)."""
+
+import contextlib
+import os
+import threading
+from unittest import mock
+
+from ZEO.Exceptions import ClientDisconnected
+from ZODB.utils import z64
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.quorum import replicator
+from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.record import MOST
+from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.record import parse
+from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.replicator import Replicator
+from fsyncstorage.quorum.writer import Writer
+from fsyncstorage.server import commitchannel
+from fsyncstorage.server.commitchannel import CommitChannel
+from fsyncstorage.server.server import Server
+from fsyncstorage.wire import commitserver
+
+from ..client.connected import commit
+from ..client.serverprocesses import free_address
+from ..client.test_client_outcome import InOneTrip
+from ..client.test_client_outcome import InTwoTrips
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import oid
+from ..support import until
+from .fakelog import FakeLog
+from .nodes import Line
+from .nodes import NodeTest
+from .nodes import begin_log
+from .nodes import followed
+from .nodes import reading
+from .samples import identify
+from .samples import settle
+
+
+class NodesTest(NodeTest):
+    """Nodes that start as real ones do, each with a server of its own."""
+
+    def setUp(self):
+        super().setUp()
+        # Those that are killed do not wait for their log.
+        patch = mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.addresses = {name: free_address() for name in 'abc'}
+        self.servers = {}
+        self.called = []
+
+    def join(self, node):
+        """Its files are a copy of what the log has by now."""
+        state, content = followed(self.engine)
+        os.makedirs(os.path.dirname(self.path_of(node)))
+        with open(self.path_of(node), 'wb') as file:
+            file.write(content)
+        with open(self.path_of(node), 'rb') as file:
+            states.save(self.path_of(node), state, reading(file))
+
+    def lead(self, node):
+        """It follows to the end of the log, leads, and opens its port."""
+        path = self.path_of(node)
+        if not os.path.exists(path):
+            os.makedirs(os.path.dirname(path))
+            begin_log(path)
+        line = Line(FakeLog(self.engine))
+        follower = rejoin(path, FakeLog(self.engine), threading.Event())
+        name = self._name(node)
+        writer = Writer(line, follower.state, identify(name))
+        writer.lead(node.encode().ljust(16), name.encode().ljust(16))
+        settle(writer)
+        self.storage = FsyncStorage(
+            path, durability='quorum', opened=follower.hand_over(),
+            replica=Replicator(line, writer, follower.fates))
+        self.addCleanup(self.storage.close)
+        self.storage.line = line
+        self.server = self.servers[node] = self._serve(
+            node, writer.state.server)
+
+    def _serve(self, node, instance):
+        server = Server(self.addresses[node], {'1': self.storage})
+        server.instance = instance
+        server.storage = self.storage
+        thread = Thread(server.loop)
+        self.addCleanup(thread.result)
+        self.addCleanup(self._close, server)
+        return server
+
+    def _close(self, server):
+        with contextlib.suppress(AssertionError), \
+                self.assertLogs('fsyncstorage', 'WARNING'):
+            server.close()
+
+    def connect(self):
+        client = FsyncClient(
+            list(self.addresses.values()), wait_timeout=PATIENCE)
+        self.addCleanup(client.close)
+        until(lambda: client._server.stream, 'a channel')
+        return client
+
+    # The death of a primary
+
+    def kill(self, server=None):
+        """It says nothing more, to anybody.  Called in its loop."""
+        server = server or self.server
+        server.storage.line.is_away = True
+        server.acceptor.stop_listening()
+        for connection in list(server.connections):
+            connection.abort()
+
+    def kill_soon(self):
+        killed = threading.Event()
+        self.server.acceptor.event_loop.call_soon_threadsafe(
+            lambda: (self.kill(), killed.set()))
+        self.assertTrue(killed.wait(PATIENCE))
+
+    def patch(self, target, name, value):
+        patch = mock.patch.object(target, name, value)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def dies_at_request(self, kind):
+        """And has done nothing of it."""
+        method, server = commitchannel._METHODS[kind], self.server
+
+        def dies(channel, *args):
+            if channel.server is server:
+                self.kill(server)
+            else:
+                method(channel, *args)
+
+        patch = mock.patch.dict(commitchannel._METHODS, {kind: dies})
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def dies_at_answer(self):
+        """It has published it."""
+        finished, server = CommitChannel._finished, self.server
+
+        def dies(channel, *args, **options):
+            if channel.server is server:
+                self.kill(server)
+            else:
+                finished(channel, *args, **options)
+
+        self.patch(CommitChannel, '_finished', dies)
+
+    def until_it_is_appended(self):
+        before = self.storage.stats()['commits']
+        return lambda: until(
+            lambda: self.storage.stats()['commits'] > before, 'appended')
+
+
+class Moments:
+    """Each with another node, which has followed from the beginning."""
+
+    next = 'b'
+
+    def setUp(self):
+        super().setUp()
+        self.lead('a')
+        self.client = self.connect()
+        self.commit(7)
+        self.join_others()
+        self.called.clear()
+
+    def join_others(self):
+        begin = self.path_of('b')
+        os.makedirs(os.path.dirname(begin))
+        begin_log(begin)
+
+    def others_commit(self):
+        """So the client has heard of more than its own."""
+        tid = commit(self.connect(), {100: b'other'})
+        until(lambda: self.client.lastTransaction() == tid, 'heard')
+
+    # What comes of it
+
+    def ask_the_next(self, committing):
+        until(lambda: not self.client.is_connected(), 'lost')
+        self.lead(self.next)
+        return committing.result()
+
+    def check_kept(self, committing):
+        tid = self.ask_the_next(committing)
+        self.assertEqual(self.storage.load(oid(1))[1], tid)
+        self.assertEqual(self.called, [tid])
+        self.assertGreaterEqual(self.client.lastTransaction(), tid)
+        self.check_all_is_well()
+
+    def check_not_kept(self, committing):
+        """It never will be; so it can be repeated."""
+        with self.assertRaises(ClientDisconnected):
+            self.ask_the_next(committing)
+        self.assertEqual(self.called, [])
+        self.assertNotIn(oid(1), [
+            record.oid for transaction in self.storage.iterator()
+            for record in transaction])
+        self.commit()
+        self.check_all_is_well()
+
+    def check_all_is_well(self):
+        self.assertEqual(self.client._server._committing, {})
+        tid = self.commit(8)
+        self.assertEqual(self.storage.load(oid(8)), (b'x', tid))
+
+    # The moments
+
+    def test_its_request_was_not_read(self):
+        self.dies_at_request(self.request)
+        self.check_not_kept(Thread(self.commit))
+
+    def test_behind_the_commits_of_others(self):
+        self.others_commit()
+        self.dies_at_request(self.request)
+        self.check_not_kept(Thread(self.commit))
+
+    def test_it_was_appended_and_not_offered(self):
+        """The file of the old primary has it."""
+        self.storage.line.is_away = True
+        appended = self.until_it_is_appended()
+        committing = Thread(self.commit)
+        appended()
+        self.kill_soon()
+        self.check_not_kept(committing)
+
+    def test_a_part_of_it_is_in_the_log(self):
+        """And is given up."""
+        line = self.storage.line
+
+        def landed(raw):
+            if isinstance(parse(raw).body, Data):
+                line.is_away = True
+
+        self.engine.landed = landed
+        committing = Thread(self.commit, 1, bytes(2 * MOST))
+        until(lambda: followed(self.engine)[0].incomplete, 'a part')
+        self.engine.landed = lambda raw: None
+        self.kill_soon()
+        self.check_not_kept(committing)
+
+    def test_it_is_in_the_log_and_not_answered(self):
+        self.storage.line.hold_answers()
+        committing = Thread(self.commit)
+        self.storage.line.wait_for_question()
+        self.kill_soon()
+        self.check_kept(committing)
+
+    def test_its_answer_was_lost(self):
+        self.dies_at_answer()
+        self.check_kept(Thread(self.commit))
+
+    def test_the_next_one_dies_too_before_it_answers(self):
+        """The one behind it knows of both epochs."""
+        self.dies_at_answer()
+        committing = Thread(self.commit)
+        until(lambda: not self.client.is_connected(), 'lost')
+        self.lead(self.next)
+        self.dies_at_request(commitserver.Ask)
+        until(lambda: self.storage.line.is_away, 'asked, and dead')
+        self.next = 'c'
+        self.check_kept(committing)
+
+    def test_the_next_one_dies_too_before_it_promises(self):
+        self.dies_at_request(self.request)
+        committing = Thread(self.commit)
+        until(lambda: not self.client.is_connected(), 'lost')
+        self.lead(self.next)
+        self.dies_at_request(commitserver.Ask)
+        until(lambda: self.storage.line.is_away, 'asked, and dead')
+        self.next = 'c'
+        self.check_not_kept(committing)
+
+
+class OfOneTrip(InOneTrip, Moments, NodesTest):
+    pass
+
+
+class OfTwoTrips(InTwoTrips, Moments, NodesTest):
+    pass
+
+
+class ByANodeThatJoinedLater(OfOneTrip):
+    """In the middle of the epoch: it has not seen its beginning."""
+
+    def join_others(self):
+        self.join('b')
+        self.join('c')
+
+
+class ByTheSameNode(OfOneTrip):
+    """Whose process was killed, and starts again."""
+
+    next = 'a'
+
+    def join_others(self):
+        self.join('c')
+
+    def lead(self, node):
+        if node in self.servers:
+            # All of the process is gone, with its locks.
+            self._close(self.servers[node])
+            self.addresses[node] = free_address()
+            self.client.new_addr(list(self.addresses.values()))
+        super().lead(node)
+
+
+class NotKnown(InOneTrip, NodesTest):
+
+    def test_by_a_node_that_joined_behind_it(self):
+        """It has it in its file, and not whose it is: there, no id is."""
+        self.lead('a')
+        self.client = self.connect()
+        self.dies_at_answer()
+        committing = Thread(self.commit)
+        until(lambda: not self.client.is_connected(), 'lost')
+        self.join('b')
+        self.lead('b')
+        with self.assertRaises(OutcomeUnknown):
+            committing.result()
+        self.assertEqual(self.storage.load(oid(1))[0], b'x')
+
+
+class SideBySide(InOneTrip, NodesTest):
+    """Threads of one client, while one primary after the other dies."""
+
+    def test_each_commit_is_there_once(self):
+        self.lead('a')
+        self.client = self.connect()
+        self.stop = threading.Event()
+        threads = [Thread(self.commit_some, 10 + each) for each in range(4)]
+        for node in 'bc':
+            self.stop.wait(0.3)
+            self.kill_soon()
+            self.lead(node)
+        self.stop.wait(0.3)
+        self.stop.set()
+        for number, thread in enumerate(threads, 10):
+            data = thread.result()
+            if data is not None:
+                self.assertEqual(self.storage.load(oid(number))[0], data)
+
+    def commit_some(self, number):
+        """A wrong answer, either way, would end in a conflict."""
+        serial, data, count = z64, None, 0
+        while not self.stop.is_set():
+            count += 1
+            try:
+                serial = self.commit(number, b'%d' % count, serial=serial)
+                data = b'%d' % count
+            except ClientDisconnected:
+                until(self.client.is_connected, 'connected again')
+        return data
+
