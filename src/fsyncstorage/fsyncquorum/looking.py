@@ -15,6 +15,7 @@ from persistent.TimeStamp import TimeStamp
 
 from ..quorum.etcd import checks
 from ..quorum.etcd.engine import EtcdLog
+from ..quorum.etcd.messages import Status
 from ..quorum.etcd.settings import FEWEST
 from ..quorum.etcd.trouble import Trouble
 from ..quorum.log import Missing
@@ -183,7 +184,7 @@ def _first_commit(log: EtcdLog, sequences: range) -> float | None:
 # The members
 
 def _member(log: EtcdLog, number: int, address: str,
-            status: checks.Status | Trouble, head: int) -> dict[str, Any]:
+            status: Status | Trouble, head: int) -> dict[str, Any]:
     found: dict[str, Any] = {
         'address': address, 'version': None, 'leads': False, 'learner': False,
         'size': None, 'in_use': None, 'quota': None, 'head': None,
