@@ -57,7 +57,7 @@ MAY_IMPORT = {
     'metrics': {'pack', 'histogram', 'forks', 'version'},
     'fsyncstorage': {'storage'},
     'quorum.etcd': {'quorum', 'commit'},
-    'quorum': {'storage', 'commit', 'format', 'datafile', 'errors'},
+    'quorum': {'storage', 'pack', 'commit', 'format', 'datafile', 'errors'},
     'storage': {'pack', 'scrub', 'commit', 'format', 'datafile', 'positions',
                 'histogram', 'forks', 'interrupts', 'errors'},
     'pack': {'processes', 'format', 'datafile', 'positions', 'errors'},

@@ -14,6 +14,7 @@ import typing
 from unittest import mock
 
 from fsyncstorage import datafile
+from fsyncstorage.pack.plan import NothingToDo
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.indexing import Indexing
 from fsyncstorage.quorum.log import Unanswered
@@ -26,10 +27,12 @@ from fsyncstorage.storage import recovery
 from ..format.sealing import window_of
 from ..memory import scratch_directory
 from ..quorum.fakelog import FakeLog
+from ..quorum.logged import IN_PROCESS
 from ..quorum.logged import Logged
 from ..quorum.logged import bootstrap
 from ..quorum.logged import contents
 from ..quorum.logged import restored
+from ..support import PATIENCE
 from .harness import campaign
 from .harness import events
 from .harness.judge import DISAGREES
@@ -62,8 +65,8 @@ class Node:
         self.recorder.mark(events.Passed(len(self.logged.engine.records)))
 
     def rejoin(self):
-        return rejoin(
-            self.path, FakeLog(self.logged.engine), threading.Event())
+        return rejoin(self.path, FakeLog(self.logged.engine),
+                      threading.Event(), IN_PROCESS)
 
 
 def record(workload, logged=None, image=campaign.EMPTY, seed=1):
@@ -122,6 +125,48 @@ def follow(node, steps=60):
     follower.close()
 
 
+def follow_packs(node, steps=40):
+    """A standby, and a writer whose packs are swapped, or given up."""
+    logged, choose = node.logged, node.random
+    logged.objects = 5
+    logged.lead().write(60, 500, 5, 300, 60, 700, 20)
+    node.mark()
+    follower = node.rejoin()
+    for _ in range(steps):
+        step = choose.choice((
+            'write', 'write', 'write', 'pack', 'pack', 'pack', 'lead',
+            'apply', 'apply', 'apply', 'sync', 'save'))
+        if step == 'write':
+            logged.write(*some_sizes(choose))
+        elif step == 'pack':
+            go_on_to_pack(logged, choose)
+        elif step == 'lead' and choose.random() < .3:
+            logged.lead()
+        elif step == 'apply':
+            apply(follower, logged, choose.randint(1, 60))
+        elif step == 'save':
+            follower.sync()
+            follower.save()
+            follower.save_index()
+        else:
+            follower.sync()
+        node.mark()
+    apply(follower, logged, 1000)
+    follower.close()
+
+
+def go_on_to_pack(logged, choose):
+    if logged.state.pack is None:
+        logged.begin_pack()
+    elif choose.random() < .2:
+        logged.end_pack()
+    else:
+        try:
+            logged.swap()
+        except NothingToDo:
+            logged.end_pack()
+
+
 def some_sizes(choose):
     return [choose.choice((5, 60, 500, 1500))
             for _ in range(choose.randint(1, 3))]
@@ -132,7 +177,15 @@ def apply(follower, logged, number):
     while number > 0 and (given := reader.read()):
         for applied in given:
             follower.apply(applied)
+            wait_for_pack(follower)
         number -= len(given)
+
+
+def wait_for_pack(follower):
+    """What its thread does is done: the same in each run."""
+    pack = follower._repacking._pack
+    if pack is not None and not pack.wait(PATIENCE):
+        raise AssertionError('a pack takes too long')
 
 
 class Primary:
@@ -256,7 +309,8 @@ class Judge:
     def _start(self, directory, engine, expected):
         path = os.path.join(directory, 'Data.fs')
         try:
-            follower = rejoin(path, FakeLog(engine), threading.Event())
+            follower = rejoin(
+                path, FakeLog(engine), threading.Event(), IN_PROCESS)
         except (Refused, Unanswered, OSError) as error:
             return [Problem(REFUSED, f'{type(error).__name__}: {error}')]
         opened = follower.hand_over()

@@ -1,9 +1,9 @@
 """I16: after a power cut at any moment, a node comes back to what a log says.
 
-A standby, a primary and the start of a node are recorded; of each, directories
-are built that a power cut could have left, and a node is started over them.
-None may be refused, and each must have the bytes of the log, whether it is the
-log of that moment, or another node has led since.
+A standby, its packs, a primary and the start of a node are recorded; of each,
+directories are built that a power cut could have left, and a node is started
+over them.  None may be refused, and each must have the bytes of the log,
+whether it is the log of that moment, or another node has led since.
 """
 
 import itertools
@@ -60,11 +60,17 @@ class CrashQuorum(unittest.TestCase):
     def test_a_standby(self):
         self.check(nodes.follow)
 
+    def test_packs_of_a_standby(self):
+        self.check(nodes.follow_packs)
+
     def test_a_primary(self):
         self.check(nodes.lead)
 
     def test_the_start_of_a_standby(self):
         self.check_start(nodes.follow)
+
+    def test_the_start_of_a_standby_that_packs(self):
+        self.check_start(nodes.follow_packs)
 
     def test_the_start_of_a_primary(self):
         self.check_start(nodes.lead)

@@ -2,8 +2,8 @@
 start makes of its files and of the log is what the log says, and has all that
 was acknowledged.
 
-The start is a stand-in (tests.quorum.nodes); that of a node is tested with
-quorum.rejoin.
+In a pack, that is at any step of it; the node finishes the swap of its files,
+or takes it back, or packs again.
 """
 
 import unittest
@@ -40,6 +40,9 @@ WORKLOADS = {
     'batches': workloads.Batches(held_up=True),
     'asynchronous': workloads.Asynchronous(),
     'undo': workloads.Undo(),
+    'pack': workloads.Pack(),
+    'pack_without_old': workloads.Pack(keep_old=False),
+    'undo_in_pack': workloads.UndoInPack(),
     'reopening': workloads.Reopening(),
     'checkpoints': workloads.Checkpoints(),
     'failing_sync_1': workloads.FailingSync(seed=1),

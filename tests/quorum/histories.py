@@ -332,12 +332,12 @@ class Histories(RuleBasedStateMachine):
         self.tries(node, faults)
 
     @precondition(leading)
-    @rule(which=WHICH, faults=OF_APPENDS)
-    def pack(self, which, faults):
-        """Begin a pack, or finish it."""
+    @rule(which=WHICH, again=strategies.booleans(), faults=OF_APPENDS)
+    def pack(self, which, faults, again=False):
+        """Begin a pack, or another one in its place, or finish it."""
         node = self.leading(which)
         pack = node.state.pack
-        if pack is None:
+        if pack is None or again:
             node.writer.say(PackBegin(bytes(8), True, b'1'))
             self.begins(node)
         else:

@@ -7,6 +7,7 @@ import threading
 import typing
 
 from fsyncstorage import datafile
+from fsyncstorage.pack.agreed import VERSION
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.batch import Batch
 from fsyncstorage.quorum.batch import chunks
@@ -15,15 +16,23 @@ from fsyncstorage.quorum.fold import beginning
 from fsyncstorage.quorum.fold import step
 from fsyncstorage.quorum.outage import Outage
 from fsyncstorage.quorum.outage import Patience
+from fsyncstorage.quorum.reading import Reader
 from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import Epoch
+from fsyncstorage.quorum.record import PackBegin
+from fsyncstorage.quorum.record import PackEnd
+from fsyncstorage.quorum.record import PackSwap
 from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.repacking import Options
 from fsyncstorage.quorum.writer import Writer
 
 from ..format import hostilefiles
 from ..support import TestCase
+from ..support import oid
 from .fakelog import Engine
 from .fakelog import FakeLog
+from .packed import becoming
+from .packed import packed
 from .samples import LOG
 from .samples import MAGIC
 from .samples import identify
@@ -33,6 +42,8 @@ NODE = b'node'.ljust(16)
 #: What a chunk has room for, so that a transaction has some.
 ROOM = 100
 OBJECTS = 50
+#: A process of its own takes longer than the pack of a small file.
+IN_PROCESS = Options(own_process=False, keep_old=False)
 #: The beginning of a log, and of each file that follows it.
 BEGINNING = beginning(LOG, 0, len(MAGIC))
 
@@ -49,6 +60,9 @@ class Logged:
 
     It goes on from any log, whoever has written that.
     """
+
+    #: Of so many there are new revisions, again and again.
+    objects = OBJECTS
 
     def __init__(self, engine=None, name='w'):
         self.engine = Engine(LOG) if engine is None else engine
@@ -93,8 +107,8 @@ class Logged:
     def _record(self, size):
         """Of one object after the other."""
         return lambda position, at: hostilefiles.record(
-            position, self.file.tid % OBJECTS, bytes([self.file.tid % 251])
-            * size, tid=self.file.tid)
+            position, self.file.tid % self.objects,
+            bytes([self.file.tid % 251]) * size, tid=self.file.tid)
 
     def begin_batch(self):
         """It is to have all that was added."""
@@ -108,6 +122,26 @@ class Logged:
         self.add(*sizes)
         self.begin_batch()
         settle(self.writer, 10_000)
+        return self
+
+    def begin_pack(self):
+        """To the end, of all that is not current."""
+        return self.say(PackBegin(oid(self.file.tid), False, VERSION))
+
+    def swap(self, **changed):
+        """What the file becomes may be told otherwise."""
+        new = packed(self.content, self.state.pack)
+        self.say(PackSwap(
+            self.state.pack.id, *becoming(new)._replace(**changed)))
+        self.file.data[:] = new
+        return self
+
+    def end_pack(self):
+        return self.say(PackEnd(self.state.pack.id))
+
+    def say(self, body):
+        self.writer.say(body)
+        settle(self.writer)
         return self
 
     def write_some_of(self, *sizes, records=2):
@@ -136,6 +170,10 @@ def contents(records):
             content[applied.record.position:] = applied.record.body.data
         elif isinstance(applied.record.body, Epoch):
             del content[applied.state.end:]
+        elif isinstance(applied.record.body, PackSwap):
+            content[:] = packed(bytes(content), state.pack)
+            assert becoming(content) == (
+                applied.record.body.size, applied.record.body.checksum)
         state = applied.state
     return Contents(state, bytes(content[:state.end]))
 
@@ -224,14 +262,20 @@ class FollowTest(TestCase):
         log.faults.extend(faults)
         return self.rejoin_by(log)
 
+    def apply_all(self, follower):
+        """All that the log has by now."""
+        reader = Reader(FakeLog(self.engine), follower.state)
+        for applied in reader.to_the_end(patient()):
+            follower.apply(applied)
+
     def handed_over(self, follower):
         opened = follower.hand_over()
         self.addCleanup(opened.lock_file.close)
         self.addCleanup(opened.file.close)
         return opened
 
-    def rejoin_by(self, log):
-        follower = rejoin(self.path(), log, self.stopping)
+    def rejoin_by(self, log, packs=IN_PROCESS):
+        follower = rejoin(self.path(), log, self.stopping, packs)
         self.addCleanup(follower.close)
         return follower
 

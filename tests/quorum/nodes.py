@@ -11,7 +11,6 @@ from fsyncstorage.quorum import fold
 from fsyncstorage.quorum import keeping
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import parse
 from fsyncstorage.quorum.record import place_of
 from fsyncstorage.quorum.rejoin import rejoin
@@ -23,6 +22,8 @@ from ..support import PATIENCE
 from ..support import TestCase
 from .fakelog import Engine
 from .fakelog import FakeLog
+from .logged import IN_PROCESS
+from .logged import contents
 from .samples import LOG
 from .samples import MAGIC
 from .samples import identify
@@ -116,7 +117,7 @@ def of_records(records):
 
 def started(storage, path, log, name, replicator=Replicator, **options):
     """The start of a node that leads: make a storage of its file."""
-    follower = rejoin(path, log, threading.Event())
+    follower = rejoin(path, log, threading.Event(), IN_PROCESS)
     try:
         return storage(
             path, replica=replicator(log, led(log, follower.state, name)),
@@ -127,22 +128,15 @@ def started(storage, path, log, name, replicator=Replicator, **options):
 
 def followed(engine):
     """The state and the content of a file that follows all of the log."""
-    state, content = fold.beginning(LOG, 0, len(MAGIC)), bytearray(MAGIC)
-    for raw in engine.records:
-        found = fold.step(state, raw)
-        assert isinstance(found, fold.Apply), found
-        if isinstance(found.record.body, Data):
-            content[found.record.position:] = found.record.body.data
-        state = found.state
-    return state, bytes(content[:state.end])
+    return contents(engine.records)
 
 
 def state_behind(engine):
-    return followed(engine)[0]
+    return followed(engine).state
 
 
 def content_of(engine):
-    return followed(engine)[1]
+    return followed(engine).content
 
 
 def bodies(engine):
@@ -175,7 +169,7 @@ class NodeTest(TestCase):
         self.starts = 0
         self.told = []  # what was done to the log and the disk, and by whom
 
-    def lead(self, node='a', **options):
+    def lead(self, node='a', trims=None, **options):
         """The storage of a node that writes; its `line` leads to the log."""
         path = self.path_of(node)
         if not os.path.exists(path):
@@ -183,8 +177,9 @@ class NodeTest(TestCase):
             begin_log(path)
         line = Line(FakeLog(self.engine), self._tell)
         storage = started(
-            FsyncStorage, path, line, self._name(node), durability='quorum',
-            **options)
+            FsyncStorage, path, line, self._name(node),
+            lambda *args: Replicator(*args, trims=trims),
+            durability='quorum', **options)
         storage.line = line
         self.addCleanup(storage.close)
         self.told.clear()

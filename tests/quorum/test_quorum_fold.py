@@ -28,8 +28,8 @@ from .samples import OTHER
 from .samples import data
 from .samples import following
 
-NODE, WRITER, SUCCESSOR, PACK = (
-    name.ljust(16) for name in (b'node', b'writer', b'successor', b'pack'))
+NODE, WRITER, SUCCESSOR, PACK, NEXT_PACK = (name.ljust(16) for name in (
+    b'node', b'writer', b'successor', b'pack', b'next pack'))
 
 
 class FoldTest(unittest.TestCase):
@@ -95,6 +95,16 @@ class Applied(FoldTest):
         self.apply(PackEnd(PACK))
         self.assertEqual((self.state.generation, self.state.end), (3, 100))
         self.assertIsNone(self.state.pack)
+
+    def test_a_pack_within_a_pack(self):
+        """The writer could not say that the first one had ended."""
+        self.apply(PackBegin(bytes(8), True, b'1'), batch=PACK)
+        self.apply(self.chunk(b'bytes'))
+        self.apply(PackBegin(bytes(8), False, b'1'), batch=NEXT_PACK)
+        self.assertEqual(
+            self.state.pack, Pack(NEXT_PACK, 105, bytes(8), False, b'1'))
+        self.refused(Why.SENSELESS, PackEnd(PACK))
+        self.apply(PackSwap(NEXT_PACK, 60, bytes(32)))
 
     def test_a_trim(self):
         before = self.state

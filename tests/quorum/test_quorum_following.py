@@ -13,9 +13,11 @@ from fsyncstorage.format import scan
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.contents import Contents
 from fsyncstorage.quorum.fold import Why
+from fsyncstorage.quorum.fold import step
 from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.reading import Reader
 from fsyncstorage.quorum.reading import Refused
+from fsyncstorage.quorum.record import Commit
 from fsyncstorage.quorum.record import Data
 from fsyncstorage.quorum.record import Epoch
 from fsyncstorage.quorum.record import parse
@@ -33,6 +35,7 @@ from .logged import Watched
 from .logged import contents
 from .logged import patient
 from .logged import restored
+from .samples import data
 from .samples import following
 
 
@@ -47,24 +50,43 @@ class Applied(FollowTest):
         patch.start()
         self.addCleanup(patch.stop)
 
-    def apply_all(self):
-        reader = Reader(FakeLog(self.engine), self.follower.state)
-        for applied in reader.to_the_end(patient()):
-            self.follower.apply(applied)
-
     def test_a_batch_counts_when_it_is_whole(self):
         self.logged.write_some_of(400)
         end = self.follower.whole.end
-        self.apply_all()
+        self.apply_all(self.follower)
         self.assertEqual(self.follower.whole.end, end)
         self.assertGreater(len(self.content()), end)
         self.follower.sync()
         self.follower.save()
         self.assertEqual(self.kept().state.end, end)
 
+    def test_a_commit_that_was_given_up_whatever_fails_behind_that(self):
+        """As where a pack ends with the epoch, and its file cannot be removed:
+        the commit is not taken for one of the next batch."""
+        follower, tid = self.follower, b'tid'.rjust(8)
+        commit = Commit(b'id'.rjust(36), tid)
+        follower._indexing.count = mock.Mock()
+        self.apply(data(
+            follower.state, b'some', follower.state.end + 9, [commit]))
+        failing = mock.patch.object(
+            follower._repacking, 'goes_by', side_effect=OSError(5, 'EIO'))
+        with failing, mock.patch(
+                'fsyncstorage.quorum.following.confirmed', return_value=True):
+            with self.assertRaises(OSError):
+                self.apply(Epoch(b'node'.ljust(16)), follower.state.end,
+                           epoch=2, writer=b'second'.ljust(16))
+        self.apply(data(follower.state, b'other'))
+        with self.assertRaises(LookupError):
+            follower.fates.of(commit.id, bytes(8))
+
+    def apply(self, body, *args, **fields):
+        state = self.follower.state
+        self.follower.apply(step(
+            state, following(state, body, *args, **fields)))
+
     def test_what_is_kept_is_synced(self):
         self.logged.write(10)
-        self.apply_all()
+        self.apply_all(self.follower)
         self.follower.save()
         self.assertNotIn('Data.fs.quorum', self.disk.done)
         self.follower.sync()
@@ -74,7 +96,7 @@ class Applied(FollowTest):
 
     def test_nothing_is_synced_or_kept_twice(self):
         self.logged.write(10)
-        self.apply_all()
+        self.apply_all(self.follower)
         for _ in range(2):
             self.follower.sync()
             self.follower.save()
@@ -83,11 +105,11 @@ class Applied(FollowTest):
 
     def test_a_batch_that_is_given_up_is_gone_before_anything_follows(self):
         self.logged.write(10)
-        self.apply_all()
+        self.apply_all(self.follower)
         self.logged.write_some_of(400)
         self.logged.lead()
         self.disk.done.clear()
-        self.apply_all()
+        self.apply_all(self.follower)
         self.assertEqual(self.disk.done, [
             'write', 'write', 'truncate', 'sync', 'Data.fs.quorum'])
         self.assertEqual(self.content(), self.here().content)
@@ -96,7 +118,7 @@ class Applied(FollowTest):
     def test_a_failed_sync_is_final(self):
         """I7: it says what to do."""
         self.logged.write(10)
-        self.apply_all()
+        self.apply_all(self.follower)
         with mock.patch.object(
                 self.disk, 'sync', side_effect=OSError(5, 'I/O error')):
             with self.assertRaisesRegex(DiskError, 'start this node again'):
@@ -109,8 +131,8 @@ class Applied(FollowTest):
         with mock.patch.object(
                 self.disk, 'write', side_effect=OSError(28, 'No space left')):
             with self.assertRaises(OSError):
-                self.apply_all()
-        self.apply_all()
+                self.apply_all(self.follower)
+        self.apply_all(self.follower)
         self.assertEqual(self.content(), self.logged.content)
 
     def test_a_batch_that_is_no_transactions_does_not_count(self):
@@ -119,12 +141,12 @@ class Applied(FollowTest):
             end, end + 30, (), (), b'x' * 30))
         self.engine.append(self.engine.head, place_of(raw), raw)
         with self.assertRaisesRegex(Refused, 'report it'):
-            self.apply_all()
+            self.apply_all(self.follower)
         self.assertEqual(self.follower.whole.end, end)
 
     def test_its_index_has_what_counts(self):
         self.logged.write(10, 20).write(30)
-        self.apply_all()
+        self.apply_all(self.follower)
         content = self.handed_over(self.follower).content
         transactions = [*scan.transactions(window_of(self.logged.content))]
         self.assertEqual(content.end, transactions[-1].end)
@@ -135,7 +157,7 @@ class Applied(FollowTest):
 
     def test_what_is_not_whole_is_not_handed_over(self):
         self.logged.write(10).write_some_of(400)
-        self.apply_all()
+        self.apply_all(self.follower)
         end = self.here().state.end
         opened = self.handed_over(self.follower)
         self.assertEqual(opened.content.end, end)
@@ -144,7 +166,7 @@ class Applied(FollowTest):
 
     def test_an_index_is_written_when_it_is_due(self):
         self.logged.write(10)
-        self.apply_all()
+        self.apply_all(self.follower)
         self.follower.save_index()  # it is not synced
         self.assertNotIn('Data.fs.index', self.disk.done)
         self.follower.sync()
@@ -160,7 +182,7 @@ class Applied(FollowTest):
 
     def test_an_index_that_cannot_be_written_does_no_harm(self):
         self.logged.write(10)
-        self.apply_all()
+        self.apply_all(self.follower)
         self.follower.sync()
         self.follower.save()
         with mock.patch.object(

@@ -120,15 +120,6 @@ class Opening(NodeTest):
 
 class NotYet(NodeTest):
 
-    def test_a_pack(self):
-        storage = self.lead()
-        commit(storage, {1: b'x'})
-        before = self.content()
-        with self.assertRaisesRegex(FileStorageError, 'cannot be packed yet'):
-            storage.pack(TIME, lambda data: [])
-        self.assertEqual(self.content(), before)
-        commit(storage, {2: b'x'})
-
     def test_a_blob(self):
         """Its vote refuses it, and nothing is left of it."""
         storage = self.lead(blob_dir=self.path('blobs'))

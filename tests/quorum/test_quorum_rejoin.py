@@ -2,6 +2,7 @@
 and the message says what to do."""
 
 import dataclasses
+import itertools
 import os
 from unittest import mock
 
@@ -11,7 +12,7 @@ from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.format import scan
-from fsyncstorage.quorum import fold
+from fsyncstorage.quorum import outage
 from fsyncstorage.quorum import record as records
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.fold import Why
@@ -20,7 +21,6 @@ from fsyncstorage.quorum.reading import WHAT_TO_DO
 from fsyncstorage.quorum.reading import Refused
 from fsyncstorage.quorum.record import Blob
 from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import PackBegin
 from fsyncstorage.quorum.record import place_of
 from fsyncstorage.quorum.rejoin import rejoin
 from fsyncstorage.storage import opening
@@ -191,6 +191,25 @@ class Rejoined(FollowTest):
             self.stopping.set()
             with self.assertRaises(Unanswered):
                 waiting.result()
+
+    def test_what_cannot_be_confirmed(self):
+        """One member has the end damaged, and another one is away: what comes
+        behind it is read, and confirmed."""
+        self.begin()
+        self.logged.write(10)
+        self.engine.damage(1, self.engine.head.sequence, 0)
+        self.engine.away = {2}
+        log, calls = FakeLog(self.engine), itertools.count()
+
+        def as_others_write():
+            call = next(calls)
+            self.assertLess(call, 100, 'it asks for the same for ever')
+            if call == MEMBERS + 1:  # it has read what there was
+                self.logged.write(20)
+
+        log._call = _before(log._call, as_others_write)
+        with mock.patch.object(outage, 'FIRST_PAUSE', 0.0):
+            self.is_rejoined(self.rejoin_by(log))
 
     def test_others_write_all_the_time(self):
         """Whenever it asks."""
@@ -569,26 +588,6 @@ class NotStarted(FollowTest):
             states.save(self.path(), self.kept().state, lambda position,
                         length: bytes(content[position:position + length]))
             self.refused('fsync-check.*fsync-quorum bootstrap')
-
-    def test_a_pack(self):
-        self.begin()
-        self.add_tail()
-        self.logged.writer.say(PackBegin(bytes(8), True, b'1'))
-        self.logged.writer.advance()
-        self.refused('is of a pack.*upgrade')
-
-    def test_what_was_kept_within_a_pack(self):
-        self.begin()
-        content, state = self.content(), self.kept().state
-        self.add_tail()
-        for pack, becoming in (
-                (fold.Pack(bytes(16), 4, bytes(8), True, b'1'), None),
-                (None, states.Becoming(4, bytes(32)))):
-            states.save(
-                self.path(), dataclasses.replace(state, pack=pack),
-                lambda position, length: content[position:position + length],
-                becoming)
-            self.refused('upgrade this node')
 
     def test_blobs(self):
         self.begin()

@@ -449,7 +449,7 @@ class Misled(StandbyTest):
         self.mislead()
         starting = threading.Event()
 
-        def start(path, log, stopping):
+        def start(path, log, stopping, packs):
             starting.set()
             stopping.wait(PATIENCE)
             raise Unanswered('stopped')

@@ -157,7 +157,7 @@ class Ends(Served):
 
     def test_a_signal_comes_between_two_callbacks(self):
         """Everybody was told of a commit, or nobody."""
-        runner = Runner(mock.Mock())
+        runner = Runner(mock.Mock(storages=()))
         told = []
 
         def announce(service, batch):
@@ -173,7 +173,7 @@ class Ends(Served):
             self.assertEqual(told, [[tid]])
 
     def test_exit_codes(self):
-        runner = Runner(mock.Mock())
+        runner = Runner(mock.Mock(storages=()))
         for handler, code in (
             (runner.handle_sigterm, 0), (runner.handle_sigint, 0),
             (runner.handle_sighup, 1),

@@ -171,11 +171,34 @@ class Leaving(NodeServed):
         self.assertTrue(self.hosting.leave(PATIENCE))
         self.assertTrue(self.hosting.begins_anew)
         self.may_answer = False
+        loop = self.server.acceptor.event_loop
+        until(lambda: not loop.is_running(), 'it has stopped')
         closing = Thread(self.server.close)
         disk.release_syncs()
         closing.result()
         self.assertEqual(self.zeo.answer(asked), self.zeo.tids[-1])
         self.zeo.wait_for_end()
+
+    def test_a_client_of_ours_asks_the_next_server(self):
+        """At once: what it sends from now on is lost."""
+        channel = Channel(self.server, self.zeo)
+        self.addCleanup(channel.close)
+        transaction = self.voted(channel)
+        disk = self.controlled_disk()
+        disk.hold_syncs()
+        channel.send(channel.client.finish(transaction))
+        disk.wait_for_sync()
+        self.assertTrue(self.hosting.leave(PATIENCE))
+        with self.assertRaises(EOFError):
+            channel.next()
+        loop = self.server.acceptor.event_loop
+        until(lambda: not loop.is_running(), 'it has stopped')
+        disk.release_syncs()
+
+    def voted(self, channel):
+        transaction = channel.vote({2: record()})
+        channel.next()
+        return transaction
 
     def test_before_there_is_a_server(self):
         self.hosting.server = None

@@ -39,6 +39,12 @@ class NotReplicated(Exception):
 
 class Replica(typing.Protocol):
 
+    @property
+    def pack_hooks(self) -> typing.Any:
+        """What a pack of the storage asks, as the other nodes pack, too
+        (pack.agreed.Hooks; not called that here, as this room does not know
+        packs)."""
+
     #: The instance that a server of the storage has: the ids of its commits
     #: begin with it, and the log knows it.  None: any.
     instance: bytes | None
@@ -53,6 +59,10 @@ class Replica(typing.Protocol):
         `read` reads what is durable of it, until the close.  Raise if the log
         does not have the file up to here.
         """
+
+    def check_size(self, size: int) -> None:
+        """Part of a vote: raise if a transaction of so many bytes is too
+        large."""
 
     def stage(self, blobs: Stored) -> None:
         """Part of a vote: these blobs must be there when a batch names them.

@@ -286,11 +286,13 @@ class _Packing:
         """Up to where the pack reads before it decides, and the last tid
         before that."""
         storage = self._storage
-        if told is None:
-            return storage._view.end, storage._view.tid
-        # What is before it gets its final status, and readers see it.
-        storage._sequencer.drain()
-        window = Window(self._pread(), storage.getSize())
+        if told is not None:
+            # What is before it gets its final status, and readers see it.
+            storage._sequencer.drain()
+        view = storage._view
+        if told in (None, view.end):
+            return view.end, view.tid
+        window = Window(self._pread(), view.end)
         found = (scan.transaction_before(window, told)
                  if told <= window.end else None)
         if found is None:

@@ -81,6 +81,8 @@ class Made(typing.NamedTuple):
 
     file: datafile.DataFile
     index: fsIndex
+    #: The index file has what is before this place.
+    index_to: int
     becoming: Becoming
 
 
@@ -105,6 +107,7 @@ class UnopenedPack:
         # What the thread leaves: one of the two.
         self._copier: Copier | None = None
         self._failure: NotMade | None = None
+        self._index_to = 0
         self._is_made = False
         self._thread = threading.Thread(
             target=self._work, name=f'pack of {path}', daemon=True)
@@ -137,12 +140,20 @@ class UnopenedPack:
         files = self._files = Files(path, None, old, self._opened)
         job = Job(begin.stop, begin.end, begin.collects_garbage, self._rate,
                   work.share_on_disk(old), sums=True)
-        return Bulk(
-            path, files, reading(old), self._size, self.watch, lambda: None
-        ).copied(job, referencesf, self._own_process)
+        bulk = Bulk(
+            path, files, reading(old), self._size, self.watch, lambda: None)
+        copier = bulk.copied(job, referencesf, self._own_process)
+        self._index_to = bulk.index_to
+        return copier
 
     def _opened(self) -> datafile.DataFile:
         return datafile.open_existing(self._path, read_only=True)
+
+    def wait(self, seconds: float) -> bool:
+        """Has the thread ended, after so long at most?"""
+        if self._thread.ident is not None:
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def catch_up(self) -> None:
         """Copy what was appended meanwhile, so that little is left for `made`.
@@ -204,7 +215,7 @@ class UnopenedPack:
         except BaseException:
             file.close()
             raise
-        return Made(file, copier.index, found)
+        return Made(file, copier.index, self._index_to, found)
 
     def replace(self, made: Made, keep_old: bool) -> None:
         """Give it the name, durably.  (A crash: `generation.finish`.)"""
@@ -258,4 +269,7 @@ def _failure(path: str, error: BaseException) -> NotMade:
                 errno.ENOSPC, f'the new file and its index need {needed:,}'
                 f' bytes, and {free:,} are free')
     logger.warning('%s: the pack of this node failed: %r', path, error)
-    return NotMade(Why.FAILED, f'{type(error).__name__}: {error}')
+    failure = NotMade(Why.FAILED, f'{type(error).__name__}: {error}')
+    # (Its traceback would keep files open.)
+    failure.__cause__ = error.with_traceback(None)
+    return failure

@@ -11,13 +11,18 @@
 - writer        the one that offers records, and learns what became of them
 - reading       reads what follows, and says what to do about a refusal
 - evidence      whether the log has lost what this node has acknowledged
+- agreeing      the packs of a node that writes: what it tells the others
 - replicator    the sync of the policy `quorum`: the log and the disk, at once
+- trimming      removes from the log what all nodes have kept
+- loglimit      how large the log is, and what waits when that is too much
 - outage        the log does not answer: when to try again, what is said
 - keeping       saves the state, in a thread
 - indexing      the index of a file that grows by what the log has
+- repacking     the pack of a node that follows
 - fates         what became of commits, for clients that ask the next server
 - following     brings records into a data file
 - contents      the bytes that the log has for a file
+- unfinished    of two files, which one a start has
 - rejoin        the start of a node: its file becomes what the log says
 - standby       the thread of a node that does not write
 - bootstrap     a log begins with a file
@@ -28,10 +33,10 @@
 - primary       the replica of a node that has the lease, and its retreat
 - stepdown      a planned change: who asks for it, and what is done then
 
-`keeping`, `replicator`, `standby`, `role`, `holding`, `primary` and `stepdown`
-have a thread each.  `state`, `following`, `rejoin` and `bootstrap` have a
-file, and only `etcd` uses sockets.  A storage is given a `Replicator`
-(commit.replica).
+`keeping`, `replicator`, `trimming`, `standby`, `role`, `holding`, `primary`
+and `stepdown` have a thread each.  `state`, `following`, `rejoin` and
+`bootstrap` have a file, and only `etcd` uses sockets.  A storage is given a
+`Replicator` (commit.replica).
 docs/internals/quorum.rst has the design of the whole, and says what is not
 built.
 """

@@ -66,6 +66,8 @@ def copied(source: str, path: str, log: Log, note: Callable[[Kept], object],
         stack.callback(file.close)
         _refuse_another_log(source, kept, log)
         note(kept)
+        # It may have been trimmed before the note was there.
+        _refuse_another_log(source, kept, log)
         stack.callback(datafile.remove_if_there, path + SUFFIX)
         _copy_file(file, path + SUFFIX, kept.state.end, tell)
         if blobs is not None:

@@ -91,7 +91,7 @@ def _end_of_whole(window: Window, begin: int, after: bytes) -> int | None:
     header = window.read(begin, scan.HEADER)
     if len(header) == scan.HEADER:
         tid, length, *_ = scan.unpack_header(header)
-        end = begin + length
+        end: int = begin + length
         if tid > after and scan.HEADER <= length <= window.end - begin and (
                 window.read(end, _LENGTH) == header[len(tid):][:_LENGTH]):
             return end + _LENGTH

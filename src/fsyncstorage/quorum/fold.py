@@ -237,6 +237,8 @@ def _keeps_batches_whole(state: State, record: Record) -> Why | None:
 
 
 def _makes_sense(state: State, record: Record) -> Why | None:
+    """(A PackBegin within a pack gives that one up: its writer could not say
+    that it had ended.)"""
     body = record.body
     if isinstance(body, PackSwap | PackEnd) and (
             state.pack is None or body.pack != state.pack.id):

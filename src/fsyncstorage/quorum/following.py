@@ -15,21 +15,39 @@ A batch that an epoch gives up is cut off, and that is durable before anything
 else is written in its place: a part of it that came back after a crash could
 be taken for what was there (`evidence`).
 
+*A pack* goes on beside this (`repacking`).  At its swap, in this order:
+
+1. What was applied is kept: the file as it was, and the pack under way.
+2. A majority has the record of the swap.  There will be no way back.
+3. The new file is there, complete and durable, and is the one that the record
+   names.
+4. What the file becomes is kept.
+5. It gets the name, durably.
+6. The state behind the swap is kept, when it is its time.
+
+So a start finds out which file it has, and whether that was to be
+(`unfinished`).
+
 It takes the memory of one record, and of the index.  It owns the file and its
 lock, until it is closed or hands them over to a storage.
 """
 
+import contextlib
 import os
+import threading
 
 import zc.lockfile
 
 from .. import datafile
 from ..errors import DiskError
+from ..pack.agreed import Becoming
 from ..storage import opening
+from . import repacking
 from . import state as states
 from .fates import Fates
 from .fold import Apply
 from .fold import State
+from .fold import Why
 from .indexing import Indexing
 from .log import Log
 from .members import confirmed
@@ -37,10 +55,9 @@ from .reading import BROKEN
 from .reading import Refused
 from .record import Data
 from .record import Epoch
-from .record import PackBegin
-from .record import PackEnd
 from .record import PackSwap
 from .record import Record
+from .repacking import Repacking
 
 MISLED = (
     'A member of the log has shown a record that most of them do not have: its'
@@ -52,32 +69,31 @@ MISLED = (
 def refuse_what_is_not_built(record: Record) -> None:
     """Raise Refused for a record that no follower can do justice to yet.
 
-    (Where packs and blobs come in: `Follower.apply` will begin and swap packs
-    and make blobs durable before their batch counts.)
+    (Where blobs come in: `Follower.apply` will make them durable before their
+    batch counts.)
     """
     body = record.body
-    if isinstance(body, PackBegin | PackSwap | PackEnd):
-        what = 'is of a pack'
-    elif isinstance(body, Data) and body.blobs:
-        what = 'has blobs'
-    else:
-        return
-    raise Refused(
-        f'record {record.sequence} {what}, and this release cannot follow'
-        ' that yet: upgrade this node')
+    if isinstance(body, Data) and body.blobs:
+        raise Refused(
+            f'record {record.sequence} has blobs, and this release cannot'
+            ' follow that yet: upgrade this node')
 
 
 class Follower:
 
     def __init__(self, lock_file: zc.lockfile.LockFile,
                  file: datafile.DataFile, state: State, indexing: Indexing,
-                 log: Log) -> None:
+                 log: Log, stopping: threading.Event,
+                 packs: repacking.Options) -> None:
         """The file ends where the state does, which is kept."""
         self._lock_file = lock_file
         self._file = file
         self.log = log
         self._indexing = indexing
         self._is_handed_over = False
+        #: Ends what waits for a pack; whoever has the follower may replace it.
+        self.stopping = stopping
+        self.packs = packs
         #: What became of commits, for clients that ask when this node leads.
         self.fates = Fates(state.server, state.named)
         #: Behind the last record.
@@ -85,6 +101,10 @@ class Follower:
         #: Behind the last whole batch: as far as that; as far as it is
         #: synced; as far as it is kept on the disk.
         self.whole = self.synced = self.kept = state
+        self._repacking = Repacking(
+            self.name, lambda: self.whole.end,
+            lambda: self.stopping.is_set(), packs)
+        self._repacking.goes_by(state)
 
     @property
     def name(self) -> str:
@@ -104,10 +124,37 @@ class Follower:
             self._sync_file()
             self._keep(state)
             self.synced = state
+        elif isinstance(body, PackSwap):
+            self._swap(state, Becoming(body.size, body.checksum))
+            self.synced = state
         if state.incomplete is None:
             self.whole = state
         self.state = state
         self.fates.applied(applied)
+        self._repacking.goes_by(state)  # last: it may fail, and is not needed
+
+    def _swap(self, state: State, becoming: Becoming) -> None:
+        """Replace the file; this is the state behind that."""
+        self.sync()
+        self.save()
+        if not confirmed(self.log, state):
+            raise Refused(MISLED, Why.HOLE)  # others may have another one
+        made = self._repacking.made(self.whole, becoming)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(made.file)
+            states.save(self.name, self.whole, self.read, becoming)
+            try:
+                self._repacking.replace(made)
+            except OSError as error:
+                raise DiskError(
+                    f'{self.name}: the packed file could not get its name'
+                    f' ({error}). Check the disk, then start this node again:'
+                    ' it finds out which file it has') from error
+            stack.pop_all()
+        self._file.close()
+        self._file = made.file
+        self._indexing.replaced(
+            made.file, made.index, state.end, made.index_to)
 
     def sync(self) -> None:
         """All that is whole is durable.  DiskError is final (I7)."""
@@ -129,6 +176,7 @@ class Follower:
         the log."""
         if self.kept is not self.synced:
             self._keep(self.synced)
+            self._repacking.catch_up()
 
     def _keep(self, state: State) -> None:
         if not confirmed(self.log, state):
@@ -151,6 +199,7 @@ class Follower:
         That one leads: its epoch has given up what there is of another batch,
         which is cut off.
         """
+        self._repacking.close()
         if self._file.size() > self.whole.end:
             self._file.truncate(self.whole.end)
             self._sync_file()
@@ -162,6 +211,7 @@ class Follower:
 
     def close(self) -> None:
         """Let go of the file, unless it was handed over."""
+        self._repacking.close()
         if not self._is_handed_over:
             self._file.close()
             self._lock_file.close()

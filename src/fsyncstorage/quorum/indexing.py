@@ -15,6 +15,8 @@ import functools
 import logging
 import os
 
+from ZODB.fsIndex import fsIndex
+
 from .. import datafile
 from ..format import index
 from ..format.window import Window
@@ -49,6 +51,18 @@ class Indexing:
         self._saved_to = self._tried_at = self._known.end
         self._size = 0
         self.count(end, OF_OUR_FILE)
+
+    def replaced(self, file: datafile.DataFile, found: fsIndex, end: int,
+                 saved_to: int) -> None:
+        """By a packed file, which has this index, and ends here.
+
+        The tid of the last transaction stays, also if the pack has dropped
+        that.
+        """
+        self._file = file
+        self._ahead = None
+        self._known = recovery.Recovered(found, end, self._known.tid)
+        self._saved_to = self._tried_at = saved_to
 
     def _belongs(self, loaded: index.Loaded, end: int) -> bool:
         """Does an index that is ahead belong to this file?

@@ -10,6 +10,9 @@ single one that is wrong has told the writer so, perhaps (members).
 
 If it cannot be saved, it is tried again: the next start only has more to read
 from the log.
+
+While the file is about to be replaced by a packed one, what is kept says so,
+and nothing else is saved: the file that is read may be either.
 """
 
 import logging
@@ -18,6 +21,7 @@ import time
 from collections.abc import Callable
 
 from ..commit.wakeable import WakeableThread
+from ..pack.agreed import Becoming
 from . import state as states
 from .fold import State
 from .log import Unanswered
@@ -43,7 +47,9 @@ class Keeper:
         self._saving = threading.Lock()
         states.save(path, state, read)
         #: What is on the disk, and what may be.
-        self.kept = self._latest = state
+        self.kept = self.latest = state
+        #: The generation of a file that is about to be replaced.
+        self._going: int | None = None
         self._due: float | None = None
         self._has_failed = False
         self._thread = WakeableThread(
@@ -54,10 +60,27 @@ class Keeper:
 
     def synced(self, state: State) -> None:
         """The log has it, and the disk is synced up to its end."""
-        self._latest = state  # first: see `_work`
+        self.latest = state  # first: see `_work`
         if self._due is None and state is not self.kept:
             self._due = time.monotonic() + LATE
             self._thread.wake()
+
+    def becomes(self, state: State, becoming: Becoming) -> None:
+        """Keep now what will take the place of the file, which is synced up to
+        the end of this state.
+
+        Nothing else is saved until that has happened (`synced`), or never will
+        (`stays`).  Raise Unanswered, Fenced, OSError.
+        """
+        with self._saving:
+            self._going = state.generation
+            self._confirm(state)
+            states.save(self._path, state, self._read, becoming)
+            self.kept = self.latest = state
+
+    def stays(self) -> None:
+        """The file is not replaced."""
+        self._going = None
 
     def save(self) -> None:
         """Try it now, if there is something new."""
@@ -83,8 +106,8 @@ class Keeper:
                     self._saving.release()
 
     def _save(self) -> None:
-        state = self._latest
-        if state is self.kept:
+        state = self.latest
+        if state is self.kept or state.generation == self._going:
             return
         try:
             self._confirm(state)

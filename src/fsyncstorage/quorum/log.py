@@ -47,6 +47,8 @@ from .record import Place
 #: Bytes of a note, and of a holder's name.
 NOTE = 1024
 HOLDER = 64
+#: Notes whose name begins with it are about no node.
+RESERVED = b'*'
 
 
 class Unanswered(Exception):

@@ -8,6 +8,7 @@ A *refusal* is final: `Refused` says why, and what to do.  Damage and holes are
 refused only if all members show the same; later they may have been mended.
 """
 
+import contextlib
 from collections.abc import Iterator
 
 from ZODB.POSException import StorageError
@@ -118,12 +119,17 @@ class Reader:
         """All that the log has by now, and perhaps more: others may go on to
         write, faster than all members can be asked."""
         head = patience.answer(self._head)
-        while self.state.place.sequence < head or not patience.answer(
-                confirmed, self._log, self.state):
+        while self.state.place.sequence < head or not self._is_confirmed():
             given = patience.answer(self.read) or patience.answer(self.look)
             if not given:  # a majority says so, if `head` is one member's lie
                 return
             yield from given
+
+    def _is_confirmed(self) -> bool:
+        """(If that is not known, what follows may be.)"""
+        with contextlib.suppress(Unanswered):
+            return confirmed(self._log, self.state)
+        return False
 
     def _head(self) -> int:
         """The number of a record up to which a majority, at least, has all

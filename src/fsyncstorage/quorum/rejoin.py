@@ -4,7 +4,9 @@ The steps are those of docs/internals/quorum.rst, "Start and rejoin".  All that
 is refused is refused before anything is changed: `_survey` reads the log to
 its end without writing, and `_refuse_a_lost_log` looks at what the file has
 behind the place that the node has kept.  Then the file is cut there, and what
-the log has is written behind it.
+the log has is written behind it.  (Before all that, a swap of files that a
+crash has interrupted is finished or taken back, by what the log says:
+`unfinished`.)
 
 It is cut first, and nothing behind the kept end is used again, since a power
 cut may have kept a block and lost one before it.  A start that is broken off
@@ -13,6 +15,7 @@ the log says.
 """
 
 import contextlib
+import itertools
 import logging
 import os
 import threading
@@ -21,19 +24,24 @@ from collections.abc import Iterator
 
 from .. import datafile
 from ..format.window import Window
+from ..pack.agreed import Becoming
 from ..storage import leftovers
 from ..storage import opening
 from ..storage import recovery
 from . import evidence
+from . import repacking
 from . import state as states
+from . import unfinished
 from .contents import Contents
 from .fold import Apply
 from .fold import State
 from .fold import Why
+from .following import MISLED
 from .following import Follower
 from .following import refuse_what_is_not_built
 from .indexing import Indexing
 from .log import Log
+from .members import confirmed
 from .outage import Outage
 from .outage import Patience
 from .reading import WHAT_TO_DO
@@ -41,7 +49,9 @@ from .reading import Reader
 from .reading import Refused
 from .record import Damaged
 from .record import Epoch
+from .record import PackSwap
 from .state import Kept
+from .unfinished import Swap
 
 logger = logging.getLogger(__name__)
 
@@ -56,13 +66,18 @@ class Surveyed(typing.NamedTuple):
     """What the log has, to its end."""
 
     state: State
+    #: Where it says that the file ends which was kept: at the first swap, if
+    #: there is one.
+    end: int
+    swap: Swap | None
     #: The ids of batches that an epoch has given up.
     given_up: frozenset[bytes]
     #: All members had to be asked for each record.
     careful: bool
 
 
-def rejoin(path: str, log: Log, stopping: threading.Event) -> Follower:
+def rejoin(path: str, log: Log, stopping: threading.Event,
+           packs: repacking.Options = repacking.USUAL) -> Follower:
     """Bring the file to the end of the log, and keep that.
 
     It waits for a log that does not answer, until `stopping` is set: then it
@@ -74,7 +89,10 @@ def rejoin(path: str, log: Log, stopping: threading.Event) -> Follower:
     with contextlib.ExitStack() as stack:
         lock_file = opening.lock_name(path)
         stack.callback(lock_file.close)
-        kept = _kept(path)
+        kept = found = _kept(path)
+        if found.becoming is not None:
+            with _nothing_was_changed():
+                kept = _settled(path, log, found, patience, packs.keep_old)
         file = stack.enter_context(_open(path))
         with _nothing_was_changed():
             _refuse_another_file(file, kept)
@@ -83,7 +101,12 @@ def rejoin(path: str, log: Log, stopping: threading.Event) -> Follower:
             _refuse_a_lost_log(
                 file, log, kept, surveyed, indexing.durable, patience)
         _cut(file, kept.state.end)
-        follower = Follower(lock_file, file, kept.state, indexing, log)
+        if kept is not found:
+            states.save(path, kept.state, _reading(file))
+            unfinished.remove_what_is_left(path)
+        follower = Follower(
+            lock_file, file, kept.state, indexing, log, stopping, packs)
+        stack.callback(follower.close)
         _catch_up(follower, log, surveyed, patience)
         stack.pop_all()
     return follower
@@ -104,12 +127,16 @@ def _kept(path: str) -> Kept:
             f'{path} is not a file of a node: there is no'
             f' {path}{states.SUFFIX}. Nothing was changed. A log is begun, and'
             ' a node joins it, by fsync-quorum bootstrap')
-    if kept.state.pack is not None or kept.becoming is not None:
-        # (Where the swap of a pack is finished, or taken back.)
-        raise Refused(
-            f'{path} was kept within a pack, and this release cannot follow'
-            ' that yet. Nothing was changed; upgrade this node')
     return kept
+
+
+def _settled(path: str, log: Log, kept: Kept, patience: Patience,
+             keep_old: bool) -> Kept:
+    """Of two files, which one is it?"""
+    swap = _survey(log, kept.state, patience).swap
+    if swap is not None and not patience.answer(confirmed, log, swap.state):
+        raise Refused(MISLED)
+    return unfinished.settled(path, kept, swap, keep_old)
 
 
 def _open(path: str) -> datafile.DataFile:
@@ -166,12 +193,18 @@ def _survey(log: Log, state: State, patience: Patience) -> Surveyed:
 def _read_through(log: Log, state: State, patience: Patience,
                   careful: bool) -> Surveyed:
     given_up = set()
+    end, swap = state.end, None
     for behind, record in Reader(log, state, careful).to_the_end(patience):
         refuse_what_is_not_built(record)
-        if isinstance(record.body, Epoch) and state.incomplete is not None:
+        body = record.body
+        if isinstance(body, Epoch) and state.incomplete is not None:
             given_up.add(state.incomplete.id)
+        elif isinstance(body, PackSwap) and swap is None:
+            swap = Swap(Becoming(body.size, body.checksum), behind)
         state = behind
-    return Surveyed(state, frozenset(given_up), careful)
+        if swap is None:
+            end = state.end
+    return Surveyed(state, end, swap, frozenset(given_up), careful)
 
 
 def _records(log: Log, state: State, surveyed: Surveyed,
@@ -192,9 +225,12 @@ def _refuse_a_lost_log(
     window = Window.of_file(file.fileno())
     reason = evidence.judge(
         evidence.sealed_behind(window, kept.state.end, kept.tie.tid),
-        surveyed.state.end,
-        Contents(lambda: _records(log, kept.state, surveyed, patience),
-                 surveyed.given_up),
+        surveyed.end,
+        Contents(lambda: itertools.takewhile(
+            lambda applied: (
+                applied.state.generation == kept.state.generation),
+            _records(log, kept.state, surveyed, patience)),
+            surveyed.given_up),
         index_end)
     if reason is not None:
         raise Refused(f'{file.name}: {reason}. {WHAT_TO_DO[Why.BEHIND]}')
@@ -225,7 +261,9 @@ def _catch_up(follower: Follower, log: Log, surveyed: Surveyed,
               patience: Patience) -> None:
     for applied in _records(log, follower.state, surveyed, patience):
         patience.answer(follower.apply, applied)
-        if follower.whole.end > follower.kept.end + KEPT_AFTER:
+        whole, kept = follower.whole, follower.kept
+        if (whole.generation != kept.generation
+                or whole.end > kept.end + KEPT_AFTER):
             follower.sync()
             patience.answer(follower.save)
     follower.sync()

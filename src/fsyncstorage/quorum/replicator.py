@@ -26,11 +26,14 @@ last batch is then as unknown as after a failed sync.
 *An interrupt* leaves a batch that the log may have, or half of it.  The next
 sync begins with that batch, as it is, and then offers what is behind it.
 
-Threads: `sync` is called by one at a time, under a lock for which only a
-close waits.  A thread of the keeper's (keeping) saves what the node keeps, and
-another one ends the wait of a storage that is closed: it asks the log for
-nothing, so that nothing holds it up.  What they share are single attributes,
-each set by one of them, and an event.
+*What is no batch* comes into the log between two syncs (`say`): the records of
+packs (agreeing).
+
+Threads: `sync` is called by one at a time.  It and `say` have a lock, for
+which a close waits, too.  A thread of the keeper's (keeping) saves what the
+node keeps, and another one ends the wait of a storage that is closed: it asks
+the log for nothing, so that nothing holds it up.  What they share are single
+attributes, each set by one of them, and an event.
 """
 
 import threading
@@ -45,13 +48,23 @@ from ..commit.blobs import Stored
 from ..commit.replica import NotReplicated
 from ..commit.replica import Read
 from ..commit.wakeable import WakeableThread
+from ..pack.agreed import Becoming
+from .agreeing import PackHooks
 from .batch import Batch
 from .fates import Fates
+from .fold import State
 from .keeping import Keeper
 from .log import Log
 from .log import Unanswered
+from .loglimit import LogLimit
+from .loglimit import Trims
 from .outage import Outage
 from .record import Commit
+from .record import PackBegin
+from .record import PackEnd
+from .record import PackSwap
+from .record import Trim
+from .trimming import Trimming
 from .writer import Fenced
 from .writer import Writer
 
@@ -70,18 +83,27 @@ class Replicator:
     #: (One that has the lease has one: primary.)
     instance: bytes | None = None
     _keeper: Keeper | None = None
+    _trimming: Trimming | None = None
     _is_closed = False
+    #: Why nothing more is offered, once `_stopped` is set.
+    _why = 'it was closed before its log had all'
 
     def __init__(self, log: Log, writer: Writer,
-                 fates: Fates | None = None) -> None:
+                 fates: Fates | None = None,
+                 trims: Trims | None = None) -> None:
         """The log is that of the writer, and of nobody else: `close` closes
-        it.  The fates are those of all that was in it before this epoch."""
+        it.  The fates are those of all that was in it before this epoch.
+        Without `trims`, the log is not trimmed."""
         self._log = log
         self._writer = writer
         self._fates = fates
         self._outage = Outage('commits wait')
+        self._trims = trims
+        self._limit = LogLimit(
+            0 if trims is None else trims.limit, writer.size)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
+        self.pack_hooks = PackHooks(self)
         self._is_closing = False
         self._watch = WakeableThread(
             'watch over a close', self._give_up_if_late,
@@ -105,8 +127,16 @@ class Replicator:
         self._keeper = Keeper(path, state, read, self._writer.confirm)
         self._keeper.start()
         self._watch.start()
+        self._limit.begin(path)
+        if self._trims is not None:
+            self._trimming = Trimming(
+                path, self._log, self, self._trims, self._limit)
+            self._trimming.start()
 
     # A vote
+
+    def check_size(self, size: int) -> None:
+        self._limit.check(size)
 
     def stage(self, blobs: Stored) -> None:
         """Here the contents will go to the log, before anything names them.
@@ -123,26 +153,40 @@ class Replicator:
     def sync(self, end: int, read: Read, commits: Sequence[pipeline.Commit],
              sync_disk: Callable[[], object]) -> None:
         assert self._keeper is not None
+        self._limit.wait(self._ask_for_room, self._stopped.wait)
         with self._syncing:
-            self._offer(end, read, commits)
-            sync_disk()
+            self._fenced_or(self._offer, end, read, commits)
+            try:
+                sync_disk()
+            except Exception:
+                self.offer_no_more('a sync of the disk has failed')
+                raise
             while self._writer.left:
-                self._wait_for_answer()
-                self._offer(end, read, commits)
+                self._fenced_or(self._wait_for_answer)
+                self._fenced_or(self._offer, end, read, commits)
             self._outage.is_over()
             self._keeper.synced(self._writer.state)
+
+    def _ask_for_room(self) -> None:
+        self._refuse_when_stopped()
+        self._fenced_or(self._writer.refuse_if_fenced)
+        assert self._trimming is not None
+        self._trimming.wake()
 
     def _offer(self, end: int, read: Read,
                commits: Sequence[pipeline.Commit]) -> None:
         """Send the next record, if the log does not have all up to there."""
-        if self._stopped.is_set():
-            raise NotReplicated(
-                'it was closed before its log had all',
-                'when a node writes again, it goes on from what the log has')
+        self._refuse_when_stopped()
         writer = self._writer
         if not writer.left and writer.state.end < end:
             writer.write(self._batch(end, read, commits))
-        self._fenced_or(writer.ask)
+        writer.ask()
+
+    def _refuse_when_stopped(self) -> None:
+        if self._stopped.is_set():
+            raise NotReplicated(
+                self._why,
+                'when a node writes again, it goes on from what the log has')
 
     def _batch(self, end: int, read: Read,
                commits: Sequence[pipeline.Commit]) -> Batch:
@@ -157,19 +201,26 @@ class Replicator:
 
     def _wait_for_answer(self) -> None:
         """Of one try; if there is none, pause before the next one."""
+        self._tried(self._writer.answered)
+
+    def _tried(self, call: Callable[..., object], *args: object) -> bool:
+        """Was it answered?  If not, pause before the next try."""
         self._outage.tries()
         try:
-            self._fenced_or(self._writer.answered)
+            call(*args)
         except Unanswered as error:
             self._stopped.wait(self._outage.pause(error))
-        else:
+            return False
+        except Fenced:
             self._outage.is_over()
+            raise
+        self._outage.is_over()
+        return True
 
-    def _fenced_or(self, step: Callable[[], object]) -> None:
+    def _fenced_or(self, step: Callable[..., object], *args: object) -> None:
         try:
-            step()
+            step(*args)
         except Fenced as error:
-            self._outage.is_over()
             raise NotReplicated(_no_more(error), START_AGAIN) from None
 
     def became_of(self, id: bytes, since: bytes) -> bytes | None:
@@ -177,24 +228,80 @@ class Replicator:
             raise LookupError('this node has not followed')
         return self._fates.of(id, since)
 
+    # What is no batch
+
+    def say(self, body: PackBegin | PackEnd | PackSwap | Trim) -> State:
+        """Bring this record into the log; return the state behind it.
+
+        Raise Fenced if it is not there, and never will be; NotReplicated if
+        the storage is closed, or a sync has failed, before that is known.
+        """
+        with self._syncing:
+            self._bring_in()
+            self._refuse_when_stopped()
+            self._writer.say(body)
+            self._bring_in()
+            return self._writer.state
+
+    def _bring_in(self) -> None:
+        """What is begun; or what an interrupt has left of that."""
+        while self._writer.left:
+            self._refuse_when_stopped()
+            self._writer.ask()
+            self._wait_for_answer()
+
+    # What a pack needs, beside `say` (agreeing)
+
+    def keep_becoming(self, becoming: Becoming) -> None:
+        """(All that was appended is synced, and nothing is appended now.)"""
+        assert self._keeper is not None
+        with self._syncing:
+            self._bring_in()
+            self._refuse_when_stopped()
+            while not self._tried(
+                    self._keeper.becomes, self._writer.state, becoming):
+                self._refuse_when_stopped()
+
+    def keep_on(self, replaced: State | None) -> None:
+        assert self._keeper is not None
+        if replaced is None:
+            self._keeper.stays()
+            return
+        with self._syncing:
+            # (A sync may have come before, of what was appended since.)
+            if self._keeper.latest.generation < replaced.generation:
+                self._keeper.synced(replaced)
+        self._keeper.save()
+
+    def offer_no_more(self, why: str) -> None:
+        self._why = why
+        self._stopped.set()
+
     # What is said of it
 
     def may_answer(self) -> bool:
         return True
 
     @property
+    def kept(self) -> State:
+        """What a start of this node would go on from."""
+        return self._writer.state if (
+            self._keeper is None) else self._keeper.kept
+
+    @property
     def trouble(self) -> str | None:
         if self._writer.fenced is not None:
             return _no_more(self._writer.fenced)
-        return self._outage.trouble
+        return self._outage.trouble or self._limit.trouble
 
     def stats(self) -> dict[str, object]:
         state = self._writer.state
-        kept = state if self._keeper is None else self._keeper.kept
         return {
             'epoch': state.epoch,
             'sequence': state.place.sequence,
-            'kept_sequence': kept.place.sequence,
+            'kept_sequence': self.kept.place.sequence,
+            'log_size': self._limit.size,
+            'log_limit': self._limit.limit,
             'generation': state.generation,
             'fenced': self._writer.fenced,
             'outages': self._outage.number,
@@ -208,8 +315,9 @@ class Replicator:
         self._watch.wake()
 
     def _give_up_if_late(self) -> None:
-        if (self._is_closing
-                and self._outage.seconds >= LONGEST_WAIT_AT_CLOSE):
+        if self._is_closing and max(
+                self._outage.seconds,
+                self._limit.seconds) >= LONGEST_WAIT_AT_CLOSE:
             self.stop()
 
     def keep(self) -> None:
@@ -225,6 +333,8 @@ class Replicator:
     def close(self) -> None:
         self.stop()
         self._watch.close()
+        if self._trimming is not None:
+            self._trimming.close()
         with self._syncing:  # of a committer whose close was interrupted
             if self._keeper is not None:
                 self._keeper.close()

@@ -5,10 +5,10 @@ storage can be opened on the file without reading it (`Follower.hand_over`).
 It does nothing else, and nobody else touches the file.
 
 - What it has applied is synced at once, after each answer of the log.  What is
-  saved of that is up to a second late, as a writer's; a change of the epoch is
-  saved at once.  It is saved when a majority of the members has it.  The
-  node's place in the log is noted when it is saved, for the primary, which
-  removes from the log what no node needs.
+  saved of that is up to a second late, as a writer's; a change of the epoch or
+  of the generation is saved at once.  It is saved when a majority of the
+  members has it.  The node's place in the log is noted when it is saved, for
+  the primary, which removes from the log what no node needs.
 - A log that does not answer is asked again, after pauses of up to a second;
   so is one of which all members show a damaged record, and so is a disk that
   is full.  `trouble` says so.
@@ -77,7 +77,7 @@ class Standby:
         self._index_every = index_every
         self._on_end = on_end
         self._reader = Reader(self._log, follower.state)
-        self._stopping = threading.Event()
+        self._stopping = follower.stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'standby of {follower.name}')
         #: Where the log ends, as far as is known, and the file with it.
@@ -164,6 +164,7 @@ class Standby:
             self._try_again(f'the file cannot be written: {error}')
         except Refused as error:
             if error.why is not None and error.why.elsewhere:
+                self._is_careful = True
                 self._try_again(str(error))
             elif self.state == self._follower.kept:
                 raise
@@ -193,7 +194,8 @@ class Standby:
         self._follower.close()
         try:
             self._follower = rejoin(
-                self._follower.name, self._log, self._stopping)
+                self._follower.name, self._log, self._stopping,
+                self._follower.packs)
         except Unanswered:
             raise Refused(
                 f'{self._follower.name}: this node was stopped while it'
@@ -236,7 +238,7 @@ class Standby:
         for applied in given:
             follower.apply(applied)
         follower.sync()
-        if follower.synced.epoch != follower.kept.epoch:
+        if _era(follower.synced) != _era(follower.kept):
             self._save_due = 0.0
         elif follower.synced is not follower.kept and self._save_due is None:
             self._save_due = time.monotonic() + SAVED_AFTER
@@ -288,3 +290,8 @@ class Standby:
         self._log.wait(self.state.place.sequence + 1, seconds)
         ended_early = time.monotonic() < now + seconds
         self._in_vain = min(self._in_vain + 1, 10) if ended_early else 0
+
+
+def _era(state: State) -> tuple[int, int]:
+    """What is saved at once when it changes."""
+    return state.epoch, state.generation

@@ -27,6 +27,7 @@ from collections.abc import Callable
 
 from .. import datafile
 from ..commit import replica
+from ..pack.agreed import Becoming
 from .fold import Pack
 from .fold import State
 from .record import CHECKSUM
@@ -61,16 +62,10 @@ class Tie(typing.NamedTuple):
     digest: bytes
 
 
-class Becoming(typing.NamedTuple):
-    """The file that is about to take the place of the one that is kept."""
-
-    size: int
-    checksum: bytes
-
-
 class Kept(typing.NamedTuple):
     state: State
     tie: Tie
+    #: The file that is about to take the place of this one.
     becoming: Becoming | None = None
 
 

@@ -55,6 +55,8 @@ from .fold import step
 from .log import Log
 from .log import Moved
 from .log import Unanswered
+from .loglimit import Size
+from .loglimit import weight
 from .record import IDENTITY
 from .record import NOBODY
 from .record import Body
@@ -87,6 +89,7 @@ class _Offer(typing.NamedTuple):
     raw: bytes
     after: State
     leads: bool
+    weight: int
 
 
 def new_identity() -> bytes:
@@ -104,6 +107,8 @@ class Writer:
         self.id = identify()
         #: Why, if it is.
         self.fenced: str | None = None
+        #: Of what it has brought into the log.
+        self.size = Size()
         self._task = _Task(b'', (), state.place.sequence)
         #: The last one that was made; the one of which an answer is to come.
         self._offer: _Offer | None = None
@@ -121,7 +126,7 @@ class Writer:
         self._begin([lambda: body])
 
     def _begin(self, bodies: Sequence[Callable[[], Body]]) -> None:
-        self._refuse_if_fenced()
+        self.refuse_if_fenced()
         if self.left:
             raise AssertionError('the fate of another record is not known')
         self._task = _Task(
@@ -150,7 +155,7 @@ class Writer:
 
         After an interrupt, begin again with it.
         """
-        self._refuse_if_fenced()
+        self.refuse_if_fenced()
         self._asked = None
         if self.left:
             offer = self._next_offer()
@@ -170,7 +175,8 @@ class Writer:
             else:
                 if offer.leads:
                     self._find(offer)
-            self._refuse_if_fenced()  # `confirm`, meanwhile
+            self.refuse_if_fenced()  # `confirm`, meanwhile
+            self.size.add(offer.place.sequence, offer.weight)
             self.state = offer.after
         return not self.left
 
@@ -209,7 +215,9 @@ class Writer:
         found = step(state, raw)
         if not isinstance(found, Apply):
             raise AssertionError(f'no node would apply this: {found}')
-        return _Offer(state.place, place_of(raw), raw, found.state, leads)
+        return _Offer(
+            state.place, place_of(raw), raw, found.state, leads,
+            weight(raw, body))
 
     def _find(self, offer: _Offer) -> None:
         """Return if a majority of the members shows this very record."""
@@ -231,7 +239,7 @@ class Writer:
             self._fence(refused.reason)
         raise Unanswered(members.undecided(log, self.state, words))
 
-    def _refuse_if_fenced(self) -> None:
+    def refuse_if_fenced(self) -> None:
         if self.fenced is not None:
             raise Fenced(self.fenced)
 

@@ -98,7 +98,8 @@ class Connection(asyncio.Protocol):
         self._newcomer = newcomer
         self._announcement = announcement(listener.msgpack)
         self._traffic = session.server.traffic
-        self._may_answer = session.server.may_answer
+        self._may_answer = session.server.may_answer and (
+            session.server.may_answer_by_zeo)
         self._buffer = bytearray()
         self._registered = self._paused = self._work_is_near = False
         self._frame_patience = Patience(loop, self.cut_short)
@@ -329,6 +330,7 @@ class Connection(asyncio.Protocol):
             # It takes the place of the session.
             self.session = channel = server.open_commit_channel(self, hello)
             self._receive = channel.receive
+            self._may_answer = server.may_answer
             self._stay()
             self._write(wire.welcome())
             channel.begin()

@@ -87,6 +87,8 @@ class Hosting(Host):
         #: Where the process shows all that it has.
         self.metrics: exporters.Hold | None = None
         self.server: Any = None
+        self._ending = threading.Lock()
+        self._is_leaving = False
 
     def wait(self, opened: threading.Event, node: Node) -> None:
         exporters.process_is(probes.FOLLOWING)
@@ -110,18 +112,24 @@ class Hosting(Host):
         clients are told when their connections end.  So those that commit
         one transaction after the other have nothing under way then."""
         deadline = time.monotonic() + seconds
-        while self.server is not None:
-            left = threading.Event()
-            self.server.if_none_is_voted(self._leave, left.set)
-            if left.wait(seconds) and self.is_over:
-                return True
+        while self.server is not None and not self._leaves_now():
             if time.monotonic() > deadline:
                 break
             time.sleep(A_MOMENT)
-        return False
+        return self.is_over
+
+    def _leaves_now(self) -> bool:
+        looked, self._is_leaving = threading.Event(), True
+        self.server.if_none_is_voted(self._leave, looked.set)
+        looked.wait(LONGEST_FAREWELL)
+        with self._ending:  # a look that comes later changes nothing
+            self._is_leaving = False
+            return self.is_over
 
     def _leave(self) -> None:
-        self.end('it leaves', again=True)
+        with self._ending:
+            if self._is_leaving:
+                self.end('it leaves', again=True)
 
     def hang_up(self) -> None:
         if self.server is not None:

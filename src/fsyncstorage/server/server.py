@@ -65,9 +65,7 @@ class Server(StorageServer):
         self.may_answer: Callable[[], bool] | None = None
         for storage in storages.values():  # at most one is a node (hosting)
             self.instance = instance_of(storage) or self.instance
-            if may_answer := may_answer_of(storage):
-                self.may_answer = functools.partial(
-                    self._may_answer, may_answer)
+            self.may_answer = may_answer_of(storage) or self.may_answer
         self.connections: set[Connection | Channel] = set()
         self.services: dict[str, Service] = {}
         #: Of sessions that have no commit channel yet.
@@ -190,10 +188,14 @@ class Server(StorageServer):
         service.end_all()
         service.reset_invalidations()
 
-    def _may_answer(self, of_storage: Callable[[], bool]) -> bool:
-        """The last answers are of commits, and the storage is closed: another
-        node may lead by now, and they are true all the same."""
-        return self.said_farewell or of_storage()
+    def may_answer_by_zeo(self) -> bool:
+        """The last answers are of commits, and true whoever leads by now.
+
+        (Not on commit channels: those clients ask the next server.  With the
+        answer, they would send their next commit into a connection that ends.)
+        """
+        return (self.may_answer is None or self.said_farewell
+                or self.may_answer())
 
     # Statistics
 
@@ -263,7 +265,19 @@ class Server(StorageServer):
     def stop(self) -> None:
         """Return from `loop`, and then close.  For signal handlers."""
         loop = self.acceptor.event_loop
-        loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(
+            loop.stop if self.may_answer is None else self._leave_to_another)
+
+    def _leave_to_another(self) -> None:
+        """Clients of ours go on at the next server, and learn there what
+        became of their commits.  At once: what they send from now on is lost.
+        """
+        self.acceptor.stop_listening()
+        for connection in list(self.connections):
+            if isinstance(getattr(connection, 'session', None), CommitChannel):
+                connection.abort()
+        loop = self.acceptor.event_loop
+        loop.call_soon(loop.stop)  # behind the end of these connections
 
     def _say_farewell(self, loop: asyncio.AbstractEventLoop) -> None:
         self.said_farewell = True

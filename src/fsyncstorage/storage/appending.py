@@ -14,7 +14,6 @@ import functools
 import os
 from collections.abc import Sequence
 
-from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import StorageTransactionError
 
 from ..commit.blobs import Placed
@@ -91,14 +90,6 @@ class Appending(Records):
         if self._replica is not None:
             self._replica.stage(stored)
         stored.prepare(under_way.policy.name != 'none')
-
-    def _refuse_to_pack(self) -> None:
-        """(All nodes have to agree on a pack, which is not built.)"""
-        if self._replica is not None:
-            raise FileStorageError(
-                f'{self._file_name} cannot be packed yet under durability'
-                ' quorum: the other nodes would keep another file. Nothing was'
-                ' changed')
 
     def _name_blobs(self, under_way: Transaction, commit: Commit) -> None:
         assert under_way.blobs is not None

@@ -277,6 +277,8 @@ class Commits(Undoing, Appending):
 
     def _reserve_room(self, under_way: Transaction) -> None:
         length = under_way.length
+        if self._replica is not None:
+            self._replica.check_size(length)
         self._reserve.promise(under_way, length)
         if (self._quota is not None and under_way.records
                 and under_way.records[-1].origin is None):

@@ -206,6 +206,7 @@ class FsyncStorage(
         #: durable, a power cut can show parts of them.
         self._cut_back_to = -1
         self._replica = replica
+        self.pack_hooks = None if replica is None else replica.pack_hooks
         try:
             opening.refuse_past_a_log(file_name, replica, read_only)
             opening.prepare(file_name, create, read_only, blob_dir)
@@ -401,7 +402,6 @@ class FsyncStorage(
     def pack(self, t: float, referencesf: Callable[..., Any],
              gc: bool | None = None) -> None:
         self._refuse_when_stopped()
-        self._refuse_to_pack()
         packing.pack(self, t, referencesf, self._pack_gc if gc is None else gc)
 
     packer = staticmethod(packing.copy_what_is_needed)

@@ -19,10 +19,13 @@ from unittest import mock
 from ZODB.POSException import StorageError
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.pack import agreed
+from fsyncstorage.pack import unopened
 from fsyncstorage.quorum import keeping
 from fsyncstorage.quorum.replicator import Replicator
 
 from ...memory import scratch_directory
+from ...quorum import packed
 from ...quorum.fakelog import FakeLog
 from ...quorum.nodes import begin_log
 from ...quorum.nodes import content_of
@@ -31,6 +34,7 @@ from ...quorum.nodes import started
 from . import campaign
 from . import images
 from . import powercut
+from .contents import references_of
 from .judge import REFUSED
 from .judge import Judge
 from .judge import Problem
@@ -103,6 +107,16 @@ class Node:
             **options)
 
 
+@contextlib.contextmanager
+def references_are_ours():
+    """While this lasts, each node finds the references in our records."""
+    with mock.patch.object(
+            agreed, 'version_of', lambda references: agreed.VERSION), \
+            mock.patch.object(unopened, 'referencesf', references_of), \
+            mock.patch.object(packed, 'references', references_of):
+        yield
+
+
 class Recording(typing.NamedTuple):
     """What a workload left behind, on the disk and in the log."""
 
@@ -116,7 +130,8 @@ class Recording(typing.NamedTuple):
 def record(workload, over=None, records=(), ledger=None, standing=None,
            **of_node):
     node = Node(of_records(records), **of_node)
-    with scratch_directory() as scratch, campaign.quiet(), mock.patch.object(
+    with scratch_directory() as scratch, campaign.quiet(), \
+            references_are_ours(), mock.patch.object(
             keeping, 'LATE', 3600.0):  # what is kept is kept when told
         directory = os.path.join(scratch, 'site')
         if over is None:
@@ -215,7 +230,8 @@ def _some(space, number, source):
 def trial(recording, number):
     """(model, case, problems) of about so many images."""
     judge = Judge(None, 'group-commit', recording.ledger)  # it promises all
-    with scratch_directory() as scratch, campaign.quiet():
+    with scratch_directory() as scratch, campaign.quiet(), \
+            references_are_ours():
         for place, case in enumerate(cases(recording, number)):
             directory = os.path.join(scratch, str(place))
             yield case.model, case, list(_problems(judge, case, directory))

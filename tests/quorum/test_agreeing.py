@@ -1,0 +1,385 @@
+"""The packs of a node that writes: what the log is told, and when; what is
+kept meanwhile; and what becomes of a pack of which it is not told."""
+
+import os
+import random
+import threading
+import time
+from unittest import mock
+
+from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.serialize import referencesf
+
+from fsyncstorage import datafile
+from fsyncstorage.commit.replica import NotReplicated
+from fsyncstorage.errors import DiskError
+from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.errors import WritingStopped
+from fsyncstorage.pack import progress
+from fsyncstorage.quorum import keeping
+from fsyncstorage.quorum import replicator
+from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.record import PackBegin
+from fsyncstorage.quorum.record import PackEnd
+from fsyncstorage.quorum.record import PackSwap
+from fsyncstorage.quorum.record import Trim
+from fsyncstorage.quorum.record import parse
+from fsyncstorage.quorum.rejoin import rejoin
+
+from ..pack.nodes import Committer
+from ..pack.phases import at
+from ..support import Thread
+from ..support import commit
+from ..support import until
+from .fakelog import FakeLog
+from .logged import IN_PROCESS
+from .nodes import NodeTest
+from .nodes import bodies
+from .nodes import led
+from .packed import becoming
+
+ENOSPC = OSError(28, 'No space left on device')
+
+
+class AgreeingCase(NodeTest):
+
+    def setUp(self):
+        super().setUp()
+        self.number = 0
+        self.storage = self.lead()
+        self.committer = Committer(random.Random(1), self.storage)
+        self.do(20)
+
+    def lead(self, node='a', **options):
+        return super().lead(node, **{
+            'pack_process': False, 'pack_keep_old': False, **options})
+
+    def do(self, times=1):
+        """(No undos: they may make a reference lead nowhere.)"""
+        for _ in range(times):
+            self.committer.store([random.Random(self.number).randrange(9)])
+            self.number += 1
+
+    def pack(self):
+        self.storage.pack(time.time() + 1, referencesf)
+
+    def told_of_packs(self):
+        """The kinds of all records of packs."""
+        return [type(body) for body in bodies(self.engine)
+                if isinstance(body, PackBegin | PackSwap | PackEnd)]
+
+    def names(self):
+        return set(os.listdir(os.path.dirname(self.path_of('a'))))
+
+    def patch(self, *what, **values):
+        patch = mock.patch.object(*what, **values)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def when_landed(self, kind, do):
+        """`do()` is called when such a record is about to be in the log."""
+        def landed(raw):
+            if isinstance(parse(raw).body, kind):
+                do()
+
+        self.engine.landed = landed
+
+
+class Told(AgreeingCase):
+
+    def test_what_the_log_is_told(self):
+        end = self.storage.getSize()
+        self.pack()
+        begin, swap = (parse(raw) for raw in self.engine.records[-2:])
+        self.assertIsInstance(begin.body, PackBegin)
+        self.assertEqual(begin.position, end)
+        self.assertIsInstance(swap.body, PackSwap)
+        self.assertEqual(
+            (swap.body.size, swap.body.checksum), becoming(self.content()))
+        self.has_what_the_log_has()
+        self.assertEqual(self.storage.stats()['quorum']['generation'], 1)
+
+    def test_by_a_process(self):
+        self.storage.pack_process = True
+        self.pack()
+        self.has_what_the_log_has()
+
+    def test_commits_go_on(self):
+        """I15, I16: before the swap, and behind it."""
+        for phase in progress.CHECK, progress.COPY, progress.SWAP:
+            with at(phase, lambda watch: self.do(3)):
+                self.pack()
+            self.has_what_the_log_has()
+            self.do(5)
+            self.has_what_the_log_has()
+        self.assertEqual(self.told_of_packs(), 3 * [PackBegin, PackSwap])
+        self.storage.close()
+        self.storage = self.lead()
+        self.has_what_the_log_has()
+
+    def test_there_is_nothing_to_free(self):
+        self.pack()
+        self.pack()
+        self.assertEqual(
+            self.told_of_packs(), [PackBegin, PackSwap, PackBegin, PackEnd])
+
+    def test_a_cancel(self):
+        with at(progress.COPY, lambda watch: watch.cancel()), \
+                self.assertRaises(progress.Cancelled):
+            self.pack()
+        self.assertEqual(self.told_of_packs(), [PackBegin, PackEnd])
+        self.do()
+        self.has_what_the_log_has()
+
+    def test_a_wrapper(self):
+        """Others would read its references otherwise."""
+        with self.assertRaisesRegex(FileStorageError, 'wrapper.*Nothing was'):
+            self.storage.pack(time.time(), lambda data: [])
+        self.assertEqual(self.told_of_packs(), [])
+        self.pack()
+
+    def test_what_an_interrupt_has_left_comes_first(self):
+        """One record at a number (writer)."""
+        self.storage._replica._writer.say(Trim(1))
+        self.pack()
+        kinds = [type(body) for body in bodies(self.engine)[-3:]]
+        self.assertEqual(kinds, [Trim, PackBegin, PackSwap])
+
+
+class Order(AgreeingCase):
+
+    def test_kept_told_renamed_kept(self):
+        done = []
+        save, replace = states.save, datafile.disk.replace
+
+        def saves(path, state, read, becoming=None):
+            save(path, state, read, becoming)
+            done.append((state.generation, becoming))
+
+        def replaces(source, target):
+            replace(source, target)
+            done.append(os.path.basename(target))
+
+        self.patch(states, 'save', saves)
+        self.patch(datafile.disk, 'replace', replaces)
+        self.when_landed(PackSwap, lambda: done.append('told'))
+        self.pack()
+        made = becoming(self.content())
+        self.assertEqual([each for each in done if each != 'Data.fs.quorum'], [
+            (0, made), 'told', 'Data.fs.index', 'Data.fs', (1, None)])
+        self.assertEqual(self.kept().end, len(self.content()))
+
+    def test_the_append_lock_is_held_and_all_is_durable(self):
+        """I2 has this exception."""
+        def look():
+            sequencer = self.storage._sequencer
+            self.assertTrue(self.storage._commit_lock.locked())
+            self.assertEqual(sequencer.durable, sequencer.appended)
+            looked.append(True)
+
+        looked = []
+        self.when_landed(PackSwap, look)
+        self.pack()
+        self.assertTrue(looked)
+
+    def test_nothing_else_is_kept_until_the_file_is_replaced(self):
+        """What is read then may be of either file."""
+        def look():
+            keeper = self.storage._replica._keeper
+            # (As a record would that is no pack's.)
+            keeper.synced(self.storage._replica._writer.state)
+            keeper.save()
+            kept.append(states.load(self.path_of('a')))
+
+        kept = []
+        self.when_landed(PackSwap, look)
+        self.pack()
+        self.assertEqual(kept[0].becoming, becoming(self.content()))
+        self.assertEqual(self.kept().generation, 1)
+
+    def test_a_commit_before_the_pack_is_over(self):
+        """The state behind the swap is kept, and never one before it."""
+        self.storage.close()
+        self.patch(keeping, 'LATE', 0.0)
+        self.storage = self.committer._storage = self.lead()
+        over = self.storage.pack_hooks.over
+
+        def is_over(swapped):
+            self.do(3)
+            until(lambda: self.kept().end == self.storage.getSize(), 'kept')
+            over(swapped)
+
+        self.patch(self.storage.pack_hooks, 'over', is_over)
+        self.pack()
+        self.storage.close()
+        self.assertIsNone(states.load(self.path_of('a')).becoming)
+        self.storage = self.lead()
+        self.has_what_the_log_has()
+
+
+class NotTold(AgreeingCase):
+    """All is as it was before, and no `.pack` is left."""
+
+    def setUp(self):
+        super().setUp()
+        self.before = self.content(), self.names()
+
+    def is_as_before(self):
+        self.assertEqual((self.content(), self.names()), self.before)
+        self.assertFalse(self.storage._commit_lock.locked())
+
+    def another_leads(self, watch=None):
+        os.makedirs(self.path('b'), exist_ok=True)
+        log = FakeLog(self.engine)
+        with open(self.path_of('b'), 'wb') as copy:
+            copy.write(self.content())
+        with open(self.path_of('a') + states.SUFFIX, 'rb') as kept, \
+                open(self.path_of('b') + states.SUFFIX, 'wb') as copy:
+            copy.write(kept.read())
+        follower = rejoin(
+            self.path_of('b'), log, threading.Event(), IN_PROCESS)
+        led(log, follower.state, 'b')
+        follower.close()
+
+    def is_fenced(self):
+        with self.assertRaisesRegex(FileStorageError, 'could not be told'):
+            self.pack()
+        self.is_as_before()
+        with self.assertRaises(DiskError):
+            commit(self.storage, {100: b'x'})
+
+    def test_another_leads_before_it(self):
+        self.another_leads()
+        self.is_fenced()
+        self.assertEqual(self.told_of_packs(), [])
+
+    def test_another_leads_meanwhile(self):
+        with at(progress.COPY, self.another_leads):
+            self.is_fenced()
+        self.assertEqual(self.told_of_packs(), [PackBegin])
+
+    def test_another_leads_before_the_swap_is_told(self):
+        keep = self.storage._replica._keeper.becomes
+
+        def becomes(*args):
+            keep(*args)
+            self.another_leads()
+
+        with mock.patch.object(
+                self.storage._replica._keeper, 'becomes', becomes):
+            self.is_fenced()
+        self.storage.close()
+        self.storage = self.lead()
+        self.has_what_the_log_has()
+        self.assertEqual(self.kept().generation, 0)
+
+    def test_what_it_becomes_cannot_be_kept(self):
+        with mock.patch.object(states, 'save', side_effect=ENOSPC), \
+                self.assertRaisesRegex(OSError, 'No space left'):
+            self.pack()
+        self.is_as_before()
+        self.assertEqual(self.told_of_packs(), [PackBegin, PackEnd])
+        self.do()
+        self.storage._replica.keep()
+        self.assertEqual(self.kept().end, self.storage.getSize())
+        self.pack()
+        self.has_what_the_log_has()
+
+
+class NotKnown(AgreeingCase):
+    """The log may have the swap: nothing is written any more, and the next
+    start finds out."""
+
+    def packs_and_is_closed(self, befalls):
+        """The answer to the swap does not come before the close."""
+        self.patch(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0)
+        self.before = self.content()
+        keep = self.storage._replica.keep_becoming
+
+        def keep_becoming(becoming):
+            keep(becoming)
+            befalls()
+
+        self.patch(self.storage._replica, 'keep_becoming', keep_becoming)
+        pack = Thread(self.pack)
+        until(lambda: self.storage._replica._outage.seconds
+              and self.storage._replica._writer.left, 'it waits')
+        self.storage.close()
+        with self.assertRaises(OutcomeUnknown):
+            pack.result()
+        self.assertIn('Data.fs.pack', self.names())
+        self.assertEqual(self.content(), self.before)
+
+    def starts_again(self, generation):
+        self.storage = self.lead()
+        self.assertEqual(self.kept().generation, generation)
+        self.has_what_the_log_has()
+        self.assertFalse(
+            {'Data.fs.pack', 'Data.fs.pack.index'} & self.names())
+        self.committer._storage = self.storage
+        self.do(3)
+        self.pack()
+        self.has_what_the_log_has()
+
+    def test_it_has_it(self):
+        self.packs_and_is_closed(self.storage.line.hold_answers)
+        self.starts_again(1)
+
+    def test_it_has_it_not(self):
+        def away():
+            self.storage.line.is_away = True
+
+        self.packs_and_is_closed(away)
+        self.starts_again(0)
+
+    def test_it_has_it_and_another_one_has_led(self):
+        self.packs_and_is_closed(self.storage.line.hold_answers)
+        other = self.lead('b')
+        Committer(random.Random(2), other)
+        self.has_what_the_log_has('b')
+        other.close()
+        self.starts_again(1)
+
+    def test_an_interrupt(self):
+        answered = self.storage._replica._writer.answered
+        interrupts = []
+
+        def interrupted():
+            if not interrupts and isinstance(
+                    bodies(self.engine)[-1], PackSwap):
+                interrupts.append(True)
+                raise KeyboardInterrupt
+            return answered()
+
+        with mock.patch.object(
+                self.storage._replica._writer, 'answered', interrupted):
+            with self.assertRaises(KeyboardInterrupt):
+                self.pack()
+            with self.assertRaises(WritingStopped):
+                commit(self.storage, {100: b'x'})
+            self.storage.close()
+        self.starts_again(1)
+
+
+class Ends(AgreeingCase):
+
+    def test_a_close_ends_one_that_waits_for_the_log(self):
+        self.patch(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0)
+        self.storage.line.is_away = True
+        pack = Thread(self.pack)
+        until(lambda: self.storage._replica._outage.seconds, 'it waits')
+        self.storage.close()
+        with self.assertRaisesRegex(FileStorageError, 'could not be told'):
+            pack.result()
+        self.assertFalse({'Data.fs.pack'} & self.names())
+
+    def test_nothing_is_offered_when_a_sync_has_failed(self):
+        """I7: what is read back may not be what the disk has."""
+        disk = self.controlled_disk()
+        disk.fail_sync(OSError(5, 'Input/output error'))
+        with self.assertRaises(OutcomeUnknown):
+            commit(self.storage, {100: b'x'})
+        number = len(self.engine.records)
+        with self.assertRaisesRegex(NotReplicated, 'sync of the disk'):
+            self.storage._replica.say(Trim(1))
+        self.assertEqual(len(self.engine.records), number)

@@ -1,0 +1,486 @@
+"""The pack of a node that follows: its file becomes what the log says, byte
+for byte, or it says why not; and what ends it leaves nothing."""
+
+import os
+import threading
+from unittest import mock
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
+from fsyncstorage.errors import DiskError
+from fsyncstorage.format import index
+from fsyncstorage.pack import bulk
+from fsyncstorage.pack import naming
+from fsyncstorage.pack import progress
+from fsyncstorage.quorum import following
+from fsyncstorage.quorum import standby as standbys
+from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.fold import Why
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.reading import Refused
+from fsyncstorage.quorum.record import PackBegin
+from fsyncstorage.quorum.repacking import Options
+from fsyncstorage.quorum.standby import Standby
+
+from ..pack.phases import at
+from ..pack.phases import held_up
+from ..support import PATIENCE
+from ..support import Thread
+from ..support import oid
+from ..support import until
+from .fakelog import FakeLog
+from .logged import NODE
+from .logged import FollowTest
+from .logged import Watched
+from .packed import becoming
+from .test_quorum_rejoin import scanned
+
+SIZES = 60, 500, 5, 300, 60, 700, 20, 90
+ENOSPC = OSError(28, 'No space left on device')
+
+
+class RepackingCase(FollowTest):
+
+    def setUp(self):
+        super().setUp()
+        self.logged.objects = 5
+        self.logged.write(*SIZES)
+        self.begin()
+
+    def names(self):
+        return set(os.listdir(self.directory)) - {'Data.fs.lock'}
+
+    def log(self):
+        return FakeLog(self.engine)
+
+    def pack(self):
+        """Begun, and swapped, with a commit between."""
+        self.logged.begin_pack().write(30, 40).swap()
+
+    def has_come_to_the_end(self, follower):
+        self.assertEqual(follower.state, self.here().state)
+        self.assertEqual(self.content(), self.logged.content)
+
+
+class Swaps(RepackingCase):
+
+    def test_the_same_bytes(self):
+        """I15; and it goes on behind them."""
+        follower = self.rejoin()
+        for generation in range(1, 4):
+            self.pack()
+            self.apply_all(follower)
+            self.has_come_to_the_end(follower)
+            self.assertEqual(follower.state.generation, generation)
+            self.logged.write(10, 20)
+            self.apply_all(follower)
+            self.has_come_to_the_end(follower)
+            follower.sync()
+            follower.save()
+            self.assertEqual(self.kept().state, follower.state)
+            self.assertIsNone(self.kept().becoming)
+
+    def test_by_a_process(self):
+        follower = self.rejoin_by(self.log(), Options(keep_old=True))
+        before = self.content()
+        self.logged.begin_pack().swap()
+        self.apply_all(follower)
+        self.has_come_to_the_end(follower)
+        with open(self.path('Data.fs.old'), 'rb') as old:
+            self.assertEqual(old.read(), before)
+
+    def test_its_index_is_in_memory(self):
+        """A takeover reads nothing, and finds all."""
+        follower = self.rejoin()
+        self.pack()
+        self.logged.write(50)
+        self.apply_all(follower)
+        opened = follower.hand_over()
+        self.assertEqual(
+            opened.content.index.items(),
+            scanned(self.logged.content).items())
+        os.remove(self.path('Data.fs.quorum'))  # its policy is another one
+        storage = FsyncStorage(self.path(), opened=opened)
+        self.addCleanup(storage.close)
+        self.assertEqual(storage.getSize(), len(self.logged.content))
+        storage.load(oid(self.logged.file.tid % 5))
+
+    def test_the_index_file_belongs_to_the_new_file(self):
+        follower = self.rejoin()
+        self.pack()
+        self.apply_all(follower)
+        follower.close()
+        loaded = index.load(self.path('Data.fs.index'))
+        self.assertEqual(loaded.whole, len(self.logged.content))
+        again = self.rejoin()
+        self.has_come_to_the_end(again)
+        content = self.handed_over(again).content
+        self.assertEqual(content.known_to, loaded.position)
+        self.assertGreater(content.known_to, 4)
+
+    def test_the_order_of_the_steps(self):
+        follower = self.rejoin()
+        self.logged.begin_pack()
+        self.apply_all(follower)
+        follower._repacking._pack.wait(PATIENCE)
+        self.logged.write(30).swap()
+        done, kept = [], []
+        disk = Watched(self.path())
+        save = states.save
+
+        def saves(path, state, read, becoming=None):
+            save(path, state, read, becoming)
+            kept.append((state.generation, becoming))
+            done.append('kept')
+
+        disk.done = done
+        with mock.patch.object(datafile, 'disk', disk), \
+                mock.patch.object(states, 'save', saves):
+            self.apply_all(follower)
+        made = becoming(self.logged.content)
+        # The old file is synced, and kept to the swap; then what it becomes.
+        self.assertEqual(kept, [(0, None), (0, made)])
+        self.assertEqual([each for each in done if each != 'write'], [
+            'sync', 'Data.fs.quorum', 'kept', 'Data.fs.quorum', 'kept',
+            'Data.fs.index', 'Data.fs'])
+
+    def test_what_was_kept_late(self):
+        """The state behind it is kept some time after it; then another pack
+        comes."""
+        follower = self.rejoin()
+        self.pack()
+        self.pack()
+        self.apply_all(follower)
+        self.has_come_to_the_end(follower)
+        follower.close()
+        self.has_come_to_the_end(self.rejoin())
+
+    def test_the_rest_is_copied_bit_by_bit(self):
+        follower = self.rejoin()
+        self.logged.begin_pack()
+        self.apply_all(follower)
+        follower._repacking._pack.wait(PATIENCE)
+        self.logged.write(100)
+        self.apply_all(follower)
+        follower.sync()
+        follower.save()
+        self.assertEqual(
+            follower._repacking._pack._copier.copied_to, follower.whole.end)
+
+
+class Away(RepackingCase):
+    """It needs nothing but its own file, and what the log says."""
+
+    def test_from_before_it_began(self):
+        self.pack()
+        self.has_come_to_the_end(self.rejoin())
+
+    def test_within_it(self):
+        self.logged.begin_pack().write(40)
+        self.begin()
+        self.logged.write(30).swap()
+        self.logged.write(20)
+        self.has_come_to_the_end(self.rejoin())
+
+    def test_it_is_kept_what_its_result_depends_on(self):
+        """The log does not have the begin any more."""
+        self.logged.begin_pack().write(40)
+        self.begin()
+        self.engine.trim(self.here().state.place.sequence + 1)
+        self.logged.swap().write(20)
+        self.has_come_to_the_end(self.rejoin())
+
+    def test_several_packs(self):
+        for _ in range(3):
+            self.pack()
+            self.logged.write(10, 20)
+        self.has_come_to_the_end(self.rejoin())
+
+    def test_a_pack_that_another_one_has_given_up(self):
+        self.logged.begin_pack().lead().write(30)
+        self.pack()
+        self.has_come_to_the_end(self.rejoin())
+
+
+class PacksAgain(RepackingCase):
+    """In the foreground: the node comes no further without it."""
+
+    def failing_first(self, follower):
+        self.logged.begin_pack()
+        self.apply_all(follower)
+        follower._repacking._pack.cancel()
+        follower._repacking._pack.wait(PATIENCE)
+        self.logged.write(30)
+
+    def test_where_its_own_has_failed(self):
+        follower = self.rejoin()
+        self.failing_first(follower)
+        self.logged.swap()
+        with self.assertLogs('fsyncstorage.quorum', 'WARNING') as logs:
+            self.apply_all(follower)
+        self.assertIn('it is packed now', logs.output[0])
+        self.has_come_to_the_end(follower)
+
+    def is_refused(self, follower, words):
+        """Its file is that of before the swap, kept as that."""
+        before = self.content()
+        with self.assertRaisesRegex(Refused, words) as caught:
+            self.apply_all(follower)
+        self.assertIn('fsync-quorum bootstrap', str(caught.exception))
+        self.assertEqual(self.content(), before)
+        self.assertFalse({'Data.fs.pack', 'Data.fs.pack.index'} & self.names())
+        kept = self.kept()
+        self.assertEqual(kept.state, follower.state)
+        self.assertEqual(kept.state.end, len(before))
+        self.assertIsNone(kept.becoming)
+
+    def test_another_file(self):
+        follower = self.rejoin()
+        self.logged.begin_pack()
+        self.apply_all(follower)
+        self.logged.swap(checksum=bytes(32))
+        self.is_refused(follower, 'another file')
+
+    def test_another_version(self):
+        """It does not even try."""
+        follower = self.rejoin()
+        self.logged.say(PackBegin(oid(self.logged.file.tid), False, b'other'))
+        self.logged.swap()
+        with mock.patch.object(bulk.Bulk, 'copied', side_effect=self.fail):
+            self.is_refused(follower, "1 here, b'other' there")
+
+    def test_damage_of_our_own_file(self):
+        follower = self.rejoin()
+        content = bytearray(self.content())
+        content[content.index(b'\x06' * 20)] ^= 1
+        with open(self.path(), 'r+b') as file:  # the same file
+            file.write(content)
+        self.logged.begin_pack().swap()
+        self.is_refused(follower, 'checksum|seal')
+
+    def test_a_full_disk(self):
+        """It may be tried again, when there is room."""
+        follower = self.rejoin()
+        self.pack()
+        before = self.content()
+        with mock.patch.object(bulk.work, 'free_bytes', return_value=100), \
+                self.assertRaisesRegex(OSError, '100 are free'):
+            self.apply_all(follower)
+        self.assertEqual(self.content()[:len(before)], before)
+        self.apply_all(follower)
+        self.has_come_to_the_end(follower)
+
+    def test_no_room_for_what_is_kept(self):
+        follower = self.rejoin()
+        self.pack()
+        save, errors = states.save, [ENOSPC]
+
+        def saves(path, state, read, becoming=None):
+            if becoming is not None and errors:
+                raise errors.pop()
+            save(path, state, read, becoming)
+
+        with mock.patch.object(states, 'save', saves):
+            with self.assertRaisesRegex(OSError, 'No space'):
+                self.apply_all(follower)
+            self.apply_all(follower)
+        self.has_come_to_the_end(follower)
+
+    def test_it_cannot_get_its_name(self):
+        """Which file has it is found out by a start."""
+        for name in 'link', 'replace', 'sync_directory':
+            with self.subTest(name):
+                follower = self.rejoin()
+                self.pack()
+                finish = naming.replace
+
+                def failing(*args, name=name, finish=finish):
+                    with mock.patch.object(
+                            datafile.disk, name, side_effect=ENOSPC):
+                        finish(*args)
+
+                with mock.patch.object(naming, 'replace', failing), \
+                        self.assertRaisesRegex(DiskError, 'start this node'):
+                    self.apply_all(follower)
+                follower.close()
+                again = self.rejoin()
+                self.has_come_to_the_end(again)
+                again.close()
+
+
+class Confirmed(RepackingCase):
+
+    def test_only_one_member_has_the_swap(self):
+        """There would be no way back."""
+        follower = self.rejoin()
+        self.logged.begin_pack()
+        self.apply_all(follower)
+        before = self.content()
+        self.logged.swap()
+        with mock.patch.object(
+                following, 'confirmed',
+                lambda log, state: state.generation == 0):
+            with self.assertRaisesRegex(Refused, 'Replace that') as caught:
+                self.apply_all(follower)
+        # It may be that others have another record there.
+        self.assertIs(caught.exception.why, Why.HOLE)
+        self.assertEqual(self.content(), before)
+        self.assertIsNone(self.kept().becoming)
+        self.apply_all(follower)
+        self.has_come_to_the_end(follower)
+
+    def test_it_is_not_known_whether_they_have_it(self):
+        follower = self.rejoin()
+        self.logged.begin_pack()
+        self.apply_all(follower)
+        before = self.content()
+        self.logged.swap()
+        with mock.patch.object(
+                following, 'confirmed', side_effect=Unanswered('away')), \
+                self.assertRaises(Unanswered):
+            self.apply_all(follower)
+        self.assertEqual(self.content(), before)
+        self.apply_all(follower)
+        self.has_come_to_the_end(follower)
+
+
+class Ends(RepackingCase):
+    """Nothing is left of it: no file, and no thread."""
+
+    def begun(self):
+        """A pack that goes on until it is ended."""
+        follower = self.rejoin()
+        self.logged.begin_pack()
+        held = held_up(progress.COPY)
+        there = held.__enter__()
+        self.addCleanup(held.__exit__, None, None, None)
+        self.apply_all(follower)
+        self.assertTrue(there.wait(PATIENCE))
+        self.assertIn('Data.fs.pack', self.names())
+        return follower, follower._repacking._pack
+
+    def is_over(self, pack):
+        self.assertFalse(pack._thread.is_alive())
+        self.assertFalse({'Data.fs.pack', 'Data.fs.pack.index'} & self.names())
+
+    def test_its_end(self):
+        follower, pack = self.begun()
+        self.logged.end_pack()
+        self.apply_all(follower)
+        self.is_over(pack)
+
+    def test_another_epoch(self):
+        follower, pack = self.begun()
+        self.logged.lead()
+        self.apply_all(follower)
+        self.is_over(pack)
+
+    def test_another_pack(self):
+        """The one before was given up, and nobody was told."""
+        follower, pack = self.begun()
+        self.logged.write(10).begin_pack()
+        self.apply_all(follower)
+        self.assertFalse(pack._thread.is_alive())
+        self.logged.swap()
+        self.apply_all(follower)
+        self.has_come_to_the_end(follower)
+
+    def test_a_close(self):
+        follower, pack = self.begun()
+        follower.close()
+        self.is_over(pack)
+
+    def test_a_takeover(self):
+        follower, pack = self.begun()
+        self.handed_over(follower)
+        self.is_over(pack)
+
+    def test_a_stop_within_the_swap(self):
+        follower, pack = self.begun()
+        self.logged.swap()
+        state = follower.state
+        waits = Thread(self.apply_all, follower)
+        self.stopping.set()
+        with self.assertRaises(Unanswered):
+            waits.result()
+        self.assertEqual(follower.state, state)
+        follower.close()
+        self.is_over(pack)
+
+
+class OfAStandby(RepackingCase):
+
+    def setUp(self):
+        super().setUp()
+        for name, value in {'SAVED_AFTER': 1000.0}.items():
+            patch = mock.patch.object(standbys, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.has_ended = threading.Event()
+
+    def started(self):
+        standby = Standby(self.rejoin(), NODE, 1 << 30, self.has_ended.set)
+        self.addCleanup(standby.close)
+        standby.start()
+        return standby
+
+    def until_it_is_there(self, standby):
+        until(lambda: standby.state == self.here().state, 'the end')
+
+    def test_it_comes_to_the_end(self):
+        standby = self.started()
+        for _ in range(3):
+            self.pack()
+            self.logged.write(30)
+        self.until_it_is_there(standby)
+        self.assertEqual(self.content(), self.logged.content)
+        self.assertIsNone(standby.trouble)
+
+    def test_another_generation_is_kept_at_once(self):
+        standby = self.started()
+        self.pack()
+        self.until_it_is_there(standby)
+        until(lambda: self.kept().state == self.here().state, 'it is kept')
+
+    def test_one_that_is_refused_ends(self):
+        standby = self.started()
+        self.logged.begin_pack().swap(checksum=bytes(32))
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            self.assertTrue(self.has_ended.wait(PATIENCE))
+        self.assertIn('fsync-quorum bootstrap', standby.ended)
+
+    def test_a_stop_while_it_waits_for_a_pack(self):
+        with held_up(progress.COPY) as there:
+            standby = self.started()
+            self.logged.begin_pack().swap()
+            self.assertTrue(there.wait(PATIENCE))
+            standby.close()
+        self.assertIsNone(standby.ended)
+        self.has_come_to_the_end(self.rejoin())
+
+    def test_a_swap_that_only_one_member_has(self):
+        """It is trouble, and not the end: that member may be replaced."""
+        misled = [True]
+        confirmed = following.confirmed
+
+        def is_confirmed(log, state):
+            return not (misled and state.generation) and confirmed(log, state)
+
+        with mock.patch.object(following, 'confirmed', is_confirmed):
+            standby = self.started()
+            self.logged.begin_pack().swap()
+            until(lambda: standby.trouble, 'it says so')
+            self.assertIn('Replace that member', standby.trouble)
+            misled.clear()
+            self.until_it_is_there(standby)
+
+    def test_a_failure_of_its_own_pack_is_no_end(self):
+        with at(progress.COPY, lambda watch: watch.cancel()):
+            standby = self.started()
+            self.logged.begin_pack()
+            repacking = standby._follower._repacking
+            until(lambda: repacking._pack and repacking._pack.wait(0),
+                  'the end of its thread')
+        self.logged.swap()
+        self.until_it_is_there(standby)
+        self.assertEqual(self.content(), self.logged.content)

@@ -1,0 +1,511 @@
+"""The log is trimmed by what all nodes have kept, and by nothing else; and
+what happens at its limit (I16)."""
+
+import os
+import random
+import threading
+from unittest import mock
+
+from ZODB.POSException import StorageTransactionError
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.errors import SyncFailed
+from fsyncstorage.quorum import keeping
+from fsyncstorage.quorum import loglimit
+from fsyncstorage.quorum import trimming
+from fsyncstorage.quorum.log import Trimmed
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.loglimit import LogLimit
+from fsyncstorage.quorum.loglimit import Size
+from fsyncstorage.quorum.loglimit import Trims
+from fsyncstorage.quorum.loglimit import weight
+from fsyncstorage.quorum.record import Blob
+from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.record import Place
+from fsyncstorage.quorum.record import Trim
+from fsyncstorage.quorum.record import parse
+from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.replicator import Replicator
+from fsyncstorage.quorum.trimming import Trimming
+from fsyncstorage.quorum.trimming import shown
+from fsyncstorage.quorum.writer import Fenced
+
+from ..support import TestCase
+from ..support import Thread
+from ..support import commit
+from ..support import until
+from ..support import vote
+from .fakelog import FakeLog
+from .fakelog import Fault
+from .gateway import GatewaysCase
+from .logged import Logged
+from .nodes import NodeTest
+from .nodes import begin_log
+from .nodes import started
+from .samples import LOG
+from .samples import settle
+
+A, B, C = (name.ljust(16, b'\0') for name in (b'a', b'b', b'c'))
+TRIMMING = 'fsyncstorage.quorum.trimming'
+
+
+class Writing:
+    """The node that writes."""
+
+    def __init__(self, logged):
+        self._logged = logged
+        self.kept = logged.state
+
+    def say(self, body):
+        writer = self._logged.writer
+        writer.say(body)
+        settle(writer)
+        return writer.state
+
+    def keep(self):
+        self.kept = self._logged.state
+
+
+class RoundsCase(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.logged = Logged().lead()
+        self.engine = self.logged.engine
+        self.writing = Writing(self.logged)
+        self.log = FakeLog(self.engine)
+        self.trimming = self.of_a_node()
+
+    def of_a_node(self, limit=0, drops=False):
+        self.limit = LogLimit(limit, self.logged.writer.size)
+        return Trimming('a test', self.log, self.writing, Trims(
+            A, limit, drops), self.limit)
+
+    def write(self, count=1, size=10):
+        for _ in range(count):
+            self.logged.write(size)
+        self.writing.keep()
+
+    @property
+    def last(self):
+        """What we have kept."""
+        return self.writing.kept.place.sequence
+
+    def place(self, sequence):
+        return place_of(self.engine.records[sequence - 1])
+
+    def note(self, node, sequence):
+        self.engine.note(node, self.place(sequence).packed())
+
+    def trims(self):
+        return [record.body.first for record in map(
+            parse, self.engine.records) if isinstance(record.body, Trim)]
+
+
+class Rounds(RoundsCase):
+
+    def test_what_all_have_kept_is_removed(self):
+        """The record that was kept last stays."""
+        self.write(9)
+        self.note(B, 6)
+        self.note(C, 8)
+        self.trimming.round()
+        self.assertEqual(self.engine.first, 6)
+        self.assertEqual(self.trims(), [6])
+
+    def test_a_record_says_so_before(self):
+        self.write(9)
+        self.note(B, 6)
+        real, seen = self.engine.trim, []
+        with mock.patch.object(self.engine, 'trim', lambda first: (
+                seen.append(self.trims()), real(first))):
+            self.trimming.round()
+        self.assertEqual(seen, [[6]])
+
+    def test_our_own_place_counts_and_is_noted(self):
+        """Another node may write next, and then it is for that one."""
+        self.write(4)
+        kept = self.writing.kept.place
+        self.logged.write(10).write(10)
+        self.trimming.round()
+        self.assertEqual(self.engine.first, kept.sequence)
+        self.assertEqual(self.engine.kept[A], kept.packed())
+
+    def test_a_node_that_was_away_since_the_beginning(self):
+        self.engine.note(B, Place(0, self.engine.log).packed())
+        self.write(9)
+        self.trimming.round()
+        self.assertEqual(self.engine.first, 1)
+        self.engine.forget(B)
+        self.trimming.round()
+        self.assertEqual(self.engine.first, self.last)
+
+    def test_nothing_is_said_of_a_trim_alone(self):
+        """Or there would be a record a minute, for ever."""
+        self.write(9)
+        last = self.last
+        for _ in range(5):
+            self.trimming.round()
+            self.writing.keep()
+        self.assertEqual(self.trims(), [last])
+
+    def test_the_engine_lets_go_of_what_was_replaced_now_and_then(self):
+        self.write(9)
+        self.trimming.round()
+        with mock.patch.object(self.engine, 'trim') as trim:
+            self.trimming.round()
+            trim.assert_not_called()
+            self.trimming._compacted -= trimming.COMPACTED_EVERY
+            self.trimming.round()
+            self.trimming.round()
+            trim.assert_called_once_with(self.engine.first)
+        self.assertEqual(len(self.trims()), 1)
+
+    def test_a_writer_that_is_fenced_removes_nothing(self):
+        self.write(9)
+        other = Logged(self.engine, 'other').lead()
+        with self.assertRaises(Fenced):
+            self.trimming.round()
+        self.assertEqual(self.engine.first, 1)
+        self.assertEqual(other.state.epoch, 2)
+
+    def test_a_node_that_comes_in_between(self):
+        """It has noted its place before it could see the record."""
+        self.write(9)
+        self.engine.landed = lambda raw: self.note(B, 3)
+        self.trimming.round()
+        self.engine.landed = lambda raw: None
+        self.assertEqual(
+            (self.trims(), self.engine.first), ([self.last], 1))
+        self.trimming.round()
+        self.assertEqual(
+            (self.trims(), self.engine.first), ([self.last, 3], 3))
+
+    def test_notes_that_are_about_no_node(self):
+        self.write(9)
+        self.engine.note(b'*step-down', b'whatever')
+        self.trimming.round()
+        self.assertEqual(self.engine.first, self.last)
+
+    def test_notes_that_are_none(self):
+        """Nothing is removed, as the node may need it; it is said once."""
+        self.write(9)
+        for name in B, b'\xff\n' * 8, b'':
+            for raw in b'', b'x', bytes(1024), b'\0' * 23:
+                with self.subTest(name=name, raw=raw[:3]):
+                    self.engine.note(name, raw)
+                    trim = self.of_a_node()
+                    with self.assertLogs(TRIMMING, 'WARNING') as said:
+                        trim.round()
+                        trim.round()
+                    self.assertEqual(len(said.output), 1)
+                    self.assertTrue(said.output[0].isprintable())
+                    self.assertEqual(self.engine.first, 1)
+                    self.engine.forget(name)
+
+    def test_a_place_that_the_log_does_not_have(self):
+        """It holds nothing up, and lets nothing go that we need."""
+        self.write(9)
+        for place in Place((1 << 64) - 1, bytes(16)), Place(50, bytes(16)):
+            self.engine.note(B, place.packed())
+            self.trimming.round()
+            self.assertEqual(self.engine.first, self.last)
+
+    def test_a_node_that_was_left_behind_holds_nothing_up(self):
+        self.write(9)
+        self.trimming.round()
+        self.note(B, 3)
+        self.write(9)
+        with self.assertLogs(TRIMMING, 'WARNING') as said:
+            self.trimming.round()
+            self.trimming.round()
+        self.assertEqual(len(said.output), 1)
+        self.assertIn('bootstrap', said.output[0])
+        self.assertEqual(self.engine.first, self.last)
+
+    def test_names_for_people(self):
+        for name, words in (
+                (b'node-1' + bytes(10), 'node-1'), (b'a\nb', '610a62'),
+                (b'\xe9', 'e9')):
+            self.assertEqual(shown(name), words)
+
+    def test_whatever_is_not_answered(self):
+        """What a node needs is there; and the next rounds come to the end."""
+        chance = random.Random(7)
+        for _ in range(60):
+            self.write(chance.randint(2, 5))
+            needed = chance.randint(
+                self.engine.first, self.writing.kept.place.sequence)
+            self.note(B, needed)
+            self.log.faults.extend(
+                chance.choice([Fault.NONE, Fault.BEFORE, Fault.AFTER,
+                               Fault.DELAYED]) for _ in range(6))
+            for _ in range(8):
+                try:
+                    self.trimming.round()
+                except Unanswered:
+                    pass
+                self.assertLessEqual(self.engine.first, needed)
+                while self.engine.delayed and chance.random() < 0.5:
+                    self.engine.deliver()
+                    self.note(B, needed)
+            self.log.faults.clear()
+            while self.engine.delayed:
+                self.engine.deliver()
+            self.note(B, needed)
+            self.writing.keep()
+            self.trimming.round()
+            self.assertGreaterEqual(self.engine.first, needed - 1)
+
+
+class Sizes(RoundsCase):
+
+    def bytes_of_the_log(self):
+        return sum(map(len, self.engine.records[self.engine.first - 1:]))
+
+    def test_what_the_log_has_is_counted(self):
+        with mock.patch.object(loglimit, 'GRAIN', 1):
+            self.write(30)
+            self.assertEqual(self.limit.size, self.bytes_of_the_log())
+            self.trimming.round()
+            self.assertEqual(self.limit.size, self.bytes_of_the_log())
+            self.write(5, size=1000)
+            self.assertEqual(self.limit.size, self.bytes_of_the_log())
+
+    def test_marks_are_far_between(self):
+        """As many as the log has megabytes; and so exact a size is."""
+        size = Size()
+        for number in range(1, 10_001):
+            size.add(number, 1000)
+        self.assertLess(len(size._marks), 11)
+        size.trim(5000)
+        self.assertTrue(
+            5_000_000 <= size.bytes <= 5_000_000 + 2 * loglimit.GRAIN)
+        size.trim(20_000)
+        self.assertLessEqual(size.bytes, loglimit.GRAIN)
+
+    def test_what_was_there_before_this_node_led(self):
+        self.write(30)
+        self.engine.trim(4)
+        self.logged.lead()
+        self.writing.keep()
+        trim = self.of_a_node(limit=1 << 40)
+        self.write(3)
+        self.log.faults.extend([Fault.NONE, Fault.NONE, Fault.BEFORE])
+        with self.assertRaises(Unanswered):
+            trim.count()
+        trim.count()
+        self.assertEqual(self.limit.size, self.bytes_of_the_log())
+        trim.count()
+        self.assertEqual(self.limit.size, self.bytes_of_the_log())
+
+    def test_it_is_trimmed_meanwhile(self):
+        self.write(30)
+        self.logged.lead()
+        self.writing.keep()
+        trim = self.of_a_node(limit=1 << 40)
+        real, seen = self.engine.read, []
+
+        def read(sequence, member=None):
+            seen.append(sequence)
+            if len(seen) == 2:
+                self.engine.trim(20)
+            return real(sequence, member)
+
+        with mock.patch.object(self.engine, 'read', read):
+            with self.assertRaises(Trimmed):
+                trim.count()
+            trim.count()
+        self.limit.trimmed(20)
+        self.assertGreaterEqual(self.limit.size, self.bytes_of_the_log())
+
+    def test_staged_blobs_count(self):
+        blobs = tuple(Blob(bytes(16), bytes(8), bytes(8), 1000, bytes(32),
+                           shared) for shared in (False, True))
+        self.assertEqual(
+            weight(b'raw', Data(0, 1, (), blobs, b'x')), 3 + 1000)
+        self.assertEqual(weight(b'raw', Trim(1)), 3)
+
+
+class AtTheLimit(RoundsCase):
+
+    def setUp(self):
+        super().setUp()
+        patch = mock.patch.object(loglimit, 'GRAIN', 1)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def test_the_node_that_is_behind_is_left_behind(self):
+        trim = self.of_a_node(limit=5000, drops=True)
+        self.write(10, size=500)
+        self.note(B, 3)
+        self.note(C, 8)
+        trim.round()
+        self.assertEqual(set(self.engine.kept), {A, B, C})
+        self.assertEqual(self.engine.first, 3)
+        self.write(3, size=500)
+        behind = self.last - 2
+        self.note(C, behind)
+        with self.assertLogs(TRIMMING, 'CRITICAL') as said:
+            trim.round()
+        self.assertIn('node b', said.output[0])
+        self.assertEqual(set(self.engine.kept), {A, C})
+        trim.round()
+        self.assertEqual(self.engine.first, behind)
+        self.assertFalse(self.limit.is_full)
+        trim.round()
+        self.assertEqual(set(self.engine.kept), {A, C})
+
+    def test_one_that_is_not_behind_us_is_not(self):
+        """It would help nobody."""
+        trim = self.of_a_node(limit=5000, drops=True)
+        self.write(2)
+        kept = self.writing.kept
+        self.write(10, size=1000)
+        self.writing.kept = kept
+        self.note(B, 9)
+        for _ in range(3):
+            trim.round()
+        self.assertTrue(self.limit.is_full)
+        self.assertEqual(set(self.engine.kept), {A, B})
+        self.assertIn('this node', self.limit.words)
+
+    def test_one_whose_note_is_none(self):
+        trim = self.of_a_node(limit=5000, drops=True)
+        self.write(10, size=1000)
+        self.engine.note(B, b'')
+        with self.assertLogs(TRIMMING):
+            trim.round()
+        self.assertEqual(set(self.engine.kept), {A})
+
+    def test_otherwise_it_is_waited_for(self):
+        trim = self.of_a_node(limit=5000)
+        self.write(10, size=1000)
+        self.note(B, 3)
+        for _ in range(3):
+            trim.round()
+        self.assertEqual(set(self.engine.kept), {A, B})
+        self.assertTrue(self.limit.is_full)
+        self.assertIn('the node b has kept no more than record 3 of',
+                      self.limit.words)
+
+
+class Served(NodeTest):
+    """A storage whose log has a limit."""
+
+    LIMIT = 20_000
+
+    def setUp(self):
+        super().setUp()
+        for module, name, value in (
+                (loglimit, 'GRAIN', 1), (trimming, 'SOON', 0.01),
+                (loglimit, 'PAUSE', 0.01),
+                (loglimit, 'TROUBLE_AFTER', 0.05)):
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def full(self, drops=False):
+        """A storage whose log is full, as another node has kept nothing."""
+        self.engine.note(B, Place(0, self.engine.log).packed())
+        storage = self.lead(trims=Trims(A, self.LIMIT, drops))
+        for number in range(4):
+            commit(storage, {number: bytes(5000)})
+            storage._replica.keep()
+        return storage
+
+    def test_commits_wait_for_the_node_that_is_behind(self):
+        """And say so; and readers do not wait."""
+        storage = self.full()
+        before = len(self.engine.records)
+        committer = Thread(commit, storage, {9: b'x'})
+        with self.assertLogs(loglimit.__name__, 'WARNING') as said:
+            until(lambda: said.output, 'trouble')
+        self.assertIn('the node b', storage.waits_for_log)
+        self.assertIn('log-limit', said.output[0])
+        self.assertTrue(committer.is_alive())
+        self.assertEqual(len(self.engine.records), before)
+        self.assertEqual(len(storage.load(bytes(7) + b'\1')[0]), 5000)
+        self.assertGreaterEqual(storage.stats()['quorum']['log_size'], 20_000)
+        self.engine.note(B, place_of(self.engine.records[-1]).packed())
+        committer.result()
+        self.assertIsNone(storage.waits_for_log)
+        self.has_what_the_log_has()
+
+    def test_or_they_go_on_without_it(self):
+        with self.assertLogs(TRIMMING, 'CRITICAL'):
+            storage = self.full(drops=True)
+            commit(storage, {9: b'x'})
+        self.assertNotIn(B, self.engine.kept)
+        self.has_what_the_log_has()
+
+    def test_a_close_does_not_wait_for_long(self):
+        storage = self.full()
+        committer = Thread(commit, storage, {9: b'x'})
+        until(lambda: storage._replica._limit.seconds, 'a wait')
+        with mock.patch(
+                'fsyncstorage.quorum.replicator.LONGEST_WAIT_AT_CLOSE', 0.1):
+            storage.close()
+        with self.assertRaises(SyncFailed):
+            committer.result()
+
+    def test_a_fence_ends_the_wait(self):
+        storage = self.full()
+        committer = Thread(commit, storage, {9: b'x'})
+        until(lambda: storage._replica._limit.seconds, 'a wait')
+        storage._replica._writer.fenced = 'another one leads'
+        with self.assertRaises(SyncFailed):
+            committer.result()
+
+    def test_a_transaction_that_never_fits_is_refused_by_its_vote(self):
+        storage = self.lead(trims=Trims(A, self.LIMIT))
+        before = storage.lastTransaction()
+        with self.assertRaises(StorageTransactionError) as raised:
+            vote(storage, {1: bytes(self.LIMIT)})
+        self.assertIn('log-limit', str(raised.exception))
+        self.assertEqual(storage.lastTransaction(), before)
+        commit(storage, {1: bytes(self.LIMIT // 2)})
+        self.has_what_the_log_has()
+
+    def test_a_log_of_nobody_else_stays_small(self):
+        storage = self.lead(trims=Trims(A, self.LIMIT))
+        for number in range(30):
+            committer = Thread(commit, storage, {number: bytes(3000)})
+            # What is kept is kept later than in use.
+            until(lambda: (storage._replica.keep(),
+                           not committer.is_alive())[1], 'a commit')
+            committer.result()
+        self.assertGreater(self.engine.first, 10)
+        storage.close()
+        again = self.lead(trims=Trims(A, self.LIMIT))
+        self.assertEqual(again.load(bytes(7) + b'\1')[0], bytes(3000))
+
+
+class OnEtcd(GatewaysCase):
+    """Two threads ask one log."""
+
+    def test_commits_go_on_while_it_is_trimmed(self):
+        for module, name, value in (
+                (loglimit, 'GRAIN', 1), (trimming, 'SOON', 0.01),
+                (loglimit, 'PAUSE', 0.01), (keeping, 'LATE', 0.01)):
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        log = self.another()
+        log.create(LOG)
+        path = self.path()
+        begin_log(path)
+        storage = started(
+            FsyncStorage, path, log, 'a', lambda *args: Replicator(
+                *args, trims=Trims(A, 20_000)), durability='quorum')
+        self.addCleanup(storage.close)
+        for number in range(50):
+            commit(storage, {number: bytes(2000)})
+        self.assertGreater(self.another().ends().first, 30)
+        storage.close()
+        with open(path, 'rb') as file:
+            end = file.seek(0, os.SEEK_END)
+        follower = rejoin(path, self.another(), threading.Event())
+        self.addCleanup(follower.close)
+        self.assertEqual(follower.state.end, end)

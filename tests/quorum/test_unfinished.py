@@ -1,0 +1,245 @@
+"""A start that finds two files: each row of what the log and the directory
+say; and a crash at each step of a swap."""
+
+import contextlib
+import os
+from unittest import mock
+
+from fsyncstorage import datafile
+from fsyncstorage.pack import naming
+from fsyncstorage.quorum import rejoin as starts
+from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.fold import Why
+from fsyncstorage.quorum.reading import WHAT_TO_DO
+from fsyncstorage.quorum.reading import Refused
+from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.repacking import Repacking
+
+from ..pack.nodes import Cut
+from ..pack.nodes import DiskThatEnds
+from .logged import FollowTest
+from .logged import Logged
+from .logged import contents
+from .logged import restored
+from .packed import becoming
+
+SIZES = 60, 500, 5, 300, 60, 700, 20, 90
+
+
+class SwapCase(FollowTest):
+
+    def setUp(self):
+        super().setUp()
+        self.logged.objects = 5
+        self.logged.write(*SIZES).begin_pack().write(30, 40)
+        self.begin()
+        #: The old file, the new one, and the log before the swap.
+        self.old, self.state = self.logged.content, self.kept().state
+        self.before = restored(self.engine, len(self.engine.records))
+        self.logged.swap()
+        self.new = self.logged.content
+
+    def names(self):
+        return set(os.listdir(self.directory)) - {'Data.fs.lock'}
+
+    def keeps(self, becoming):
+        """What will take the place of the old file."""
+        states.save(
+            self.path(), self.state, lambda position, length:
+            self.old[position:position + length], becoming)
+
+    def put(self, content, suffix=''):
+        with open(self.path('Data.fs') + suffix, 'wb') as file:
+            file.write(content)
+
+    def comes_to(self, engine, follower=None):
+        follower = self.rejoin(engine) if follower is None else follower
+        expected = contents(engine.records)
+        self.assertEqual(follower.state, expected.state)
+        self.assertEqual(self.content(), expected.content)
+        self.assertEqual(self.kept().state, expected.state)
+        self.assertIsNone(self.kept().becoming)
+        follower.close()
+        self.assertFalse({'Data.fs.pack', 'Data.fs.pack.index'} & self.names())
+
+
+class Rows(SwapCase):
+
+    def setUp(self):
+        super().setUp()
+        self.keeps(becoming(self.new))
+
+    def refused(self, words, engine):
+        with self.nothing_changes(), \
+                self.assertRaisesRegex(Refused, words) as caught:
+            self.rejoin(engine)
+        self.assertIn('Nothing was changed', str(caught.exception))
+        return caught.exception
+
+    def is_behind(self, engine):
+        error = self.refused('does not have that', engine)
+        self.assertIs(error.why, Why.BEHIND)
+        self.assertIn(WHAT_TO_DO[Why.BEHIND], str(error))
+
+    def without_packing(self):
+        return mock.patch.object(
+            starts.Follower, '_swap', side_effect=self.fail)
+
+    def test_ready_and_agreed(self):
+        self.put(self.new, '.pack')
+        with self.without_packing(), self.assertLogs(
+                'fsyncstorage.quorum', 'WARNING') as logs:
+            self.comes_to(self.engine)
+        self.assertIn('finished now', logs.output[0])
+
+    def test_ready_and_agreed_and_the_log_went_on(self):
+        self.put(self.new, '.pack')
+        self.logged.write(50).lead().write(60)
+        with self.without_packing():
+            self.comes_to(self.engine)
+
+    def test_ready_and_not_agreed(self):
+        self.put(self.new, '.pack')
+        self.comes_to(self.before)
+        self.assertEqual(self.content(), self.old)
+
+    def test_not_agreed_and_the_old_file_goes_on(self):
+        """Another epoch has ended the pack."""
+        self.put(self.new, '.pack')
+        self.logged = type(self.logged)(self.before, 'other').lead()
+        self.logged.write(10)
+        self.comes_to(self.before)
+
+    def test_not_agreed_yet(self):
+        """The record comes when the node has started: it packs again."""
+        self.put(self.new, '.pack')
+        follower = self.rejoin(self.before)
+        swap = self.engine.records[-1]
+        self.engine = self.before
+        self.engine.append(self.engine.head, place_of(swap), swap)
+        self.apply_all(follower)
+        follower.sync()
+        follower.save()
+        self.comes_to(self.engine, follower)
+        self.assertEqual(self.content(), self.new)
+
+    def test_another_swap_was_agreed(self):
+        """This one was given up, and the next pack has replaced the file."""
+        self.keeps(becoming(b'another one'))
+        self.put(b'another one', '.pack')
+        self.comes_to(self.engine)
+
+    def test_new_and_agreed(self):
+        self.put(self.new)
+        with self.without_packing():
+            self.comes_to(self.engine)
+
+    def test_new_and_what_was_appended_since(self):
+        """It is treated as behind any synced end."""
+        self.put(self.new + b'what is not in the log')
+        self.logged.write(50)
+        with self.without_packing():
+            self.comes_to(self.engine)
+        with open(self.path('Data.fs.tr0'), 'rb') as file:
+            self.assertEqual(file.read(), b'what is not in the log')
+
+    def test_new_and_not_agreed(self):
+        """The log has lost it."""
+        self.put(self.new)
+        self.is_behind(self.before)
+
+    def test_old_and_agreed(self):
+        """The packed file is lost."""
+        self.comes_to(self.engine)
+
+    def test_old_and_not_agreed(self):
+        self.comes_to(self.before)
+
+    def test_missing_and_agreed(self):
+        """No hard links: between two renames."""
+        self.put(self.new, '.pack')
+        os.remove(self.path())
+        with self.without_packing():
+            self.comes_to(self.engine)
+
+    def test_missing_and_not_agreed(self):
+        self.put(self.new, '.pack')
+        os.remove(self.path())
+        self.is_behind(self.before)
+
+    def test_neither(self):
+        for engine in self.engine, self.before:
+            self.put(b'FS30 is another file' * 1000)
+            self.refused('neither', engine)
+            os.remove(self.path())
+            self.refused('neither', engine)
+
+    def test_a_packed_file_that_is_damaged(self):
+        """It is not the one."""
+        self.put(self.new[:-1] + b'?', '.pack')
+        self.comes_to(self.engine)
+
+    def test_only_one_member_has_the_swap(self):
+        self.put(self.new, '.pack')
+        with mock.patch.object(starts, 'confirmed', return_value=False):
+            self.refused('Replace that member', self.engine)
+
+    def test_what_was_said_to_be_durable_in_the_old_file(self):
+        """Seals of the old file are held against the log up to the swap."""
+        self.keeps(None)
+        other = Logged(self.before, 'other')
+        at = other.add(20, durable=len(self.old) + 1)
+        self.put(self.old + other.content[at:])
+        # In the log the file gets longer than that; but it is another one.
+        self.logged.write(3000)
+        self.refused(f'the log ends at {len(self.old)} of', self.engine)
+
+
+class Cuts(SwapCase):
+    """What is done is durable at once; it ends anywhere."""
+
+    def test_each_cut_of_a_swap(self):
+        for links in True, False:
+            for left in range(100):
+                with self.subTest(links=links, left=left):
+                    self.put(self.old)
+                    for name in self.names() - {'Data.fs', 'Data.fs.quorum'}:
+                        os.remove(self.path(name))
+                    self.keeps(None)
+                    if not self.is_cut(left, links):
+                        break
+                    self.comes_to(self.engine)
+            self.assertGreater(left, 8)
+
+    def is_cut(self, left, links):
+        with contextlib.ExitStack() as stack:
+            make = Repacking.made
+
+            def made(*args):
+                made = make(*args)
+                stack.callback(made.file.close)
+                stack.enter_context(mock.patch.object(
+                    datafile, 'disk', DiskThatEnds(left, links)))
+                return made
+
+            stack.enter_context(mock.patch.object(Repacking, 'made', made))
+            try:
+                self.rejoin().close()
+            except Cut:
+                return True
+        return False
+
+    def test_the_new_file_has_the_name_of_its_index_first(self):
+        """What an index proves is that the file beside it is whole; in its
+        place it does not fit the old file."""
+        self.keeps(becoming(self.new))
+        follower = self.rejoin(self.before)
+        pack = follower._repacking
+        made = pack.made(follower.state, becoming(self.new))
+        made.file.close()
+        self.keeps(becoming(self.new))
+        os.rename(self.path('Data.fs' + naming.INDEX_OF_PACKED),
+                  self.path('Data.fs.index'))
+        follower.close()
+        self.assertIn('Data.fs.pack', self.names())
+        self.comes_to(self.engine)
