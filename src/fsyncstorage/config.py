@@ -15,6 +15,7 @@ from ZODB.config import BaseConfig
 from . import storage
 from .commit import policies
 from .metrics import exporters
+from .quorum import repacking
 from .quorum import role
 
 
@@ -96,7 +97,11 @@ class FsyncStorage(BaseConfig):
                 config.path, config.quorum.setup,
                 policies.index_checkpoint(config.index_checkpoint),
                 lambda primary, opened: self._open(
-                    replica=primary, opened=opened), show)
+                    replica=primary, opened=opened), show,
+                repacking.Options(
+                    config.pack_process, policies.pack_rate(config.pack_rate),
+                    config.pack_keep_old),
+                config.blob_dir)
             if showing is not None:
                 showing.has_opened(opened)
                 opened.metrics = showing

@@ -45,12 +45,6 @@ class EveryLine(OutcomeTestCase):
         self.length = 0
         self.names = set()
 
-    def connect(self):
-        client = super().connect()
-        # A server that ends a connection is tried again at once.
-        client._server.client.connect_poll = 0
-        return client
-
     def at_each_line(self, before=lambda: None):
         at, kept, interrupted = 0, 0, 0
         while True:

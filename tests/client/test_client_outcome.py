@@ -71,6 +71,12 @@ class OutcomeTestCase(ConnectedTestCase):
         self.client = self.connect()
         self.called = []
 
+    def connect(self, **options):
+        client = super().connect(**options)
+        # A server that ends a connection is tried again at once.
+        client._server.client.connect_poll = 0
+        return client
+
     def at_request(self, kind, goes_on=False):
         """The client is ended when this comes; it is processed or not."""
         lost = Lost(commitchannel._METHODS[kind], goes_on)

@@ -35,6 +35,7 @@ from ..quorum.logged import restored
 from ..support import PATIENCE
 from .harness import campaign
 from .harness import events
+from .harness import past_seam
 from .harness.judge import DISAGREES
 from .harness.judge import INVENTED
 from .harness.judge import REFUSED
@@ -69,7 +70,7 @@ class Node:
                       threading.Event(), IN_PROCESS)
 
 
-def record(workload, logged=None, image=campaign.EMPTY, seed=1):
+def record(workload, logged=None, image=campaign.EMPTY, seed=1, make=Node):
     """Record what `workload(node)` does, in the directory of an image."""
     logged = Logged() if logged is None else logged
     with scratch_directory() as scratch, campaign.quiet():
@@ -77,11 +78,12 @@ def record(workload, logged=None, image=campaign.EMPTY, seed=1):
         image.write(directory)
         if not image.files:
             bootstrap(os.path.join(directory, 'Data.fs'))
-        node = Node(directory, logged, seed)
+        node = make(directory, logged, seed)
         start = len(node.recorder.log)
         node.mark()
         with mock.patch.object(
-                datafile, 'disk', RecordingDisk(node.recorder)):
+                datafile, 'disk', RecordingDisk(node.recorder)
+                ), past_seam.recorded(node.recorder):
             workload(node)
         log = node.recorder.log[:]
         campaign.check_that_it_explains(log, directory)
@@ -292,10 +294,15 @@ class Judge:
         if key not in self._logs:
             engine = restored(self._logged.engine, number)
             if went_on:
-                other = Logged(engine, 'other').lead()
-                other.write(60, 500).write(1500).write(5)
+                self._go_on(engine)
             self._logs[key] = engine, contents(engine.records)
         return self._logs[key]
+
+    @staticmethod
+    def _go_on(engine):
+        """Another node leads."""
+        other = Logged(engine, 'other').lead()
+        other.write(60, 500).write(1500).write(5)
 
     def verdict(self, directory, standing, thorough):
         self._count += 1
@@ -309,13 +316,16 @@ class Judge:
     def _start(self, directory, engine, expected):
         path = os.path.join(directory, 'Data.fs')
         try:
-            follower = rejoin(
-                path, FakeLog(engine), threading.Event(), IN_PROCESS)
+            follower = self._rejoined(path, engine)
         except (Refused, Unanswered, OSError) as error:
             return [Problem(REFUSED, f'{type(error).__name__}: {error}')]
         opened = follower.hand_over()
         with opened.file, contextlib.closing(opened.lock_file):
             return [*self._problems(path, follower, opened, expected)]
+
+    @staticmethod
+    def _rejoined(path, engine):
+        return rejoin(path, FakeLog(engine), threading.Event(), IN_PROCESS)
 
     @staticmethod
     def _problems(path, follower, opened, expected):

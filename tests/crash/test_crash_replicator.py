@@ -32,6 +32,28 @@ class Keeping(workloads.Commits):
         site.settle()
 
 
+class Blobs(workloads.Blobs):
+    """With blobs, and what the node keeps is saved in between."""
+
+    def prepare(self, site):
+        super().prepare(site)
+        logged.keep(site)
+
+    def run(self, site):
+        site.commit_blobs({4: 600})
+        logged.keep(site)
+        super().run(site)
+
+
+class BlobRecovery(workloads.Recovery):
+
+    blobs = True
+
+    def run(self, site):
+        super().run(site)
+        site.commit_blobs({8: 50})
+
+
 WORKLOADS = {
     'commits': workloads.Commits(),
     'retry': workloads.Retry(same_tid=False),
@@ -45,6 +67,8 @@ WORKLOADS = {
     'undo_in_pack': workloads.UndoInPack(),
     'reopening': workloads.Reopening(),
     'checkpoints': workloads.Checkpoints(),
+    'blobs': Blobs(),
+    'blob_checkpoints': workloads.BlobCheckpoints(),
     'failing_sync_1': workloads.FailingSync(seed=1),
     'failing_sync_2': workloads.FailingSync(seed=2),
     'keeping': Keeping(),
@@ -74,12 +98,15 @@ class Checking(unittest.TestCase):
 class CrashImages(Checking):
 
     def test_a_power_cut_during_the_start(self):
-        commits = logged.record(Keeping(), is_late=True)
-        torn = list(logged.cases(commits, 3000))
-        for case in torn[::len(torn) // TORN_FILES]:
-            self.judge('start', logged.record(
-                workloads.Recovery(), over=case.image, records=case.records,
-                ledger=commits.ledger, standing=case.standing), self.images)
+        for workload, recovery in (
+                (Keeping(), workloads.Recovery()), (Blobs(), BlobRecovery())):
+            commits = logged.record(workload, is_late=True)
+            torn = list(logged.cases(commits, 3000))
+            for case in torn[::len(torn) // TORN_FILES]:
+                self.judge('start', logged.record(
+                    recovery, over=case.image, records=case.records,
+                    ledger=commits.ledger, standing=case.standing,
+                    staged=commits.staged), self.images)
 
 
 class ManyCrashImages(CrashImages):

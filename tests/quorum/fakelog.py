@@ -15,6 +15,7 @@ import enum
 import threading
 
 from fsyncstorage.quorum.log import Exists
+from fsyncstorage.quorum.log import Full
 from fsyncstorage.quorum.log import Missing
 from fsyncstorage.quorum.log import Moved
 from fsyncstorage.quorum.log import Trimmed
@@ -70,6 +71,10 @@ class Engine:
         self.lease = None, None, 0, 0.0
         self.kept = {}  # the notes
         self.blobs = {}  # chunks, by id and number
+        #: A member's own chunks, by member, id and number; None: it has none.
+        self.damaged_blobs = {}
+        #: It takes no more chunks.
+        self.is_full = False
         self.changed = threading.Condition()
 
     # What befalls it
@@ -166,11 +171,15 @@ class Engine:
         self.kept.pop(node, None)
 
     def stage(self, id, number, data):
+        if self.is_full:
+            raise Full('no room')
         self.blobs[id, number] = data
 
     def staged(self, id, number, member=None):
         self._is_there(member)
-        return self.blobs.get((id, number))
+        return self.damaged_blobs.get(
+            ((member or 0) % MEMBERS, id, number),
+            self.blobs.get((id, number)))
 
     def unstage(self, ids):
         self.blobs = {(id, number): data for (id, number), data

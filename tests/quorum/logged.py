@@ -182,6 +182,7 @@ def restored(engine, number):
     """The same log, as it was when it had so many records."""
     other = Engine(engine.log)
     other.records = engine.records[:number]
+    other.blobs = engine.blobs
     other.head = contents(other.records).state.place
     return other
 

@@ -37,6 +37,8 @@ class Line:
         self._told = told  # of each half of an append, when it begins
         #: No majority: nothing has any effect.
         self.is_away = False
+        #: Called before a chunk of a blob is staged.
+        self.before_stage = lambda: None
         self._lost = False
         self._held = False
         self._changed = threading.Condition()
@@ -66,6 +68,12 @@ class Line:
             self._changed.notify_all()
 
     # The log
+
+    def stage(self, id, number, data):
+        self.before_stage()
+        if self.is_away:
+            raise Unanswered('no majority')
+        self._log.stage(id, number, data)
 
     def ask(self, before, place, raw):
         self._told('ask')
@@ -117,7 +125,8 @@ def of_records(records):
 
 def started(storage, path, log, name, replicator=Replicator, **options):
     """The start of a node that leads: make a storage of its file."""
-    follower = rejoin(path, log, threading.Event(), IN_PROCESS)
+    follower = rejoin(path, log, threading.Event(), IN_PROCESS,
+                      options.get('blob_dir'))
     try:
         return storage(
             path, replica=replicator(log, led(log, follower.state, name)),

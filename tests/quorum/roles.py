@@ -104,7 +104,8 @@ class InProcess:
             self.storage = role.opened(
                 self.path, role.Setup(
                     self.name, self._test.lease, self.open_log,
-                    self._test.check), 1 << 26, make, show, self.host)
+                    self._test.check), 1 << 26, make, show,
+                host=self.host)
             return self.storage
 
         shown = threading.Event()

@@ -1,6 +1,7 @@
 """The packs of a node that writes: what the log is told, and when; what is
 kept meanwhile; and what becomes of a pack of which it is not told."""
 
+import dataclasses
 import os
 import random
 import threading
@@ -186,8 +187,8 @@ class Order(AgreeingCase):
         """What is read then may be of either file."""
         def look():
             keeper = self.storage._replica._keeper
-            # (As a record would that is no pack's.)
-            keeper.synced(self.storage._replica._writer.state)
+            keeper.synced(dataclasses.replace(
+                self.storage._replica._writer.state))
             keeper.save()
             kept.append(states.load(self.path_of('a')))
 
@@ -211,6 +212,7 @@ class Order(AgreeingCase):
 
         self.patch(self.storage.pack_hooks, 'over', is_over)
         self.pack()
+        self.assertEqual(self.kept().end, self.storage.getSize())
         self.storage.close()
         self.assertIsNone(states.load(self.path_of('a')).becoming)
         self.storage = self.lead()
@@ -357,6 +359,8 @@ class NotKnown(AgreeingCase):
                 self.pack()
             with self.assertRaises(WritingStopped):
                 commit(self.storage, {100: b'x'})
+            with self.assertRaisesRegex(NotReplicated, 'a pack could not'):
+                self.storage._replica.say(Trim(1))
             self.storage.close()
         self.starts_again(1)
 

@@ -6,10 +6,10 @@ import unittest
 import hpack
 from hyperframe.frame import ContinuationFrame
 from hyperframe.frame import DataFrame
-from hyperframe.frame import ExtensionFrame
 from hyperframe.frame import GoAwayFrame
 from hyperframe.frame import HeadersFrame
 from hyperframe.frame import PingFrame
+from hyperframe.frame import PriorityFrame
 from hyperframe.frame import PushPromiseFrame
 from hyperframe.frame import RstStreamFrame
 from hyperframe.frame import SettingsFrame
@@ -403,8 +403,7 @@ class InMemory(HostileCase):
                 ('pings', (), lambda n: PingFrame(0, bytes(8))),
                 ('settings', (), lambda n: SettingsFrame(0)),
                 ('windows', (), lambda n: WindowUpdateFrame(n, 1)),
-                ('unknown frames', (), lambda n: ExtensionFrame(
-                    type=99, stream_id=0, body=bytes(1000))),
+                ('priorities', (), lambda n: PriorityFrame(n)),
                 ('headers', (), lambda n: HeadersFrame(
                     n, hpack.Encoder().encode([(':status', '103')]),
                     flags=['END_HEADERS'])),

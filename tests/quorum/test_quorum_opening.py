@@ -5,7 +5,6 @@ import os
 import threading
 
 from ZODB.FileStorage.FileStorage import FileStorageError
-from ZODB.POSException import StorageTransactionError
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.commit.policies import POLICIES
@@ -13,7 +12,6 @@ from fsyncstorage.quorum.rejoin import rejoin
 from fsyncstorage.quorum.replicator import Replicator
 from fsyncstorage.quorum.writer import Writer
 
-from ..support import begin
 from ..support import commit
 from ..support import oid
 from .fakelog import FakeLog
@@ -116,21 +114,3 @@ class Opening(NodeTest):
         with self.assertRaisesRegex(AssertionError, 'does not lead'):
             FsyncStorage(self.path_of('a'), durability='quorum',
                          replica=Replicator(line, writer))
-
-
-class NotYet(NodeTest):
-
-    def test_a_blob(self):
-        """Its vote refuses it, and nothing is left of it."""
-        storage = self.lead(blob_dir=self.path('blobs'))
-        transaction = begin(storage)
-        source = self.path('source')
-        with open(source, 'wb') as file:
-            file.write(b'blob')
-        storage.storeBlob(oid(1), bytes(8), b'x', source, '', transaction)
-        with self.assertRaisesRegex(
-                StorageTransactionError, 'blobs cannot be stored'):
-            storage.tpc_vote(transaction)
-        storage.tpc_abort(transaction)
-        self.assertEqual(os.listdir(self.path('blobs/tmp')), [])
-        commit(storage, {2: b'x'})

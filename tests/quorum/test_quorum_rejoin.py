@@ -589,14 +589,14 @@ class NotStarted(FollowTest):
                         length: bytes(content[position:position + length]))
             self.refused('fsync-check.*fsync-quorum bootstrap')
 
-    def test_blobs(self):
+    def test_blobs_where_it_has_no_directory_for_them(self):
         self.begin()
         self.add_tail()
         end = self.logged.state.end
         raw = following(self.logged.state, Data(end, end + 1, (), (Blob(
             bytes(16), bytes(8), bytes(8), 1, bytes(32), False),), b'x'))
         self.engine.append(self.engine.head, place_of(raw), raw)
-        self.refused('has blobs.*upgrade')
+        self.refused('no blob-dir')
 
     def test_a_node_that_is_started_twice(self):
         self.begin()

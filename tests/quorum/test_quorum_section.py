@@ -4,6 +4,7 @@ import io
 import os
 import pathlib
 import socket
+import sys
 from unittest import mock
 
 import ZConfig
@@ -46,6 +47,19 @@ class Sections(TestCase):
     def test_the_lease(self):
         self.assertEqual(self.section('lease 1500ms').setup.lease, 1.5)
 
+    def test_the_limit_of_the_log(self):
+        trims = self.section('node a').setup.trims
+        self.assertEqual(trims, (b'a'.ljust(16, b'\0'), 512 << 20, False))
+        trims = self.section('log-limit 16MB', 'at-log-limit drop').setup.trims
+        self.assertEqual(trims[1:], (16 << 20, True))
+
+    def test_without_the_package(self):
+        with mock.patch.dict(
+                sys.modules, {'fsyncstorage.quorum.etcd.settings': None}), \
+                self.assertRaisesRegex(
+                    ZConfig.DataConversionError, 'pip install'):
+            self.section()
+
     def test_the_name_of_the_machine(self):
         with mock.patch.object(
                 socket, 'gethostname', return_value='db-1.example.org'):
@@ -65,6 +79,8 @@ class Sections(TestCase):
             (['etcd http://one:1'], '1 addresses of etcd'),
             (['lease 100ms'], 'lease must be between 1s and 60s'),
             (['lease soon'], 'lease must be a number'),
+            (['log-limit 1MB'], 'log-limit must be at least 16MB'),
+            (['at-log-limit go'], 'at-log-limit must be wait or drop'),
             (['user me'], '"user" and "password-file" belong together'),
             (['ca /nowhere'], 'nowhere'),
         ]:

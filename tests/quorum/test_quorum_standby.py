@@ -12,6 +12,8 @@ from fsyncstorage.quorum import standby as module
 from fsyncstorage.quorum import state as states
 from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.record import PackBegin
+from fsyncstorage.quorum.record import PackSwap
 from fsyncstorage.quorum.record import place_of
 from fsyncstorage.quorum.standby import Lag
 from fsyncstorage.quorum.standby import Standby
@@ -27,6 +29,7 @@ from .logged import Logged
 from .logged import restored
 from .samples import LOG
 from .samples import following
+from .samples import settle
 from .test_quorum_rejoin import scanned
 from .wrongmember import EngineWithWrong
 
@@ -428,6 +431,23 @@ class Misled(StandbyTest):
             place_of(raw).link for raw in self.engine.records)}
         self.assertLessEqual({state.place.link for state in kept}, links)
 
+    def test_by_the_swap_of_a_pack(self):
+        """Others have no record in its place, or another one: all are asked
+        what it is, and the file is not replaced."""
+        self.patch(SAVED_AFTER=0.0, LOOKED_EVERY=1000.0, FIRST_PAUSE=0.001,
+                   LONGEST_PAUSE=0.002)
+        self.logged.writer.say(PackBegin(bytes(8), True, b'another'))
+        settle(self.logged.writer)
+        standby = self.make()
+        state = self.here().state
+        raw = following(state, PackSwap(state.pack.id, 4, bytes(32)))
+        self.engine.own = [*self.engine.records, raw], place_of(raw)
+        self.logged.lead().write(20)
+        standby.start()
+        self.has_come_to_the_end(standby)
+        self.assertEqual(self.content(), self.logged.content)
+        self.assertIsNone(standby.ended)
+
     def test_it_is_found_when_the_log_goes_on(self):
         self.patch(SAVED_AFTER=1000.0, LOOKED_EVERY=0.0)
         self.goes_on()
@@ -449,7 +469,7 @@ class Misled(StandbyTest):
         self.mislead()
         starting = threading.Event()
 
-        def start(path, log, stopping, packs):
+        def start(path, log, stopping, packs, blob_dir):
             starting.set()
             stopping.wait(PATIENCE)
             raise Unanswered('stopped')

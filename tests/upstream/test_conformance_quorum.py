@@ -1,17 +1,17 @@
 """The suites that ZODB runs over FileStorage, run over a node that writes
 under `quorum`, with the log in memory.
-
-Those with blobs are left out: a node refuses blobs yet.
 """
 
 import unittest
 
+import ZODB.tests.testblob
 import ZODB.tests.testFileStorage as upstream
 from ZODB.tests import Corruption
 
 from . import zodbsuites as ours
 from .quorumsuites import Node
 from .test_conformance_filestorage import CANNOT_FAIL_ANY_MORE
+from .test_conformance_filestorage import FAILS_EVERY_RENAME
 
 # A node refuses packs through a wrapper that reads references otherwise.
 PACKS = {
@@ -35,10 +35,23 @@ PACKS = {
     'testTransactionalUndoAfterPack',
     'testTransactionalUndoAfterPackWithObjectUnlinkFromRoot',
 }
+
+
+def blob_tests():
+    return ours.without(ours.without_the_powers_of_root(
+        ZODB.tests.testblob.storage_reusable_suite(
+            'Blob quorum ',
+            lambda name, blob_dir: Node(f'{name}.fs', blob_dir=blob_dir),
+            test_blob_storage_recovery=True, test_packing=True)),
+        FAILS_EVERY_RENAME)
+
+
 def test_suite():
     suite = unittest.TestSuite()
+    suite.addTest(blob_tests())
     for case, excluded, attributes in (
         (upstream.FileStorageTests, CANNOT_FAIL_ANY_MORE, {}),
+        (upstream.FileStorageTestsWithBlobsEnabled, CANNOT_FAIL_ANY_MORE, {}),
         (upstream.FileStorageHexTests, CANNOT_FAIL_ANY_MORE | PACKS,
          {'level': 2}),
         (upstream.FileStorageRecoveryTest, set(), {}),

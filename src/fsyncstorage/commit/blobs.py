@@ -4,7 +4,8 @@
 moved into the blob file system when it is stored, under a temporary name; the
 vote makes its content durable, and the directory that it will be in.  It gets
 its real name, which contains the tid, just before the transaction is written;
-an abort removes the transaction's own files, and no others.
+an abort removes the transaction's own files, and no others.  Where a log has
+the contents, too (commit.replica), it keeps what the log knows of them.
 
 `Placed` has the keys of blobs that have their names.  A leader makes these
 names durable before it writes the status of the transaction.  With the policy
@@ -16,6 +17,7 @@ No file is held open: each is opened for its sync, one at a time (spare).
 import os
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 import ZODB.blob
 from ZODB.utils import cp
@@ -48,9 +50,15 @@ class Stored:
         self._files: dict[tuple[bytes, bytes | None], str] = {}
         self._prepared: set[str] = set()
         self._named: list[str] = []
+        #: What a replica has of them; None: nothing.
+        self.replicated: Any = None
 
     def __bool__(self) -> bool:
         return bool(self._files)
+
+    def files(self) -> dict[str, tuple[bytes, bytes | None]]:
+        """path -> oid and serial; None: that of the transaction."""
+        return {path: key for key, path in self._files.items()}
 
     def take(self, source: str, oid: bytes,
              serial: bytes | None = None) -> None:
@@ -105,6 +113,15 @@ class Stored:
             datafile.remove_if_there(path)
         for path in self._files.values():
             datafile.remove_if_there(path)
+
+
+def uploads(directory: str) -> list[str]:
+    """The files there that a process has left which was killed, or has
+    still."""
+    with os.scandir(directory) as entries:
+        return [entry.path for entry in entries
+                if entry.name.startswith(UPLOAD)
+                and entry.is_file(follow_symlinks=False)]
 
 
 class Placed:

@@ -39,8 +39,8 @@ class Commit:
     """One transaction between its append and its acknowledgement."""
 
     __slots__ = ('tid', 'start', 'end', 'point', 'status', 'promised',
-                 'status_last', 'blobs', 'on_publish', 'on_done', 'id',
-                 'orphan', 'state', 'error', 'waiters')
+                 'status_last', 'blobs', 'replicated', 'on_publish',
+                 'on_done', 'id', 'orphan', 'state', 'error', 'waiters')
 
     def __init__(self, start: int, point: Point, status: bytes = b' ',
                  promised: bool = True) -> None:
@@ -57,6 +57,8 @@ class Commit:
         self.status_last = False
         #: The blobs that must be durable before that, too.
         self.blobs: typing.Any = None
+        #: What a replica has of them (commit.replica).
+        self.replicated: typing.Any = None
         #: Called with the tid, in order, when it becomes visible.
         self.on_publish: Callable[[bytes], object] | None = None
         #: Called with (tid, error or None) when it is settled.

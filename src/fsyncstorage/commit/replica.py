@@ -67,9 +67,14 @@ class Replica(typing.Protocol):
     def stage(self, blobs: Stored) -> None:
         """Part of a vote: these blobs must be there when a batch names them.
 
-        Raise if they cannot be.  What is staged and never named is removed
-        later: the transaction may be aborted.
+        It may take long, so it comes before the transaction has its turn; and
+        again, for those that came since.  It notes in `blobs.replicated` what
+        the commit of the transaction will have.  Raise if they cannot be
+        there.
         """
+
+    def unstage(self, blobs: Stored) -> None:
+        """The transaction was aborted: nothing names its blobs."""
 
     def sync(self, end: int, read: Read, commits: Sequence[Commit],
              sync_disk: Callable[[], object]) -> None:

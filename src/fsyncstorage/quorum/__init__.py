@@ -15,6 +15,12 @@
 - replicator    the sync of the policy `quorum`: the log and the disk, at once
 - trimming      removes from the log what all nodes have kept
 - loglimit      how large the log is, and what waits when that is too much
+- staged        what the log has of a blob: its id, chunks and checksum
+- staging       puts the blobs of a vote into the log
+- named         which staged blobs the records of a log name
+- tidying       removes those that none names, in a thread
+- newblobs      lists of objects whose blobs are about to get their files
+- fetching      brings the blobs of a batch into a blob directory
 - outage        the log does not answer: when to try again, what is said
 - keeping       saves the state, in a thread
 - indexing      the index of a file that grows by what the log has
@@ -33,10 +39,10 @@
 - primary       the replica of a node that has the lease, and its retreat
 - stepdown      a planned change: who asks for it, and what is done then
 
-`keeping`, `replicator`, `trimming`, `standby`, `role`, `holding`, `primary`
-and `stepdown` have a thread each.  `state`, `following`, `rejoin` and
-`bootstrap` have a file, and only `etcd` uses sockets.  A storage is given a
-`Replicator` (commit.replica).
+`keeping`, `replicator`, `trimming`, `tidying`, `standby`, `role`, `holding`,
+`primary` and `stepdown` have a thread each.  `state`, `following`, `rejoin`,
+`bootstrap`, `newblobs` and `fetching` have files, and only `etcd` uses
+sockets.  A storage is given a `Replicator` (commit.replica).
 docs/internals/quorum.rst has the design of the whole, and says what is not
 built.
 """

@@ -2,10 +2,10 @@
 
 A `Follower` is told each record that the fold applies.  The bytes of a batch
 are written behind the end of the file; the batch counts when it is whole and
-its transactions are sound, and it is *kept* when it is synced and the state
-behind it is saved.  The order is always: write, sync, save.  So what is saved
-never says more than the disk has, and after a crash at any moment the file up
-to the kept end is what the log says.
+its transactions are sound, and its blobs are durable (fetching); it is *kept*
+when it is synced and the state behind it is saved.  The order is always:
+write, sync, save.  So what is saved never says more than the disk has, and
+after a crash at any moment the file up to the kept end is what the log says.
 
 What is applied may be shown by one member alone, which is wrong (`members`).
 So a majority is asked before anything is kept; an index file is written only
@@ -45,6 +45,8 @@ from ..storage import opening
 from . import repacking
 from . import state as states
 from .fates import Fates
+from .fetching import Fetching
+from .fetching import refuse_without
 from .fold import Apply
 from .fold import State
 from .fold import Why
@@ -56,7 +58,6 @@ from .reading import Refused
 from .record import Data
 from .record import Epoch
 from .record import PackSwap
-from .record import Record
 from .repacking import Repacking
 
 MISLED = (
@@ -66,29 +67,21 @@ MISLED = (
     ' log')
 
 
-def refuse_what_is_not_built(record: Record) -> None:
-    """Raise Refused for a record that no follower can do justice to yet.
-
-    (Where blobs come in: `Follower.apply` will make them durable before their
-    batch counts.)
-    """
-    body = record.body
-    if isinstance(body, Data) and body.blobs:
-        raise Refused(
-            f'record {record.sequence} has blobs, and this release cannot'
-            ' follow that yet: upgrade this node')
-
-
 class Follower:
 
     def __init__(self, lock_file: zc.lockfile.LockFile,
                  file: datafile.DataFile, state: State, indexing: Indexing,
                  log: Log, stopping: threading.Event,
-                 packs: repacking.Options) -> None:
-        """The file ends where the state does, which is kept."""
+                 packs: repacking.Options,
+                 blobs: Fetching | None = None) -> None:
+        """The file ends where the state does, which is kept.
+
+        `blobs`: None without a blob directory.
+        """
         self._lock_file = lock_file
         self._file = file
         self.log = log
+        self.blobs = blobs
         self._indexing = indexing
         self._is_handed_over = False
         #: Ends what waits for a pack; whoever has the follower may replace it.
@@ -110,16 +103,27 @@ class Follower:
     def name(self) -> str:
         return self._file.name
 
+    @property
+    def blob_dir(self) -> str | None:
+        return None if self.blobs is None else self.blobs.blob_dir
+
     def apply(self, applied: Apply) -> None:
-        """OSError, Unanswered: it has not happened, and may be repeated."""
+        """OSError, Unanswered: it has not happened, and may be repeated; and
+        so may a Refused for damage."""
         state, record = applied
-        refuse_what_is_not_built(record)
+        refuse_without(self.blob_dir, record)
         body = record.body
         if isinstance(body, Data):
             self._file.write_at(body.data, record.position)
+            if self.blobs is not None:
+                self.blobs.add(body.blobs)
             if state.incomplete is None:
+                if self.blobs is not None:
+                    self.blobs.fetch(state.place.sequence)
                 self._indexing.count(state.end, BROKEN)
         elif isinstance(body, Epoch) and self.state.incomplete is not None:
+            if self.blobs is not None:
+                self.blobs.give_up()
             self._file.truncate(state.end)
             self._sync_file()
             self._keep(state)
@@ -183,6 +187,8 @@ class Follower:
             raise Refused(MISLED)
         states.save(self._file.name, state, self.read)
         self.kept = state
+        if self.blobs is not None:
+            self.blobs.kept(state.place.sequence)
 
     def save_index(self, every: int = 1) -> None:
         """Write the index file, if a start would read so many bytes, and all
@@ -206,6 +212,8 @@ class Follower:
             self.synced = self.whole
         self.sync()
         self._is_handed_over = True
+        if self.blobs is not None:
+            self.blobs.close()
         return opening.Opened(
             self._lock_file, self._file, self._indexing.content)
 
@@ -213,5 +221,7 @@ class Follower:
         """Let go of the file, unless it was handed over."""
         self._repacking.close()
         if not self._is_handed_over:
+            if self.blobs is not None:
+                self.blobs.close()
             self._file.close()
             self._lock_file.close()

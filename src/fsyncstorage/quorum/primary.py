@@ -25,16 +25,14 @@ is rare, and to start again is the one way to find out that is used every day.
 import logging
 import threading
 import typing
-from collections.abc import Sequence
 
-from ..commit import pipeline
 from ..commit.replica import NotReplicated
-from ..commit.replica import Read
 from ..commit.wakeable import WakeableThread
 from ..storage.host import Host
 from .fates import Fates
 from .holding import Holding
 from .log import Log
+from .loglimit import Trims
 from .replicator import START_AGAIN
 from .replicator import Replicator
 from .stepdown import Requests
@@ -63,10 +61,10 @@ class Primary(Replicator):
 
     _storage: Storage | None = None
 
-    def __init__(self, log: Log, led: Led, fates: Fates, holding: Holding,
-                 node: str, host: Host) -> None:
+    def __init__(self, log: Log, led: Led, fates: Fates, trims: Trims,
+                 holding: Holding, node: str, host: Host) -> None:
         """The log and the lease belong to it: `close` ends them."""
-        super().__init__(log, led.writer, fates)
+        super().__init__(log, led.writer, fates, trims)
         self.instance = led.instance
         self._holding = holding
         self._node = node
@@ -151,11 +149,10 @@ class Primary(Replicator):
             self._storage.stop_writing(reason, START_AGAIN)
         self._host.end(reason, again)
 
-    def _offer(self, end: int, read: Read,
-               commits: Sequence[pipeline.Commit]) -> None:
+    def _refuse_when_stopped(self) -> None:
         if self._over is not None:
             raise NotReplicated(self._over, START_AGAIN)
-        super()._offer(end, read, commits)
+        super()._refuse_when_stopped()
 
     # What is said of it
 

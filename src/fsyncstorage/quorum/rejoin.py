@@ -33,15 +33,17 @@ from . import repacking
 from . import state as states
 from . import unfinished
 from .contents import Contents
+from .fetching import Fetching
+from .fetching import refuse_without
 from .fold import Apply
 from .fold import State
 from .fold import Why
 from .following import MISLED
 from .following import Follower
-from .following import refuse_what_is_not_built
 from .indexing import Indexing
 from .log import Log
 from .members import confirmed
+from .newblobs import FoundLists
 from .outage import Outage
 from .outage import Patience
 from .reading import WHAT_TO_DO
@@ -77,8 +79,9 @@ class Surveyed(typing.NamedTuple):
 
 
 def rejoin(path: str, log: Log, stopping: threading.Event,
-           packs: repacking.Options = repacking.USUAL) -> Follower:
-    """Bring the file to the end of the log, and keep that.
+           packs: repacking.Options = repacking.USUAL,
+           blob_dir: str | None = None) -> Follower:
+    """Bring the file to the end of the log, and keep that; and its blobs.
 
     It waits for a log that does not answer, until `stopping` is set: then it
     raises Unanswered.  Raise Refused if this node cannot follow.
@@ -90,24 +93,32 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
         lock_file = opening.lock_name(path)
         stack.callback(lock_file.close)
         kept = found = _kept(path)
+        lists = FoundLists(path, blob_dir)
         if found.becoming is not None:
             with _nothing_was_changed():
-                kept = _settled(path, log, found, patience, packs.keep_old)
+                kept = _settled(
+                    path, log, found, patience, lists, packs.keep_old)
         file = stack.enter_context(_open(path))
         with _nothing_was_changed():
             _refuse_another_file(file, kept)
-            surveyed = _survey(log, kept.state, patience)
+            surveyed = _survey(log, kept.state, patience, lists)
             indexing = Indexing(file, kept.state.end)
             _refuse_a_lost_log(
                 file, log, kept, surveyed, indexing.durable, patience)
         _cut(file, kept.state.end)
+        blobs = None
+        if blob_dir is not None:
+            blobs = Fetching(path, blob_dir, log)
+            stack.callback(blobs.close)
+            lists.remove_files(blobs.helper, kept.tie.tid)
         if kept is not found:
             states.save(path, kept.state, _reading(file))
             unfinished.remove_what_is_left(path)
         follower = Follower(
-            lock_file, file, kept.state, indexing, log, stopping, packs)
+            lock_file, file, kept.state, indexing, log, stopping, packs, blobs)
         stack.callback(follower.close)
         _catch_up(follower, log, surveyed, patience)
+        lists.remove()
         stack.pop_all()
     return follower
 
@@ -131,9 +142,9 @@ def _kept(path: str) -> Kept:
 
 
 def _settled(path: str, log: Log, kept: Kept, patience: Patience,
-             keep_old: bool) -> Kept:
+             lists: FoundLists, keep_old: bool) -> Kept:
     """Of two files, which one is it?"""
-    swap = _survey(log, kept.state, patience).swap
+    swap = _survey(log, kept.state, patience, lists).swap
     if swap is not None and not patience.answer(confirmed, log, swap.state):
         raise Refused(MISLED)
     return unfinished.settled(path, kept, swap, keep_old)
@@ -178,24 +189,27 @@ def _reading(file: datafile.DataFile) -> states.Read:
 
 # What the log has
 
-def _survey(log: Log, state: State, patience: Patience) -> Surveyed:
+def _survey(log: Log, state: State, patience: Patience,
+            lists: FoundLists) -> Surveyed:
     """Read it to its end; write nothing.
 
     What is refused is read once more, with care: one member may have shown
     what the others do not have.
     """
     try:
-        return _read_through(log, state, patience, careful=False)
+        return _read_through(log, state, patience, lists, careful=False)
     except Refused:
-        return _read_through(log, state, patience, careful=True)
+        return _read_through(log, state, patience, lists, careful=True)
 
 
 def _read_through(log: Log, state: State, patience: Patience,
-                  careful: bool) -> Surveyed:
+                  lists: FoundLists, careful: bool) -> Surveyed:
     given_up = set()
     end, swap = state.end, None
+    lists.begin()
     for behind, record in Reader(log, state, careful).to_the_end(patience):
-        refuse_what_is_not_built(record)
+        refuse_without(lists.blob_dir, record)
+        lists.look_at(behind, record)
         body = record.body
         if isinstance(body, Epoch) and state.incomplete is not None:
             given_up.add(state.incomplete.id)

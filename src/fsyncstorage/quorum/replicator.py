@@ -20,6 +20,8 @@ offers the same record until its fate is known, after a pause that grows.  All
 that wait for this sync wait, and nobody else.  After a second, `trouble` says
 so, and so does the log when that try is over.
 
+Blobs are in the log before that, from the votes (staging).
+
 A storage that is closed gives up after some seconds.  Whether the log has the
 last batch is then as unknown as after a failed sync.
 
@@ -41,7 +43,6 @@ from collections.abc import Callable
 from collections.abc import Sequence
 
 from ZODB.FileStorage.FileStorage import FileStorageError
-from ZODB.POSException import StorageTransactionError
 
 from ..commit import pipeline
 from ..commit.blobs import Stored
@@ -64,6 +65,7 @@ from .record import PackBegin
 from .record import PackEnd
 from .record import PackSwap
 from .record import Trim
+from .staging import Staging
 from .trimming import Trimming
 from .writer import Fenced
 from .writer import Writer
@@ -96,6 +98,7 @@ class Replicator:
         Without `trims`, the log is not trimmed."""
         self._log = log
         self._writer = writer
+        self._staging = Staging(log, writer)
         self._fates = fates
         self._outage = Outage('commits wait')
         self._trims = trims
@@ -132,6 +135,7 @@ class Replicator:
             self._trimming = Trimming(
                 path, self._log, self, self._trims, self._limit)
             self._trimming.start()
+        self._staging.begin(path, state)
 
     # A vote
 
@@ -139,14 +143,12 @@ class Replicator:
         self._limit.check(size)
 
     def stage(self, blobs: Stored) -> None:
-        """Here the contents will go to the log, before anything names them.
+        assert self._keeper is not None
+        self._staging.kept(self._keeper.kept.place.sequence)
+        self._staging.stage(blobs)
 
-        (They are not looked at before that: a failed vote costs nothing.)
-        """
-        raise StorageTransactionError(
-            'blobs cannot be stored under durability quorum yet: the other'
-            ' nodes would not have them. Nothing of this transaction was'
-            ' stored')
+    def unstage(self, blobs: Stored) -> None:
+        self._staging.unstage(blobs)
 
     # A sync
 
@@ -165,7 +167,11 @@ class Replicator:
                 self._fenced_or(self._wait_for_answer)
                 self._fenced_or(self._offer, end, read, commits)
             self._outage.is_over()
-            self._keeper.synced(self._writer.state)
+            state = self._writer.state
+            self._staging.is_in_the_log(
+                filter(None, (commit.replicated for commit in commits)),
+                state.place.sequence)
+            self._keeper.synced(state)
 
     def _ask_for_room(self) -> None:
         self._refuse_when_stopped()
@@ -195,9 +201,13 @@ class Replicator:
         What an interrupted sync has brought there is among the commits.
         """
         begin = self._writer.state.end
-        return Batch(begin, end, read, [
-            Commit(commit.id, commit.tid) for commit in commits
-            if commit.id is not None and commit.start >= begin])
+        ours = [commit for commit in commits if commit.start >= begin]
+        return Batch(
+            begin, end, read,
+            [Commit(commit.id, commit.tid) for commit in ours
+             if commit.id is not None],
+            [blob for commit in ours if commit.replicated is not None
+             for blob in commit.replicated.named(commit.tid)])
 
     def _wait_for_answer(self) -> None:
         """Of one try; if there is none, pause before the next one."""
@@ -292,7 +302,8 @@ class Replicator:
     def trouble(self) -> str | None:
         if self._writer.fenced is not None:
             return _no_more(self._writer.fenced)
-        return self._outage.trouble or self._limit.trouble
+        return (self._outage.trouble or self._limit.trouble
+                or self._staging.trouble)
 
     def stats(self) -> dict[str, object]:
         state = self._writer.state
@@ -314,6 +325,7 @@ class Replicator:
     def closing(self) -> None:
         self._is_closing = True
         self._watch.wake()
+        self._staging.closing()
 
     def _give_up_if_late(self) -> None:
         if self._is_closing and max(
@@ -326,6 +338,7 @@ class Replicator:
             self._outage.tries()
             self._keeper.save()
             self._outage.is_over()
+            self._staging.kept(self._keeper.kept.place.sequence)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -336,6 +349,7 @@ class Replicator:
         self._watch.close()
         if self._trimming is not None:
             self._trimming.close()
+        self._staging.close()
         with self._syncing:  # of a committer whose close was interrupted
             if self._keeper is not None:
                 self._keeper.close()

@@ -32,10 +32,12 @@ from collections.abc import Callable
 from ..storage import host as hosts
 from ..storage.opening import Opened
 from ..storage.storage import FsyncStorage
+from . import repacking
 from .following import Follower
 from .holding import Holding
 from .holding import name_of_process
 from .log import Log
+from .loglimit import Trims
 from .outage import Outage
 from .outage import Patience
 from .primary import Primary
@@ -64,6 +66,14 @@ class Setup(typing.NamedTuple):
     open_log: Callable[[], Log]
     #: Raises StorageError if no node should rely on it; Unanswered.
     check: Callable[[Log], object] = lambda log: None
+    #: Bytes of the log, or 0; and whether a node that is behind is left behind
+    #: when it has as many (loglimit).
+    log_limit: int = 0
+    drops: bool = False
+
+    @property
+    def trims(self) -> Trims:
+        return Trims(named(self.node), self.log_limit, self.drops)
 
 
 class _Stopped(Exception):
@@ -73,10 +83,13 @@ class _Stopped(Exception):
 class Node:
 
     def __init__(self, path: str, setup: Setup, index_every: int,
+                 packs: repacking.Options, blob_dir: str | None,
                  host: hosts.Host) -> None:
         self._path = path
         self._setup = setup
         self._index_every = index_every
+        self._packs = packs
+        self._blob_dir = blob_dir
         self._host = host
         self.role = STARTING
         #: It leads, or has failed.
@@ -178,7 +191,8 @@ class Node:
         return log
 
     def _begin(self, log: Log) -> Follower:
-        return rejoin(self._path, log, self._stopping)
+        return rejoin(self._path, log, self._stopping, self._packs,
+                      self._blob_dir)
 
     def _follow(self, follower: Follower) -> Follower:
         """Until this node has the lease.  The log is closed then."""
@@ -221,8 +235,8 @@ class Node:
         if led is None:
             return follower
         return follower.hand_over(), Primary(
-            log, led, follower.fates, self._holding, self._setup.node,
-            self._host)
+            log, led, follower.fates, self._setup.trims, self._holding,
+            self._setup.node, self._host)
 
     def _look_at(self, standby: Standby) -> None:
         if self._stopping.is_set():
@@ -235,13 +249,17 @@ class Node:
 def opened(path: str, setup: Setup, index_every: int,
            make: Callable[[Primary, Opened], FsyncStorage],
            show: Callable[[Node], object] = lambda node: None,
+           packs: repacking.Options = repacking.USUAL,
+           blob_dir: str | None = None,
            host: hosts.Host | None = None) -> FsyncStorage:
     """The storage of this node, when it leads.
 
     `make` opens it.  `show` is called when there is a node, and no storage.
+    `packs` says how a node that follows packs, and `blob_dir` where its blobs
+    are.
     """
     host = host or hosts.host()
-    node = Node(path, setup, index_every, host)
+    node = Node(path, setup, index_every, packs, blob_dir, host)
     storage = None
     try:
         node.start()

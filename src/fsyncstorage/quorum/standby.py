@@ -91,6 +91,8 @@ class Standby:
         self._in_vain = 0
         #: Where one member has shown nothing, it asks all.
         self._is_careful = False
+        #: One has shown what is refused: what is there is asked of all.
+        self._is_misled = False
         self._pause = FIRST_PAUSE
         #: Why it comes no further for now, or None.
         self.trouble: str | None = None
@@ -164,7 +166,7 @@ class Standby:
             self._try_again(f'the file cannot be written: {error}')
         except Refused as error:
             if error.why is not None and error.why.elsewhere:
-                self._is_careful = True
+                self._is_misled = True
                 self._try_again(str(error))
             elif self.state == self._follower.kept:
                 raise
@@ -195,7 +197,7 @@ class Standby:
         try:
             self._follower = rejoin(
                 self._follower.name, self._log, self._stopping,
-                self._follower.packs)
+                self._follower.packs, self._follower.blob_dir)
         except Unanswered:
             raise Refused(
                 f'{self._follower.name}: this node was stopped while it'
@@ -222,13 +224,13 @@ class Standby:
         (To ask all takes several questions a record.  So it is not gone on
         with where it was just too early for the one: a writer may be faster.)
         """
-        given = self._reader.read()
+        given = [] if self._is_misled else self._reader.read()
         if given:
             self._is_careful = False
-        elif (self._is_careful or self._in_vain
+        elif (self._is_misled or self._is_careful or self._in_vain
                 or now >= self._looked + LOOKED_EVERY):
             given = self._reader.look()
-            self._is_careful = bool(given)
+            self._is_careful, self._is_misled = bool(given), False
             self._looked = now
         return given
 

@@ -29,6 +29,7 @@ from typing import Any
 from ..commit.wakeable import WakeableThread
 from ..storage.host import Host
 from ..storage.stillness import Stillness
+from .log import RESERVED
 from .log import Log
 from .log import Unanswered
 from .record import IDENTITY
@@ -37,9 +38,7 @@ from .record import parse_place
 
 logger = logging.getLogger(__name__)
 
-#: No name of a node begins with it.
-RESERVED = b'*'
-REQUEST = b'*step-down'
+REQUEST = RESERVED + b'step-down'
 
 #: Seconds: how often the primary looks; how long it waits for a note of
 #: another node, and how often it looks for that; for how long it looks for a

@@ -47,6 +47,7 @@ from .log import Unanswered
 from .loglimit import LogLimit
 from .loglimit import Trims
 from .loglimit import weight
+from .named import remove_named
 from .record import Damaged
 from .record import Ends
 from .record import Place
@@ -190,6 +191,7 @@ class Trimming:
             self._remove(first)
 
     def _remove(self, first: int) -> None:
+        remove_named(self._log, first)
         self._log.trim(first)
         self._limit.trimmed(first)
         self._compacted = time.monotonic()

@@ -85,16 +85,33 @@ class Appending(Records):
             self._reserve.renew()
         self._has_tail = False
 
+    def _stage_blobs(self, under_way: Transaction) -> None:
+        """Before the vote: it takes long, and nobody has to wait for that.
+
+        So another may change an object meanwhile, and this vote then fails, or
+        has a conflict to resolve.
+        """
+        if self._replica is not None and under_way.blobs:
+            if not under_way.alone:
+                self._check_again(under_way)  # if it loses, for nothing
+            self._replica.stage(under_way.blobs)
+
+    def _take_back_blobs(self, stored: Stored) -> None:
+        stored.take_back()
+        if self._replica is not None and stored.replicated is not None:
+            self._replica.unstage(stored)
+
     def _prepare_blobs(self, under_way: Transaction, stored: Stored) -> None:
         """Part of the vote: whatever may fail, does it here."""
         if self._replica is not None:
-            self._replica.stage(stored)
+            self._replica.stage(stored)  # what an undo has copied since
         stored.prepare(under_way.policy.name != 'none')
 
     def _name_blobs(self, under_way: Transaction, commit: Commit) -> None:
         assert under_way.blobs is not None
         with self._lock:  # a pack removes empty directories under this lock
             keys = under_way.blob_keys = under_way.blobs.name(commit.tid)
+        commit.replicated = under_way.blobs.replicated
         if commit.blobs is not None:
             commit.blobs.add(keys)
 

@@ -8,8 +8,9 @@ A commit's life::
     tpc_finish  APPENDED: tid, place, one write; lets go of the objects; then
                 waits: DURABLE, PUBLISHED, acknowledged
 
-Begin and store take no lock.  A vote takes one of two paths, and the finish
-goes on with it.
+Begin and store take no lock.  Where there is a log, a vote brings its blobs
+there before all else (`_stage_blobs`).  Then it takes one of two paths, and
+the finish goes on with it.
 
 The *one-write path*, for nearly all (`_vote_for_its_objects`, `_append_once`):
 
@@ -37,8 +38,7 @@ reserved on the disk (`_vote_alone`, `_append_voted`):
 4. give the tid; write it behind the end of the file, with status 'c'.  It is
    voted, and keeps the lock;
 5. finish: give the blobs their names; write the final status;
-6. add it to the index and the pipeline; let go of the append lock, then of all
-   else.
+6. add it to the index and the pipeline; let go of all, the append lock first.
 
 The *two-sync path* is either of them with the status left as 'c': the leader
 syncs, writes the status, and syncs again (`_sync_batch`).  It is taken under
@@ -171,6 +171,7 @@ class Commits(Undoing, Appending):
             under_way.alone = (under_way.alone or under_way.is_large()
                                or not self._reserve.is_real)
         try:
+            self._stage_blobs(under_way)
             if under_way.alone:
                 self._vote_alone(under_way, wait)
             else:
@@ -298,7 +299,7 @@ class Commits(Undoing, Appending):
         too.  May be repeated if interrupted."""
         try:
             if under_way.blobs is not None:
-                under_way.blobs.take_back()
+                self._take_back_blobs(under_way.blobs)
         finally:
             self._let_go(under_way)
             under_way.close()

@@ -20,7 +20,7 @@ from typing import Any
 from ZODB._compat import FILESTORAGE_MAGIC
 
 from .. import datafile
-from ..commit.blobs import UPLOAD
+from ..commit.blobs import uploads
 from ..format import scan
 from ..format.window import Window
 from ..pack import packedblobs
@@ -99,11 +99,7 @@ def _of_blobs(storage: Any) -> Iterator[str]:
     listed = os.path.join(storage.blob_dir, packedblobs.LIST)
     if os.path.lexists(listed):
         yield listed
-    with os.scandir(storage.temporaryDirectory()) as entries:
-        uploads = [entry.path for entry in entries
-                   if entry.name.startswith(UPLOAD)
-                   and entry.is_file(follow_symlinks=False)]
-    yield from uploads
+    yield from uploads(storage.temporaryDirectory())
 
 
 def _refuse_uncounted(name: str, path: str) -> None:

@@ -56,6 +56,11 @@ NO_BLOBS = (
     ' <blobstorage>, cannot wrap it: it assumes that one commit is under way'
     ' at a time. Use the blob-dir of the storage itself)')
 
+NOT_OF_ANOTHER = (
+    'under durability quorum, a blob is restored in a transaction with the tid'
+    ' that it had: a node that starts knows by it which of its blob files no'
+    ' transaction has')
+
 
 class UnpublishedView(View):
     """All that is in the file.  What is not published may be taken back."""
@@ -321,6 +326,9 @@ class Records(Statistics, Conflicts):
                    serial: bytes | None, path: str) -> None:
         if under_way.blobs is None:
             raise Unsupported(NO_BLOBS)
+        if self.durability.policy.replicated and serial not in (
+                None, under_way.given_tid):
+            raise Unsupported(NOT_OF_ANOTHER)
         under_way.blobs.take(path, oid, serial)
 
     # Conflicts

@@ -3,13 +3,15 @@
 The node's machine loses its power, and the log does not: it has what had
 landed by then; and one record more, perhaps, which was on its way.  Then the
 node starts again from its files and the log, and must have just what the log
-has, and all that was acknowledged.
+has, and all that was acknowledged; and the blobs that the log names, and no
+others.
 
 A `Record` of the log lands when it is sent, or only when its answer is read:
 before the disk is synced, or behind that.
 """
 
 import contextlib
+import glob
 import os
 import random
 import shutil
@@ -26,6 +28,8 @@ from fsyncstorage.quorum.replicator import Replicator
 
 from ...memory import scratch_directory
 from ...quorum import packed
+from ...quorum.blobnodes import found_blobs
+from ...quorum.blobnodes import named_blobs
 from ...quorum.fakelog import FakeLog
 from ...quorum.nodes import begin_log
 from ...quorum.nodes import content_of
@@ -98,13 +102,13 @@ class Node:
         self.mark = lambda event: None
         engine.landed = lambda raw: self.mark(Landed(len(engine.records) + 1))
 
-    def __call__(self, path, **options):
+    def __call__(self, path, blob_dir=None, **options):
         log = MarkingLog(
             self.engine, lambda event: self.mark(event), self._is_late)
         return started(
             FsyncStorage, path, log, f'node{len(self.engine.records)}',
             self._replicator, durability='quorum', group_commit_delay=0,
-            **options)
+            blob_dir=blob_dir, **options)
 
 
 @contextlib.contextmanager
@@ -125,11 +129,14 @@ class Recording(typing.NamedTuple):
     ledger: Ledger
     #: What the log had before, and all that came to it.
     records: list
+    #: Whether there are blobs, and the chunks of those that were staged.
+    blobs: bool
+    staged: dict
 
 
 def record(workload, over=None, records=(), ledger=None, standing=None,
-           **of_node):
-    node = Node(of_records(records), **of_node)
+           staged=None, **of_node):
+    node = Node(_engine(records, staged or {}), **of_node)
     with scratch_directory() as scratch, campaign.quiet(), \
             references_are_ours(), mock.patch.object(
             keeping, 'LATE', 3600.0):  # what is kept is kept when told
@@ -139,7 +146,8 @@ def record(workload, over=None, records=(), ledger=None, standing=None,
             begin_log(os.path.join(directory, 'Data.fs'))
         else:
             over.write(directory)
-        with Site(directory, node, ledger=ledger, standing=standing) as site:
+        with Site(directory, node, workload.blobs, ledger=ledger,
+                  standing=standing) as site:
             node.mark = site.recorder.mark
             site.recorder.mark(Landed(len(records)))
             workload.prepare(site)
@@ -148,7 +156,14 @@ def record(workload, over=None, records=(), ledger=None, standing=None,
             log = site.recorder.log[:]
         node.mark = lambda event: None
         campaign.check_that_it_explains(site.recorder.log, directory)
-    return Recording(log, start, site.ledger, node.engine.records)
+    return Recording(log, start, site.ledger, node.engine.records,
+                     workload.blobs, node.engine.blobs)
+
+
+def _engine(records, staged):
+    engine = of_records(records)
+    engine.blobs = dict(staged)
+    return engine
 
 
 def keep(site):
@@ -229,21 +244,24 @@ def _some(space, number, source):
 
 def trial(recording, number):
     """(model, case, problems) of about so many images."""
-    judge = Judge(None, 'group-commit', recording.ledger)  # it promises all
+    judge = Judge(  # it promises all
+        None, 'group-commit', recording.ledger, recording.blobs)
     with scratch_directory() as scratch, campaign.quiet(), \
             references_are_ours():
         for place, case in enumerate(cases(recording, number)):
             directory = os.path.join(scratch, str(place))
-            yield case.model, case, list(_problems(judge, case, directory))
+            yield case.model, case, list(
+                _problems(judge, case, directory, recording))
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def _problems(judge, case, directory):
+def _problems(judge, case, directory, recording):
     case.image.write(directory)
     path = os.path.join(directory, 'Data.fs')
-    node = Node(of_records(case.records))
+    blob_dir = os.path.join(directory, 'blobs') if recording.blobs else None
+    node = Node(_engine(case.records, recording.staged))
     try:
-        with contextlib.closing(node(path)) as storage:
+        with contextlib.closing(node(path, blob_dir)) as storage:
             yield from judge.compare(judge.look(storage), case.standing)
     except (AssertionError, OSError, StorageError) as error:
         yield Problem(REFUSED, f'{type(error).__name__}: {error}')
@@ -251,3 +269,7 @@ def _problems(judge, case, directory):
     with open(path, 'rb') as file:
         if file.read() != content_of(node.engine):
             yield Problem(DIFFERS, 'from what the log says')
+    if recording.blobs and found_blobs(blob_dir) != named_blobs(node.engine):
+        yield Problem(DIFFERS, 'in its blobs from what the log says')
+    if left := glob.glob(f'{path}.quorum.*'):
+        yield Problem(DIFFERS, f'{left} is left')

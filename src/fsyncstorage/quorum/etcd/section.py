@@ -12,11 +12,14 @@ from typing import Any
 from ZODB.FileStorage.FileStorage import FileStorageError
 
 from ...commit.policies import duration
+from ...commit.policies import number_of_bytes
 from ..log import Log
 from ..role import Setup
 
 #: Seconds.
 SHORTEST_LEASE, LONGEST_LEASE = 1.0, 60.0
+#: Bytes.
+SMALLEST_LIMIT = 16 << 20
 
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,15}')
 _LOG = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,63}')
@@ -47,8 +50,30 @@ def lease(value: str) -> float:
     return seconds
 
 
+def log_limit(value: str) -> int:
+    size = number_of_bytes(value, 'log-limit')
+    if size < SMALLEST_LIMIT:
+        raise ValueError(
+            f'log-limit must be at least 16MB, not {value!r}: a transaction'
+            ' has to fit into the log')
+    return size
+
+
+def at_log_limit(value: str) -> bool:
+    """Is a node that is behind left behind?"""
+    found = {'wait': False, 'drop': True}.get(value.lower())
+    if found is None:
+        raise ValueError(f'at-log-limit must be wait or drop, not {value!r}')
+    return found
+
+
 def etcd(value: str) -> list[Any]:
-    from .settings import address
+    try:
+        from .settings import address
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f'a log on etcd needs the package {error.name}:'
+            " pip install 'fsyncstorage[quorum]'") from error
     from .trouble import Refused
     try:
         return [address(each) for each in value.split()]
@@ -107,14 +132,15 @@ class Section:
         from .checks import check
         from .trouble import Refused
         try:
-            check(opened)
+            check(opened, self._config.log_limit)
         except Refused as error:
             raise FileStorageError(str(error)) from error
 
     @property
     def setup(self) -> Setup:
-        return Setup(self.node, self._config.lease, self.open_log,
-                     self.check_log)
+        config = self._config
+        return Setup(self.node, config.lease, self.open_log, self.check_log,
+                     config.log_limit, config.at_log_limit)
 
 
 def _name_of_this_machine() -> str:

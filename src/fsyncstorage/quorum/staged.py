@@ -1,0 +1,60 @@
+"""What the log has of a blob that is staged: its id, its chunks, its checksum.
+
+A chunk has 1 MiB, the last one has the rest, and an empty blob has none: so
+the size of a blob says how many there are, and how long each is.
+
+An id begins with the epoch of the writer that has staged it.  A later writer
+knows by it what may be removed: no record can name it any more, unless one
+does already.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import IO
+
+from .record import CHECKSUM
+from .record import IDENTITY
+from .record import MOST
+
+CHUNK = MOST
+
+_EPOCH = 8
+
+
+def new_id(epoch: int) -> bytes:
+    return epoch.to_bytes(_EPOCH, 'big') + os.urandom(IDENTITY - _EPOCH)
+
+
+def epoch_of(id: bytes) -> int:
+    return int.from_bytes(id[:_EPOCH], 'big')
+
+
+def chunks_of(file: IO[bytes]) -> Iterator[bytes]:
+    while chunk := file.read(CHUNK):
+        yield chunk
+
+
+def lengths(size: int) -> Iterator[int]:
+    """Of the chunks of a blob of this size."""
+    for begin in range(0, size, CHUNK):
+        yield min(CHUNK, size - begin)
+
+
+def new_sum() -> 'hashlib.blake2b':
+    """Of all bytes of a blob."""
+    return hashlib.blake2b(digest_size=CHECKSUM)
+
+
+def has(path: str, size: int, checksum: bytes) -> bool:
+    """Are these the contents of this file?"""
+    try:
+        with open(path, 'rb') as file:
+            if os.fstat(file.fileno()).st_size != size:
+                return False
+            found = new_sum()
+            for chunk in chunks_of(file):
+                found.update(chunk)
+    except FileNotFoundError:
+        return False
+    return found.digest() == checksum

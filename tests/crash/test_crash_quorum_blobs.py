@@ -1,0 +1,232 @@
+"""I11 and I16: after a power cut at any moment, a node that follows comes back
+to the blobs that a log names, all of them and no others.
+
+The log is made by storages that write into it: blobs are stored, replaced and
+undone, one writer follows the other, and leaves a batch that is given up.  A
+standby is recorded that follows it, and the start of one.  The storages that
+write have their crash images in test_crash_replicator.
+"""
+
+import base64
+import functools
+import glob
+import itertools
+import os
+import threading
+import unittest
+
+from ZODB.Connection import TransactionMetaData
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.record import Blob
+from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.rejoin import rejoin
+
+from ..memory import scratch_directory
+from ..quorum.blobnodes import RECORD
+from ..quorum.blobnodes import found_blobs
+from ..quorum.blobnodes import named_blobs
+from ..quorum.fakelog import Engine
+from ..quorum.fakelog import FakeLog
+from ..quorum.logged import bootstrap
+from ..quorum.nodes import led
+from ..quorum.nodes import started
+from ..quorum.nodes import state_behind
+from ..quorum.samples import LOG
+from ..quorum.samples import data
+from ..quorum.samples import following
+from ..support import oid
+from . import nodes
+from .harness import campaign
+from .harness.judge import BLOB
+from .harness.judge import INVENTED
+from .harness.judge import REFUSED
+from .harness.judge import Problem
+from .harness.tally import Report
+
+REPORT = Report(
+    __name__, 'Crash images of nodes with blobs', 'workload', 'model')
+
+IMAGES, IMAGES_OF_A_START = 120, 20
+
+
+class Writing:
+    """A storage that writes into a log, one after the other."""
+
+    def __init__(self, directory, engine, name):
+        path = os.path.join(directory, 'Data.fs')
+        if not os.path.exists(path):
+            bootstrap(path)
+        self._storage = started(
+            FsyncStorage, path, FakeLog(engine), name, durability='quorum',
+            blob_dir=os.path.join(directory, 'blobs'))
+        self._source = os.path.join(directory, 'source')
+
+    def commit(self, contents, undoes=None):
+        storage, transaction = self._storage, TransactionMetaData()
+        storage.tpc_begin(transaction)
+        if undoes is not None:
+            storage.undo(base64.encodebytes(undoes).rstrip(), transaction)
+        for number, content in contents.items():
+            try:
+                serial = storage.getTid(oid(number))
+            except KeyError:
+                serial = bytes(8)
+            with open(self._source, 'wb') as file:
+                file.write(content)
+            storage.storeBlob(oid(number), serial, RECORD, self._source, '',
+                              transaction)
+        storage.tpc_vote(transaction)
+        return storage.tpc_finish(transaction)
+
+    def close(self):
+        self._storage.close()
+
+
+def give_up_a_batch(engine):
+    """Its blobs are staged, and it never comes to its end."""
+    state, id = state_behind(engine), b'given up'.ljust(16)
+    engine.blobs[id, 0] = b'nobody has it'
+    raw = following(state, data(state, b'x', state.end + 9, (), tuple(
+        Blob(id, oid(number), tid, 13, bytes(32), False)
+        for number in (1, 9) for tid in (b'\x7f' * 8, bytes(8)))))
+    engine.append(engine.head, place_of(raw), raw)
+
+
+@functools.cache
+def whole_log():
+    engine = Engine(LOG)
+    with scratch_directory() as scratch, campaign.quiet():
+        for name in 'one', 'two', 'three':
+            writing = Writing(scratch, engine, name)
+            writing.commit({1: name.encode(), 2: b'', 3: bytes(3000)})
+            tid = writing.commit({1: b'again'})
+            writing.commit({4: b'x' * 700}, undoes=tid)
+            writing.commit({5: name.encode()})
+            writing.close()
+            give_up_a_batch(engine)
+    return engine
+
+
+class Log:
+    """It comes to have what that log has, a record at a time."""
+
+    def __init__(self, whole, number=0):
+        self.engine = nodes.restored(whole, number)
+        self._left = iter(whole.records[number:])
+
+    def grow(self, number):
+        for raw in itertools.islice(self._left, number):
+            self.engine.append(self.engine.head, place_of(raw), raw)
+
+
+class Node(nodes.Node):
+
+    def rejoin(self):
+        return rejoin(
+            self.path, FakeLog(self.logged.engine), threading.Event(),
+            nodes.IN_PROCESS,
+            os.path.join(os.path.dirname(self.path), 'blobs'))
+
+
+def follow(node, steps=30):
+    choose, follower = node.random, node.rejoin()
+    for _ in range(steps):
+        step = choose.choice(('grow', 'apply', 'apply', 'save', 'start'))
+        if step == 'grow':
+            node.logged.grow(choose.randint(1, 6))
+        elif step == 'apply':
+            nodes.apply(follower, node.logged, choose.randint(1, 4))
+            follower.sync()
+        elif step == 'save':
+            follower.sync()
+            follower.save()
+        elif choose.random() < 0.3:
+            follower.close()
+            follower = node.rejoin()
+        node.mark()
+    follower.close()
+
+
+def start(node):
+    node.rejoin().close()
+
+
+class Judge(nodes.Judge):
+    """Also where the log has no more than what was kept: the node had followed
+    one member that was wrong.  (It may see in the file that it was more than
+    one transaction; then it is refused.)"""
+
+    def verdict(self, directory, standing, thorough):
+        if thorough:
+            kept = states.load(os.path.join(directory, 'Data.fs')).state
+            problems = self._start(
+                directory, *self._log(kept.place.sequence, True))
+            return [each for each in problems if each.kind != REFUSED]
+        return super().verdict(directory, standing, thorough)
+
+    def _start(self, directory, engine, expected):
+        problems = super()._start(directory, engine, expected)
+        blob_dir = os.path.join(directory, 'blobs')
+        if not problems:
+            expected = named_blobs(engine)
+            found = found_blobs(blob_dir)
+            if found.keys() - expected:
+                problems.append(Problem(
+                    INVENTED, f'{found.keys() - expected}'))
+            elif found != expected:
+                problems.append(Problem(BLOB, 'is not what the log says'))
+            if left := glob.glob(os.path.join(directory, '*.blobs-*')):
+                problems.append(Problem(INVENTED, f'{left} is left'))
+        return problems
+
+    @staticmethod
+    def _go_on(engine):
+        led(FakeLog(engine), state_behind(engine), 'other')
+
+    @staticmethod
+    def _rejoined(path, engine):
+        return rejoin(
+            path, FakeLog(engine), threading.Event(), nodes.IN_PROCESS,
+            os.path.join(os.path.dirname(path), 'blobs'))
+
+
+class CrashQuorumBlobs(unittest.TestCase):
+
+    layer = REPORT
+    seeds, torn = 3, 6
+
+    def judge(self, name, recorded, images):
+        count, wrong = REPORT.tally.count_all(
+            campaign.trial(recorded.recording, Judge(recorded.logged),
+                           images), name)
+        self.assertEqual(wrong, {})
+        return count
+
+    def recorded(self, workload, seed=1, number=0, **image):
+        return nodes.record(
+            workload, Log(whole_log(), number), seed=seed, make=Node, **image)
+
+    def test_a_standby(self):
+        for seed in range(self.seeds):
+            with self.subTest(seed=seed):
+                self.assertEqual(IMAGES, self.judge(
+                    'follow', self.recorded(follow, seed), IMAGES))
+
+    def test_the_start_of_a_standby(self):
+        first = self.recorded(follow, self.seeds)
+        for case in itertools.islice(campaign.cases(
+                first.recording, '512-byte blocks', 9 * self.torn),
+                0, None, 9):
+            with self.subTest(case.words):
+                self.assertGreater(self.judge(
+                    'start', self.recorded(
+                        start, number=int(case.standing.now),
+                        image=case.image), IMAGES_OF_A_START), 0)
+
+
+class ManyCrashQuorumBlobs(CrashQuorumBlobs):
+
+    level = 2
+    seeds, torn = 60, 60

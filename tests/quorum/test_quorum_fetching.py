@@ -1,0 +1,438 @@
+"""A node that follows has the blobs of a batch, durably, before the batch
+counts (I11); and none that the log does not name."""
+
+import os
+import threading
+from unittest import mock
+
+from fsyncstorage import datafile
+from fsyncstorage.errors import DiskError
+from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.quorum import fetching
+from fsyncstorage.quorum.fold import Why
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.reading import Refused
+from fsyncstorage.quorum.record import MOST
+from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.standby import Standby
+
+from ..support import oid
+from ..support import until
+from .blobnodes import BlobNodeTest
+from .fakelog import MEMBERS
+from .fakelog import FakeLog
+from .nodes import led
+from .nodes import state_behind
+from .samples import data
+from .samples import following
+
+LARGE = bytes(range(256)) * (MOST // 256) * 2 + b'the rest'
+
+
+class FetchingTest(BlobNodeTest):
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.lead()
+        self.follower = self.follow()
+
+    def no_chunk_is_asked_for(self):
+        return mock.patch.object(
+            FakeLog, 'staged', side_effect=AssertionError('asked for'))
+
+    def given_up(self, *blobs):
+        """A batch that names these is not complete when an epoch begins."""
+        state = state_behind(self.engine)
+        raw = following(state, data(state, b'x', state.end + 9, (), blobs))
+        self.engine.append(self.engine.head, place_of(raw), raw)
+
+
+class Fetched(FetchingTest):
+
+    def test_all_of_them(self):
+        self.commit_blobs(self.storage, {1: b'small', 2: b'', 3: LARGE})
+        tid = self.commit_blobs(self.storage, {4: b'again'})
+        self.commit_blobs(self.storage, {4: b'and again'}, {4: tid})
+        self.apply(self.follower)
+        self.follower.save()
+        self.storage._replica.keep()
+        self.are_the_same('a', 'b')
+        self.assertEqual(self.contents('b'), sorted(
+            [b'small', b'', LARGE, b'again', b'and again']))
+
+    def test_they_are_as_those_of_the_primary(self):
+        self.commit_blobs(self.storage, {1: b'small'})
+        self.apply(self.follower)
+        modes = set()
+        for node in 'a', 'b':
+            for parent, _, names in os.walk(self.blob_dir(node)):
+                modes |= {os.stat(os.path.join(parent, name)).st_mode
+                          for name in names if name.endswith('.blob')}
+        self.assertEqual(len(modes), 1)
+
+    def test_they_are_durable_before_the_batch_counts(self):
+        """I11."""
+        done, follower = [], self.follower
+
+        class Watched(datafile.Disk):
+
+            def sync(self, fd):
+                super().sync(fd)
+                done.append(os.path.basename(os.readlink(
+                    f'/proc/self/fd/{fd}'))[:7])
+
+            def sync_directory(self, path, opener=None):
+                super().sync_directory(path, opener)
+                done.append('directory')
+
+            def replace(self, source, target):
+                super().replace(source, target)
+                done.append('named')
+
+        counted = follower._indexing.count
+        follower._indexing.count = lambda *args: (
+            done.append('counts'), counted(*args))
+        self.commit_blobs(self.storage, {1: b'small'})
+        with mock.patch.object(datafile, 'disk', Watched()):
+            self.apply(follower)
+        self.assertEqual(done[:4], [
+            'Data.fs', 'directory',  # a list of what is to come
+            'upload-', 'named'])
+        behind = done[4:done.index('counts')]
+        self.assertGreaterEqual(behind.count('directory'), 2)
+        self.assertEqual(done[-2:], ['counts', 'Data.fs'])
+
+    def test_the_takeover(self):
+        tid = self.commit_blobs(self.storage, {1: LARGE, 2: b'x'})
+        self.apply(self.follower)
+        self.storage.close()
+        self.follower.close()
+        other = self.lead('b')
+        with open(other.loadBlob(oid(1), tid), 'rb') as file:
+            self.assertEqual(file.read(), LARGE)
+        self.commit_blobs(other, {2: b'y'}, {2: tid})
+        other.close()
+        self.follow('a').close()
+        self.are_the_same('a', 'b')
+
+    def test_a_standby(self):
+        """In its thread."""
+        standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)
+        standby.start()
+        self.addCleanup(standby.close)
+        self.commit_blobs(self.storage, {1: LARGE})
+        until(lambda: self.follower.synced.end == self.storage._pos, 'synced')
+        standby.close()
+        self.storage.close()
+        self.follow('b').close()
+        self.are_the_same('a', 'b')
+
+    def test_what_is_there_is_not_fetched_again(self):
+        """A start repeats what was done, and not kept."""
+        self.commit_blobs(self.storage, {1: LARGE, 2: b'x'})
+        self.apply(self.follower)
+        self.assertEqual(self.kept('b').end, 4)
+        self.follower.close()
+        with self.no_chunk_is_asked_for():
+            self.follow()
+        self.storage.close()
+        self.are_the_same('a', 'b')
+
+    def test_what_has_other_contents_is_replaced(self):
+        tid = self.commit_blobs(self.storage, {1: b'right'})
+        path = self.follower.blobs.helper.getBlobFilename(oid(1), tid)
+        os.makedirs(os.path.dirname(path))
+        with open(path, 'wb') as file:
+            file.write(b'wrong')
+        os.chmod(path, 0o600)
+        self.apply(self.follower)
+        self.follower.save()
+        self.assertEqual(self.contents('b'), [b'right'])
+
+
+class OneMemberIsWrong(FetchingTest):
+
+    def setUp(self):
+        super().setUp()
+        self.commit_blobs(self.storage, {1: LARGE, 2: LARGE[::-1]})
+        self.one, self.other = (
+            blob.staged for blob in self.blobs_in_the_log())
+
+    def damages(self):
+        chunk = self.engine.blobs[self.one, 1]
+        yield 'a bit has flipped', chunk[:-1] + bytes([chunk[-1] ^ 1])
+        yield 'another blob', self.engine.blobs[self.other, 1]
+        yield 'it is shorter', chunk[:-1]
+        yield 'it is longer', chunk + b'x'
+        yield 'it is not there', None
+
+    def test_another_one_is_asked(self):
+        for words, wrong in self.damages():
+            with self.subTest(words):
+                self.engine.damaged_blobs = {(0, self.one, 1): wrong}
+                node = words.replace(' ', '_')
+                self.follow(node)
+                self.are_the_same_blobs('a', node)
+
+    def are_the_same_blobs(self, one, other):
+        self.storage._replica.keep()
+        self.assertEqual(self.blob_files(one), self.blob_files(other))
+
+    def test_one_is_wrong_and_another_is_away(self):
+        self.engine.damaged_blobs = {(0, self.one, 1): b'wrong'}
+        self.engine.away = {1}
+        self.follow('c')
+        self.are_the_same_blobs('a', 'c')
+
+    def test_all_that_answer_are_wrong(self):
+        """Another one may be right: it waits."""
+        for member in 0, 2:
+            self.engine.damaged_blobs[member, self.one, 1] = b'wrong'
+        self.engine.away = {1}
+        with self.assertRaises(Unanswered):
+            self.apply(self.follower)
+        self.engine.away = set()
+        self.apply(self.follower)
+        self.follower.save()
+        self.are_the_same_blobs('a', 'b')
+
+    def damage_all(self):
+        for member in range(MEMBERS):
+            self.engine.damaged_blobs[member, self.one, 1] = b'wrong'
+
+    def test_all_are_wrong(self):
+        """A start is refused; what it has named is not left."""
+        self.damage_all()
+        for _ in range(2):
+            with self.assertRaisesRegex(
+                    Refused, 'is not in the log as it was staged.*Replace'):
+                self.follow('c')
+        self.assertEqual(self.blob_files('c'), {})
+        self.engine.damaged_blobs = {}
+        self.follow('c')
+        self.are_the_same_blobs('a', 'c')
+
+    def test_a_standby_asks_again(self):
+        self.damage_all()
+        standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)
+        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch(
+                'fsyncstorage.quorum.standby.LONGEST_PAUSE', 0.02):
+            standby.start()
+            self.addCleanup(standby.close)
+            until(lambda: standby.trouble, 'it says so')
+        self.assertIn('as it was staged', standby.trouble)
+        self.engine.damaged_blobs = {}
+        until(lambda: self.follower.synced.end == self.storage._pos, 'synced')
+        self.assertIsNone(standby.ended)
+
+    def test_the_reason(self):
+        self.damage_all()
+        with self.assertRaises(Refused) as caught:
+            self.apply(self.follower)
+        self.assertIs(caught.exception.why, Why.DAMAGED)
+
+
+class Failing(FetchingTest):
+
+    def test_no_answer_in_the_middle(self):
+        """What was brought is not brought again."""
+        self.commit_blobs(self.storage, {1: b'one', 2: b'two', 3: LARGE})
+        asked, log = [], self.follower.log
+        staged = log.staged
+
+        def away_at_the_third(id, number, member=None):
+            asked.append(id)
+            if len(set(asked)) == 3:
+                raise Unanswered('no majority')
+            return staged(id, number, member)
+
+        with mock.patch.object(log, 'staged', away_at_the_third):
+            with self.assertRaises(Unanswered):
+                self.apply(self.follower)
+        self.assertLess(self.follower.whole.end, self.storage._pos)
+        del asked[:]
+        with mock.patch.object(log, 'staged', lambda *args: (
+                asked.append(args[0]), staged(*args))[1]):
+            self.apply(self.follower)
+        self.assertEqual(len(set(asked)), 1)
+        self.follower.save()
+        self.storage._replica.keep()
+        self.are_the_same('a', 'b')
+
+    def test_a_full_disk(self):
+        self.commit_blobs(self.storage, {1: LARGE})
+
+        class Full(datafile.Disk):
+
+            def write(self, fd, data, position):
+                if len(data) == MOST and position:
+                    raise OSError(28, 'No space left on device')
+                super().write(fd, data, position)
+
+        with mock.patch.object(datafile, 'disk', Full()):
+            with self.assertRaises(OSError):
+                self.apply(self.follower)
+        self.assertEqual(self.blob_files('b'), {})
+        self.apply(self.follower)
+        self.follower.save()
+        self.assertEqual(self.contents('b'), [LARGE])
+
+    def test_a_sync_that_fails_is_final(self):
+        """I7: where names, or contents that were there, are in doubt."""
+        self.commit_blobs(self.storage, {1: b'x'})
+        with mock.patch.object(
+                fetching.Placed, 'sync', side_effect=OSError(5, 'EIO')):
+            with self.assertRaisesRegex(DiskError, 'Check it'):
+                self.apply(self.follower)
+
+    def test_a_node_without_a_directory(self):
+        self.commit_blobs(self.storage, {1: b'x'})
+        for _ in range(2):
+            with self.assertRaisesRegex(
+                    Refused, 'no blob-dir: give it one.*Nothing was changed'):
+                self.follow('c', blob_dir=False)
+        self.assertEqual(self.content('c'), b'FS30')
+
+    def test_in_a_directory_that_all_see(self):
+        self.commit_blobs(self.storage, {1: b'x'})
+        blob, = self.blobs_in_the_log()
+        self.given_up(blob._replace(shared=True))
+        with self.assertRaisesRegex(Refused, 'upgrade this node'):
+            self.apply(self.follower)
+        with self.assertRaisesRegex(Refused, 'Nothing was changed'):
+            self.follow('c')
+
+
+class NotNamed(FetchingTest):
+    """Files that no transaction has are removed."""
+
+    def test_a_batch_that_is_given_up(self):
+        self.commit_blobs(self.storage, {1: b'x'})
+        blob, = self.blobs_in_the_log()
+        self.given_up(blob._replace(oid=oid(2)), blob._replace(oid=oid(3)))
+        self.apply(self.follower)
+        led(FakeLog(self.engine), state_behind(self.engine), 'other')
+        self.apply(self.follower)
+        self.assertEqual(len(self.follower.blobs._batch), 0)
+        self.follower.save()
+        self.assertEqual(self.contents('b'), [b'x'])
+
+    def test_what_only_a_wrong_member_has(self):
+        """It was followed, and was not in the log."""
+        self.commit_blobs(self.storage, {1: b'x'})
+        self.apply(self.follower)
+        self.follower.save()
+        head = self.engine.head
+        self.commit_blobs(self.storage, {2: b'of one member'})
+        self.apply(self.follower)
+        self.assertEqual(len(self.contents('b')), 2)
+        self.follower.close()
+        self.engine.restore(head)
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            self.follow()
+        self.assertIn('removed 1 blob file', ''.join(logs.output))
+        self.assertEqual(self.contents('b'), [b'x'])
+
+    def test_what_was_being_made(self):
+        self.commit_blobs(self.storage, {1: b'x'})
+        self.apply(self.follower)
+        self.follower.close()
+        for name in ('blobs/tmp/upload-1', 'blobs/tmp/of a client',
+                     'Data.fs.quorum.blobs-1'):
+            with open(self.path(f'b/{name}'), 'wb') as file:
+                file.write(b'torn')
+        self.follow().close()
+        self.assertEqual(os.listdir(self.path('b/blobs/tmp')), ['of a client'])
+        self.assertEqual(self.lists('b'), [])
+
+
+class APrimaryThatDied(FetchingTest):
+    """What its last transactions have left beside the log."""
+
+    def die(self, storage):
+        """Its process ends, without a close."""
+        image = self.path('image')
+        os.system(f'cp -a {self.path("a")} {image}')
+        with self.quiet():
+            storage.close()
+        os.system(f'rm -r {self.path("a")}; mv {image} {self.path("a")}')
+
+    def quiet(self):
+        return mock.patch('fsyncstorage.commit.sequencer.logger')
+
+    def rejoined(self):
+        """Another one has led since, and it follows."""
+        self.apply(self.follower)
+        self.follower.close()
+        other = self.lead('b')
+        self.commit_blobs(other, {7: b'of the other'})
+        other.close()
+        self.follow('a').close()
+        self.are_the_same('a', 'b')
+
+    def test_behind_the_vote(self):
+        self.commit_blobs(self.storage, {1: b'x'})
+        self.vote_blobs(self.storage, {2: b'voted'})
+        self.die(self.storage)
+        self.rejoined()
+
+    def test_a_batch_that_is_not_in_the_log(self):
+        """What was kept of the same object stays."""
+        tid = self.commit_blobs(self.storage, {1: b'x'})
+        self.storage._replica._keeper.save()
+        commits = self.storage.stats()['commits']
+        voted = self.vote_blobs(self.storage, {1: b'y'}, {1: tid})
+        self.storage.line.is_away = True
+        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch(
+                'fsyncstorage.quorum.replicator.LONGEST_WAIT_AT_CLOSE', 0.0):
+            thread = threading.Thread(target=self._finish, args=(voted,))
+            thread.start()
+            until(lambda: self.storage.stats()['commits'] > commits, 'it is')
+            until(lambda: len([
+                path for path in self.blob_files('a')
+                if path.endswith('.blob')]) == 2, 'named')
+            self.die(self.storage)
+            thread.join()
+            self.rejoined()
+        self.assertIn(b'x', self.contents('a'))
+        self.assertNotIn(b'y', self.contents('a'))
+
+    def test_a_batch_of_which_the_log_has_half(self):
+        """It names the blob, and is given up."""
+        transaction = self.begin_blobs(self.storage, {1: b'x'})
+        self.storage.store(
+            oid(2), bytes(8), bytes(3 * MOST), '', transaction)
+        self.storage.tpc_vote(transaction)
+        ask, line = self.storage.line.ask, self.storage.line
+
+        def ask_once(*append):
+            line.ask = ask
+            ask(*append)
+            line.is_away = True
+
+        line.ask = ask_once
+        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch(
+                'fsyncstorage.quorum.replicator.LONGEST_WAIT_AT_CLOSE', 0.0):
+            thread = threading.Thread(
+                target=self._finish, args=(transaction,))
+            thread.start()
+            until(lambda: line.is_away, 'the first record is there')
+            self.die(self.storage)
+            thread.join()
+            self.assertEqual(len(self.blobs_in_the_log()), 1)
+            self.rejoined()
+        self.assertEqual(self.contents('a'), [b'of the other'])
+
+    def _finish(self, transaction):
+        try:
+            self.storage.tpc_finish(transaction)
+        except OutcomeUnknown:
+            pass
+
+    def test_a_batch_that_is_in_the_log(self):
+        """It is there already: it is not fetched."""
+        self.commit_blobs(self.storage, {1: LARGE})
+        self.die(self.storage)
+        with self.no_chunk_is_asked_for():
+            self.follow('a').close()
+        self.assertEqual(self.contents('a'), [LARGE])

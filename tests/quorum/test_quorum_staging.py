@@ -1,0 +1,407 @@
+"""The blobs of a vote are in the log before a batch names them (I11); its vote
+waits for that, and nobody else does."""
+
+import os
+import threading
+from unittest import mock
+
+from ZODB.POSException import ConflictError
+from ZODB.POSException import StorageError
+from ZODB.POSException import Unsupported
+
+from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.errors import WritingStopped
+from fsyncstorage.quorum import outage
+from fsyncstorage.quorum import staging
+from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.record import MOST
+from fsyncstorage.quorum.staged import new_sum
+
+from ..support import Thread
+from ..support import begin
+from ..support import commit
+from ..support import oid
+from ..support import until
+from .blobnodes import RECORD
+from .blobnodes import BlobNodeTest
+from .fakelog import FakeLog
+from .fakelog import Fault
+from .nodes import led
+from .nodes import state_behind
+
+
+class Held:
+    """Votes are held up when they begin to stage."""
+
+    def __init__(self, line):
+        self._entered, self._let_go = threading.Semaphore(0), threading.Event()
+        line.before_stage = self._hold
+
+    def _hold(self):
+        self._entered.release()
+        self._let_go.wait(30)
+
+    def wait(self):
+        assert self._entered.acquire(timeout=30)
+
+    def let_go(self):
+        self._let_go.set()
+
+
+class StagingTest(BlobNodeTest):
+
+    def chunks(self, id):
+        return [data for (each, _), data in sorted(self.engine.blobs.items())
+                if each == id]
+
+    def nothing_is_left(self):
+        until(lambda: not self.engine.blobs, 'all chunks are removed')
+        self.assertEqual(self.blob_files('a'), {})
+        self.assertEqual(self.lists('a'), [])
+
+
+class InTheLog(StagingTest):
+
+    def test_what_a_record_names(self):
+        storage = self.lead()
+        content = os.urandom(2 * MOST + 7)
+        tid = self.commit_blobs(storage, {1: content, 2: b'', 3: b'small'})
+        one, empty, small = self.blobs_in_the_log()
+        self.assertEqual((one.oid, one.tid, one.size, one.shared),
+                         (oid(1), tid, len(content), False))
+        self.assertEqual([*map(len, self.chunks(one.staged))],
+                         [MOST, MOST, 7])
+        self.assertEqual(b''.join(self.chunks(one.staged)), content)
+        checksum = new_sum()
+        checksum.update(content)
+        self.assertEqual(one.checksum, checksum.digest())
+        self.assertEqual((empty.size, self.chunks(empty.staged)), (0, []))
+        self.assertEqual(self.chunks(small.staged), [b'small'])
+        with open(storage.loadBlob(oid(1), tid), 'rb') as file:
+            self.assertEqual(file.read(), content)
+        self.has_what_the_log_has()
+
+    def test_before_the_batch(self):
+        storage = self.lead()
+        transaction = self.vote_blobs(storage, {1: b'x', 2: b'y'})
+        self.assertEqual(len(self.engine.blobs), 2)
+        storage.tpc_finish(transaction)
+        self.assertEqual(len(self.blobs_in_the_log()), 2)
+
+    def test_of_each_transaction_of_a_batch(self):
+        storage = self.lead(group_commit_delay=0)
+        storage.line.hold_answers()
+        first = Thread(commit, storage, {9: b'x'})
+        storage.line.wait_for_question()
+        voted = [self.vote_blobs(storage, {number: b'x'})
+                 for number in (1, 2)]
+        others = [Thread(storage.tpc_finish, each) for each in voted]
+        until(lambda: storage.stats()['commits'] == 3, 'appended')
+        storage.line.release_answers()
+        first.result()
+        expected = {(oid(number), each.result())
+                    for number, each in enumerate(others, 1)}
+        self.assertEqual(
+            {(each.oid, each.tid) for each in self.blobs_in_the_log()},
+            expected)
+
+    def test_whatever_becomes_of_answers(self):
+        storage = self.lead()
+        for number, fault in enumerate(
+                (Fault.BEFORE, Fault.AFTER, Fault.DELAYED), 1):
+            with self.subTest(fault):
+                content = os.urandom(2 * MOST)
+                transaction = self.begin_blobs(storage, {number: content})
+                storage.line._log.faults.extend([fault, Fault.NONE, fault])
+                storage.tpc_vote(transaction)
+                storage.tpc_finish(transaction)
+                while self.engine.delayed:
+                    self.engine.deliver()
+                blob = self.blobs_in_the_log()[-1]
+                self.assertEqual(b''.join(self.chunks(blob.staged)), content)
+
+    def test_a_blob_in_the_place_of_another(self):
+        """Within one transaction."""
+        storage = self.lead()
+        transaction = self.begin_blobs(storage, {1: b'first'})
+        self.store_blob(transaction, storage, 1, b'second')
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        blob, = self.blobs_in_the_log()
+        self.assertEqual([*self.engine.blobs.values()], [b'second'])
+        self.assertEqual(self.chunks(blob.staged), [b'second'])
+
+
+class CopiesAndUndo(StagingTest):
+
+    def two(self):
+        storage = self.lead()
+        tid = self.commit_blobs(storage, {1: b'one'})
+        self.commit_blobs(storage, {1: b'two'}, {1: tid})
+        return storage
+
+    def undone(self, storage):
+        transaction = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], transaction)
+        return transaction
+
+    def is_undone(self, storage, transaction):
+        tid = storage.tpc_finish(transaction)
+        first, _, third = self.blobs_in_the_log()
+        self.assertEqual((third.oid, third.tid), (oid(1), tid))
+        self.assertNotEqual(first.staged, third.staged)
+        self.assertEqual(self.chunks(third.staged), [b'one'])
+        until(lambda: len(self.engine.blobs) == 3, 'no other chunks are left')
+
+    def test_an_undo(self):
+        storage = self.two()
+        transaction = self.undone(storage)
+        storage.tpc_vote(transaction)
+        self.is_undone(storage, transaction)
+
+    def test_an_undo_that_is_worked_out_again(self):
+        """As something was appended meanwhile: another copy is staged, and the
+        first one is removed."""
+        storage = self.two()
+        transaction = self.undone(storage)
+        held = Held(storage.line)
+        vote = Thread(storage.tpc_vote, transaction)
+        held.wait()
+        commit(storage, {2: b'x'})
+        held.let_go()
+        vote.result()
+        held.wait()  # a second time
+        self.is_undone(storage, transaction)
+
+    def restore(self, storage, tid, serial):
+        transaction = begin(storage)
+        storage.tpc_abort(transaction)
+        storage.tpc_begin(transaction, tid, ' ')
+        source = self.path('source')
+        with open(source, 'wb') as file:
+            file.write(b'restored')
+        storage.restoreBlob(
+            oid(1), serial, RECORD, source, None, transaction)
+        storage.tpc_vote(transaction)
+        return storage.tpc_finish(transaction)
+
+    def test_a_copy(self):
+        storage = self.lead()
+        tid = self.commit_blobs(storage, {2: b'x'})
+        later = (int.from_bytes(tid, 'big') + 1).to_bytes(8, 'big')
+        self.assertEqual(self.restore(storage, later, later), later)
+        blob = self.blobs_in_the_log()[-1]
+        self.assertEqual((blob.oid, blob.tid), (oid(1), later))
+        self.assertEqual(self.chunks(blob.staged), [b'restored'])
+
+    def test_a_copy_with_another_serial(self):
+        storage = self.lead()
+        tid = self.commit_blobs(storage, {2: b'x'})
+        later = (int.from_bytes(tid, 'big') + 1).to_bytes(8, 'big')
+        with self.assertRaisesRegex(Unsupported, 'the tid that it had'):
+            self.restore(storage, later, tid)
+
+
+class NobodyWaits(StagingTest):
+    """For a vote that stages: it has no lock, and no turn."""
+
+    def test_for_any_object(self):
+        storage = self.lead()
+        first = commit(storage, {1: b'x'})
+        held = Held(storage.line)
+        large = self.begin_blobs(storage, {2: b'blob'})
+        storage.store(oid(1), first, b'y', '', large)
+        vote = Thread(storage.tpc_vote, large)
+        held.wait()
+        commit(storage, {3: b'x'})                   # another object
+        commit(storage, {1: b'z'}, {1: first})       # one of its objects
+        undo = begin(storage)                        # one that is alone
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undo)
+        storage.tpc_vote(undo)
+        storage.tpc_finish(undo)
+        self.assertTrue(vote.is_alive())
+        held.let_go()
+        with self.assertRaises(ConflictError):
+            vote.result()
+        storage.tpc_abort(large)
+        self.nothing_is_left()
+        self.has_what_the_log_has()
+
+    def test_for_one_that_is_alone(self):
+        storage = self.lead()
+        commit(storage, {1: b'x'})
+        held = Held(storage.line)
+        large = self.begin_blobs(storage, {2: b'blob'})
+        storage.undo(storage.undoLog(0, 1)[0]['id'], large)
+        vote = Thread(storage.tpc_vote, large)
+        held.wait()
+        commit(storage, {3: b'x'})
+        held.let_go()
+        vote.result()
+        storage.tpc_finish(large)
+        self.has_what_the_log_has()
+
+    def test_what_loses_is_not_staged(self):
+        storage = self.lead()
+        serial = commit(storage, {1: b'x'})
+        transaction = self.begin_blobs(storage, {2: b'blob'})
+        storage.store(oid(1), serial, b'y', '', transaction)
+        commit(storage, {1: b'z'}, {1: serial})
+        storage.line.before_stage = self.fail
+        with self.assertRaises(ConflictError):
+            storage.tpc_vote(transaction)
+
+
+class NoMajority(StagingTest):
+
+    def setUp(self):
+        super().setUp()
+        patch = mock.patch.object(outage, 'TROUBLE_AFTER', 0.0)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def waiting(self, storage):
+        transaction = self.begin_blobs(storage, {1: b'blob'})
+        storage.line.is_away = True
+        vote = Thread(storage.tpc_vote, transaction)
+        until(lambda: storage.waits_for_log, 'it waits, and says so')
+        self.assertIn('a vote with blobs waits', storage.waits_for_log)
+        return transaction, vote
+
+    def test_it_waits_and_goes_on(self):
+        storage = self.lead()
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            transaction, vote = self.waiting(storage)
+            until(lambda: logs.output, 'said')
+            storage.line.is_away = False
+            vote.result()
+        self.assertIsNone(storage.waits_for_log)
+        self.assertIn('its log answers again', logs.output[-1])
+        storage.tpc_finish(transaction)
+        self.assertEqual(len(self.blobs_in_the_log()), 1)
+
+    def test_a_close(self):
+        """I10."""
+        storage = self.lead()
+        _, vote = self.waiting(storage)
+        storage.close()
+        with self.assertRaisesRegex(WritingStopped, 'is being closed'):
+            vote.result()
+
+    def test_a_close_while_one_try_takes_long(self):
+        """The log is not closed while it is used."""
+        storage = self.lead()
+        line = storage.line
+
+        def takes_long():
+            entered.set()
+            ended.wait(30)
+
+        entered, ended = threading.Event(), threading.Event()
+        line.before_stage = takes_long
+        transaction = self.begin_blobs(storage, {1: bytes(MOST + 1)})
+        vote = Thread(storage.tpc_vote, transaction)
+        assert entered.wait(30)
+        close = Thread(storage.close)
+        assert line.stop_was_called.wait(30)
+        close.join(0.2)
+        self.assertFalse(line.is_closed)
+        ended.set()
+        close.result()
+        self.assertTrue(line.is_closed)
+        with self.assertRaisesRegex(WritingStopped, 'is being closed'):
+            vote.result()
+
+    def test_the_fence(self):
+        storage = self.lead()
+        transaction = self.begin_blobs(storage, {1: b'blob'})
+        entered = threading.Event()
+
+        def unanswered():
+            entered.set()
+            raise Unanswered('no majority')
+
+        storage.line.before_stage = unanswered
+        vote = Thread(storage.tpc_vote, transaction)
+        assert entered.wait(30)
+        led(FakeLog(self.engine), state_behind(self.engine), 'other')
+        with self.assertLogs('fsyncstorage', 'WARNING'):
+            with self.assertRaises(OutcomeUnknown):
+                commit(storage, {2: b'x'})
+            with self.assertRaisesRegex(WritingStopped, 'come into its log'):
+                vote.result()
+
+
+class Failing(StagingTest):
+
+    def test_no_room(self):
+        storage = self.lead()
+        content = {1: bytes(3 * MOST)}
+        transaction = self.begin_blobs(storage, content)
+
+        def full_at_the_second():
+            self.engine.is_full = bool(self.engine.blobs)
+
+        storage.line.before_stage = full_at_the_second
+        with self.assertRaisesRegex(
+                StorageError, 'no room for the blobs.*Nothing of it'):
+            storage.tpc_vote(transaction)
+        storage.tpc_abort(transaction)
+        self.nothing_is_left()
+        storage.line.before_stage = lambda: None
+        self.engine.is_full = False
+        self.commit_blobs(storage, content)
+        self.has_what_the_log_has()
+
+    def test_an_abort(self):
+        storage = self.lead()
+        for way in 'voted', 'not answered':
+            with self.subTest(way):
+                transaction = self.vote_blobs(
+                    storage, {1: b'x', 2: bytes(MOST + 1)})
+                self.assertEqual(len(self.engine.blobs), 3)
+                if way != 'voted':
+                    storage.line._log.faults.extend([Fault.BEFORE] * 3)
+                storage.tpc_abort(transaction)
+                self.nothing_is_left()
+
+    def test_an_interrupt(self):
+        storage = self.lead()
+        transaction = self.begin_blobs(storage, {1: bytes(2 * MOST)})
+
+        def interrupt_the_second():
+            if self.engine.blobs:
+                raise KeyboardInterrupt
+
+        storage.line.before_stage = interrupt_the_second
+        with self.assertRaises(KeyboardInterrupt):
+            storage.tpc_vote(transaction)
+        storage.tpc_abort(transaction)
+        self.nothing_is_left()
+
+    def test_no_room_for_the_list(self):
+        storage = self.lead()
+        transaction = self.begin_blobs(storage, {1: b'x'})
+        with mock.patch.object(
+                staging.newblobs, 'write', side_effect=OSError(28, 'No')):
+            with self.assertRaises(OSError):
+                storage.tpc_vote(transaction)
+        storage.tpc_abort(transaction)
+        self.nothing_is_left()
+
+
+class TheList(StagingTest):
+
+    def test_until_it_is_kept(self):
+        storage = self.lead()
+        self.commit_blobs(storage, {1: b'x', 2: b'y'})
+        listed, = self.lists('a')
+        self.assertEqual({listed[:8], listed[8:]}, {oid(1), oid(2)})
+        self.commit_blobs(storage, {3: b'x'})
+        self.assertEqual(len(self.lists('a')), 2)
+        storage._replica._keeper.save()
+        voted = self.vote_blobs(storage, {4: b'x'})
+        self.assertEqual(len(self.lists('a')), 1)
+        storage.tpc_finish(voted)
+        storage.close()
+        self.assertEqual(self.lists('a'), [])
