@@ -4,10 +4,12 @@ import contextlib
 import os
 import shutil
 import threading
+import time
 from unittest import mock
 
 from ZODB.blob import FilesystemHelper
 from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.serialize import referencesf
 from ZODB.utils import p64
 
 from fsyncstorage import datafile
@@ -19,6 +21,7 @@ from fsyncstorage.quorum.fold import beginning
 from fsyncstorage.quorum.record import Place
 from fsyncstorage.quorum.state import Becoming
 
+from ..server.serving import record
 from ..support import Thread
 from ..support import commit
 from ..support import oid
@@ -144,6 +147,47 @@ class Packed(Case):
             self.assertEqual(self.copied(), new)
         self.assertEqual(content(self.c.path), content(self.a.path))
 
+    def test_a_node_that_packs_meanwhile(self):
+        """The new one packs its copy, when it meets that in the log."""
+        storage = self.leading()
+        tid = commit(storage, {0: record(1)})
+        for number in range(2, 9):
+            tid = commit(storage, {0: record(number)}, {0: tid})
+        load, packed = states.load, []
+
+        def and_pack(path):
+            kept = load(path)
+            if not packed:
+                packed.append(storage.getSize())
+                storage.pack(time.time(), referencesf)
+                self.assertLess(storage.getSize(), packed[0])
+            return kept
+
+        until(lambda: load(self.a.path).tie.tid == tid, 'all is kept')
+        with mock.patch.object(states, 'load', and_pack):
+            self.copied()
+        commit(storage, {0: record(9)}, {0: tid})
+        self.c.open()
+        until(lambda: self.c.node.stats().get('sequence')
+              == self.engine.head.sequence, 'it has all')
+        self.a.close()
+        self.c.leads()
+        self.assertEqual(content(self.c.path), content(self.a.path))
+
+    def test_a_pack_behind_the_copy(self):
+        storage = self.leading()
+        tid = commit(storage, {0: record(1)})
+        tid = commit(storage, {0: record(2)}, {0: tid})
+        until(lambda: states.load(self.a.path).tie.tid == tid, 'it is kept')
+        self.copied()
+        storage.pack(time.time(), referencesf)
+        self.c.open()
+        until(lambda: self.c.node.stats().get('sequence')
+              == self.engine.head.sequence, 'it has all')
+        self.a.close()
+        self.c.leads()
+        self.assertEqual(content(self.c.path), content(self.a.path))
+
     def test_files_that_do_not_belong_together(self):
         with open(self.a.path, 'wb') as file:
             file.write(b'FS2')
@@ -206,6 +250,15 @@ class Refused(Case):
         self.engine.trim(3)
         with self.kept_at(0):
             self.refused('too old')
+
+    def test_trimmed_before_the_note_was_there(self):
+        for _ in range(3):
+            self.a.open()
+            self.a.leads()
+            self.a.close()
+        with self.kept_at(0):
+            with self.assertRaisesRegex(FileStorageError, 'too old'):
+                self.copied(lambda kept: self.engine.trim(3))
 
     def test_a_copy_that_is_damaged_on_its_way(self):
         write = datafile.DataFile.write_at

@@ -18,6 +18,7 @@ from ..quorum.etcd.engine import EtcdLog
 from ..quorum.etcd.messages import Status
 from ..quorum.etcd.settings import FEWEST
 from ..quorum.etcd.trouble import Trouble
+from ..quorum.log import RESERVED
 from ..quorum.log import Missing
 from ..quorum.log import Trimmed
 from ..quorum.log import Unanswered
@@ -29,7 +30,6 @@ from ..quorum.record import Record
 from ..quorum.record import Unknown
 from ..quorum.record import parse
 from ..quorum.record import parse_place
-from ..quorum.stepdown import RESERVED
 from .changing import node_of
 
 #: Seconds for which a node may be behind, and shares of etcd's quota that may
