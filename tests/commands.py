@@ -11,6 +11,8 @@ from .support import until
 
 #: What the console scripts are where none are installed.
 SCRIPTS = {
+    'fsync-quorum': (
+        sys.executable, '-m', 'fsyncstorage.fsyncquorum.commandline'),
     'fsync-runzeo': (sys.executable, '-m', 'fsyncstorage.server.runzeo'),
 }
 

@@ -49,6 +49,7 @@ MAY_IMPORT = {
     'config': {'quorum', 'storage', 'metrics', 'commit'},
     'fsyncpack': {'check', 'client', 'storage', 'format'},
     'fsynctop': {'check', 'metrics'},
+    'fsyncquorum': {'check', 'quorum', 'quorum.etcd'},
     'check.info': {'check', 'format'},
     'check': {'storage', 'format', 'datafile', 'errors'},
     'server': {'storage', 'metrics', 'pack', 'commit', 'format', 'wire',

@@ -7,6 +7,7 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
     config      the section <fsyncstorage>
     fsyncpack/  `fsync-pack`: packs a file, or asks a server to
     fsynctop/   `fsync-top`: which clients of a server do what
+    fsyncquorum/ `fsync-quorum`: looks after the nodes of a quorum
     check/      `fsync-check`: what is damaged, and what can be saved;
                 check/info/ is `fsync-info`: what takes the space
     server/     the ZEO server, `fsync-runzeo`

@@ -26,6 +26,7 @@ import ZConfig
 import ZEO
 import ZODB.config
 
+from ..quorum import etcdcluster
 from ..support import PATIENCE
 from ..support import until
 
@@ -159,7 +160,7 @@ class Scratch:
             os.environ, HOME=self._home, COLUMNS='79', TERM='dumb',
             PATH=os.pathsep.join([
                 self._bin, os.path.dirname(sys.executable),
-                os.environ['PATH']]),
+                str(etcdcluster.BUILT.parent), os.environ['PATH']]),
             PYTHONPATH=os.pathsep.join(sys.path))
 
     # Ports
@@ -187,7 +188,7 @@ class Scratch:
         """A current directory with those that a configuration may name."""
         here = os.getcwd()
         with tempfile.TemporaryDirectory(dir=self._top) as there:
-            for name in 'var', 'etc':
+            for name in 'var', 'etc', 'a', 'b':
                 os.mkdir(os.path.join(there, name))
             os.chdir(there)
             try:

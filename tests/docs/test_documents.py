@@ -6,6 +6,7 @@ import collections
 import re
 import unittest
 
+from ..quorum import etcdcluster
 from .documents import PAGES
 from .documents import ROOT
 from .documents import blocks
@@ -20,6 +21,9 @@ REASONS = {
     'they need root',
     'they take minutes',
 }
+
+#: Pages that are run where there is etcd.
+NEED_ETCD = {'quorum.rst'}
 
 # What `fsync-time` says is not in the log of a site.
 SOURCES = [path for path in (ROOT / 'src').rglob('*.py')
@@ -114,6 +118,8 @@ def test_suite():
     for case in Marks, Pictures, LogLines:
         suite.addTest(unittest.defaultTestLoader.loadTestsFromTestCase(case))
     for page in PAGES:
-        if any(block.not_run is None for block in blocks(page)):
+        if page.name in NEED_ETCD and etcdcluster.program() is None:
+            print(f'  {page.name} is not run: {etcdcluster.WITHOUT}')
+        elif any(block.not_run is None for block in blocks(page)):
             suite.addTest(page_suite(page))
     return suite

@@ -28,6 +28,22 @@ TARGET = {'job': 'fsyncstorage', 'instance': 'here'}
 FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
 
 
+class Node:
+    """One of a quorum, as its storage is not open yet."""
+
+    trouble = 'this node is a standby'
+
+    def __init__(self, **figures):
+        self.figures = {
+            'role': 'standby', 'node': 'a', 'trouble': self.trouble,
+            'epoch': 1, 'sequence': 1, 'generation': 0, 'lag_records': 0,
+            'lag_bytes': 0, 'seconds_without_contact': 0.0, 'log_size': 0,
+            'log_limit': 100, **figures}
+
+    def stats(self):
+        return self.figures
+
+
 def rules():
     """name -> expression, of all alerts."""
     found = re.findall(
@@ -72,6 +88,11 @@ class Series:
 
     def _moved(self, name, labels, value):
         return value - self._begun * name.endswith('_timestamp_seconds')
+
+    def beside(self, other):
+        """The figures of another address, taken as often."""
+        for scrape, more in zip(self._scrapes, other._scrapes, strict=True):
+            scrape.update(more)
 
     def it_stays_so(self, seconds):
         self._rests[-1] = int(seconds / self._interval), False

@@ -17,6 +17,7 @@ from ZODB.FileStorage import FileStorage
 
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.metrics import exporter
+from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import pulse
 from fsyncstorage.metrics.clients import ClientCollector
 from fsyncstorage.pack.progress import Watch
@@ -31,6 +32,7 @@ from ..support import until
 from .alerting import ALERTS
 from .alerting import EXAMPLES
 from .alerting import TARGET
+from .alerting import Node
 from .alerting import Series
 from .alerting import rules
 from .alerting import samples
@@ -94,6 +96,8 @@ class Names(ServedAndShown):
         until(lambda: self.storage.stats()['scrub']['passes'], 'one has ended')
         registry = CollectorRegistry()
         registry.register(ClientCollector({'main': self.client}))
+        node = exporters.Showing(HERE, 'node', node=Node())
+        self.addCleanup(node.close)
         shown += [get(self.address, '/metrics')[1],
                   generate_latest(registry).decode()]
         #: name -> the values of each label that it has been seen with.
@@ -364,6 +368,38 @@ class Faults(ServedAndShown):
         until(lambda: storage.stats()['scrub']['passes'], 'one has ended')
         self.assertNotIn('FsyncstorageScrubTooOld', self.watched(7.9))
         self.assertIn('FsyncstorageScrubTooOld', self.watched(8.1))
+
+    def test_nodes_of_a_quorum(self):
+        for alert, seconds, fault in (
+                (None, 600, {}),
+                ('FsyncstorageNoPrimary', 120, {'role': 'standby'}),
+                ('FsyncstorageNodeLags', 240, {'lag_bytes': 20_000_000}),
+                ('FsyncstorageLogSilent', 60,
+                 {'seconds_without_contact': 20.0}),
+                ('FsyncstorageLogNearLimit', 120, {'log_size': 90})):
+            with self.subTest(alert):
+                self.check_nodes([{'role': 'primary', **fault}, {}],
+                                 seconds, *filter(None, [alert]))
+        self.check_nodes([{'role': 'primary'}], 600,
+                         'FsyncstorageNodeMissing')
+
+    def check_nodes(self, nodes, seconds, *alerts):
+        with contextlib.ExitStack() as stack:
+            taken = []
+            for number, figures in enumerate(nodes):
+                shown = stack.enter_context(contextlib.closing(
+                    exporters.Showing(HERE, 'main', node=Node(**figures))))
+                with mock.patch.dict(TARGET, instance=f'node {number}'):
+                    series = Series(shown.exporter.address, USUAL)
+                    series.take()
+                    series.take()
+                    taken.append(series)
+                shown.close()
+            first, *others = taken
+            for other in others:
+                first.beside(other)
+            first.it_stays_so(seconds)
+            self.check(first, *alerts)
 
     def test_figures_that_cannot_be_read(self):
         self.show()

@@ -32,6 +32,7 @@
 - rejoin        the start of a node: its file becomes what the log says
 - standby       the thread of a node that does not write
 - bootstrap     a log begins with a file
+- copying       a node is made of the files of another one
 - role          a node, from its start until it leads and has a storage
 - holding       keeps the lease, in a thread
 - takeover      a node that has the lease becomes the one that writes

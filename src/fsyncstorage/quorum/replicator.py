@@ -313,6 +313,7 @@ class Replicator:
             'epoch': state.epoch,
             'sequence': state.place.sequence,
             'kept_sequence': self.kept.place.sequence,
+            'seconds_without_contact': self._outage.seconds,
             'log_size': self._limit.size,
             'log_limit': self._limit.limit,
             'generation': state.generation,

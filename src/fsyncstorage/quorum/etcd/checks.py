@@ -45,7 +45,7 @@ _VERSION = re.compile(r'(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?!\d)')
 #: page for all of it.
 ROOM = 3
 
-_MEANING = {
+MEANING = {
     'NOSPACE': FULL,
     'CORRUPT': ('members have different data: replace the one that differs'
                 ' (etcdctl endpoint hashkv --cluster), then etcdctl alarm'
@@ -92,7 +92,7 @@ def check(log: EtcdLog, limit: int = 0) -> None:
             f' needs {FEWEST}: with fewer, none may be away. Add members, on'
             ' machines that do not fail together (etcdctl member add)')
     for alarm in found.alarms:
-        logger.error('etcd: alarm %s. %s', alarm, _MEANING.get(alarm, ''))
+        logger.error('etcd: alarm %s. %s', alarm, MEANING.get(alarm, ''))
     for name, status in answered.items():
         if 0 < status.quota < ROOM * limit:
             logger.warning(

@@ -87,6 +87,7 @@ class Section:
     def __init__(self, config: Any) -> None:
         self._config = config
         self.node = config.node or _name_of_this_machine()
+        self.log = config.log
         if (config.user is None) != (config.password_file is None):
             raise ValueError('"user" and "password-file" belong together')
         from .trouble import Refused

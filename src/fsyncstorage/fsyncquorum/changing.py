@@ -1,0 +1,78 @@
+"""What an operator changes: who leads, and which nodes there are.
+
+Each is a note in the log, so it works from any machine; what becomes of it is
+read there, too.
+"""
+
+import contextlib
+import time
+
+from ..check.terminal import CannotRun
+from ..quorum import stepdown
+from ..quorum.log import Log
+from ..quorum.log import Unanswered
+from ..quorum.stepdown import named
+
+#: Seconds: as long as a node that is asked takes at most, and some more; and
+#: between two looks.
+PATIENCE = stepdown.LONGEST_WAIT + stepdown.LONGEST_STILLNESS + 10
+LOOK_EVERY = 0.2
+
+
+def node_of(holder: bytes | None) -> str | None:
+    """The node whose process has the lease."""
+    return None if holder is None else holder.decode(
+        'ascii', 'replace').partition(' ')[0]
+
+
+def step_down(log: Log) -> tuple[str, str]:
+    """Return who has led, and who leads."""
+    before = log.holder()
+    if before is None or not stepdown.ask(log):
+        raise CannotRun('no node has the lease: none leads')
+    name = node_of(before) or ''
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        time.sleep(LOOK_EVERY)
+        with contextlib.suppress(Unanswered):
+            after = log.holder()
+            if after not in (None, before):
+                return name, node_of(after) or ''
+            reason = stepdown.answer(log)
+            if reason is not None:
+                log.forget(stepdown.REQUEST)
+                raise CannotRun(f'{name} goes on to lead: {reason}')
+    raise CannotRun(
+        f'{name} was asked to step down {PATIENCE:.0f} s ago, and has neither'
+        ' done it nor said why: see its log')
+
+
+def promote(log: Log, node: str) -> str | None:
+    """Return who has led; None: this one leads already."""
+    leader = node_of(log.holder())
+    if leader == node:
+        return None
+    if named(node) not in log.notes():
+        raise CannotRun(
+            f'there is no node {node} that follows this log (status lists'
+            ' them)')
+    if leader is None:
+        raise CannotRun(
+            'no node leads now: the first one that runs and has followed will'
+            ' by itself')
+    before, after = step_down(log)
+    if after != node:
+        raise CannotRun(
+            f'{before} has stepped down, and {after} leads now: it has got the'
+            f' lease before {node}. Try again')
+    return before
+
+
+def forget(log: Log, node: str) -> None:
+    if node_of(log.holder()) == node:
+        raise CannotRun(f'{node} has the lease: only another one can be'
+                        ' forgotten')
+    if named(node) not in log.notes():
+        raise CannotRun(f'there is no note of a node {node} (status lists'
+                        ' them)')
+    log.forget(named(node))

@@ -1,0 +1,261 @@
+"""What the log, its members and the nodes say, as plain data.
+
+A member that does not answer is a part of the answer.  Where too few answer,
+what only a majority knows is None, and the reason is in `trouble`.
+
+Nothing but the fronts of a few records is read of the log, however long it is.
+"""
+
+import bisect
+import contextlib
+import time
+from typing import Any
+
+from persistent.TimeStamp import TimeStamp
+
+from ..quorum.etcd import checks
+from ..quorum.etcd.engine import EtcdLog
+from ..quorum.etcd.messages import Status
+from ..quorum.etcd.settings import FEWEST
+from ..quorum.etcd.trouble import Trouble
+from ..quorum.log import RESERVED
+from ..quorum.log import Missing
+from ..quorum.log import Trimmed
+from ..quorum.log import Unanswered
+from ..quorum.record import Damaged
+from ..quorum.record import Data
+from ..quorum.record import Ends
+from ..quorum.record import Epoch
+from ..quorum.record import Record
+from ..quorum.record import Unknown
+from ..quorum.record import parse
+from ..quorum.record import parse_place
+from .changing import node_of
+
+#: Seconds for which a node may be behind, and shares of etcd's quota that may
+#: be in use, without a warning.
+LATE = 60
+NEARLY_FULL = 0.8
+#: Seconds in which a node that runs notes what it has kept, if that is new.
+NOTED_WITHIN = 3.0
+#: Records that are read to find the first commit that a node does not have.
+MOST_READ = 20
+
+
+def look(log: EtcdLog, name: str) -> dict[str, Any]:
+    survey = checks.survey(log)
+    found: dict[str, Any] = {
+        'name': name, 'log': None, 'epoch': None, 'lease': None, 'nodes': None,
+        'trouble': None}
+    head = 0
+    try:
+        ends = log.ends()
+        head = ends.head.sequence
+        found.update(_of_log(log, ends))
+    except (Missing, Unanswered) as error:
+        found['trouble'] = str(error)
+    found.update(
+        members=[_member(log, number, address, status, head)
+                 for number, (address, status)
+                 in enumerate(survey.members.items())],
+        voting=survey.voting, alarms=list(survey.alarms))
+    found['warnings'] = list(_warnings(found))
+    return found
+
+
+# The log
+
+def _of_log(log: EtcdLog, ends: Ends) -> dict[str, Any]:
+    last = _record(log, ends.head.sequence)
+    first = _record(log, ends.first)
+    leader = node_of(log.holder())
+    return {
+        'log': {
+            'identity': ends.log.hex(), 'first': ends.first,
+            'head': ends.head.sequence, 'bytes': _between(first, last)},
+        'epoch': last and _epoch(log, ends, last),
+        'lease': leader, 'nodes': _nodes(log, ends, last, leader)}
+
+
+def _record(log: EtcdLog, sequence: int) -> Record | None:
+    """None: it is not there, or no member has it whole."""
+    for member in None, *range(log.members):
+        with contextlib.suppress(Damaged, Unknown, Trimmed):
+            for raw in log.read(sequence, member)[:1]:
+                record = parse(raw)
+                if record.sequence == sequence:
+                    return record
+    return None
+
+
+def _between(first: Record | None, last: Record | None) -> int | None:
+    """Bytes of the data file; None: not known, as it is another file since.
+    """
+    if first is None or last is None:
+        return 0 if first is last else None
+    if first.generation != last.generation:
+        return None
+    return _end(last) - first.position
+
+
+def _end(record: Record) -> int:
+    body = record.body
+    return record.position + (len(body.data) if isinstance(body, Data) else 0)
+
+
+def _epoch(log: EtcdLog, ends: Ends, last: Record) -> dict[str, Any]:
+    """Epochs only grow: so the first record of this one is soon found."""
+    def epoch(sequence: int) -> int:
+        record = _record(log, sequence)
+        return 0 if record is None else record.epoch
+
+    numbers = range(ends.first, ends.head.sequence + 1)
+    at = bisect.bisect_left(numbers, last.epoch, key=epoch)
+    begin = _record(log, numbers[at]) if at < len(numbers) else None
+    return {
+        'number': last.epoch, 'writer': last.writer.hex(),
+        # It is not known any more if that record was trimmed.
+        'node': (_name(begin.body.node) if begin is not None
+                 and isinstance(begin.body, Epoch) else None),
+        'generation': last.generation}
+
+
+def _name(node: bytes) -> str:
+    return node.rstrip(b'\0').decode('ascii', 'backslashreplace')
+
+
+# The nodes
+
+def _nodes(log: EtcdLog, ends: Ends, last: Record | None,
+           leader: str | None) -> list[dict[str, Any]]:
+    notes = {_name(node): raw for node, raw in log.notes().items()
+             if not node.startswith(RESERVED)}
+    if leader is not None:
+        # It has all that there is, whatever it has noted.
+        notes[leader] = ends.head.packed()
+    found = [_node(log, ends, last, name, raw) | {'leads': name == leader}
+             for name, raw in sorted(notes.items())]
+    if any(each['records_behind'] for each in found):
+        time.sleep(NOTED_WITHIN)
+        later = {_name(node): raw for node, raw in log.notes().items()}
+        for each in found:
+            name = each['node']
+            each['stands'] = (bool(each['records_behind'])
+                              and later.get(name) == notes[name])
+    return found
+
+
+def _node(log: EtcdLog, ends: Ends, last: Record | None, name: str,
+          raw: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        'node': name, 'sequence': None, 'records_behind': None,
+        'bytes_behind': None, 'since': None, 'trimmed': False,
+        'stands': False}
+    try:
+        sequence = parse_place(raw).sequence
+    except Damaged:
+        return found
+    found.update(
+        sequence=sequence,
+        records_behind=max(0, ends.head.sequence - sequence),
+        trimmed=sequence + 1 < ends.first)
+    if found['trimmed']:
+        return found
+    if not found['records_behind']:
+        found['bytes_behind'] = 0
+        return found
+    found['bytes_behind'] = _between(_record(log, sequence + 1), last)
+    found['since'] = _first_commit(
+        log, range(sequence + 1, ends.head.sequence + 1)[:MOST_READ])
+    return found
+
+
+def _first_commit(log: EtcdLog, sequences: range) -> float | None:
+    """When the first of these commits was made; None: none of them is one."""
+    for sequence in sequences:
+        record = _record(log, sequence)
+        body = record and record.body
+        if (record is not None and isinstance(body, Data) and body.data
+                and record.position == body.begin):
+            return float(TimeStamp(body.data[:8]).timeTime())
+    return None
+
+
+# The members
+
+def _member(log: EtcdLog, number: int, address: str,
+            status: Status | Trouble, head: int) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        'address': address, 'version': None, 'leads': False, 'learner': False,
+        'size': None, 'in_use': None, 'quota': None, 'head': None,
+        'lacks': False, 'trouble': None}
+    if isinstance(status, Trouble):
+        found['trouble'] = str(status)
+        return found
+    found.update(
+        version=status.version, leads=status.leads, learner=status.learner,
+        size=status.size, in_use=status.in_use, quota=status.quota or None)
+    with contextlib.suppress(Missing, Unanswered):
+        found['head'] = log.ends(number).head.sequence
+    # No answer is older than its question, and `head` was asked for before.
+    found['lacks'] = (found['head'] or 0) < head
+    return found
+
+
+# What needs somebody
+
+def _warnings(found: dict[str, Any]) -> Any:
+    yield from _of_the_members(found)
+    for alarm in found['alarms']:
+        meaning = checks.MEANING.get(alarm, '')
+        yield f'etcd has an alarm, {alarm}. {meaning}'.strip()
+    if found['log'] is not None:
+        yield from _of_the_nodes(found)
+    elif found['voting'] is not None:
+        yield f'{found["trouble"]}: bootstrap, on the first node, begins one'
+
+
+def _of_the_members(found: dict[str, Any]) -> Any:
+    members, voting = found['members'], found['voting']
+    silent = [each['address'] for each in members if each['trouble']]
+    if voting is None:
+        yield ('no majority of the members answers: commits wait until one'
+               ' does')
+    elif voting < FEWEST:
+        yield (f'etcd has {voting} members that vote, so none of them may'
+               f' fail: {FEWEST} are needed, on machines that do not fail'
+               ' together')
+    elif silent:
+        yield (f'{len(silent)} of {len(members)} members do not answer'
+               f' ({" ".join(silent)}): when a majority does not, commits'
+               ' wait')
+    for each in members:
+        if each['lacks'] and not each['trouble']:
+            yield (f'{each["address"]} has lost records that a majority has,'
+                   ' or its copy is damaged: replace this member, with an'
+                   ' empty directory')
+        if each['quota'] and each['in_use'] > NEARLY_FULL * each['quota']:
+            yield (f'{each["address"]} uses {each["in_use"]} of'
+                   f' {each["quota"]} bytes: when it is full, commits wait')
+
+
+def _of_the_nodes(found: dict[str, Any]) -> Any:
+    leader, nodes = found['lease'], found['nodes']
+    if leader is None:
+        yield 'no node has the lease: none leads'
+    others = [each for each in nodes if not each['leads']]
+    if not others:
+        yield ('no other node has followed this log yet: nobody can take'
+               ' over')
+    now = time.time()
+    for each in others:
+        if each['trimmed'] or each['sequence'] is None:
+            yield (f'{each["node"]} cannot follow: the log does not have what'
+                   ' comes next for it. Make it anew (fsync-quorum bootstrap'
+                   ' --from), or forget it')
+        elif each['since'] is not None and now - each['since'] > LATE:
+            yield (f'{each["node"]} lacks commits of the last'
+                   f' {(now - each["since"]) / 60:.0f} minutes')
+        elif each['stands']:
+            yield (f'{each["node"]} is behind, and has kept nothing for'
+                   f' {NOTED_WITHIN:.0f} seconds: does it run?')

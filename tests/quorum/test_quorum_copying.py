@@ -1,0 +1,342 @@
+"""A node that is made of another one's files, also while that one writes."""
+
+import contextlib
+import os
+import shutil
+import threading
+import time
+from unittest import mock
+
+from ZODB.blob import FilesystemHelper
+from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.serialize import referencesf
+from ZODB.utils import p64
+
+from fsyncstorage import datafile
+from fsyncstorage.quorum import copying
+from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.bootstrap import begin
+from fsyncstorage.quorum.copying import copied
+from fsyncstorage.quorum.fold import beginning
+from fsyncstorage.quorum.record import Place
+from fsyncstorage.quorum.state import Becoming
+
+from ..server.serving import record
+from ..support import Thread
+from ..support import commit
+from ..support import oid
+from ..support import until
+from .fakelog import Engine
+from .fakelog import FakeLog
+from .roles import InProcess
+from .roles import RolesTest
+
+
+def nothing(kept):
+    pass
+
+
+def content(path):
+    with open(path, 'rb') as file:
+        return file.read()
+
+
+class Case(RolesTest):
+
+    def setUp(self):
+        super().setUp()
+        self.log = FakeLog(self.engine)
+        self.c = InProcess(self, 'c')
+        self.addCleanup(self.c.close)
+        patch = mock.patch.object(copying, 'PAUSE', 0.0)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def leading(self):
+        self.a.open()
+        return self.a.leads()
+
+    def copied(self, note=nothing, **options):
+        return copied(self.a.path, self.c.path, self.log, note, **options)
+
+    def refused(self, words):
+        before = sorted(os.listdir(os.path.dirname(self.c.path)))
+        with self.assertRaisesRegex(FileStorageError, words):
+            self.copied()
+        self.assertEqual(
+            {*os.listdir(os.path.dirname(self.c.path)), 'Data.fs.lock'},
+            {*before, 'Data.fs.lock'})
+
+
+class UnderLoad(Case):
+
+    def test_a_node_that_writes(self):
+        """I16: the copy comes to the bytes of the log, whenever it is made."""
+        storage = self.leading()
+        stop = threading.Event()
+        counts = []
+
+        def writing():
+            number = 0
+            while not stop.is_set():
+                number += 1
+                commit(storage, {number: os.urandom(2000)})
+            counts.append(number)
+
+        writer = Thread(writing)
+        with contextlib.ExitStack() as stack:
+            stack.callback(writer.join)
+            stack.callback(stop.set)
+            for _ in range(3):
+                before = storage.lastTransaction()
+                # What is kept is a second late, and moves on meanwhile.
+                until(lambda: states.load(self.a.path).tie.tid > before,
+                      'something newer is kept')
+                kept = self.copied()
+                self.assertEqual(
+                    os.path.getsize(self.c.path), kept.state.end)
+                self.c.open()
+                self.c.follows()
+                self.c.close()
+                os.remove(self.c.path)
+            self.copied()
+        writer.result()
+        self.assertGreater(counts[0], 3)
+        self.c.open()
+        until(lambda: self.c.node.stats().get('sequence')
+              == self.engine.head.sequence, 'it has all')
+        self.a.close()
+        self.c.leads()
+        self.assertEqual(content(self.c.path), content(self.a.path))
+
+    def test_what_is_behind_the_kept_end_is_not_copied(self):
+        """A node may have it that the log will never have."""
+        kept = states.load(self.a.path)
+        with open(self.a.path, 'ab') as file:
+            file.write(b'of no importance')
+        self.copied()
+        self.assertEqual(
+            content(self.c.path), content(self.a.path)[:kept.state.end])
+
+    def test_it_is_noted_before_anything_is_copied(self):
+        """Else the log might be trimmed past it meanwhile."""
+        def note(kept):
+            found.append((kept, os.path.exists(self.c.path + '.copied')))
+
+        found = []
+        kept = self.copied(note)
+        self.assertEqual(found, [(kept, False)])
+
+
+class Packed(Case):
+
+    def test_another_file_takes_the_place(self):
+        """Between the look at what is kept and the opening of the file."""
+        old = states.load(self.a.path)
+        storage = self.leading()
+        commit(storage, {1: b'x'})
+        storage.close()
+        new = states.load(self.a.path)
+        for path in self.a.path, self.a.path + '.quorum':
+            shutil.copy(path, path + '.other')
+        loaded = iter([
+            old._replace(state=new.state), old._replace(state=new.state)])
+        load = states.load
+        with mock.patch.object(
+                states, 'load', lambda path: next(loaded, None) or load(path)):
+            self.assertEqual(self.copied(), new)
+        self.assertEqual(content(self.c.path), content(self.a.path))
+
+    def test_a_node_that_packs_meanwhile(self):
+        """The new one packs its copy, when it meets that in the log."""
+        storage = self.leading()
+        tid = commit(storage, {0: record(1)})
+        for number in range(2, 9):
+            tid = commit(storage, {0: record(number)}, {0: tid})
+        load, packed = states.load, []
+
+        def and_pack(path):
+            kept = load(path)
+            if not packed:
+                packed.append(storage.getSize())
+                storage.pack(time.time(), referencesf)
+                self.assertLess(storage.getSize(), packed[0])
+            return kept
+
+        until(lambda: load(self.a.path).tie.tid == tid, 'all is kept')
+        with mock.patch.object(states, 'load', and_pack):
+            self.copied()
+        commit(storage, {0: record(9)}, {0: tid})
+        self.c.open()
+        until(lambda: self.c.node.stats().get('sequence')
+              == self.engine.head.sequence, 'it has all')
+        self.a.close()
+        self.c.leads()
+        self.assertEqual(content(self.c.path), content(self.a.path))
+
+    def test_a_pack_behind_the_copy(self):
+        storage = self.leading()
+        tid = commit(storage, {0: record(1)})
+        tid = commit(storage, {0: record(2)}, {0: tid})
+        until(lambda: states.load(self.a.path).tie.tid == tid, 'it is kept')
+        self.copied()
+        storage.pack(time.time(), referencesf)
+        self.c.open()
+        until(lambda: self.c.node.stats().get('sequence')
+              == self.engine.head.sequence, 'it has all')
+        self.a.close()
+        self.c.leads()
+        self.assertEqual(content(self.c.path), content(self.a.path))
+
+    def test_files_that_do_not_belong_together(self):
+        with open(self.a.path, 'wb') as file:
+            file.write(b'FS2')
+        self.refused('do not belong together: .* copy .* first')
+
+    def test_a_file_that_is_to_come_is_not_kept(self):
+        """The copy does not have it."""
+        kept = states.load(self.a.path)
+        with open(self.a.path, 'rb') as file:
+            states.save(
+                self.a.path, kept.state,
+                lambda position, length: os.pread(
+                    file.fileno(), length, position),
+                Becoming(1000, bytes(32)))
+        self.copied()
+        self.assertEqual(states.load(self.c.path), kept)
+
+
+class Refused(Case):
+
+    def test_a_name_that_is_taken(self):
+        with open(self.c.path, 'wb') as file:
+            file.write(b'something')
+        self.refused('is there already')
+        self.assertEqual(content(self.c.path), b'something')
+
+    def test_no_node(self):
+        os.remove(self.a.path + '.quorum')
+        self.refused('is no file of a node')
+
+    def test_damaged(self):
+        with open(self.a.path + '.quorum', 'r+b') as file:
+            file.write(b'x')
+        self.refused('Take another node')
+
+    def test_another_log(self):
+        self.log = FakeLog(Engine(None))
+        other = self.path('other.fs')
+        begin(other, self.log)
+        self.refused('of another log')
+
+    def kept_at(self, sequence):
+        kept = states.load(self.a.path)
+        return mock.patch.object(
+            states, 'load', return_value=kept._replace(
+                state=beginning(kept.state.log, 0, kept.state.end)
+                if not sequence else _at(kept.state, sequence)))
+
+    def test_a_log_that_was_restored(self):
+        with self.kept_at(7):
+            self.refused('has lost its end, or was restored')
+
+    def test_too_old(self):
+        self.leading()
+        self.a.close()
+        for _ in range(3):
+            self.a.open()
+            self.a.leads()
+            self.a.close()
+        self.engine.trim(3)
+        with self.kept_at(0):
+            self.refused('too old')
+
+    def test_trimmed_before_the_note_was_there(self):
+        for _ in range(3):
+            self.a.open()
+            self.a.leads()
+            self.a.close()
+        with self.kept_at(0):
+            with self.assertRaisesRegex(FileStorageError, 'too old'):
+                self.copied(lambda kept: self.engine.trim(3))
+
+    def test_a_copy_that_is_damaged_on_its_way(self):
+        write = datafile.DataFile.write_at
+
+        def wrong(file, data, position):
+            return write(file, bytes(len(data)), position)
+
+        with mock.patch.object(datafile.DataFile, 'write_at', wrong):
+            self.refused('is no copy of what was kept')
+
+    def test_broken_off_and_repeated(self):
+        replace = datafile.disk.replace
+
+        def fails(source, target):
+            if target == self.c.path + suffix:
+                raise OSError('a fault')
+            replace(source, target)
+
+        for suffix in '.quorum', '':
+            with mock.patch.object(datafile.disk, 'replace', fails):
+                with self.assertRaises(OSError):
+                    self.copied()
+            self.assertFalse(os.path.exists(self.c.path))
+            self.assertFalse(os.path.exists(self.c.path + '.copied'))
+        self.copied()
+        self.c.open()
+        self.c.leads()
+
+
+def _at(state, sequence):
+    return state.__class__(
+        state.log, Place(sequence, bytes(16)), 1, state.writer, 0, state.end,
+        None, None)
+
+
+class Blobs(Case):
+
+    def setUp(self):
+        super().setUp()
+        storage = self.leading()
+        self.tid = commit(storage, {1: b'x'})
+        storage.close()
+        self.source = FilesystemHelper(self.path('blobs'), 'bushy')
+        self.target = FilesystemHelper(self.path('new'), 'bushy')
+        self.source.create()
+
+    def blob(self, number, tid, text):
+        path = self.source.getBlobFilename(oid(number), tid)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, 'wb') as file:
+            file.write(text)
+
+    def test_those_that_belong_to_the_copy(self):
+        """The others come from the log."""
+        later = p64(int.from_bytes(self.tid, 'big') + 1)
+        for number, tid in (1, self.tid), (2, p64(5)), (3, later):
+            self.blob(number, tid, b'%d' % number)
+        with open(os.path.join(os.path.dirname(
+                self.source.getBlobFilename(oid(1), self.tid)),
+                'notes.blob'), 'wb'):
+            pass
+        self.copied(blobs=(self.source, self.target))
+        found = sorted(
+            os.path.join(path, name)
+            for path, _, names in os.walk(self.target.base_dir)
+            for name in names)
+        self.assertEqual(found, sorted([
+            os.path.join(self.target.base_dir, '.layout'),
+            self.target.getBlobFilename(oid(1), self.tid),
+            self.target.getBlobFilename(oid(2), p64(5))]))
+        self.assertEqual(content(found[-1]) + content(found[-2]), b'21')
+
+    def test_one_that_is_removed_meanwhile(self):
+        """By a pack."""
+        self.blob(1, self.tid, b'1')
+        path = self.source.getBlobFilename(oid(1), self.tid)
+        self.copied(blobs=(self.source, self.target),
+                    tell=lambda stage, position: stage == 'blobs'
+                    and os.remove(path))
+        self.assertFalse(os.path.exists(
+            self.target.getBlobFilename(oid(1), self.tid)))
