@@ -17,13 +17,13 @@ from ZODB.FileStorage.format import CorruptedError
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
+from fsyncstorage.commit import blobs
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import index
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack import plan
 from fsyncstorage.pack.copying import Copier
-from fsyncstorage.storage import leftovers
 from fsyncstorage.storage.recovery import DamagedFile
 
 from ..support import PATIENCE
@@ -436,8 +436,8 @@ class Leftovers(SwapTestCase):
 
     OURS = ('blobs/.removed', 'Data.fs.pack', 'Data.fs.pack.index',
             'Data.fs.index.index_tmp', 'Data.fs.tmp',
-            f'blobs/tmp/{leftovers.UPLOAD}1',
-            f'blobs/tmp/{leftovers.UPLOAD}1.given')
+            f'blobs/tmp/{blobs.UPLOAD}1',
+            f'blobs/tmp/{blobs.UPLOAD}1.given')
     OF_OTHERS = ('blobs/tmp/BUCx', 'blobs/tmp/tmpx', 'Data.fs.tr0',
                  'Data.fs.pack2', 'Data.fs.old', 'blobs/0x00/x.tmp')
 

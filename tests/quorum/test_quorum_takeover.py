@@ -1,11 +1,14 @@
 """A node that has the lease becomes the one that writes (I16)."""
 
+import threading
+
 from fsyncstorage.errors import DiskError
 from fsyncstorage.quorum.log import Unanswered
 from fsyncstorage.quorum.reading import Refused
 from fsyncstorage.quorum.record import Epoch
 from fsyncstorage.quorum.takeover import lead
 
+from ..support import Thread
 from .fakelog import FakeLog
 from .fakelog import Fault
 from .logged import NODE
@@ -86,6 +89,28 @@ class Takeover(FollowTest):
             opened.file.close()
             opened.lock_file.close()
         self.assertEqual(len(instances), 3)
+
+    def test_a_pack_that_the_standby_had_not_ended(self):
+        """It was broken off with the standby, and is made again."""
+        follower = self.rejoin()
+        follower.stopping = threading.Event()   # as a standby has its own
+        self.logged.objects = 5
+        self.logged.write(*range(10, 60)).begin_pack()
+        self.apply_all(follower)
+        self.logged.swap()
+        follower.stopping.set()
+        leading = Thread(self.lead, follower)
+        self.assertIsNotNone(leading.result())
+        self.is_handed_over(follower)
+
+    def test_the_lease_is_lost_while_it_reads(self):
+        follower = self.rejoin()
+        self.logged.write(10).write(20)
+        asked = iter([True])
+        self.assertIsNone(lead(
+            follower, FakeLog(self.engine), NODE, lambda: next(asked, False),
+            self.stopping))
+        self.assertEqual(follower.whole.end, 4)
 
     def test_answers_that_are_lost(self):
         for fault in Fault.AFTER, Fault.BEFORE, Fault.DELAYED:

@@ -153,6 +153,17 @@ class Rounds(RoundsCase):
         self.assertEqual(self.engine.first, kept.sequence)
         self.assertEqual(self.engine.kept[A], kept.packed())
 
+    def test_what_is_kept_meanwhile_is_not_noted_yet(self):
+        self.write(4)
+        noted = self.last
+        self.logged.write(10).write(10)
+        real = self.log.ends
+        with mock.patch.object(self.log, 'ends', lambda: (
+                self.writing.keep(), real())[1]):
+            self.trimming.round()
+        self.assertGreater(self.last, noted)
+        self.assertEqual(self.engine.first, noted)
+
     def test_a_node_that_was_away_since_the_beginning(self):
         self.engine.note(B, Place(0, self.engine.log).packed())
         self.write(9)
@@ -357,6 +368,21 @@ class AtTheLimit(RoundsCase):
         patch.start()
         self.addCleanup(patch.stop)
 
+    def test_the_only_node_keeps_what_it_has_room_for(self):
+        """The log is the second copy."""
+        trim = self.of_a_node(limit=200_000)
+        self.write(9)
+        trim.round()
+        self.assertEqual(self.engine.first, 1)
+        self.note(B, 3)
+        trim.round()
+        self.assertEqual(self.engine.first, 3)
+        self.engine.forget(B)
+        while not self.limit.is_near:
+            self.write(size=5000)
+        trim.round()
+        self.assertEqual(self.engine.first, self.last)
+
     def test_the_node_that_is_behind_is_left_behind(self):
         trim = self.of_a_node(limit=5000, drops=True)
         self.write(10, size=500)
@@ -526,6 +552,7 @@ class Blobs(BlobNodeTest):
             commit(storage, {number: b'x'})
         storage._replica.keep()
         self.commit_blobs(storage, {5: b'second'})
+        self.engine.note(B, storage._replica.kept.place.packed())
         trim.round()
         self.assertEqual(
             list(self.engine.blobs.values()), [b'second'])

@@ -47,11 +47,14 @@ def lead(follower: Follower, log: Log, node: bytes,
     Raise Unanswered when it is stopped; Refused, OSError if the follower
     cannot come to the end of the log.
     """
-    follower.log = log
+    # Those of the standby have ended with it.
+    follower.log, follower.stopping = log, stopping
     while may_go_on():
         patience = Patience(
             Outage('the takeover waits', follower.name), stopping)
         for applied in Reader(log, follower.state).to_the_end(patience):
+            if not may_go_on():
+                return None
             patience.answer(follower.apply, applied)
         follower.sync()
         writer, instance = Writer(log, follower.state), os.urandom(IDENTITY)

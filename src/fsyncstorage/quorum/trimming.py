@@ -154,16 +154,22 @@ class Trimming:
         places = self._places(ends)
         first = _first(places)
         self._limit.reason = self._what_holds_it(places, ends)
-        if first > ends.first + 1:
+        if first > ends.first + 1 and self._may_trim(places):
             self._trim(first, ends)
         elif time.monotonic() >= self._compacted + COMPACTED_EVERY:
             self._remove(ends.first)
         elif self._drops and self._limit.is_full:
             self._leave_behind(places)
 
+    def _may_trim(self, places: Mapping[bytes, Place]) -> bool:
+        """Where no other node has noted its place, the log has the only other
+        copy of what is acknowledged: it keeps that while there is room."""
+        return len(places) > 1 or not self._limit.limit or self._limit.is_near
+
     def _places(self, ends: Ends) -> dict[bytes, Place]:
         """Of the nodes that can go on from what the log has."""
-        found = {self._node: self._writing.kept.place}
+        assert self._noted is not None
+        found = {self._node: self._noted}
         for node, raw in self._log.notes().items():
             if node == self._node or node.startswith(RESERVED):
                 continue
