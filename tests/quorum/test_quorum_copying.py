@@ -67,6 +67,15 @@ class Case(RolesTest):
             {*os.listdir(os.path.dirname(self.c.path)), 'Data.fs.lock'},
             {*before, 'Data.fs.lock'})
 
+    def check_that_the_copy_leads(self):
+        """When the first node has ended; with the same bytes."""
+        self.c.open()
+        until(lambda: self.c.node.stats().get('sequence')
+              == self.engine.head.sequence, 'it has all')
+        self.a.close()
+        self.c.leads()
+        self.assertEqual(content(self.c.path), content(self.a.path))
+
 
 class UnderLoad(Case):
 
@@ -102,12 +111,7 @@ class UnderLoad(Case):
             self.copied()
         writer.result()
         self.assertGreater(counts[0], 3)
-        self.c.open()
-        until(lambda: self.c.node.stats().get('sequence')
-              == self.engine.head.sequence, 'it has all')
-        self.a.close()
-        self.c.leads()
-        self.assertEqual(content(self.c.path), content(self.a.path))
+        self.check_that_the_copy_leads()
 
     def test_what_is_behind_the_kept_end_is_not_copied(self):
         """A node may have it that the log will never have."""
@@ -167,12 +171,7 @@ class Packed(Case):
         with mock.patch.object(states, 'load', and_pack):
             self.copied()
         commit(storage, {0: record(9)}, {0: tid})
-        self.c.open()
-        until(lambda: self.c.node.stats().get('sequence')
-              == self.engine.head.sequence, 'it has all')
-        self.a.close()
-        self.c.leads()
-        self.assertEqual(content(self.c.path), content(self.a.path))
+        self.check_that_the_copy_leads()
 
     def test_a_pack_behind_the_copy(self):
         storage = self.leading()
@@ -181,12 +180,7 @@ class Packed(Case):
         until(lambda: states.load(self.a.path).tie.tid == tid, 'it is kept')
         self.copied()
         storage.pack(time.time(), referencesf)
-        self.c.open()
-        until(lambda: self.c.node.stats().get('sequence')
-              == self.engine.head.sequence, 'it has all')
-        self.a.close()
-        self.c.leads()
-        self.assertEqual(content(self.c.path), content(self.a.path))
+        self.check_that_the_copy_leads()
 
     def test_files_that_do_not_belong_together(self):
         with open(self.a.path, 'wb') as file:

@@ -13,9 +13,9 @@ from hypothesis.stateful import rule
 from fsyncstorage.quorum.etcd.lease import FREE
 from fsyncstorage.quorum.etcd.lease import Lease
 from fsyncstorage.quorum.etcd.lease import Value
-from fsyncstorage.quorum.etcd.lease import clock
 from fsyncstorage.quorum.etcd.lease import parse
 from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.log import clock
 from fsyncstorage.quorum.record import Damaged
 
 from ..generated import settings

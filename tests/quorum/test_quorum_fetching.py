@@ -325,14 +325,19 @@ class NotNamed(FetchingTest):
         self.follower.save()
         self.assertEqual(self.contents('b'), [b'x'])
 
-    def test_what_only_a_wrong_member_has(self):
-        """It was followed, and was not in the log."""
+    def follow_what_one_member_has(self):
+        """Behind what is kept; return the head of all others."""
         self.commit_blobs(self.storage, {1: b'x'})
         self.apply(self.follower)
         self.follower.save()
         head = self.engine.head
         self.commit_blobs(self.storage, {2: b'of one member'})
         self.apply(self.follower)
+        return head
+
+    def test_what_only_a_wrong_member_has(self):
+        """It was followed, and was not in the log."""
+        head = self.follow_what_one_member_has()
         self.assertEqual(len(self.contents('b')), 2)
         self.follower.close()
         self.engine.restore(head)
@@ -343,12 +348,7 @@ class NotNamed(FetchingTest):
 
     def test_a_standby_that_starts_again(self):
         """By itself, as one member alone had what it followed."""
-        self.commit_blobs(self.storage, {1: b'x'})
-        self.apply(self.follower)
-        self.follower.save()
-        head = self.engine.head
-        self.commit_blobs(self.storage, {2: b'of one member'})
-        self.apply(self.follower)
+        head = self.follow_what_one_member_has()
         self.engine.restore(head)
         led(FakeLog(self.engine), state_behind(self.engine), 'other')
         standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)

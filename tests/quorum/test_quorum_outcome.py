@@ -258,25 +258,24 @@ class Moments:
         self.dies_at_answer()
         self.check_kept(Thread(self.commit))
 
-    def test_the_next_one_dies_too_before_it_answers(self):
-        """The one behind it knows of both epochs."""
-        self.dies_at_answer()
+    def commit_and_ask_one_that_dies(self):
         committing = Thread(self.commit)
         until(lambda: not self.client.is_connected(), 'lost')
         self.lead(self.next)
         self.dies_at_request(commitserver.Ask)
         until(lambda: self.storage.line.is_away, 'asked, and dead')
         self.next = 'c'
+        return committing
+
+    def test_the_next_one_dies_too_before_it_answers(self):
+        """The one behind it knows of both epochs."""
+        self.dies_at_answer()
+        committing = self.commit_and_ask_one_that_dies()
         self.check_kept(committing)
 
     def test_the_next_one_dies_too_before_it_promises(self):
         self.dies_at_request(self.request)
-        committing = Thread(self.commit)
-        until(lambda: not self.client.is_connected(), 'lost')
-        self.lead(self.next)
-        self.dies_at_request(commitserver.Ask)
-        until(lambda: self.storage.line.is_away, 'asked, and dead')
-        self.next = 'c'
+        committing = self.commit_and_ask_one_that_dies()
         self.check_not_kept(committing)
 
 

@@ -24,13 +24,13 @@ do not take the lease from each other in turns.
 import logging
 import os
 import threading
-import time
 import typing
 from collections.abc import Callable
 
 from ..commit.wakeable import WakeableThread
 from .log import Log
 from .log import Unanswered
+from .log import clock
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +41,6 @@ BELIEVED = 0.9
 RENEWED_EVERY, ASKED_EVERY, AGAIN_AFTER = 1 / 5, 1 / 20, 1 / 50
 #: Seconds for which an end waits until the lease is given back.
 LONGEST_FAREWELL = 2.0
-
-
-def clock() -> float:
-    """It goes on while the machine sleeps, and does not jump."""
-    return time.clock_gettime(
-        getattr(time, 'CLOCK_BOOTTIME', time.CLOCK_MONOTONIC))
 
 
 def name_of_process(node: str) -> bytes:

@@ -36,6 +36,7 @@ call promises then is said there.  Calls may come from several threads; but
 `ask`, `answered` and `append` are one thread's, and so is `wait`.
 """
 
+import time
 import typing
 from collections.abc import Iterable
 from collections.abc import Mapping
@@ -49,6 +50,15 @@ NOTE = 1024
 HOLDER = 64
 #: Notes whose name begins with it are about no node.
 RESERVED = b'*'
+
+
+def clock() -> float:
+    """By which a lease is counted, by its holder and by those who wait for it.
+
+    It goes on while the machine sleeps, and does not jump.
+    """
+    return time.clock_gettime(
+        getattr(time, 'CLOCK_BOOTTIME', time.CLOCK_MONOTONIC))
 
 
 class Unanswered(Exception):

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence
 
 from .. import log as interface
+from ..log import clock
 from ..record import LARGEST
 from ..record import MOST
 from ..record import Damaged
@@ -34,7 +35,6 @@ from .keys import sealed_identity
 from .lease import FREE
 from .lease import Lease
 from .lease import Value
-from .lease import clock
 from .lease import parse as parse_lease
 from .member import Asked
 from .protobuf import Message

@@ -18,24 +18,18 @@ more to rely on.  A value that is swapped needs what the log needs anyway.
 
 import os
 import struct
-import time
 import typing
 from dataclasses import dataclass
 from dataclasses import replace
 
 from ..log import HOLDER
+from ..log import clock
 from ..record import Damaged
 
 # Term, count, milliseconds, owner.
 _VALUE = struct.Struct('>QQI16s')
 _OWNER = 16
 _LONGEST = (1 << 32) - 1
-
-
-def clock() -> float:
-    """It goes on while the machine sleeps, and does not jump."""
-    return time.clock_gettime(
-        getattr(time, 'CLOCK_BOOTTIME', time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,25 +21,26 @@ SHORTEST_LEASE, LONGEST_LEASE = 1.0, 60.0
 #: Bytes.
 SMALLEST_LIMIT = 16 << 20
 
-_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,15}')
-_LOG = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]{0,63}')
+#: Characters of a name.
+LONGEST_NODE, LONGEST_LOG = 16, 64
+_NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]*')
 #: Of all keys of a log in etcd, with the name of the log.
 PREFIX = '/fsyncstorage/'
 
 
 def node(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise ValueError(
-            'node must be a name of 1 to 16 letters, digits, ".", "_" or "-",'
-            f' not {value!r}')
-    return value
+    return _named('node', value, LONGEST_NODE)
 
 
 def log(value: str) -> str:
-    if not _LOG.fullmatch(value):
+    return _named('log', value, LONGEST_LOG)
+
+
+def _named(key: str, value: str, longest: int) -> str:
+    if len(value) > longest or not _NAME.fullmatch(value):
         raise ValueError(
-            'log must be a name of 1 to 64 letters, digits, ".", "_" or "-",'
-            f' not {value!r}')
+            f'{key} must be a name of 1 to {longest} letters, digits, ".",'
+            f' "_" or "-", not {value!r}')
     return value
 
 
