@@ -41,6 +41,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 LONGEST = (
     'test_conformance_client',
     'test_conformance_filestorage',
+    'test_conformance_pair',
     'test_conformance_zeo',
     'test_crash_images',
     'test_zeo',

@@ -64,11 +64,12 @@ class Sections(TestCase):
         with mock.patch.object(
                 socket, 'gethostname', return_value='db-1.example.org'):
             self.assertEqual(self.section().node, 'db-1')
-        with mock.patch.object(
-                socket, 'gethostname', return_value='a' * 17):
-            with self.assertRaisesRegex(
-                    ZConfig.DataConversionError, 'Give the key "node"'):
-                self.section()
+        for name in 'a' * 17, 'localhost', 'localhost.localdomain':
+            with self.subTest(name), mock.patch.object(
+                    socket, 'gethostname', return_value=name):
+                with self.assertRaisesRegex(
+                        ZConfig.DataConversionError, '[Gg]ive the key "node"'):
+                    self.section()
 
     def test_what_is_refused(self):
         for keys, words in [

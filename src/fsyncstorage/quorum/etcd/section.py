@@ -146,6 +146,10 @@ class Section:
 
 def _name_of_this_machine() -> str:
     name = socket.gethostname().partition('.')[0]
+    if name == 'localhost':
+        raise ValueError(
+            'this machine is called localhost, as others are: give the key'
+            ' "node" of <quorum>')
     try:
         return node(name)
     except ValueError as error:
