@@ -41,22 +41,26 @@ class Contents:
 
     def marks(self):
         """Mark -> the oid and the tid of its object."""
-        found = {}
-        for oid, (tid, data) in self.objects.items():
-            if data is not None and b'quorum.hour.bank\nMark' in data[:80]:
-                found[_state(data)['text']] = oid, tid
-        return found
+        return {
+            _state(data)['text']: (oid, tid)
+            for oid, tid, data in self._of('tests.quorum.hour.bank', 'Mark')}
 
     def accounts(self):
+        """Their balances; None: what it was in the beginning."""
         return [
-            _state(data).get('balance') for _, data in self.objects.values()
-            if data is not None and b'quorum.hour.bank\nAccount' in data[:80]]
+            _state(data).get('balance')
+            for *_, data in self._of('tests.quorum.hour.bank', 'Account')]
 
     def blobs(self):
         """The oid and the tid of each object that has one."""
-        return [
-            (oid, tid) for oid, (tid, data) in self.objects.items()
-            if data is not None and b'ZODB.blob\nBlob' in data[:80]]
+        return [(oid, tid) for oid, tid, _ in self._of('ZODB.blob', 'Blob')]
+
+    def _of(self, module, name):
+        """The objects of this class."""
+        begin = b'\x80\x03c' + f'{module}\n{name}\n'.encode()
+        for oid, (tid, data) in self.objects.items():
+            if data is not None and data.startswith(begin):
+                yield oid, tid, data
 
 
 def _state(data):

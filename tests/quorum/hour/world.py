@@ -78,6 +78,9 @@ class World:
         self.clients[0].make(list(self.kinds))
         for each in self.clients:
             each.start()
+        for each in self.clients:
+            self.wait(lambda each=each: each.answer == 'going',
+                      f'{each.name} begins')
 
     # Who may be touched
 
