@@ -188,8 +188,8 @@ def _until_it_has_ended(world, command):
     if command.poll() is None:
         command.kill()
     said, _ = command.communicate()
-    world.say(f'{command.args[-1]}: status {command.returncode}, '
-              + said.decode(errors='replace').strip())
+    last = said.decode(errors='replace').strip().rpartition('\n')[2]
+    world.say(f'fsync-quorum: status {command.returncode}, {last}')
     return command.returncode
 
 

@@ -1,5 +1,6 @@
 """The nodes: fsync-runzeo each, with a disk of its own that may be full."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -13,6 +14,8 @@ ZEO, PROBES = 8100, 8101
 LOG = 'hour'
 #: Bytes of a node's disk, which is in memory.
 DISK = 1 << 30
+#: What is filled block by block.
+NEARLY = 8 << 20
 
 CONFIG = """
 %import fsyncstorage
@@ -138,9 +141,13 @@ class Node(Program):
         return status == 503 and 'standby, 0 records and 0 bytes' in words
 
     def fill_disk(self):
-        free = shutil.disk_usage(self.disk).free
-        with open(self._ballast, 'wb') as file:
-            os.posix_fallocate(file.fileno(), 0, free)
+        most = shutil.disk_usage(self.disk).free - NEARLY
+        with open(self._ballast, 'wb', buffering=0) as file:
+            with contextlib.suppress(OSError):
+                os.posix_fallocate(file.fileno(), 0, max(1, most))
+                file.seek(0, os.SEEK_END)
+                while True:  # until there is no room
+                    file.write(bytes(4096))
 
     def make_room(self):
         if os.path.exists(self._ballast):
