@@ -1,5 +1,6 @@
 """The order of it all: faults for some minutes, then quiet, and again."""
 
+import contextlib
 import os
 import random
 import signal
@@ -7,6 +8,7 @@ import threading
 import time
 
 from . import faults
+from .account import AFTER
 from .account import Account
 from .checking import Checking
 from .world import Taken
@@ -15,8 +17,9 @@ from .world import World
 
 #: Seconds of faults between two quiet points.
 ROUND = 150
-#: At most so many faults at a time; seconds between two of them, at most.
-TOGETHER, BETWEEN = 3, 12
+#: At most so many faults at a time, in turns; seconds between two of them, at
+#: most, and behind one that is to be alone.
+TOGETHER, BETWEEN, BEHIND = (3, 1), 12, AFTER + 2
 #: Seconds until a fault has to have undone itself.
 LONGEST = 150
 #: Seconds without any fault, before a round.
@@ -32,6 +35,7 @@ class Run:
         self._number = 0
         #: Faults that are under way: when it goes on, what goes on, and which.
         self._active = []
+        self._rounds = 0
         self._world = self._checking = None
 
     def run(self, seconds):
@@ -79,10 +83,14 @@ class Run:
         checking.at_rest()
 
     def _round(self, deadline):
+        together = TOGETHER[self._rounds % len(TOGETHER)]
+        self._rounds += 1
         next_fault = time.monotonic() + WARM
         while self._active or time.monotonic() < deadline:
             now = time.monotonic()
-            if next_fault <= now < deadline and len(self._active) < TOGETHER:
+            if self._active and together == 1:
+                next_fault = max(next_fault, now + BEHIND)
+            if next_fault <= now < deadline and len(self._active) < together:
                 next_fault = now + self._begin()
             for entry in list(self._active):
                 if entry[0] <= now:
@@ -136,10 +144,19 @@ class Run:
             each.keep(kept)
 
     def _nothing_is_left(self):
+        # This process is the first one of its namespace: those that were left
+        # by others are its own.
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         threads = [each.name for each in threading.enumerate()
                    if each is not threading.main_thread()]
-        # This process is the first one of its namespace.
-        processes = [each for each in os.listdir('/proc')
+        processes = [_command(each) for each in os.listdir('/proc')
                      if each.isdigit() and int(each) != os.getpid()]
         if threads or processes:
             raise AssertionError(f'left behind: {threads} {processes}')
+
+
+def _command(process):
+    with open(f'/proc/{process}/cmdline') as file:
+        return f"{process} {file.read()[:300]}".replace('\0', ' ')
