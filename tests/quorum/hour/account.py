@@ -5,9 +5,10 @@ import os
 import time
 import typing
 
-#: Seconds without a commit that are a gap; and behind the end of a fault, in
-#: which one may still come of it.
-GAP, AFTER = 0.3, 4
+#: Seconds without a commit that are a gap, and one that is told at once.
+GAP, LONG = 0.3, 5
+#: Seconds behind the end of a fault in which a gap may still come of it.
+AFTER = 4
 
 
 class Gap(typing.NamedTuple):
@@ -92,6 +93,9 @@ class Account:
                     kind.unknown += 1
 
     def _count_gap(self, begin, end):
+        if end - begin > LONG:
+            self.say(f'no commit of ours for {end - begin:.1f} s, from'
+                     f' {begin - self._began:.1f} on')
         why = {each.kind for each in self.faults
                if each.may_be_why(begin, end)}
         for kind in map(self._kinds.__getitem__, why or {'(none)'}):

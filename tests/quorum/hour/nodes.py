@@ -169,7 +169,7 @@ class Node(Program):
     def leftovers(self):
         """Names beside the data that a node at rest does not have."""
         known = {'Data.fs', 'Data.fs.index', 'Data.fs.quorum', 'Data.fs.lock',
-                 'Data.fs.old', 'Data.fs.checkpoint', 'blobs'}
+                 'Data.fs.old', 'Data.fs.checkpoint', 'blobs', 'blobs.old'}
         return sorted(
             name for name in os.listdir(self.disk)
             if name not in known and not name.startswith('Data.fs.tr'))
