@@ -9,6 +9,8 @@ The faults stay within what is promised: while a member is damaged or replaced,
 the other two are left alone.
 """
 
+from .members import DAMAGES
+
 
 def until(condition, seconds):
     """Wait for it, or for so long."""
@@ -76,13 +78,16 @@ def all_members_killed(world, chosen):
 
 def member_damaged(world, chosen):
     member = chosen.choice(world.members)
-    where = chosen.choice(['wal', 'database'])
+    how = chosen.choice(DAMAGES)
     seed, seconds = chosen.random(), chosen.uniform(3, 25)
     with world.claimed(*world.all_of_the_log):
         world.need(world.members_are_sound())
-        yield f'bits of {member.name} flipped, in its {where}'
+        yield f'of {member.name}: {how}'
         member.kill()
-        file = member.flip(seed, where)
+        # Without it, the others come to have all that was answered for.
+        others = [each for each in world.members if each is not member]
+        yield from until(lambda: all(each.is_sound for each in others), 20)
+        file = member.damage(how, seed)
         world.members.start(member)
         yield seconds
         world.say(f'{member.name}, with its damaged {file}, '
@@ -236,7 +241,7 @@ def log_limit(world, chosen):
 
 def pack(world, chosen):
     client = chosen.choice(world.clients)
-    with world.claimed('pack'):
+    with world.claimed('pack', client.name):
         yield f'asked by {client.name}'
         yield from _packed(world, client)
 
@@ -246,7 +251,7 @@ def pack_and_takeover(world, chosen):
     how = chosen.choice(['kill -9', 'SIGSTOP', 'SIGTERM'])
     seconds = chosen.uniform(1, 8)
     node = world.primary()
-    with world.claimed('pack', node.name):
+    with world.claimed('pack', client.name, node.name):
         yield (f'asked by {client.name}, and {how} of {node.name} after'
                f' {wait:.1f} s')
         client.tell('pack')
@@ -321,6 +326,24 @@ def _cut(world, chosen, ours, others, seconds):
         world.network.mend(pairs)
 
 
+def client_killed(world, chosen):
+    client, seconds = chosen.choice(world.clients), chosen.uniform(0, 5)
+    with world.claimed(client.name):
+        yield f'kill -9 of {client.name}, for {seconds:.1f} s'
+        client.kill()
+        yield seconds
+        client.start()
+
+
+def client_frozen(world, chosen):
+    client, seconds = chosen.choice(world.clients), chosen.uniform(0.5, 10)
+    with world.claimed(client.name):
+        yield f'SIGSTOP of {client.name}, for {seconds:.1f} s'
+        client.freeze()
+        yield seconds
+        client.thaw()
+
+
 def slow_line(world, chosen):
     host = chosen.choice([*world.members, *world.nodes]).host
     seconds = chosen.uniform(2, 10)
@@ -339,5 +362,6 @@ WEIGHTS = {
     primary_killed: 8, standby_killed: 6, primary_frozen: 8,
     standby_frozen: 5, node_ended: 6, both_nodes_killed: 2, step_down: 6,
     disk_full: 5, disk_lost: 3, log_limit: 2, pack: 3, pack_and_takeover: 5,
-    node_cut_off: 10, member_cut_off: 6, client_cut_off: 4, slow_line: 4}
+    node_cut_off: 10, member_cut_off: 6, client_cut_off: 4, slow_line: 4,
+    client_killed: 3, client_frozen: 2}
 

@@ -11,6 +11,9 @@ import re
 import shutil
 import subprocess
 
+from fsyncstorage.quorum.history.record import FRONT
+from fsyncstorage.quorum.history.record import MAGIC
+
 from ..etcdcluster import program
 from .program import Program
 
@@ -34,7 +37,7 @@ def checks():
 
 class Member(Program):
 
-    def __init__(self, host, directory):
+    def __init__(self, host, directory, more):
         self.name = host.name
         self.client = f'http://{host.address}:2379'
         self.peer = f'http://{host.address}:2380'
@@ -47,7 +50,7 @@ class Member(Program):
             '--advertise-client-urls', self.client,
             '--listen-peer-urls', self.peer,
             '--initial-advertise-peer-urls', self.peer,
-            '--log-level', 'warn', *checks()])
+            '--log-level', 'warn', *more])
 
     def ask(self, path, **fields):
         """Its answer; None: it gave none."""
@@ -72,32 +75,58 @@ class Member(Program):
         return (self.runs and not self.is_frozen and not self.is_damaged
                 and self.ask('/v3/kv/range', key='eA==') is not None)
 
-    def flip(self, seed, where):
-        """Flip some bits while it does not run; return the name of the file,
-        or None."""
+    def damage(self, how, seed):
+        """While it does not run: what is in `DAMAGES`; return the name of the
+        file, or None."""
         chosen = random.Random(seed)
-        pattern = {'wal': 'wal/*.wal', 'database': 'snap/db'}[where]
+        pattern = 'wal/*.wal' if 'wal' in how else 'snap/db'
         paths = sorted(glob.glob(os.path.join(self.data, 'member', pattern)))
         if not paths:
             return None
         with open(paths[-1], 'r+b') as file:
             raw = file.read()
             end = len(raw.rstrip(b'\0'))  # etcd makes its files larger first
-            begin = max(0, end - NEAR_THE_END) if where == 'wal' else 0
-            for _ in range(chosen.randint(1, 30)):
-                at = chosen.randrange(begin, end)
-                while not raw[at]:  # nobody reads most of those that are 0
-                    at = chosen.randrange(begin, end)
-                file.seek(at)
-                file.write(bytes([raw[at] ^ 1 << chosen.randrange(8)]))
+            if how == 'the end of its wal':
+                size = min(end, int(10 ** chosen.uniform(2, 5)))
+                file.seek(end - size)
+                file.write(bytes(size))
+            else:
+                for at in _places(how, chosen, raw, end):
+                    file.seek(at)
+                    file.write(bytes([raw[at] ^ 1 << chosen.randrange(8)]))
         self.is_damaged = True
         return os.path.basename(paths[-1])
 
 
+#: What is flipped or lost: bits of its log, of its database, of records of
+#: ours in that; or it has lost the end of its log.
+DAMAGES = ('its wal', 'its database', 'records in its database',
+           'the end of its wal')
+
+
+def _places(how, chosen, raw, end):
+    """Where bits flip."""
+    begin, records = 0, []
+    if how == 'its wal':
+        begin = max(0, end - NEAR_THE_END)
+    elif how == 'records in its database':
+        records = [found.start() for found in re.finditer(
+            re.escape(MAGIC), raw)]
+    for _ in range(chosen.randint(1, 30)):
+        if records:
+            yield chosen.choice(records) + chosen.randrange(FRONT)
+        else:
+            at = chosen.randrange(begin, end)
+            while not raw[at]:  # nobody reads most of those that are 0
+                at = chosen.randrange(begin, end)
+            yield at
+
+
 class Members(list):
 
-    def __init__(self, hosts, directory):
-        super().__init__(Member(each, directory) for each in hosts)
+    def __init__(self, hosts, directory, with_checks):
+        more = checks() if with_checks else ()
+        super().__init__(Member(each, directory, more) for each in hosts)
         self._all = ','.join(f'{each.name}={each.peer}' for each in self)
 
     def start(self, member, state='new'):
