@@ -7,7 +7,6 @@ import unittest
 import zlib
 from unittest import mock
 
-from hypothesis import given
 from hypothesis import strategies
 
 from fsyncstorage import datafile
@@ -22,6 +21,7 @@ from fsyncstorage.quorum.history.record import LIMIT
 from fsyncstorage.quorum.history.record import Damaged
 from fsyncstorage.quorum.history.record import Place
 
+from ..generated import given
 from ..support import TestCase
 from .samples import SELF
 
