@@ -57,6 +57,11 @@ def instance_of(storage: Any) -> bytes | None:
     return found if isinstance(found, bytes) else None
 
 
+def log_of(storage: Any) -> bytes | None:
+    found = getattr(storage, 'log_identity', None)
+    return found if isinstance(found, bytes) else None
+
+
 def refuse_unless_possible(openers: Sequence[Any], passed: object) -> None:
     nodes = nodes_among(openers)
     if len(nodes) > 1:
