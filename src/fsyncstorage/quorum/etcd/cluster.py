@@ -18,8 +18,8 @@ import typing
 from collections.abc import Callable
 from collections.abc import Iterator
 
-from ..log import Unanswered
-from ..record import Damaged
+from ..history.record import Damaged
+from ..log.interface import Unanswered
 from .member import Asked
 from .member import Member
 from .messages import Question
