@@ -38,8 +38,8 @@ from .plainprefetch import PlainPrefetches
 from .process import Process
 from .readchannel import Lost
 from .reader import Reader
-from .repeating import node_of
 from .repeating import call_again
+from .repeating import node_of
 from .repeating import say
 from .repeating import vote
 from .watch import is_possible

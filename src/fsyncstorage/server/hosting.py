@@ -132,9 +132,12 @@ class Hosting(Host):
             return self.is_over
 
     def _leave(self) -> None:
+        """In the server's loop: nothing is voted from here to the end of its
+        clients."""
         with self._ending:
             if self._is_leaving:
-                self.end('it leaves', again=True)
+                self.begins_anew = self.is_over = True
+                self.server.leave_to_another()
 
     def hang_up(self) -> None:
         if self.server is not None:
