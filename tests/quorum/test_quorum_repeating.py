@@ -382,6 +382,15 @@ class Databases(RepeatingTest):
         self.manager.commit()
         self.assertEqual(self.other_root()['it']['value'], 2)
 
+    def test_new_objects_have_oids_of_their_own(self):
+        """What the first node has given, the next one does not give again.
+        """
+        given = []
+        self.meanwhile = lambda: given.append(self.storage.new_oid())
+        self.root['it'] = it = PersistentMapping()
+        self.commit()
+        self.assertLess(it._p_oid, given[0])
+
     def test_a_blob(self):
         blob = self.root['blob'] = Blob(b'content' * 100_000)
         self.commit()

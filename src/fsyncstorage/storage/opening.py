@@ -27,7 +27,10 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from ZODB.FileStorage.FileStorage import read_index
 from ZODB.fsIndex import fsIndex
+from ZODB.utils import maxtid
 from ZODB.utils import newTid
+from ZODB.utils import p64
+from ZODB.utils import u64
 from ZODB.utils import z64
 
 from .. import datafile
@@ -212,12 +215,25 @@ class Content(typing.NamedTuple):
             return z64
 
 
+#: How many oids, at most, another node may have given to clients that have
+#: not committed them yet: 100 to each at a time, and those of large commits.
+#: Clients of ours commit them to the next node.
+GIVEN_BY_OTHERS = 1 << 16
+
+
 class Opened(typing.NamedTuple):
     """A file that is open and locked, for a storage that writes."""
 
     lock_file: zc.lockfile.LockFile
     file: datafile.DataFile
     content: Content
+
+
+def given_before(found: Content, opened: Opened | None) -> bytes:
+    """The last oid that may belong to an object: others are new."""
+    if opened is None:
+        return found.last_oid
+    return p64(min(u64(found.last_oid) + GIVEN_BY_OTHERS, u64(maxtid)))
 
 
 def open_and_read(path: str, create: bool, read_only: bool,
