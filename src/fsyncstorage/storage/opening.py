@@ -16,6 +16,7 @@ Left to others: what to do with a tail (recovery), leftovers of a crash
 import contextlib
 import logging
 import os
+import random
 import typing
 from collections.abc import Generator
 
@@ -215,10 +216,11 @@ class Content(typing.NamedTuple):
             return z64
 
 
-#: How many oids, at most, another node may have given to clients that have
-#: not committed them yet: 100 to each at a time, and those of large commits.
-#: Clients of ours commit them to the next node.
-GIVEN_BY_OTHERS = 1 << 16
+#: How many oids the node before may have given to clients that have not
+#: committed them yet: 100 to each at a time, and those of large commits.
+#: Clients of ours commit them to the next node.  At random, as that node may
+#: have begun in the same place, and have committed none of its own.
+GIVEN_BY_OTHERS = range(1 << 16, 1 << 20)
 
 
 class Opened(typing.NamedTuple):
@@ -233,7 +235,8 @@ def given_before(found: Content, opened: Opened | None) -> bytes:
     """The last oid that may belong to an object: others are new."""
     if opened is None:
         return found.last_oid
-    return p64(min(u64(found.last_oid) + GIVEN_BY_OTHERS, u64(maxtid)))
+    beyond = u64(found.last_oid) + random.choice(GIVEN_BY_OTHERS)
+    return p64(min(beyond, u64(maxtid)))
 
 
 def open_and_read(path: str, create: bool, read_only: bool,
