@@ -17,7 +17,6 @@ from ..support import until
 from .nodes import begin_log
 from .test_quorum_outcome import NodesTest
 
-
 #: Bytes of a finish, and of the answer to a vote without a conflict.
 FRAME = 9
 
