@@ -276,8 +276,9 @@ class Moments:
         until(self.client.is_connected, 'connected again')
         store(self.client, transaction, 1, b'x')
         self.client.tpc_vote(transaction)
-        self.check_once(self.client.tpc_finish(
-            transaction, self.called.append))
+        tid = self.client.tpc_finish(transaction, self.called.append)
+        self.assertEqual(self.server.stats['1'].stores, 2)
+        self.check_once(tid)
         self.assertEqual(self.storage.load(oid(2))[0], b'y')
 
     def test_what_the_server_takes_away(self):

@@ -49,8 +49,8 @@ class Committing:
     number = None
     #: What its finish changes here; None: that was not asked for.
     finishing = None
-    #: Its answer was lost, and the server is asked for it.
-    is_asked = False
+    #: Its connection was lost, and it has waited for the next one.
+    has_waited = False
     #: What finishes it together with its vote; None: it goes in two trips.
     trip = None
     #: All that it has said; None: it cannot be said again.
@@ -113,7 +113,7 @@ class Committing:
         what is gathered now, it has left."""
         self.number = None  # first, as it is one of another stream
         self.finishing = self._encode = None
-        self.is_asked = False
+        self.has_waited = False
         self.stream = stream
         self._messages, self._size = [], 0
         self._is_whole = self._is_answered = True

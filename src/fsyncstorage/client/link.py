@@ -343,11 +343,9 @@ class Link(ClientThread):
     def stream_to_begin(self):
         """The commit channel for a transaction; None if there is none, or no
         server.  Behind a node of a log there will be another one soon."""
-        stream = self.stream
-        if self.node is None or (
-                stream is not None and stream.end_reason is None):
-            return stream
-        return self.stream_behind(stream, self.timeout)
+        if self.stream is None and self.node is not None:
+            return self.stream_behind(None, self.timeout)
+        return self.stream
 
     def begin(self, stream, transaction, *description):
         # Its number may be that of an object that is gone, whose abort was
@@ -415,8 +413,8 @@ class Link(ClientThread):
             with contextlib.suppress(ClientDisconnected):
                 return committing.abort()
             # As without a connection: ZEO waits for the next one.
-            if committing.is_asked:
-                return None  # that was done, to learn what became of it
+            if committing.has_waited:
+                return None  # that was done
         elif method == 'vote':
             return self._let_leave(
                 self._outgoing.vote(self.client, *args), wait)

@@ -75,7 +75,7 @@ def check_kept(link, committing, lost):
     """If it is kept, return the oids that the server has resolved, or None:
     they are not known.  Raise if it is not kept, or if nobody knows."""
     finishing = committing.finishing
-    committing.is_asked = True
+    committing.has_waited = True
     outcome = None
     # Another thread may have completed its Done, or the Outcome, although a
     # stream was over for this one.

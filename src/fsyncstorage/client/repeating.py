@@ -108,7 +108,7 @@ def _begin_again(link, committing, lost, ends):
 def _next_stream(link, committing, lost, ends):
     if committing.said is None or not link.is_here:
         raise lost
-    ended = committing.stream
+    ended, committing.has_waited = committing.stream, True
     try:
         stream = link.stream_behind(ended, max(0, ends - time.monotonic()))
     except ClientDisconnected:

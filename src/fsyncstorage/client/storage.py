@@ -332,7 +332,7 @@ class FsyncClient(OneTrip):
                 written.hold(self._commit_lock)
                 # There may be another connection now.
                 written.connection_generation = self._connection_generation
-                stream = self._server.stream_to_begin()
+                stream = self._server.stream
             self._tbuf = written
             txn.set_data(self, written)
             self._server.begin(
