@@ -51,7 +51,7 @@ class Replica(typing.Protocol):
     instance: bytes | None
 
     @property
-    def identity(self) -> bytes:
+    def log_identity(self) -> bytes:
         """The name of the log: two storages that have it have one history.
         """
 

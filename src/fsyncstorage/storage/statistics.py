@@ -86,7 +86,7 @@ class Statistics:
     @property
     def log_identity(self) -> bytes | None:
         """The name of the log, for clients that meet another node of it."""
-        return None if self._replica is None else self._replica.identity
+        return None if self._replica is None else self._replica.log_identity
 
     def _stats_of_commits(self) -> dict[str, object]:
         sequencer, counts = self._sequencer, self._counts

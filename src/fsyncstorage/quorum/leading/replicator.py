@@ -292,11 +292,17 @@ class Replicator:
     # What is said of it
 
     @property
-    def identity(self) -> bytes:
+    def log_identity(self) -> bytes:
         return self._writer.state.log
 
     def may_answer(self) -> bool:
         return True
+
+    @property
+    def identity(self) -> bytes:
+        """Of this node."""
+        assert self._keeper is not None
+        return self._keeper.identity
 
     @property
     def kept(self) -> State:
