@@ -134,7 +134,7 @@ class Transactions(test_client_link.Transactions):
         transaction = begin(self.client)
         with self.assertRaisesRegex(OSError, 'gone'):
             self.client._server.send_blob(
-                id(transaction), self.blob_that_goes(200))
+                id(transaction), lambda: self.blob_that_goes(200))
         self.client.tpc_abort(transaction)
         self.check_all_is_well()
 
@@ -400,7 +400,8 @@ class SideBySide(ConnectedTestCase):
             for number, each in zip(numbers, transactions)]
         for _ in range(3):
             for each, messages in zip(transactions, sending):
-                self.client._server.send_blob(id(each), [next(messages)])
+                self.client._server.send_blob(
+                    id(each), lambda messages=messages: [next(messages)])
         for number, each in zip(numbers, transactions):
             self.client.tpc_vote(each)
             tid = self.client.tpc_finish(each)

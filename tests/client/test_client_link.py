@@ -486,7 +486,7 @@ class Transactions(ConnectedTestCase):
         transaction = begin(self.client)
         with self.assertRaisesRegex(OSError, 'gone'):
             self.client._server.send_blob(
-                id(transaction), self.blob_that_goes(1))
+                id(transaction), lambda: self.blob_that_goes(1))
         self.client.tpc_abort(transaction)
         self.check_all_is_well()
 
@@ -498,7 +498,7 @@ class Transactions(ConnectedTestCase):
         pieces = 200
         sending = Thread(
             self.client._server.send_blob, id(transaction),
-            self.blob_that_goes(pieces))
+            lambda: self.blob_that_goes(pieces))
         until(lambda: self.in_client_loop(
             self.client, lambda: self.client._server.client.protocol
             .sm_protocol.transport.get_write_buffer_size()), 'full')

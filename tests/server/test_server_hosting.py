@@ -200,6 +200,20 @@ class Leaving(NodeServed):
         channel.next()
         return transaction
 
+    def test_nothing_is_voted_behind_the_look(self):
+        """Clients of ours are sent away in the same step of the loop."""
+        look, sent_away = self.server.if_none_is_voted, []
+
+        def looked(then, done):
+            look(lambda: (then(), sent_away.append(leave.called)), done)
+
+        with mock.patch.object(
+                self.server, 'leave_to_another',
+                wraps=self.server.leave_to_another) as leave, \
+                mock.patch.object(self.server, 'if_none_is_voted', looked):
+            self.assertTrue(self.hosting.leave(PATIENCE))
+        self.assertEqual(sent_away, [True])
+
     def test_a_look_that_comes_too_late(self):
         """It was given up: the node goes on to lead."""
         kept = []

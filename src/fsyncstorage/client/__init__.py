@@ -21,7 +21,9 @@
       |                         waits for an Answer (answer)
       |       Committing (committing)     a transaction on it
       |       Finishing (finishing)       what its finish changes here
+      |         Said (said)         all that it has said, to be said again
       |       outcome             what became of it, if its answer was lost
+      |       repeating           it is sent again, to the next node of a log
       |       TLSConnection (tlsconnection)   read and written at once
       |     Introduction (introduction)   what it says of itself to the server
       |     Outgoing (outgoing) a transaction's messages on ZEO's connection

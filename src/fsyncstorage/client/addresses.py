@@ -6,8 +6,8 @@ was used ends; what comes of it decides when it is tried next:
 
 - It was not reached, or the connection ended before it was of use, or soon
   after that: after `FIRST` seconds, and after twice as long each time in a
-  row.  A server that takes over is found by its clients soon, and one that is
-  away for long is not asked all the time.
+  row, since a connection was of use.  A server that takes over is found by its
+  clients soon, and one that is away for long is not asked all the time.
 - The server has refused the client, or was refused by it: after a time that is
   long, since it will take someone to change that.
 
@@ -33,8 +33,10 @@ class Addresses:
         """Seconds to wait, from now on, before it is tried."""
         return self._waits.pop(address, 0)
 
-    def was_of_use(self, address):
-        self._failed.pop(address, None)
+    def was_of_use(self):
+        """A connection has ended that was used: another server may take over.
+        """
+        self._failed.clear()
 
     def failed(self, address, most):
         """It was not reached, or has ended at once; wait `most` seconds at

@@ -8,7 +8,12 @@ The server hears of the transaction when its first piece leaves.  A
 transaction belongs to one thread at a time.  One of which a piece was lost
 here (an interrupt, or data that cannot be encoded) can only be aborted: the
 server would commit what is left of it.
+
+Where the server is a node of a log, all of it is kept until its vote is
+answered: then it can begin again, on the stream to another node (repeating).
 """
+
+import logging
 
 from ZEO.asyncio.client import exc_factories
 from ZEO.asyncio.marshal import decoder
@@ -23,6 +28,9 @@ from ..wire import plainbegin
 from ..wire.sessions import in_doubt
 from .outgoing import GATHERED
 from .outgoing import OVERHEAD
+from .said import Said
+
+logger = logging.getLogger(__name__)
 
 # What ZEO does not know: an application may look for OutcomeUnknown.
 SYNC_FAILED = f'{SyncFailed.__module__}.{SyncFailed.__qualname__}'
@@ -31,6 +39,9 @@ SYNC_FAILED = f'{SyncFailed.__module__}.{SyncFailed.__qualname__}'
 # at the time.
 MOST_IN_A_FRAME = 1 << 15
 
+# The server takes the file away that is named there.
+ONLY_ONCE = 'storeBlobShared',
+
 
 class Committing:
 
@@ -38,10 +49,14 @@ class Committing:
     number = None
     #: What its finish changes here; None: that was not asked for.
     finishing = None
-    #: Its answer was lost, and the server is asked for it.
-    is_asked = False
+    #: Its connection was lost, and it has waited for the next one.
+    has_waited = False
     #: What finishes it together with its vote; None: it goes in two trips.
     trip = None
+    #: All that it has said; None: it cannot be said again.
+    said = None
+    #: How often a server had lost something, when it was begun (doom).
+    falls = 0
     #: What encodes calls; None: there was none.
     _encode = None
     #: All that was taken to be sent has left.
@@ -51,26 +66,75 @@ class Committing:
 
     def __init__(self, stream, *description):
         """`description` are the arguments of tpc_begin, the id first."""
-        stream.check()
+        if stream.node is None:
+            stream.check()
+        else:
+            self.said = Said()
         self.stream = stream
         self._description = description
         self._messages = []  # (method, arguments), or iterators of such
         self._size = 0
 
     def add(self, method, args):
-        self._messages.append((method, args))
-        self._size += OVERHEAD
+        size = OVERHEAD
         for each in args:
             if each.__class__ is bytes:
-                self._size += len(each)
+                size += len(each)
+        if self.said is not None:
+            self._keep((method, args), size)
+        self._add(method, args, size)
+
+    def add_iterator(self, make):
+        """Send messages that are too large to be held in memory: those that
+        `make` makes, each time."""
+        if self.said is not None:
+            self._keep(make, OVERHEAD)
+        self._send_all(make)
+
+    def _keep(self, message, size):
+        if message.__class__ is tuple and message[0] in ONLY_ONCE:
+            self.keep_no_more()
+            return
+        try:
+            self.said.add(message, size)
+        except BaseException as error:  # a full disk, an interrupt
+            self.keep_no_more()
+            if not isinstance(error, Exception):
+                raise
+            logger.info('a transaction could not be sent again: %r', error)
+
+    def keep_no_more(self):
+        said, self.said = self.said, None
+        if said is not None:
+            said.close()
+
+    def begin_again(self, stream):
+        """As a new transaction there, with all that it has said: but for
+        what is gathered now, it has left."""
+        self.number = None  # first, as it is one of another stream
+        self.finishing = self._encode = None
+        self.has_waited = False
+        self.stream = stream
+        self._messages, self._size = [], 0
+        self._is_whole = self._is_answered = True
+        for message in self.said:
+            if message.__class__ is tuple:
+                method, args = message
+                self._add(method, args, OVERHEAD + sum(
+                    len(each) for each in args if each.__class__ is bytes))
+            else:
+                self._send_all(message)
+
+    def _add(self, method, args, size):
+        self._messages.append((method, args))
+        self._size += size
         if self._size >= GATHERED:
             self.stream.send(self._taken())
             self._is_whole = True
 
-    def add_iterator(self, messages):
-        """Send messages that are too large to be held in memory."""
+    def _send_all(self, make):
         frames, size = [self._taken()], 0
-        for method, args in messages:
+        for method, args in make():
             frames += self._frames([(method, args)])
             size += len(frames[-1])
             if size >= GATHERED:
@@ -155,6 +219,7 @@ class Committing:
     def _voted(self, event):
         self._is_whole = True
         if event.__class__ in (commits.Voted, commits.Done):
+            self.keep_no_more()
             return event.oids
         if event.__class__ is commits.Conflicts:
             return self._decoded(event)

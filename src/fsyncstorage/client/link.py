@@ -16,31 +16,32 @@ import functools
 import logging
 import time
 
-from transaction.interfaces import TransientError
 from ZEO.asyncio.client import ClientThread
 from ZEO.Exceptions import ClientDisconnected
 
 from .. import wire
-from ..errors import OutcomeUnknown
 from ..histogram import Histogram
 from ..wire import commits
 from ..wire import sessions
 from . import local
 from .addresses import Addresses
-from .answer import Unanswered
 from .channels import Channels
 from .committing import Committing
 from .finishing import Finishing
 from .introduction import Introduction
 from .localcounts import LocalCounts
 from .opening import opening
-from .outcome import check_kept
+from .outcome import finish
 from .outcome import unknown_behind_silence
 from .outgoing import Outgoing
 from .plainprefetch import PlainPrefetches
 from .process import Process
 from .readchannel import Lost
 from .reader import Reader
+from .repeating import call_again
+from .repeating import node_of
+from .repeating import say
+from .repeating import vote
 from .watch import is_possible
 from .zeoconnection import ZeoConnection
 
@@ -54,11 +55,16 @@ GATHERED = {
 # Calls of a transaction that are answered.
 ON_THE_STREAM = {'vote', 'tpc_abort'}
 
+# Calls within a commit that may be lost, and change nothing.
+ASKED_AGAIN = {'new_oids'}
+
 
 class Link(ClientThread):
 
     #: The server that was met last; None: it has no name, or there was none.
     instance = None
+    #: The same, if it is a node of a log; None: it is not.
+    node = None
 
     #: What is read without the server (LocalReads); None: nothing.
     local = None
@@ -75,7 +81,7 @@ class Link(ClientThread):
                  ssl_server_hostname=None):
         self._addrs = addrs
         self._server_timeout = server_timeout
-        self._name = storage.__name__
+        self.name = storage.__name__
         self._cache = cache
         self._storage_key = storage_key
         self._read_channels = read_channels
@@ -154,7 +160,7 @@ class Link(ClientThread):
         self._is_opening = True
         try:
             self._stream = await opening(
-                self.loop, self._name, address, self._ssl, hostname,
+                self.loop, self.name, address, self._ssl, hostname,
                 instance, ticket,
                 self.client.protocol.protocol_version, self._invalid,
                 self._stream_ended)
@@ -163,8 +169,9 @@ class Link(ClientThread):
                 raise  # the cache is not verified, and ZEO tries again
             logger.warning(
                 '%s: no commit channel to %s: %s; committing without',
-                self._name, address, error)
+                self.name, address, error)
         else:
+            self._stream.node = node_of(about)
             self._stream.check()
         finally:
             self._is_opening = False
@@ -177,7 +184,7 @@ class Link(ClientThread):
     def _follow(self, ended):
         """The connection ends with its commit channel."""
         if ended is self._stream and self.client.protocol is not None:
-            logger.info('%s: the commit channel has ended: %s', self._name,
+            logger.info('%s: the commit channel has ended: %s', self.name,
                         ended.end_reason)
             self._reconnect()
 
@@ -201,7 +208,7 @@ class Link(ClientThread):
         self._has_moved = True
         if self._stream is None and not self._is_opening:
             logger.info('%s: the server opened the commit channel too late',
-                        self._name)
+                        self.name)
             self._reconnect()
         else:
             self._read_stream()
@@ -222,7 +229,9 @@ class Link(ClientThread):
     def meet(self, info):
         """A server was chosen, and the cache is verified."""
         about = info.get('fsyncstorage', {})
+        self.node = None
         if self._stream is not None:
+            self.node = self._stream.node
             protocol = self.client.protocol
             protocol.load_before = functools.partial(
                 self._load_beside, protocol)
@@ -233,7 +242,7 @@ class Link(ClientThread):
             self.loop, self.client.call_async, about)
         if self._local_reads:
             self.local = local.begin(
-                self._name, self._cache, about.get('local'),
+                self.name, self._cache, about.get('local'),
                 *self._local_paths, self._introduction.reads_locally)
         mark = about.get('mark', wire.NO_MARK)
         lacks = self._lacks_for_channels(about.get('channel'), mark)
@@ -241,11 +250,11 @@ class Link(ClientThread):
             if not self._said_plain:
                 self._said_plain = True
                 logger.info('%s: the server has no read channels%s; reading'
-                            ' over the ZEO connection', self._name, lacks)
+                            ' over the ZEO connection', self.name, lacks)
             return
         address, hostname = self._peer()
         self._reader = Reader(self._cache, *(
-            Channels(self._name, most, address, self.instance,
+            Channels(self.name, most, address, self.instance,
                      self._storage_key, self._ssl, hostname, mark)
             for most in (self._read_channels, self._read_channels, 1)))
 
@@ -287,7 +296,7 @@ class Link(ClientThread):
             try:
                 return 'channel', reader.load_before(oid, tid)
             except Lost as error:
-                logger.debug('%s: %s', self._name, error)
+                logger.debug('%s: %s', self.name, error)
         return 'connection', super().load_before(oid, tid)
 
     async def _load_beside(self, protocol, oid, tid):
@@ -331,13 +340,21 @@ class Link(ClientThread):
         self._process.check()
         return self._stream if self.client.operational else None
 
+    def stream_to_begin(self):
+        """The commit channel for a transaction; None if there is none, or no
+        server.  Behind a node of a log there will be another one soon."""
+        if self.stream is None and self.node is not None:
+            return self.stream_behind(None, self.timeout)
+        return self.stream
+
     def begin(self, stream, transaction, *description):
         # Its number may be that of an object that is gone, whose abort was
         # interrupted.
         self.over(transaction)
         if stream is not None:
-            self._committing[transaction] = Committing(
+            self._committing[transaction] = committing = Committing(
                 stream, transaction, *description)
+            committing.falls = self.client.client.falls
             return
         protocol = self.client.protocol
         # In this order: a connection that ends is first not operational, then
@@ -355,23 +372,25 @@ class Link(ClientThread):
             if not committing.is_kept:
                 with contextlib.suppress(ClientDisconnected):
                     committing.abort()
+            committing.keep_no_more()
             del self._committing[transaction]
 
     def async_(self, method, *args):
         if method not in GATHERED:
             super().async_(method, *args)
         elif (committing := self._committing.get(args[-1])) is not None:
-            committing.add(method, args)
+            say(self, committing, committing.add, method, args)
         else:
             self._outgoing.add(method, args)
             self._send_if_full()
 
-    def send_blob(self, transaction, messages):
+    def send_blob(self, transaction, make):
+        """`make()` makes its messages, each time."""
         committing = self._committing.get(transaction)
         if committing is not None:
-            committing.add_iterator(messages)
+            say(self, committing, committing.add_iterator, make)
         else:
-            self._outgoing.add_iterator(messages)
+            self._outgoing.add_iterator(make())
             self._send_if_full()
 
     def _send_if_full(self):
@@ -389,18 +408,20 @@ class Link(ClientThread):
             return self._ping(**options)
         committing = method in ON_THE_STREAM and self._committing.get(args[0])
         if committing and method == 'vote':
-            return self._vote(committing)
+            return vote(self, committing)
         if committing:
             with contextlib.suppress(ClientDisconnected):
                 return committing.abort()
             # As without a connection: ZEO waits for the next one.
-            if committing.is_asked:
-                return None  # that was done, to learn what became of it
+            if committing.has_waited:
+                return None  # that was done
         elif method == 'vote':
             return self._let_leave(
                 self._outgoing.vote(self.client, *args), wait)
         elif method == 'tpc_abort' and self._forget(*args):
             return None
+        elif method in ASKED_AGAIN and self.node is not None:
+            return call_again(self, super().call, method, *args)
         return super().call(method, *args, wait=wait, **options)
 
     def _ping(self, timeout=None):
@@ -437,12 +458,13 @@ class Link(ClientThread):
         """None: it was not begun, or is over, or has no commit channel."""
         return self._committing.get(transaction)
 
-    def _vote(self, committing):
+    def vote_once(self, committing):
+        """ClientDisconnected: it is not committed, and never will be."""
         trip = committing.trip
         if trip is None:
             return committing.vote()
-        return self._finish(
-            committing, trip.written, trip.f, committing.vote_and_finish)
+        return finish(self, committing, self._finishing(trip.written, trip.f),
+                      committing.vote_and_finish)
 
     def tpc_finish(self, transaction, updates, f, **options):
         self._process.check()
@@ -450,34 +472,12 @@ class Link(ClientThread):
         if committing is None:
             with unknown_behind_silence():
                 return super().tpc_finish(transaction, updates, f, **options)
-        self._finish(committing, updates, f, committing.finish)
+        finish(self, committing, self._finishing(updates, f),
+               committing.finish)
         return committing.finishing.tid
 
-    def _finish(self, committing, updates, f, ask):
-        """What `ask` returns; also if its answer was lost, and it is kept."""
-        committing.finishing = finishing = Finishing(
-            self.client.client, self._cache, updates, f)
-        try:
-            return self._answer_to_finish(committing, ask)
-        except TransientError as error:
-            finishing.refuse_repeating(error)
-            raise
-        except OutcomeUnknown:
-            raise
-        except BaseException:
-            if committing.may_be_kept:
-                logger.warning(
-                    '%s: a thread was interrupted while its commit was under'
-                    ' way: the server may keep it', self._name)
-            raise
-        finally:
-            finishing.is_left = True
-
-    def _answer_to_finish(self, committing, ask):
-        try:
-            return ask(committing.finishing.complete)
-        except Unanswered as lost:
-            return check_kept(self, committing, lost)
+    def _finishing(self, updates, f):
+        return Finishing(self.client.client, self._cache, updates, f)
 
     def _forget(self, transaction):
         """Forget it, and return whether the server need not be told.

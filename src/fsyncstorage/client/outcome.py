@@ -27,20 +27,55 @@ have been slow, or the network away.
 """
 
 import contextlib
+import logging
 import time
 
+from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
 
 from ..errors import OutcomeUnknown
 from ..wire import commits
+from .answer import Unanswered
 from .liveness import Silent
+
+logger = logging.getLogger(__name__)
+
+
+def finish(link, committing, finishing, ask):
+    """What `ask` returns; also if its answer was lost, and it is kept.
+
+    It is a finish, or a vote that finishes.
+    """
+    committing.finishing = finishing
+    try:
+        return _answer_to_finish(link, committing, ask)
+    except TransientError as error:
+        finishing.refuse_repeating(error)
+        raise
+    except OutcomeUnknown:
+        raise
+    except BaseException:
+        if committing.may_be_kept:
+            logger.warning(
+                '%s: a thread was interrupted while its commit was under'
+                ' way: the server may keep it', link.name)
+        raise
+    finally:
+        finishing.is_left = True
+
+
+def _answer_to_finish(link, committing, ask):
+    try:
+        return ask(committing.finishing.complete)
+    except Unanswered as lost:
+        return check_kept(link, committing, lost)
 
 
 def check_kept(link, committing, lost):
     """If it is kept, return the oids that the server has resolved, or None:
     they are not known.  Raise if it is not kept, or if nobody knows."""
     finishing = committing.finishing
-    committing.is_asked = True
+    committing.has_waited = True
     outcome = None
     # Another thread may have completed its Done, or the Outcome, although a
     # stream was over for this one.

@@ -4,11 +4,11 @@ It is ZEO's ClientStorage with a connection (link), a cache of objects (cache)
 and a cache of blobs (blobs) of our own.
 """
 
+import functools
 import logging
 import os
 import threading
 from collections.abc import Callable
-from collections.abc import Iterator
 from typing import Any
 from typing import BinaryIO
 
@@ -35,6 +35,7 @@ from .local import NOT_KNOWN
 from .onetrip import OneTrip
 from .packs import Packs
 from .readchannel import Lost
+from .said import blob_messages
 from .written import Written
 from .zeoconnection import AUTO
 
@@ -46,9 +47,6 @@ SHORTEST_SERVER_TIMEOUT = 1
 FILLS = 'commit', 'load'
 LOCAL_READS = 'auto', 'off'
 MODES = 0o400, 0o440, 0o444
-
-# Bytes of a blob in one message to the server.
-MESSAGE_SIZE = 1 << 16
 
 
 class FsyncClient(OneTrip):
@@ -130,6 +128,11 @@ class FsyncClient(OneTrip):
         except BaseException:
             self._close_blobs()
             raise
+
+    @property
+    def falls(self) -> int:
+        """How often a server has lost what was seen (doom)."""
+        return self._doom.falls
 
     @property
     def has_db(self) -> bool:
@@ -323,8 +326,8 @@ class FsyncClient(OneTrip):
             raise StorageTransactionError(
                 'Duplicate tpc_begin calls for same transaction')
         written = Written(self._connection_generation)
-        stream = self._server.stream
         try:
+            stream = self._server.stream_to_begin()
             if stream is None:
                 written.hold(self._commit_lock)
                 # There may be another connection now.
@@ -341,6 +344,14 @@ class FsyncClient(OneTrip):
             else:
                 self.tpc_end(txn)
             raise
+
+    def _check_trans(self, trans: Any, meth: str) -> Any:
+        """As ZEO's; but over a commit channel that says whether it is there,
+        and a transaction may be sent again over the next one."""
+        written = self._written(trans)
+        if written is not None and self._server.committing(id(trans)):
+            written.connection_generation = self._connection_generation
+        return super()._check_trans(trans, meth)
 
     def tpc_end(self, txn: Any) -> None:
         """As ZEO's; over the commit channel there is no lock to release."""
@@ -387,7 +398,8 @@ class FsyncClient(OneTrip):
         transaction.storeBlob(oid, staged)
         self.store(oid, serial, data, version, txn)
         self._server.send_blob(
-            id(txn), _blob_messages(staged, oid, serial, data, id(txn)))
+            id(txn), functools.partial(
+                blob_messages, staged, oid, serial, data, id(txn)))
 
     def finish_with_vote(self, txn: Any,
                          tpc_finish: Callable[[Any], object]) -> bool:
@@ -466,16 +478,6 @@ def checked_server_timeout(value: float | str | None) -> float | str | None:
             f'server-timeout is auto, off or at least'
             f' {SHORTEST_SERVER_TIMEOUT}s, not {value}')
     return value
-
-
-def _blob_messages(path: str, oid: bytes, serial: bytes, data: bytes,
-                   transaction: int) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The messages to the server that store a blob."""
-    yield 'storeBlobStart', ()
-    with open(path, 'rb') as file:
-        while piece := file.read(MESSAGE_SIZE):
-            yield 'storeBlobChunk', (piece,)
-    yield 'storeBlobEnd', (oid, serial, data, transaction)
 
 
 def _cache(cache: Any, client: str | None, var: str | None, storage: str,

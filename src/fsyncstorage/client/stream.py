@@ -64,6 +64,8 @@ _BACKGROUND = object()
 
 class Stream:
 
+    #: The server, if it is a node of a log (repeating).
+    node = None
     #: When it is over: the last tid of what has come.
     last_tid = None
     #: The cache may be half changed.

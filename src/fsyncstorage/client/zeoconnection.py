@@ -200,7 +200,7 @@ class ZeoConnection(ClientIO):
             return  # its server has not failed: it is tried again at once
         if (protocol.used_since is not None and self.connect_poll
                 <= self.loop.time() - protocol.used_since):
-            self._addresses.was_of_use(protocol.addr)
+            self._addresses.was_of_use()
         else:
             # Longer than where nobody listens: somebody has to accept each of
             # these, with a handshake of TLS perhaps.

@@ -50,6 +50,11 @@ class Replica(typing.Protocol):
     #: begin with it, and the log knows it.  None: any.
     instance: bytes | None
 
+    @property
+    def log_identity(self) -> bytes:
+        """The name of the log: two storages that have it have one history.
+        """
+
     def may_answer(self) -> bool:
         """May others be told what is read here?  Else another node may have
         committed since.  It is asked before each answer, by any thread."""

@@ -16,7 +16,7 @@ from ..quorum.roles import stepdown
 
 #: Seconds: as long as a node that is asked takes at most, and some more; and
 #: between two looks.
-PATIENCE = stepdown.LONGEST_WAIT + stepdown.LONGEST_STILLNESS + 10
+PATIENCE = stepdown.LONGEST_WAIT + stepdown.LONGEST + 10
 LOOK_EVERY = 0.2
 
 

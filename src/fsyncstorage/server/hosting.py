@@ -57,6 +57,11 @@ def instance_of(storage: Any) -> bytes | None:
     return found if isinstance(found, bytes) else None
 
 
+def log_of(storage: Any) -> bytes | None:
+    found = getattr(storage, 'log_identity', None)
+    return found if isinstance(found, bytes) else None
+
+
 def refuse_unless_possible(openers: Sequence[Any], passed: object) -> None:
     nodes = nodes_among(openers)
     if len(nodes) > 1:
@@ -127,9 +132,12 @@ class Hosting(Host):
             return self.is_over
 
     def _leave(self) -> None:
+        """In the server's loop: nothing is voted from here to the end of its
+        clients."""
         with self._ending:
             if self._is_leaving:
-                self.end('it leaves', again=True)
+                self.begins_anew = self.is_over = True
+                self.server.leave_to_another()
 
     def hang_up(self) -> None:
         if self.server is not None:

@@ -262,12 +262,12 @@ class Server(StorageServer):
         """Return from `loop`, and then close.  For signal handlers."""
         loop = self.acceptor.event_loop
         loop.call_soon_threadsafe(
-            loop.stop if self.may_answer is None else self._leave_to_another)
+            loop.stop if self.may_answer is None else self.leave_to_another)
 
-    def _leave_to_another(self) -> None:
+    def leave_to_another(self) -> None:
         """Clients of ours go on at the next server, and learn there what
         became of their commits.  At once: what they send from now on is lost,
-        and with an answer they would send more.
+        and with an answer they would send more.  In the loop.
         """
         self.acceptor.stop_listening()
         for connection in list(self.connections):

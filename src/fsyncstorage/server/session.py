@@ -28,6 +28,7 @@ from .ballot import Ballot
 from .ballot import Kept
 from .blobstream import BlobStreams
 from .clients import Shown
+from .hosting import log_of
 from .mailbox import attempt
 from .storing import Storing
 
@@ -159,6 +160,7 @@ class Session(Shown, ZEOStorage):
         if not self.read_only:
             about['commits'] = sessions.VERSION
             about['ticket'] = self._ticket()
+            about['log'] = log_of(self.storage)
         return info
 
     def _ticket(self):

@@ -16,6 +16,7 @@ Left to others: what to do with a tail (recovery), leftovers of a crash
 import contextlib
 import logging
 import os
+import random
 import typing
 from collections.abc import Generator
 
@@ -27,7 +28,10 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from ZODB.FileStorage.FileStorage import read_index
 from ZODB.fsIndex import fsIndex
+from ZODB.utils import maxtid
 from ZODB.utils import newTid
+from ZODB.utils import p64
+from ZODB.utils import u64
 from ZODB.utils import z64
 
 from .. import datafile
@@ -212,12 +216,27 @@ class Content(typing.NamedTuple):
             return z64
 
 
+#: How many oids the node before may have given to clients that have not
+#: committed them yet: 100 to each at a time, and those of large commits.
+#: Clients of ours commit them to the next node.  At random, as that node may
+#: have begun in the same place, and have committed none of its own.
+GIVEN_BY_OTHERS = range(1 << 16, 1 << 20)
+
+
 class Opened(typing.NamedTuple):
     """A file that is open and locked, for a storage that writes."""
 
     lock_file: zc.lockfile.LockFile
     file: datafile.DataFile
     content: Content
+
+
+def given_before(found: Content, opened: Opened | None) -> bytes:
+    """The last oid that may belong to an object: others are new."""
+    if opened is None:
+        return found.last_oid
+    beyond = u64(found.last_oid) + random.choice(GIVEN_BY_OTHERS)
+    return p64(min(beyond, u64(maxtid)))
 
 
 def open_and_read(path: str, create: bool, read_only: bool,

@@ -83,6 +83,11 @@ class Statistics:
         """The random name that a server should have for this run."""
         return None if self._replica is None else self._replica.instance
 
+    @property
+    def log_identity(self) -> bytes | None:
+        """The name of the log, for clients that meet another node of it."""
+        return None if self._replica is None else self._replica.log_identity
+
     def _stats_of_commits(self) -> dict[str, object]:
         sequencer, counts = self._sequencer, self._counts
         with sequencer.mutex:

@@ -237,7 +237,7 @@ class FsyncStorage(
                 file_name, create, read_only, stop,
                 self._checksums or self.durability.policy.promises))
         self._positions, self._pos = Positions(found.index), found.end
-        self._oid = found.last_oid
+        self._oid = opening.given_before(found, opened)
         self._last_given = found.tid
         self._index_position = found.known_to
         opening.warn_of_the_future(file_name, found.tid)

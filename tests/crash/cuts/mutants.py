@@ -5,7 +5,7 @@
 
 import sys
 
-from fsyncstorage.client import link
+from fsyncstorage.client import outcome
 from fsyncstorage.server import outcomes
 from fsyncstorage.wire import commits
 
@@ -23,7 +23,7 @@ def pessimist(*args):
     def check_kept(link, committing, lost):
         raise lost
 
-    link.check_kept = check_kept
+    outcome.check_kept = check_kept
     client.main(*args)
 
 

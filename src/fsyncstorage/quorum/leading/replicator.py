@@ -291,6 +291,10 @@ class Replicator:
 
     # What is said of it
 
+    @property
+    def log_identity(self) -> bytes:
+        return self._writer.state.log
+
     def may_answer(self) -> bool:
         return True
 

@@ -13,7 +13,12 @@ What it does then (`step_down`):
 2. At a moment at which no transaction is voted and not finished, the process
    leaves (storage.host): it closes the storage as if it ended, with all that
    is on its way to the disk, gives the lease back, and begins anew.  If there
-   is no such moment, votes wait until there is one (storage.stillness).
+   is no such moment, votes wait until there is one (storage.stillness); for
+   less than a second at a time, as what takes longer may take very long.
+
+So what was promised by the answer to a vote is kept.  Votes that have no
+answer then end with their connections: clients of ours send them to the next
+node (client.repeating).
 
 Behind step 1 nobody waits for the other node: it reads to the head before it
 leads, and is a moment behind.  Its note would come a second later.
@@ -47,7 +52,10 @@ REQUEST = RESERVED + b'step-down'
 #: wait.
 LOOK_EVERY = 1.0
 LONGEST_WAIT, NOTES_EVERY = 15.0, 0.2
-LONGEST_SEARCH, LONGEST_STILLNESS = 1.0, 5.0
+LONGEST_SEARCH, LONGEST_STILLNESS = 1.0, 0.5
+#: How often it does both, one behind the other.
+TRIES = 4
+LONGEST = TRIES * (LONGEST_SEARCH + LONGEST_STILLNESS)
 
 
 def ask(log: Log) -> bool:
@@ -120,17 +128,19 @@ class Requests:
                     f' {LONGEST_WAIT:.0f} s ago')
         with contextlib.suppress(Unanswered):
             self._log.forget(REQUEST)
-        if self._host.leave(LONGEST_SEARCH):
-            return None
+        for _ in range(TRIES):
+            if self._host.leave(LONGEST_SEARCH) or self._leave_in_stillness():
+                return None
+        return ('there was no moment without a transaction that is voted and'
+                f' not finished, for {LONGEST:.0f} s')
+
+    def _leave_in_stillness(self) -> bool:
         stillness = Stillness(self._storage)
         try:
-            if (stillness.begin(LONGEST_STILLNESS)
-                    and self._host.leave(LONGEST_SEARCH)):
-                return None
+            return (stillness.begin(LONGEST_STILLNESS)
+                    and self._host.leave(LONGEST_SEARCH))
         finally:
             stillness.end()
-        return ('a transaction that is voted was not finished within'
-                f' {LONGEST_STILLNESS:.0f} s')
 
     def _another_follows(self) -> bool:
         head = self._head()

@@ -1,0 +1,121 @@
+"""Transactions that are sent again, to the next node of a log.
+
+A node that steps down, or dies, ends its connections, and another one goes on
+with the same history (docs/internals/quorum.rst).  A transaction whose vote
+was not answered is not committed, and has promised nothing to anybody.  So the
+client sends all of it once more, to the next node, within the same call, and
+its application sees a vote that took longer.  Serials, and what was read, are
+checked there: a conflict is a conflict.
+
+It is known not to be committed
+
+- in two trips, as nothing has asked for its finish;
+- in one trip, if nothing of the request has left, or if the next node has
+  promised it (outcome).
+
+Where anything else may be true, nothing is sent again: behind the answer to
+a vote, or to an older or another history.  And
+
+- the two servers say that they are nodes of one log;
+- the second one is another run of a server.  What makes a server end its
+  connections is not sent to it again;
+- it has lost nothing that this client has seen (doom).
+
+When the next connection can be used, the cache was verified, and what others
+have changed is told to the connections of the database.  The transaction goes
+on to read what it read before (MVCC).
+
+All of it takes no longer than the storage waits for a server (`wait-timeout`).
+
+A plain server that was restarted is no such case.  It may take minutes to
+come back, while others that take part in the transaction hold their locks; of
+commits in one trip, nobody could say there what became of them; and what a
+client of ZEO does then is ClientDisconnected, at once.
+"""
+
+import logging
+import time
+import typing
+from collections.abc import Callable
+
+from ZEO.Exceptions import ClientDisconnected
+
+logger = logging.getLogger(__name__)
+
+
+class Node(typing.NamedTuple):
+    """A server that is a node of a log."""
+
+    log: bytes
+    #: The random name of this run of it.
+    instance: bytes
+
+    def may_be_followed_by(self, other: 'Node | None') -> bool:
+        return (other is not None and other.log == self.log
+                and other.instance != self.instance)
+
+
+def node_of(about: dict[str, typing.Any]) -> Node | None:
+    """What a server says of itself, which may be anything; None: it is no
+    node."""
+    log, instance = about.get('log'), about['instance']
+    return Node(log, instance) if isinstance(log, bytes) else None
+
+
+def vote(link: typing.Any, committing: typing.Any) -> typing.Any:
+    ends = None
+    while True:
+        try:
+            return link.vote_once(committing)
+        except ClientDisconnected as lost:
+            ends = ends or time.monotonic() + link.timeout
+            _begin_again(link, committing, lost, ends)
+
+
+def say(link: typing.Any, committing: typing.Any,
+        say: Callable[..., None], *message: typing.Any) -> None:
+    """Something of a transaction, before its vote."""
+    try:
+        say(*message)
+    except ClientDisconnected as lost:
+        _begin_again(
+            link, committing, lost, time.monotonic() + link.timeout)
+
+
+def call_again(link: typing.Any, call: Callable[..., typing.Any],
+               *what: typing.Any) -> typing.Any:
+    """A call that changes nothing: it may have ended with its connection."""
+    ends = time.monotonic() + link.timeout
+    try:
+        return call(*what)
+    except ClientDisconnected:
+        return call(*what, timeout=max(0, ends - time.monotonic()))
+
+
+def _begin_again(link, committing, lost, ends):
+    """Say all of it to the next node, but for what is gathered until the
+    vote.  Raise what was lost, if it is not said again."""
+    while True:
+        stream = _next_stream(link, committing, lost, ends)
+        try:
+            committing.begin_again(stream)
+        except ClientDisconnected as lost_again:
+            lost = lost_again
+        else:
+            return
+
+
+def _next_stream(link, committing, lost, ends):
+    if committing.said is None or not link.is_here:
+        raise lost
+    ended, committing.has_waited = committing.stream, True
+    try:
+        stream = link.stream_behind(ended, max(0, ends - time.monotonic()))
+    except ClientDisconnected:
+        raise lost from None
+    if (stream is None or not ended.node.may_be_followed_by(stream.node)
+            or link.client.client.falls != committing.falls):
+        raise lost
+    logger.info('a transaction is sent again, to the next node of the log:'
+                ' %s', lost)
+    return stream

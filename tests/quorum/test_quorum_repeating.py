@@ -1,0 +1,479 @@
+"""A transaction whose vote was not answered is sent again, to the next node;
+what may be committed, or was promised, is not (I3, I16)."""
+
+import os
+import tempfile
+from unittest import mock
+
+import transaction
+import ZODB
+from BTrees.Length import Length
+from persistent.mapping import PersistentMapping
+from ZEO.asyncio.client import ClientThread
+from ZEO.Exceptions import ClientDisconnected
+from ZODB.blob import Blob
+from ZODB.Connection import Connection as StockConnection
+from ZODB.POSException import ConflictError
+from ZODB.POSException import ReadConflictError
+from ZODB.utils import z64
+
+from fsyncstorage.client import link
+from fsyncstorage.client import repeating
+from fsyncstorage.client import said
+from fsyncstorage.client.stream import Stream
+from fsyncstorage.server import commitchannel
+from fsyncstorage.wire import commitserver
+
+from ..client.connected import begin
+from ..client.connected import commit
+from ..client.connected import store
+from ..client.test_client_outcome import InOneTrip
+from ..client.test_client_outcome import InTwoTrips
+from ..client.test_client_outcome import Lost
+from ..support import Thread
+from ..support import commit as commit_in_process
+from ..support import oid
+from ..support import until
+from .nodes import begin_log
+from .test_quorum_outcome import NodesTest
+
+
+class RepeatingTest(NodesTest):
+
+    def setUp(self):
+        super().setUp()
+        #: Called when the next node leads, and does not serve yet.
+        self.meanwhile = lambda: None
+        os.makedirs(os.path.dirname(self.path_of('b')))
+        begin_log(self.path_of('b'))
+        self.lead('a')
+        self.client = self.make_client()
+
+    def make_client(self):
+        return self.connect()
+
+    def _serve(self, *args):
+        self.meanwhile()
+        return super()._serve(*args)
+
+    def goes_on(self):
+        """Another node leads, when the client has lost the first one."""
+        until(lambda: not self.client.is_connected(), 'lost')
+        self.lead('b')
+
+    def check_once(self, tid, number=1, data=b'x'):
+        """It is there, its connections were told, and nothing is left."""
+        self.assertEqual(self.storage.load(oid(number)), (data, tid))
+        self.assertEqual(
+            [record.tid for transaction in self.storage.iterator()
+             for record in transaction if record.oid == oid(number)], [tid])
+        self.assertEqual(self.called, [tid])
+        self.check_over()
+
+    def check_over(self):
+        self.assertEqual(self.client._server._committing, {})
+        until(self.client.is_connected, 'connected again')
+        commit(self.client, {99: b'x'})
+
+
+class Moments:
+
+    def check_repeated(self, kind):
+        self.dies_at_request(kind)
+        committing = Thread(self.commit)
+        self.goes_on()
+        self.check_once(committing.result())
+
+    def test_its_request_was_not_read(self):
+        self.check_repeated(self.request)
+
+    def test_its_first_words_were_not_read(self):
+        self.check_repeated(commitserver.BeginPlain)
+
+    def test_nothing_of_it_has_left(self):
+        """And so nobody is asked."""
+        made = Stream._ask
+
+        def too_late(stream, *args):
+            if stream.node.instance == first:
+                self.kill_soon()
+                until(lambda: stream.end_reason, 'ended')
+            return made(stream, *args)
+
+        first = self.server.instance
+        self.patch(Stream, '_ask', too_late)
+        with mock.patch.object(Stream, 'ask') as ask:
+            committing = Thread(self.commit)
+            self.goes_on()
+            self.check_once(committing.result())
+        ask.assert_not_called()
+
+    def test_it_begins_without_a_server(self):
+        """It waits for the next node."""
+        self.kill_soon()
+        until(lambda: not self.client.is_connected(), 'lost')
+        committing = Thread(self.commit)
+        self.goes_on()
+        self.check_once(committing.result())
+
+    def test_it_begins_when_the_end_was_not_noticed_yet(self):
+        stream = self.client._server.stream
+        with mock.patch.object(stream, '_on_end'):
+            stream.end('of a test')
+            self.kill_soon()
+            committing = Thread(self.commit)
+            self.goes_on()
+            self.check_once(committing.result())
+
+    def test_others_were_faster(self):
+        """A conflict is a conflict."""
+        serial = commit(self.client, {1: b'x'})
+        self.meanwhile = lambda: commit_in_process(
+            self.storage, {1: b'other'}, {1: serial})
+        self.dies_at_request(self.request)
+        committing = Thread(self.commit, serial=serial)
+        self.goes_on()
+        with self.assertRaises(ConflictError):
+            committing.result()
+        self.assertEqual(self.called, [])
+        self.check_over()
+        self.assertEqual(self.client.loadBefore(
+            oid(1), self.client.lastTransaction())[0], b'other')
+
+    def test_others_have_changed_what_it_has_read(self):
+        serial = commit(self.client, {7: b'x'})
+        self.meanwhile = lambda: commit_in_process(
+            self.storage, {7: b'other'}, {7: serial})
+
+        def store_and_read(number, serial_, data, version, txn):
+            self.client.checkCurrentSerialInTransaction(oid(7), serial, txn)
+            store_it(number, serial_, data, version, txn)
+
+        store_it = self.client.store
+        self.patch(self.client, 'store', store_and_read)
+        self.dies_at_request(self.request)
+        committing = Thread(self.commit)
+        self.goes_on()
+        with self.assertRaises(ReadConflictError):
+            committing.result()
+        self.assertEqual(self.called, [])
+
+    def test_no_other_node_comes(self):
+        """It waits as long as for any server."""
+        self.dies_at_request(self.request)
+        self.client._server.timeout = 0.2
+        self.refused(Thread(self.commit))
+
+    def test_the_storage_is_closed(self):
+        self.dies_at_request(self.request)
+        committing = Thread(self.commit)
+        until(lambda: not self.client.is_connected(), 'lost')
+        self.client.close()
+        self.refused(committing)
+
+    def refused(self, committing):
+        """In one trip, nobody has promised that it is not kept."""
+        with self.assertRaises(Exception) as caught:
+            committing.result()
+        self.assertEqual(type(caught.exception).__name__, self.not_promised)
+        self.assertEqual(self.called, [])
+
+    # To whom it is not sent
+
+    def refused_by(self, begin_to_refuse):
+        self.dies_at_request(self.request)
+        committing = Thread(self.commit)
+        until(lambda: not self.client.is_connected(), 'lost')
+        begin_to_refuse()
+        self.lead('b')
+        with self.assertRaises(ClientDisconnected):
+            committing.result()
+        self.assertEqual(self.called, [])
+        self.assertEqual(list(self.storage.iterator()), [])
+        self.check_over()
+
+    def say_of_the_next(self, node):
+        self.patch(link, 'node_of', lambda about: node)
+
+    def test_a_node_of_another_log(self):
+        self.refused_by(lambda: self.say_of_the_next(
+            repeating.Node(b'another', b'instance')))
+
+    def test_a_server_that_is_no_node(self):
+        self.refused_by(lambda: self.say_of_the_next(None))
+
+    def test_one_that_has_lost_what_was_seen(self):
+        self.refused_by(lambda: self.client._doom.fall(None, z64))
+
+    def test_the_same_run_of_a_server(self):
+        """What has made it end the connection would do so again."""
+        lost = Lost(commitchannel._METHODS[self.request], goes_on=False)
+        with mock.patch.dict(commitchannel._METHODS, {self.request: lost}), \
+                self.assertRaises(ClientDisconnected):
+            self.commit()
+        self.assertEqual(lost.calls, 1)
+        self.assertEqual(list(self.storage.iterator()), [])
+
+    # What it has said
+
+    #: Two pieces that leave before the vote, and more than is kept in memory.
+    large = {number: bytes([number]) * 600_000 for number in range(1, 11)}
+
+    def commit_large(self):
+        transaction = begin(self.client)
+        for number, data in self.large.items():
+            store(self.client, transaction, number, data)
+        self.client.tpc_vote(transaction)
+        return self.client.tpc_finish(transaction, self.called.append)
+
+    def check_large(self, committing):
+        self.goes_on()
+        tid = committing.result()
+        self.check_large_is_there(tid)
+        self.check_once(tid, 1, self.large[1])
+
+    def check_large_is_there(self, tid):
+        for number, data in self.large.items():
+            self.assertEqual(self.storage.load(oid(number)), (data, tid))
+
+    def test_a_large_one(self):
+        self.check_large_lost_at(commitserver.Vote)
+
+    def test_a_large_one_of_which_only_a_part_has_left(self):
+        self.check_large_lost_at(commitserver.Store)
+
+    def check_large_lost_at(self, kind):
+        files, open_file = [], tempfile.TemporaryFile
+
+        def opened():
+            files.append(open_file())
+            return files[-1]
+
+        self.dies_at_request(kind)
+        with mock.patch.object(
+                said, 'tempfile', mock.Mock(TemporaryFile=opened)):
+            self.check_large(Thread(self.commit_large))
+        self.assertEqual([each.closed for each in files], [True])
+
+    def test_a_large_one_without_room_on_the_disk(self):
+        """It is committed as ever, but not sent again."""
+        self.patch(said, 'tempfile', mock.Mock(
+            TemporaryFile=mock.Mock(side_effect=OSError('a test'))))
+        self.check_large_is_there(self.commit_large())
+        self.dies_at_request(commitserver.Vote)
+        self.large = {number + 20: data for number, data in self.large.items()}
+        committing = Thread(self.commit_large)
+        self.goes_on()
+        with self.assertRaises(ClientDisconnected):
+            committing.result()
+
+    def test_it_is_stored_behind_the_loss(self):
+        """Over the connection to the next node."""
+        transaction = begin(self.client)
+        store(self.client, transaction, 2, b'y')
+        self.kill_soon()
+        self.goes_on()
+        until(self.client.is_connected, 'connected again')
+        store(self.client, transaction, 1, b'x')
+        self.client.tpc_vote(transaction)
+        tid = self.client.tpc_finish(transaction, self.called.append)
+        self.assertEqual(self.server.stats['1'].stores, 2)
+        self.check_once(tid)
+        self.assertEqual(self.storage.load(oid(2))[0], b'y')
+
+    def test_what_the_server_takes_away(self):
+        transaction = begin(self.client)
+        committing = self.client._server.committing(id(transaction))
+        committing.add('storeBlobShared', (
+            oid(1), z64, b'x', 'file', id(transaction)))
+        self.assertIsNone(committing.said)
+        self.client.tpc_abort(transaction)
+
+    def test_a_child_of_its_process(self):
+        """It has nobody to wait for."""
+        transaction = begin(self.client)
+        child = os.fork()
+        if not child:
+            try:
+                store(self.client, transaction, 1, bytes(2 << 20))
+            except ClientDisconnected:
+                os._exit(7)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        self.assertEqual(os.waitstatus_to_exitcode(status), 7)
+        self.client.tpc_abort(transaction)
+
+
+class InTwo(InTwoTrips, Moments, RepeatingTest):
+
+    request = commitserver.Vote
+    not_promised = 'Unanswered'
+
+    def commit(self, number=1, data=b'x', serial=z64):
+        transaction = begin(self.client)
+        try:
+            store(self.client, transaction, number, data, serial)
+            self.client.tpc_vote(transaction)
+            return self.client.tpc_finish(transaction, self.called.append)
+        except BaseException:
+            if not self.client._server.is_closed():
+                self.client.tpc_abort(transaction)
+            raise
+
+    def test_what_was_voted_is_not_repeated(self):
+        """It was promised, and that cannot be taken back."""
+        transaction = begin(self.client)
+        store(self.client, transaction, 1, b'x')
+        self.client.tpc_vote(transaction)
+        self.assertIsNone(
+            self.client._server.committing(id(transaction)).said)
+        self.kill_soon()
+        self.goes_on()
+        until(self.client.is_connected, 'connected again')
+        with self.assertRaises(ClientDisconnected):
+            self.client.tpc_finish(transaction)
+        self.assertEqual(list(self.storage.iterator()), [])
+        self.check_over()
+
+
+class InOne(InOneTrip, Moments, RepeatingTest):
+
+    not_promised = 'OutcomeUnknown'
+
+
+class Databases(RepeatingTest):
+    """What an application sees."""
+
+    has_blobs = True
+    klass = None
+    request = commitserver.Trip
+
+    def make_client(self):
+        return self.connect(blob_dir=self.path('cache'))
+
+    def setUp(self):
+        super().setUp()
+        self.db = ZODB.DB(self.client)
+        self.addCleanup(self.db.close)
+        if self.klass is not None:
+            self.db.klass = self.klass
+            self.db.open()  # another one is made by the next call
+        self.manager = transaction.TransactionManager()
+        self.connection = self.db.open(self.manager)
+        self.root = self.connection.root()
+
+    def commit(self):
+        """It goes on at the next node."""
+        self.dies_at_request(self.request)
+        committing = Thread(self.manager.commit)
+        self.goes_on()
+        committing.result()
+
+    def other_root(self):
+        other = self.db.open(transaction.TransactionManager())
+        self.addCleanup(other.close)
+        return other.root()
+
+    def test_an_object(self):
+        self.root['it'] = PersistentMapping(value=1)
+        self.commit()
+        self.assertEqual(self.other_root()['it']['value'], 1)
+        self.root['it']['value'] += 1
+        self.manager.commit()
+        self.assertEqual(self.other_root()['it']['value'], 2)
+
+    def test_new_objects_have_oids_of_their_own(self):
+        """What the first node has given, the next one does not give again.
+        """
+        given = []
+        self.meanwhile = lambda: given.extend(
+            self.storage.new_oid() for _ in range(200))
+        self.root['it'] = it = PersistentMapping()
+        self.commit()
+        self.assertNotIn(it._p_oid, given)
+
+    def test_a_blob(self):
+        blob = self.root['blob'] = Blob(b'content' * 100_000)
+        self.commit()
+        with self.other_root()['blob'].open() as file:
+            self.assertEqual(file.read(), b'content' * 100_000)
+        self.assertIsNotNone(self.client.leaseBlob(
+            blob._p_oid, self.storage.lastTransaction()))
+
+    def test_an_undo(self):
+        self.root['it'] = 1
+        self.manager.commit()
+        self.root['it'] = 2
+        self.manager.commit()
+        last, = self.db.undoLog(0, 1)
+        self.manager.begin()
+        self.db.undo(last['id'], self.manager.get())
+        self.dies_at_request(commitserver.Vote)  # it is no connection
+        committing = Thread(self.manager.commit)
+        self.goes_on()
+        committing.result()
+        self.assertEqual(self.other_root()['it'], 1)
+
+    def test_a_conflict_that_the_next_node_resolves(self):
+        self.root['length'] = length = Length(0)
+        self.manager.commit()
+
+        def count():
+            with ZODB.DB(self.storage).transaction() as other:
+                other.root()['length'].change(10)
+
+        self.meanwhile = count
+        length.change(1)
+        self.commit()
+        self.assertEqual(length(), 11)
+        self.assertEqual(self.other_root()['length'](), 11)
+
+    def test_it_reads_on_what_it_has_read(self):
+        """Others have committed at the next node: what it sees within its
+        vote is what it saw before."""
+        self.root['it'] = it = PersistentMapping(value=1)
+        self.root['mine'] = mine = PersistentMapping(value=1)
+        self.manager.commit()
+
+        def change():
+            with ZODB.DB(self.storage).transaction() as other:
+                other.root()['it']['value'] = 2
+
+        self.meanwhile = change
+        mine['value'] = it['value'] + 1
+        it._p_deactivate()
+        self.client._cache.clear()
+        tid = self.client.lastTransaction()
+        self.commit()
+        self.assertEqual(mine['value'], 2)
+        self.assertEqual(it['value'], 2)  # of the next transaction
+        self.assertLess(tid, self.client.lastTransaction())
+
+    def test_new_oids_are_asked_for_again(self):
+        """They are needed within a commit."""
+        call = ClientThread.call
+
+        def lost(link, method, *args, **options):
+            if method == 'new_oids' and not killed:
+                killed.append(1)
+                self.kill_soon()
+                until(lambda: not self.client.is_connected(), 'lost')
+                raise ClientDisconnected('a test')
+            return call(link, method, *args, **options)
+
+        killed = []
+        self.patch(ClientThread, 'call', lost)
+        self.client._oids.clear()
+        self.root['it'] = PersistentMapping(value=1)
+        committing = Thread(self.manager.commit)
+        until(lambda: killed, 'asked')
+        self.goes_on()
+        committing.result()
+        self.assertEqual(self.other_root()['it']['value'], 1)
+
+
+class DatabasesInTwoTrips(Databases):
+
+    klass = StockConnection
+    request = commitserver.Vote
