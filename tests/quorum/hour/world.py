@@ -17,6 +17,8 @@ from .watcher import Watcher
 
 #: Seconds: of the lease, and until something must have come back.
 LEASE, PATIENCE = 3, 90
+#: Until a stock client that does not answer is started again.
+STOCK = 15
 #: MB of the log.
 LIMIT = 32
 
@@ -199,7 +201,8 @@ class World:
         for each in self.clients:
             deadline = time.monotonic() + PATIENCE
             while each.answer != 'held':
-                if each.kind == 'stock' and time.monotonic() > deadline - 45:
+                if (each.kind == 'stock'
+                        and time.monotonic() > deadline - PATIENCE + STOCK):
                     # It need not notice that its server has gone.
                     self.say(f'{each.name} hangs, and is started again')
                     each.kill()
