@@ -16,13 +16,11 @@ transaction began, must be seen (the storages ask their server at each begin).
 A stock client cannot know what became of a commit whose answer was lost.
 """
 
-import faulthandler
 import json
 import logging
 import mmap
 import os
 import random
-import signal
 import sys
 import threading
 import time
@@ -221,7 +219,6 @@ def say(text):
 
 
 def main(settings):
-    faulthandler.register(signal.SIGUSR1)
     logging.basicConfig(
         level=logging.INFO,
         format='%(asctime)s.%(msecs)03d %(threadName)s %(levelname)s'
