@@ -28,6 +28,7 @@ import time
 import transaction
 import ZODB
 from ZEO.ClientStorage import ClientStorage
+from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import ConflictError
 from ZODB.utils import u64
 
@@ -188,6 +189,15 @@ class Worker(threading.Thread):
 
 
 def opened(settings):
+    """When somebody serves."""
+    while True:
+        try:
+            return _opened(settings)
+        except ClientDisconnected as error:
+            logging.info('nobody serves yet: %s', error)
+
+
+def _opened(settings):
     servers = [tuple(each) for each in settings['servers']]
     options = {
         'blob_dir': settings['blobs'], 'wait_timeout': CONNECTING,
