@@ -16,13 +16,11 @@ transaction began, must be seen (the storages ask their server at each begin).
 A stock client cannot know what became of a commit whose answer was lost.
 """
 
-import faulthandler
 import json
 import logging
 import mmap
 import os
 import random
-import signal
 import sys
 import threading
 import time
@@ -30,6 +28,7 @@ import time
 import transaction
 import ZODB
 from ZEO.ClientStorage import ClientStorage
+from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import ConflictError
 from ZODB.utils import u64
 
@@ -190,6 +189,15 @@ class Worker(threading.Thread):
 
 
 def opened(settings):
+    """When somebody serves."""
+    while True:
+        try:
+            return _opened(settings)
+        except ClientDisconnected as error:
+            logging.info('nobody serves yet: %s', error)
+
+
+def _opened(settings):
     servers = [tuple(each) for each in settings['servers']]
     options = {
         'blob_dir': settings['blobs'], 'wait_timeout': CONNECTING,
@@ -221,7 +229,6 @@ def say(text):
 
 
 def main(settings):
-    faulthandler.register(signal.SIGUSR1)
     logging.basicConfig(
         level=logging.INFO,
         format='%(asctime)s.%(msecs)03d %(threadName)s %(levelname)s'

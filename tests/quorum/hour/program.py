@@ -43,6 +43,14 @@ class Program:
         self.process.send_signal(signal.SIGCONT)
         self.is_frozen = False
 
+    def show_threads(self):
+        """Where they are, among what it says; it ends."""
+        if self.runs:
+            if self.is_frozen:
+                self.thaw()
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait()
+
     def kill(self):
         """As if its machine had lost its power, but for its disk."""
         if self.process is not None:

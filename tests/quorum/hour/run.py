@@ -3,7 +3,6 @@
 import contextlib
 import os
 import random
-import signal
 import threading
 import time
 
@@ -133,14 +132,11 @@ class Run:
         """What is in memory, and where all threads of the nodes are."""
         if self._world is None:
             return
+        kept = os.path.join(self._directory, 'kept')
+        os.makedirs(kept, exist_ok=True)
+        for each in [*self._world.clients, *self._world.nodes]:
+            each.show_threads()
         for each in self._world.nodes:
-            if each.runs:
-                if each.is_frozen:
-                    each.thaw()
-                each.process.send_signal(signal.SIGABRT)
-                each.process.wait()
-            kept = os.path.join(self._directory, 'kept')
-            os.makedirs(kept, exist_ok=True)
             each.keep(kept)
 
     def _nothing_is_left(self):

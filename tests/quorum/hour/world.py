@@ -17,6 +17,8 @@ from .watcher import Watcher
 
 #: Seconds: of the lease, and until something must have come back.
 LEASE, PATIENCE = 3, 90
+#: Until a stock client that does not answer is started again.
+STOCK = 15
 #: MB of the log.
 LIMIT = 32
 
@@ -163,15 +165,16 @@ class World:
     def heal(self):
         """Undo all faults."""
         self.network.heal()
-        for each in self.nodes:
-            each.make_room()
-        for each in [*self.members, *self.nodes]:
-            if not each.runs:
-                (each.start if each in self.nodes
-                 else lambda each=each: self.members.start(each))()
-            elif each.is_frozen:
+        for each in [*self.members, *self.nodes, *self.clients]:
+            if each.runs and each.is_frozen:
                 each.thaw()
+        for node in self.nodes:
+            node.make_room()
+            if not node.runs:
+                node.start()
         for member in self.members:
+            if not member.runs:
+                self.members.start(member)
             if member.is_damaged:
                 for _ in self.members.replace(member):
                     time.sleep(0.2)
@@ -199,7 +202,8 @@ class World:
         for each in self.clients:
             deadline = time.monotonic() + PATIENCE
             while each.answer != 'held':
-                if each.kind == 'stock' and time.monotonic() > deadline - 45:
+                if (each.kind == 'stock'
+                        and time.monotonic() > deadline - PATIENCE + STOCK):
                     # It need not notice that its server has gone.
                     self.say(f'{each.name} hangs, and is started again')
                     each.kill()
@@ -207,8 +211,6 @@ class World:
                     each.tell('hold')
                     deadline = time.monotonic() + PATIENCE
                 if time.monotonic() > deadline:
-                    os.kill(each.process.pid, 10)  # its threads, in its log
-                    time.sleep(1)
                     raise Violation(
                         f'{each.name} does not come to an end: '
                         f'{each.last_words()}')
