@@ -72,7 +72,7 @@ def copied(source: str, path: str, log: Log, name: bytes,
     from where, and where to.
 
     Raise StorageError if this cannot become a node of that log; Unanswered,
-    OSError.  It begins anew then.
+    OSError.  Its note is taken back then, and it may be called again.
     """
     _refuse_a_taken_path(path)
     author = Author(name, new_identity())
@@ -143,8 +143,8 @@ def _refuse_if_too_old(source: str, kept: Kept, first: int) -> None:
     if needed < first:
         raise FileStorageError(
             f'{source} is too old: what comes next for it is record {needed},'
-            f' and the log begins at {first}. Take a newer copy, or a node'
-            ' that runs')
+            f' and what the log keeps begins at {first}. Take a newer copy, or'
+            ' a node that runs')
 
 
 def _reading(file: datafile.DataFile) -> states.Read:
