@@ -284,6 +284,9 @@ class FakeLog:
     def all_staged(self):
         return self._call('all_staged')
 
+    def find_leader(self):
+        pass
+
     def stop(self):
         self._stopped = True
         with self._engine.changed:

@@ -308,11 +308,18 @@ class Anew(TestCase):
 
     def test_a_signal_ends_it_after_all(self):
         self.hosting.end('of a reason', again=True)
-        self.hosting.begins_anew = False
+        self.hosting.was_signalled = True
         self.begin_anew().assert_not_called()
         self.assertFalse(
             set(hosting.ENDING) & signal.pthread_sigmask(
                 signal.SIG_BLOCK, ()))
+
+    def test_a_signal_that_comes_before(self):
+        """Within a retreat, which takes a while."""
+        self.hosting.was_signalled = True
+        self.hosting.end('of a reason', again=True)
+        self.begin_anew().assert_not_called()
+        self.assertEqual(self.hosting.status, 0)
 
     def test_it_ends_where_a_person_should_look(self):
         self.hosting.end('a disk', again=False)

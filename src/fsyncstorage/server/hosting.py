@@ -74,8 +74,9 @@ def refuse_unless_possible(openers: Sequence[Any], passed: object) -> None:
 class Hosting(Host):
 
     may_leave = True
-    #: Is the process to begin anew when all is closed?
-    begins_anew = False
+    _again = False
+    #: A signal has come that ends the process.
+    was_signalled = False
     #: No server is to run any more; its exit status.
     is_over = False
     status = 0
@@ -131,6 +132,10 @@ class Hosting(Host):
             if self._is_leaving:
                 self.end('it leaves', again=True)
 
+    def disconnect_all(self) -> None:
+        if self.server is not None:
+            self.server.disconnect_all_soon()
+
     def hang_up(self) -> None:
         if self.server is not None:
             done = threading.Event()
@@ -138,10 +143,16 @@ class Hosting(Host):
             done.wait(LONGEST_FAREWELL)
 
     def end(self, reason: str, again: bool) -> None:
-        self.begins_anew, self.status = again, int(not again)
+        self._again, self.status = again, int(not again)
         self.is_over = True  # first: a server that is being made does not run
         if self.server is not None:
             self.server.stop()
+
+    @property
+    def begins_anew(self) -> bool:
+        """Is the process to begin anew when all is closed?  Not if a signal
+        has come, be it before that was wanted or behind it."""
+        return self._again and not self.was_signalled
 
 
 def begin_anew(hosting: Hosting, environment: Mapping[str, str]) -> None:

@@ -234,6 +234,14 @@ class Server(StorageServer):
             loop.run_forever()
             acceptor.close_loop()
 
+    def disconnect_all_soon(self) -> None:
+        """End all connections, whatever was on its way.  From any thread."""
+        self.acceptor.event_loop.call_soon_threadsafe(self._disconnect_all)
+
+    def _disconnect_all(self) -> None:
+        for connection in list(self.connections):
+            connection.abort()
+
     def hang_up_soon(self, done: Callable[[], object]) -> None:
         """Take nobody any more, and close all connections, behind what was
         answered; then call `done`.  From any thread."""

@@ -42,6 +42,10 @@ class Host:
         """
         raise NotImplementedError
 
+    def disconnect_all(self) -> None:
+        """End all connections at once: nobody who is connected may go on to
+        read from a cache.  Others may come.  Called in any thread."""
+
     def hang_up(self) -> None:
         """Answer nobody any more, but what was answered already.  Called in
         any thread."""

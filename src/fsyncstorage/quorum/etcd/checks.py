@@ -99,10 +99,7 @@ def check(log: EtcdLog, limit: int = 0) -> None:
                 'etcd: %s is full at %d bytes. For a log-limit of %d set its'
                 ' --quota-backend-bytes to %d or more',
                 name, status.quota, limit, ROOM * limit)
-    for member in log.cluster.members:
-        asked = answered.get(str(member))
-        if asked is not None and asked.leads:
-            log.cluster.prefer(member)
+    log.find_leader()
 
 
 def _each(cluster: Cluster, question: Question,
