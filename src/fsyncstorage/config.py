@@ -15,8 +15,8 @@ from ZODB.config import BaseConfig
 from . import storage
 from .commit import policies
 from .metrics import exporters
-from .quorum import repacking
-from .quorum import role
+from .quorum.following import repacking
+from .quorum.roles import role
 
 
 def policy_name(value: str) -> str:

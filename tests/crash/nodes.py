@@ -15,12 +15,12 @@ from unittest import mock
 
 from fsyncstorage import datafile
 from fsyncstorage.pack.plan import NothingToDo
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.indexing import Indexing
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.reading import Reader
-from fsyncstorage.quorum.reading import Refused
-from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following.indexing import Indexing
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.reading import Reader
+from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.storage import opening
 from fsyncstorage.storage import recovery
 

@@ -18,10 +18,10 @@ import unittest
 from ZODB.Connection import TransactionMetaData
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.record import Blob
-from fsyncstorage.quorum.record import place_of
-from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.history.record import Blob
+from fsyncstorage.quorum.history.record import place_of
 
 from ..memory import scratch_directory
 from ..quorum.blobnodes import RECORD

@@ -8,7 +8,7 @@ or takes it back, or packs again.
 
 import unittest
 
-from fsyncstorage.quorum.replicator import Replicator
+from fsyncstorage.quorum.leading.replicator import Replicator
 
 from .harness import logged
 from .harness import workloads

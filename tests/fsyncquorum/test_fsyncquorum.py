@@ -12,17 +12,17 @@ from persistent.TimeStamp import TimeStamp
 from fsyncstorage.fsyncquorum import changing
 from fsyncstorage.fsyncquorum import commandline
 from fsyncstorage.fsyncquorum import looking
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum import stepdown
-from fsyncstorage.quorum.batch import Batch
 from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.section import PREFIX
 from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.settings import address
-from fsyncstorage.quorum.record import Place
-from fsyncstorage.quorum.record import Trim
-from fsyncstorage.quorum.stepdown import named
-from fsyncstorage.quorum.writer import Writer
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.history.batch import Batch
+from fsyncstorage.quorum.history.record import Place
+from fsyncstorage.quorum.history.record import Trim
+from fsyncstorage.quorum.leading.writer import Writer
+from fsyncstorage.quorum.roles import stepdown
+from fsyncstorage.quorum.roles.stepdown import named
 
 from ..quorum.gateway import GatewaysCase
 from ..support import Thread

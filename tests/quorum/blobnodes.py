@@ -10,12 +10,12 @@ from ZODB.blob import LAYOUTS
 from ZODB.blob import Blob
 
 from fsyncstorage.commit.blobs import UPLOAD
-from fsyncstorage.quorum import tidying
-from fsyncstorage.quorum.reading import Reader
-from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import Epoch
-from fsyncstorage.quorum.record import parse
-from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import Epoch
+from fsyncstorage.quorum.history.record import parse
+from fsyncstorage.quorum.leading import tidying
+from fsyncstorage.quorum.log.reading import Reader
 
 from ..support import begin
 from ..support import oid

@@ -14,14 +14,14 @@ import contextlib
 import enum
 import threading
 
-from fsyncstorage.quorum.log import Exists
-from fsyncstorage.quorum.log import Full
-from fsyncstorage.quorum.log import Missing
-from fsyncstorage.quorum.log import Moved
-from fsyncstorage.quorum.log import Trimmed
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.record import Ends
-from fsyncstorage.quorum.record import Place
+from fsyncstorage.quorum.history.record import Ends
+from fsyncstorage.quorum.history.record import Place
+from fsyncstorage.quorum.log.interface import Exists
+from fsyncstorage.quorum.log.interface import Full
+from fsyncstorage.quorum.log.interface import Missing
+from fsyncstorage.quorum.log.interface import Moved
+from fsyncstorage.quorum.log.interface import Trimmed
+from fsyncstorage.quorum.log.interface import Unanswered
 
 MEMBERS = 3
 #: Records of one answer.

@@ -22,7 +22,7 @@ from h2.events import StreamEnded
 from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.settings import address
-from fsyncstorage.quorum.log import clock
+from fsyncstorage.quorum.log.interface import clock
 
 from ..support import PATIENCE
 from ..support import TestCase

@@ -2,17 +2,17 @@
 
 import threading
 
-from fsyncstorage.quorum.log import HOLDER
-from fsyncstorage.quorum.log import NOTE
-from fsyncstorage.quorum.log import Exists
-from fsyncstorage.quorum.log import Missing
-from fsyncstorage.quorum.log import Moved
-from fsyncstorage.quorum.log import Trimmed
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.record import LARGEST
-from fsyncstorage.quorum.record import MOST
-from fsyncstorage.quorum.record import Ends
-from fsyncstorage.quorum.record import Place
+from fsyncstorage.quorum.history.record import LARGEST
+from fsyncstorage.quorum.history.record import MOST
+from fsyncstorage.quorum.history.record import Ends
+from fsyncstorage.quorum.history.record import Place
+from fsyncstorage.quorum.log.interface import HOLDER
+from fsyncstorage.quorum.log.interface import NOTE
+from fsyncstorage.quorum.log.interface import Exists
+from fsyncstorage.quorum.log.interface import Missing
+from fsyncstorage.quorum.log.interface import Moved
+from fsyncstorage.quorum.log.interface import Trimmed
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import PATIENCE
 from .samples import LOG

@@ -8,23 +8,23 @@ import typing
 
 from fsyncstorage import datafile
 from fsyncstorage.pack.agreed import VERSION
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.batch import Batch
-from fsyncstorage.quorum.batch import chunks
-from fsyncstorage.quorum.fold import Apply
-from fsyncstorage.quorum.fold import beginning
-from fsyncstorage.quorum.fold import step
-from fsyncstorage.quorum.outage import Outage
-from fsyncstorage.quorum.outage import Patience
-from fsyncstorage.quorum.reading import Reader
-from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import Epoch
-from fsyncstorage.quorum.record import PackBegin
-from fsyncstorage.quorum.record import PackEnd
-from fsyncstorage.quorum.record import PackSwap
-from fsyncstorage.quorum.rejoin import rejoin
-from fsyncstorage.quorum.repacking import Options
-from fsyncstorage.quorum.writer import Writer
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.following.repacking import Options
+from fsyncstorage.quorum.history.batch import Batch
+from fsyncstorage.quorum.history.batch import chunks
+from fsyncstorage.quorum.history.fold import Apply
+from fsyncstorage.quorum.history.fold import beginning
+from fsyncstorage.quorum.history.fold import step
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import Epoch
+from fsyncstorage.quorum.history.record import PackBegin
+from fsyncstorage.quorum.history.record import PackEnd
+from fsyncstorage.quorum.history.record import PackSwap
+from fsyncstorage.quorum.leading.writer import Writer
+from fsyncstorage.quorum.log.outage import Outage
+from fsyncstorage.quorum.log.outage import Patience
+from fsyncstorage.quorum.log.reading import Reader
 
 from ..format import hostilefiles
 from ..support import TestCase

@@ -7,15 +7,15 @@ from unittest import mock
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
-from fsyncstorage.quorum import fold
-from fsyncstorage.quorum import keeping
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.record import parse
-from fsyncstorage.quorum.record import place_of
-from fsyncstorage.quorum.rejoin import rejoin
-from fsyncstorage.quorum.replicator import Replicator
-from fsyncstorage.quorum.writer import Writer
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.history import fold
+from fsyncstorage.quorum.history.record import parse
+from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.leading import keeping
+from fsyncstorage.quorum.leading.replicator import Replicator
+from fsyncstorage.quorum.leading.writer import Writer
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..memory import scratch_directory
 from ..support import PATIENCE

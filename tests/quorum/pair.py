@@ -5,7 +5,7 @@ import pathlib
 import shutil
 import signal
 
-from fsyncstorage.quorum.bootstrap import begin
+from fsyncstorage.quorum.beginning.bootstrap import begin
 from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.section import PREFIX
 from fsyncstorage.quorum.etcd.settings import Settings

@@ -6,9 +6,9 @@ import threading
 import time
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.quorum import role
-from fsyncstorage.quorum.bootstrap import begin
-from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.beginning.bootstrap import begin
+from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.roles import role
 from fsyncstorage.storage.host import Host
 
 from ..support import TestCase

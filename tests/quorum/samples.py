@@ -4,11 +4,11 @@ import itertools
 import struct
 import zlib
 
-from fsyncstorage.quorum.record import FRONT
-from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import Record
-from fsyncstorage.quorum.record import pack
-from fsyncstorage.quorum.writer import Writer
+from fsyncstorage.quorum.history.record import FRONT
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import Record
+from fsyncstorage.quorum.history.record import pack
+from fsyncstorage.quorum.leading.writer import Writer
 
 LOG = b'the log'.ljust(16)
 OTHER = b'another log'.ljust(16)

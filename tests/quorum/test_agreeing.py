@@ -17,15 +17,15 @@ from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.pack import progress
-from fsyncstorage.quorum import keeping
-from fsyncstorage.quorum import replicator
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.record import PackBegin
-from fsyncstorage.quorum.record import PackEnd
-from fsyncstorage.quorum.record import PackSwap
-from fsyncstorage.quorum.record import Trim
-from fsyncstorage.quorum.record import parse
-from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.history.record import PackBegin
+from fsyncstorage.quorum.history.record import PackEnd
+from fsyncstorage.quorum.history.record import PackSwap
+from fsyncstorage.quorum.history.record import Trim
+from fsyncstorage.quorum.history.record import parse
+from fsyncstorage.quorum.leading import keeping
+from fsyncstorage.quorum.leading import replicator
 
 from ..pack.nodes import Committer
 from ..pack.phases import at

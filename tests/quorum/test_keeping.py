@@ -5,9 +5,9 @@ from unittest import mock
 
 from fsyncstorage import datafile
 from fsyncstorage.errors import OutcomeUnknown
-from fsyncstorage.quorum import keeping
-from fsyncstorage.quorum import members
-from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.leading import keeping
+from fsyncstorage.quorum.log import members
 
 from ..support import ControlledDisk
 from ..support import Thread

@@ -9,10 +9,10 @@ from unittest import mock
 import zc.lockfile
 from ZODB.FileStorage.FileStorage import FileStorageError
 
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.bootstrap import begin
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.beginning.bootstrap import begin
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import TestCase
 from ..support import commit

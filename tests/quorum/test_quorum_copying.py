@@ -13,13 +13,13 @@ from ZODB.serialize import referencesf
 from ZODB.utils import p64
 
 from fsyncstorage import datafile
-from fsyncstorage.quorum import copying
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.bootstrap import begin
-from fsyncstorage.quorum.copying import copied
-from fsyncstorage.quorum.fold import beginning
-from fsyncstorage.quorum.record import Place
-from fsyncstorage.quorum.state import Becoming
+from fsyncstorage.quorum.beginning import copying
+from fsyncstorage.quorum.beginning.bootstrap import begin
+from fsyncstorage.quorum.beginning.copying import copied
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.files.state import Becoming
+from fsyncstorage.quorum.history.fold import beginning
+from fsyncstorage.quorum.history.record import Place
 
 from ..server.serving import record
 from ..support import Thread

@@ -15,10 +15,10 @@ from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.settings import address
 from fsyncstorage.quorum.etcd.trouble import Refused
-from fsyncstorage.quorum.log import Full
-from fsyncstorage.quorum.log import Moved
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.record import Ends
+from fsyncstorage.quorum.history.record import Ends
+from fsyncstorage.quorum.log.interface import Full
+from fsyncstorage.quorum.log.interface import Moved
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import PATIENCE
 from ..support import Thread

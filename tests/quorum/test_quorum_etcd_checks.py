@@ -13,7 +13,7 @@ from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.settings import address
 from fsyncstorage.quorum.etcd.trouble import Refused
 from fsyncstorage.quorum.etcd.trouble import Trouble
-from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from .gateway import ALARM
 from .gateway import KV

@@ -10,15 +10,15 @@ from fsyncstorage.quorum.etcd import http2
 from fsyncstorage.quorum.etcd.bounded import Bounded
 from fsyncstorage.quorum.etcd.keys import Keys
 from fsyncstorage.quorum.etcd.keys import sealed
-from fsyncstorage.quorum.log import NOTE
-from fsyncstorage.quorum.log import Full
-from fsyncstorage.quorum.log import Missing
-from fsyncstorage.quorum.log import Moved
-from fsyncstorage.quorum.log import Trimmed
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.record import LARGEST
-from fsyncstorage.quorum.record import MOST
-from fsyncstorage.quorum.record import Ends
+from fsyncstorage.quorum.history.record import LARGEST
+from fsyncstorage.quorum.history.record import MOST
+from fsyncstorage.quorum.history.record import Ends
+from fsyncstorage.quorum.log.interface import NOTE
+from fsyncstorage.quorum.log.interface import Full
+from fsyncstorage.quorum.log.interface import Missing
+from fsyncstorage.quorum.log.interface import Moved
+from fsyncstorage.quorum.log.interface import Trimmed
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import PATIENCE
 from ..support import Thread

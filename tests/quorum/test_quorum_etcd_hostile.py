@@ -22,7 +22,7 @@ from fsyncstorage.quorum.etcd.protobuf import Message
 from fsyncstorage.quorum.etcd.protobuf import field
 from fsyncstorage.quorum.etcd.protobuf import integer
 from fsyncstorage.quorum.etcd.trouble import Lost
-from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import PATIENCE
 from .etcdmessages import PREFIX

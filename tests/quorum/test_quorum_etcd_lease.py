@@ -14,9 +14,9 @@ from fsyncstorage.quorum.etcd.lease import FREE
 from fsyncstorage.quorum.etcd.lease import Lease
 from fsyncstorage.quorum.etcd.lease import Value
 from fsyncstorage.quorum.etcd.lease import parse
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.log import clock
-from fsyncstorage.quorum.record import Damaged
+from fsyncstorage.quorum.history.record import Damaged
+from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.interface import clock
 
 from ..generated import settings
 from .gateway import GatewaysCase

@@ -12,8 +12,8 @@ from hypothesis import strategies
 from fsyncstorage.format import scan
 from fsyncstorage.format import seal
 from fsyncstorage.format.window import Window
-from fsyncstorage.quorum.evidence import judge
-from fsyncstorage.quorum.evidence import sealed_behind
+from fsyncstorage.quorum.following.evidence import judge
+from fsyncstorage.quorum.following.evidence import sealed_behind
 
 from ..generated import settings
 

@@ -6,14 +6,14 @@ from unittest import mock
 from hypothesis import given
 from hypothesis import strategies
 
-from fsyncstorage.quorum import fates
-from fsyncstorage.quorum.fates import Fates
-from fsyncstorage.quorum.fold import Apply
-from fsyncstorage.quorum.fold import beginning
-from fsyncstorage.quorum.fold import step
-from fsyncstorage.quorum.record import NOBODY
-from fsyncstorage.quorum.record import Commit
-from fsyncstorage.quorum.record import Epoch
+from fsyncstorage.quorum.history import fates
+from fsyncstorage.quorum.history.fates import Fates
+from fsyncstorage.quorum.history.fold import Apply
+from fsyncstorage.quorum.history.fold import beginning
+from fsyncstorage.quorum.history.fold import step
+from fsyncstorage.quorum.history.record import NOBODY
+from fsyncstorage.quorum.history.record import Commit
+from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.server import outcomes
 
 from ..generated import settings

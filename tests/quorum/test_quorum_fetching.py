@@ -8,13 +8,14 @@ from unittest import mock
 from fsyncstorage import datafile
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import OutcomeUnknown
-from fsyncstorage.quorum import fetching
-from fsyncstorage.quorum.fold import Why
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.reading import Refused
-from fsyncstorage.quorum.record import MOST
-from fsyncstorage.quorum.record import place_of
-from fsyncstorage.quorum.standby import Standby
+from fsyncstorage.quorum.following import fetching
+from fsyncstorage.quorum.following.standby import Standby
+from fsyncstorage.quorum.history.fold import Why
+from fsyncstorage.quorum.history.record import MOST
+from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.leading import replicator
+from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.reading import Refused
 
 from ..support import oid
 from ..support import until
@@ -224,7 +225,7 @@ class OneMemberIsWrong(FetchingTest):
         self.damage_all()
         standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)
         with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch(
-                'fsyncstorage.quorum.standby.LONGEST_PAUSE', 0.02):
+                'fsyncstorage.quorum.following.standby.LONGEST_PAUSE', 0.02):
             standby.start()
             self.addCleanup(standby.close)
             until(lambda: standby.trouble, 'it says so')
@@ -410,8 +411,8 @@ class APrimaryThatDied(FetchingTest):
         commits = self.storage.stats()['commits']
         voted = self.vote_blobs(self.storage, {1: b'y'}, {1: tid})
         self.storage.line.is_away = True
-        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch(
-                'fsyncstorage.quorum.replicator.LONGEST_WAIT_AT_CLOSE', 0.0):
+        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch.object(
+                replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0):
             thread = threading.Thread(target=self._finish, args=(voted,))
             thread.start()
             until(lambda: self.storage.stats()['commits'] > commits, 'it is')
@@ -438,8 +439,8 @@ class APrimaryThatDied(FetchingTest):
             line.is_away = True
 
         line.ask = ask_once
-        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch(
-                'fsyncstorage.quorum.replicator.LONGEST_WAIT_AT_CLOSE', 0.0):
+        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch.object(
+                replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0):
             thread = threading.Thread(
                 target=self._finish, args=(transaction,))
             thread.start()

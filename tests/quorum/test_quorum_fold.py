@@ -6,22 +6,22 @@
 import dataclasses
 import unittest
 
-from fsyncstorage.quorum.fold import Apply
-from fsyncstorage.quorum.fold import Pack
-from fsyncstorage.quorum.fold import Refuse
-from fsyncstorage.quorum.fold import Skip
-from fsyncstorage.quorum.fold import Why
-from fsyncstorage.quorum.fold import beginning
-from fsyncstorage.quorum.fold import compare
-from fsyncstorage.quorum.fold import step
-from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import Ends
-from fsyncstorage.quorum.record import Epoch
-from fsyncstorage.quorum.record import PackBegin
-from fsyncstorage.quorum.record import PackEnd
-from fsyncstorage.quorum.record import PackSwap
-from fsyncstorage.quorum.record import Place
-from fsyncstorage.quorum.record import Trim
+from fsyncstorage.quorum.history.fold import Apply
+from fsyncstorage.quorum.history.fold import Pack
+from fsyncstorage.quorum.history.fold import Refuse
+from fsyncstorage.quorum.history.fold import Skip
+from fsyncstorage.quorum.history.fold import Why
+from fsyncstorage.quorum.history.fold import beginning
+from fsyncstorage.quorum.history.fold import compare
+from fsyncstorage.quorum.history.fold import step
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import Ends
+from fsyncstorage.quorum.history.record import Epoch
+from fsyncstorage.quorum.history.record import PackBegin
+from fsyncstorage.quorum.history.record import PackEnd
+from fsyncstorage.quorum.history.record import PackSwap
+from fsyncstorage.quorum.history.record import Place
+from fsyncstorage.quorum.history.record import Trim
 
 from .samples import LOG
 from .samples import OTHER

@@ -10,18 +10,19 @@ from hypothesis import strategies
 from fsyncstorage import datafile
 from fsyncstorage.errors import DiskError
 from fsyncstorage.format import scan
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.contents import Contents
-from fsyncstorage.quorum.fold import Why
-from fsyncstorage.quorum.fold import step
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.reading import Reader
-from fsyncstorage.quorum.reading import Refused
-from fsyncstorage.quorum.record import Commit
-from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import Epoch
-from fsyncstorage.quorum.record import parse
-from fsyncstorage.quorum.record import place_of
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following import follower as module
+from fsyncstorage.quorum.following.contents import Contents
+from fsyncstorage.quorum.history.fold import Why
+from fsyncstorage.quorum.history.fold import step
+from fsyncstorage.quorum.history.record import Commit
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import Epoch
+from fsyncstorage.quorum.history.record import parse
+from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.reading import Reader
+from fsyncstorage.quorum.log.reading import Refused
 
 from ..format.sealing import window_of
 from ..generated import settings
@@ -70,8 +71,8 @@ class Applied(FollowTest):
             follower.state, b'some', follower.state.end + 9, [commit]))
         failing = mock.patch.object(
             follower._repacking, 'goes_by', side_effect=OSError(5, 'EIO'))
-        with failing, mock.patch(
-                'fsyncstorage.quorum.following.confirmed', return_value=True):
+        with failing, mock.patch.object(
+                module, 'confirmed', return_value=True):
             with self.assertRaises(OSError):
                 self.apply(Epoch(b'node'.ljust(16)), follower.state.end,
                            epoch=2, writer=b'second'.ljust(16))

@@ -13,10 +13,10 @@ import unittest
 import hypothesis
 from hypothesis.stateful import run_state_machine_as_test
 
-from fsyncstorage.quorum import fold
-from fsyncstorage.quorum import members
-from fsyncstorage.quorum import record
-from fsyncstorage.quorum.writer import Writer
+from fsyncstorage.quorum.history import fold
+from fsyncstorage.quorum.history import record
+from fsyncstorage.quorum.leading.writer import Writer
+from fsyncstorage.quorum.log import members
 
 from ..generated import settings
 from . import directed

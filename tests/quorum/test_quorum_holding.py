@@ -7,11 +7,11 @@ import contextlib
 import threading
 from unittest import mock
 
-from fsyncstorage.quorum import holding as module
-from fsyncstorage.quorum.holding import BELIEVED
-from fsyncstorage.quorum.holding import Holding
-from fsyncstorage.quorum.holding import name_of_process
-from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.roles import holding as module
+from fsyncstorage.quorum.roles.holding import BELIEVED
+from fsyncstorage.quorum.roles.holding import Holding
+from fsyncstorage.quorum.roles.holding import name_of_process
 
 from ..support import TestCase
 from ..support import Thread

@@ -3,7 +3,7 @@
 import threading
 import unittest
 
-from fsyncstorage.quorum.log import Unanswered
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import PATIENCE
 from .fakelog import MEMBERS

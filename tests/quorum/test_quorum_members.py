@@ -2,21 +2,21 @@
 
 import unittest
 
-from fsyncstorage.quorum import fold
-from fsyncstorage.quorum.fold import Refuse
-from fsyncstorage.quorum.fold import Why
-from fsyncstorage.quorum.fold import beginning
-from fsyncstorage.quorum.log import Missing
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.members import Nothing
-from fsyncstorage.quorum.members import Shown
-from fsyncstorage.quorum.members import ask
-from fsyncstorage.quorum.members import confirmed
-from fsyncstorage.quorum.members import hear
-from fsyncstorage.quorum.record import Place
-from fsyncstorage.quorum.record import Trim
-from fsyncstorage.quorum.writer import Fenced
-from fsyncstorage.quorum.writer import Writer
+from fsyncstorage.quorum.history import fold
+from fsyncstorage.quorum.history.fold import Refuse
+from fsyncstorage.quorum.history.fold import Why
+from fsyncstorage.quorum.history.fold import beginning
+from fsyncstorage.quorum.history.record import Place
+from fsyncstorage.quorum.history.record import Trim
+from fsyncstorage.quorum.leading.writer import Fenced
+from fsyncstorage.quorum.leading.writer import Writer
+from fsyncstorage.quorum.log.interface import Missing
+from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.members import Nothing
+from fsyncstorage.quorum.log.members import Shown
+from fsyncstorage.quorum.log.members import ask
+from fsyncstorage.quorum.log.members import confirmed
+from fsyncstorage.quorum.log.members import hear
 
 from .fakelog import MEMBERS
 from .samples import LOG

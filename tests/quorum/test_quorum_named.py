@@ -4,14 +4,15 @@ names."""
 import logging
 from unittest import mock
 
-from fsyncstorage.quorum import named
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.record import NOBODY
-from fsyncstorage.quorum.record import Blob
-from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import Trim
-from fsyncstorage.quorum.staged import new_id
-from fsyncstorage.quorum.tidying import Tidying
+from fsyncstorage.quorum.history.record import NOBODY
+from fsyncstorage.quorum.history.record import Blob
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import Trim
+from fsyncstorage.quorum.history.staged import new_id
+from fsyncstorage.quorum.leading import named
+from fsyncstorage.quorum.leading import tidying as module
+from fsyncstorage.quorum.leading.tidying import Tidying
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import TestCase
 from ..support import until
@@ -197,10 +198,10 @@ class InAThread(NamedTest):
     def setUp(self):
         super().setUp()
         for name in 'FIRST_PAUSE', 'LONGEST_PAUSE':
-            patch = mock.patch(f'fsyncstorage.quorum.tidying.{name}', 0.01)
+            patch = mock.patch.object(module, name, 0.01)
             patch.start()
             self.addCleanup(patch.stop)
-        logger = logging.getLogger('fsyncstorage.quorum.tidying')
+        logger = logging.getLogger('fsyncstorage.quorum.leading.tidying')
         self.addCleanup(logger.setLevel, logger.level)
 
     def tidying(self, *faults):
@@ -227,7 +228,7 @@ class InAThread(NamedTest):
         tidying = self.tidying()
         until(lambda: tidying._is_swept, 'swept')
         self.log.faults.extend([Fault.BEFORE, Fault.AFTER])
-        with mock.patch('fsyncstorage.quorum.tidying.AT_ONCE', 2):
+        with mock.patch.object(module, 'AT_ONCE', 2):
             tidying.drop(ids[:3])
             until(lambda: self.engine.all_staged() == set(ids[3:]), 'gone')
         until(lambda: not tidying._dropped, 'noted')

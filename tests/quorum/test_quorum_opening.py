@@ -8,9 +8,9 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.commit.policies import POLICIES
-from fsyncstorage.quorum.rejoin import rejoin
-from fsyncstorage.quorum.replicator import Replicator
-from fsyncstorage.quorum.writer import Writer
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.leading.replicator import Replicator
+from fsyncstorage.quorum.leading.writer import Writer
 
 from ..support import commit
 from ..support import oid

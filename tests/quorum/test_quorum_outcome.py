@@ -12,14 +12,14 @@ from ZODB.utils import z64
 from fsyncstorage import FsyncStorage
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.errors import OutcomeUnknown
-from fsyncstorage.quorum import replicator
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.record import MOST
-from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import parse
-from fsyncstorage.quorum.rejoin import rejoin
-from fsyncstorage.quorum.replicator import Replicator
-from fsyncstorage.quorum.writer import Writer
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.history.record import MOST
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import parse
+from fsyncstorage.quorum.leading import replicator
+from fsyncstorage.quorum.leading.replicator import Replicator
+from fsyncstorage.quorum.leading.writer import Writer
 from fsyncstorage.server import commitchannel
 from fsyncstorage.server.commitchannel import CommitChannel
 from fsyncstorage.server.server import Server

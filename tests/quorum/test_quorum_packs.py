@@ -14,8 +14,8 @@ from ZODB.TimeStamp import TimeStamp
 
 from fsyncstorage.errors import DiskError
 from fsyncstorage.pack import progress
-from fsyncstorage.quorum.reading import Reader
-from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.log.reading import Reader
 
 from ..pack.nodes import Committer
 from .fakelog import FakeLog

@@ -9,7 +9,7 @@ import signal
 from ZODB.utils import p64
 
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.quorum import stepdown
+from fsyncstorage.quorum.roles import stepdown
 
 from ..commands import SCRIPTS
 from ..commands import answers

@@ -6,22 +6,22 @@ import unittest
 from hypothesis import given
 from hypothesis import strategies
 
-from fsyncstorage.quorum import record as records
-from fsyncstorage.quorum.batch import Batch
-from fsyncstorage.quorum.batch import chunks
-from fsyncstorage.quorum.record import Blob
-from fsyncstorage.quorum.record import Commit
-from fsyncstorage.quorum.record import Damaged
-from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import Epoch
-from fsyncstorage.quorum.record import PackBegin
-from fsyncstorage.quorum.record import PackEnd
-from fsyncstorage.quorum.record import PackSwap
-from fsyncstorage.quorum.record import Record
-from fsyncstorage.quorum.record import Trim
-from fsyncstorage.quorum.record import Unknown
-from fsyncstorage.quorum.record import pack
-from fsyncstorage.quorum.record import parse
+from fsyncstorage.quorum.history import record as records
+from fsyncstorage.quorum.history.batch import Batch
+from fsyncstorage.quorum.history.batch import chunks
+from fsyncstorage.quorum.history.record import Blob
+from fsyncstorage.quorum.history.record import Commit
+from fsyncstorage.quorum.history.record import Damaged
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import Epoch
+from fsyncstorage.quorum.history.record import PackBegin
+from fsyncstorage.quorum.history.record import PackEnd
+from fsyncstorage.quorum.history.record import PackSwap
+from fsyncstorage.quorum.history.record import Record
+from fsyncstorage.quorum.history.record import Trim
+from fsyncstorage.quorum.history.record import Unknown
+from fsyncstorage.quorum.history.record import pack
+from fsyncstorage.quorum.history.record import parse
 
 from ..generated import settings
 from .samples import BEGIN

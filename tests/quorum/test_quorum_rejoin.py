@@ -12,17 +12,17 @@ from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.format import scan
-from fsyncstorage.quorum import outage
-from fsyncstorage.quorum import record as records
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.fold import Why
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.reading import WHAT_TO_DO
-from fsyncstorage.quorum.reading import Refused
-from fsyncstorage.quorum.record import Blob
-from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import place_of
-from fsyncstorage.quorum.rejoin import rejoin
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.history import record as records
+from fsyncstorage.quorum.history.fold import Why
+from fsyncstorage.quorum.history.record import Blob
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.log import outage
+from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.reading import WHAT_TO_DO
+from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.storage import opening
 from fsyncstorage.storage.recovery import DamagedFile
 

@@ -9,12 +9,12 @@ from unittest import mock
 from ZODB.POSException import StorageError
 
 from fsyncstorage.errors import WritingStopped
-from fsyncstorage.quorum import primary
-from fsyncstorage.quorum import role
-from fsyncstorage.quorum import standby
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.reading import Refused
-from fsyncstorage.quorum.record import Epoch
+from fsyncstorage.quorum.following import standby
+from fsyncstorage.quorum.history.record import Epoch
+from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.reading import Refused
+from fsyncstorage.quorum.roles import primary
+from fsyncstorage.quorum.roles import role
 from fsyncstorage.storage.objectmap import NoMap
 
 from ..support import begin

@@ -4,10 +4,10 @@ from unittest import mock
 
 from fsyncstorage.commit.policies import POLICIES
 from fsyncstorage.metrics.shown import Shown
-from fsyncstorage.quorum import outage
-from fsyncstorage.quorum import replicator
-from fsyncstorage.quorum.record import Commit
-from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.history.record import Commit
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.leading import replicator
+from fsyncstorage.quorum.log import outage
 
 from ..server.serving import Served
 from ..server.serving import record

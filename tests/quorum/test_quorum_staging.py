@@ -12,11 +12,11 @@ from ZODB.POSException import Unsupported
 
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
-from fsyncstorage.quorum import outage
-from fsyncstorage.quorum import staging
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.record import MOST
-from fsyncstorage.quorum.staged import new_sum
+from fsyncstorage.quorum.history.record import MOST
+from fsyncstorage.quorum.history.staged import new_sum
+from fsyncstorage.quorum.leading import staging
+from fsyncstorage.quorum.log import outage
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import Thread
 from ..support import begin

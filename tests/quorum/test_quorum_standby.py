@@ -8,15 +8,15 @@ from unittest import mock
 
 from ZODB.utils import z64
 
-from fsyncstorage.quorum import standby as module
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import PackBegin
-from fsyncstorage.quorum.record import PackSwap
-from fsyncstorage.quorum.record import place_of
-from fsyncstorage.quorum.standby import Lag
-from fsyncstorage.quorum.standby import Standby
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following import standby as module
+from fsyncstorage.quorum.following.standby import Lag
+from fsyncstorage.quorum.following.standby import Standby
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import PackBegin
+from fsyncstorage.quorum.history.record import PackSwap
+from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import PATIENCE
 from ..support import until

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies
 
 from fsyncstorage import datafile
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.fold import Incomplete
-from fsyncstorage.quorum.fold import Pack
-from fsyncstorage.quorum.fold import State
-from fsyncstorage.quorum.record import LIMIT
-from fsyncstorage.quorum.record import Damaged
-from fsyncstorage.quorum.record import Place
-from fsyncstorage.quorum.state import Becoming
-from fsyncstorage.quorum.state import Kept
-from fsyncstorage.quorum.state import Tie
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.files.state import Becoming
+from fsyncstorage.quorum.files.state import Kept
+from fsyncstorage.quorum.files.state import Tie
+from fsyncstorage.quorum.history.fold import Incomplete
+from fsyncstorage.quorum.history.fold import Pack
+from fsyncstorage.quorum.history.fold import State
+from fsyncstorage.quorum.history.record import LIMIT
+from fsyncstorage.quorum.history.record import Damaged
+from fsyncstorage.quorum.history.record import Place
 
 from ..support import TestCase
 

@@ -2,8 +2,8 @@
 
 from unittest import mock
 
-from fsyncstorage.quorum import stepdown
-from fsyncstorage.quorum.record import Place
+from fsyncstorage.quorum.history.record import Place
+from fsyncstorage.quorum.roles import stepdown
 
 from ..support import PATIENCE
 from ..support import Thread

@@ -3,10 +3,10 @@
 import threading
 
 from fsyncstorage.errors import DiskError
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.reading import Refused
-from fsyncstorage.quorum.record import Epoch
-from fsyncstorage.quorum.takeover import lead
+from fsyncstorage.quorum.history.record import Epoch
+from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.reading import Refused
+from fsyncstorage.quorum.roles.takeover import lead
 
 from ..support import Thread
 from .fakelog import FakeLog

@@ -7,18 +7,18 @@ import sys
 import unittest
 from unittest import mock
 
-from fsyncstorage.quorum import writer
-from fsyncstorage.quorum.batch import Batch
-from fsyncstorage.quorum.fold import Apply
-from fsyncstorage.quorum.fold import beginning
-from fsyncstorage.quorum.fold import step
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.record import MOST
-from fsyncstorage.quorum.record import Place
-from fsyncstorage.quorum.record import Trim
-from fsyncstorage.quorum.record import place_of
-from fsyncstorage.quorum.writer import Fenced
-from fsyncstorage.quorum.writer import Writer
+from fsyncstorage.quorum.history.batch import Batch
+from fsyncstorage.quorum.history.fold import Apply
+from fsyncstorage.quorum.history.fold import beginning
+from fsyncstorage.quorum.history.fold import step
+from fsyncstorage.quorum.history.record import MOST
+from fsyncstorage.quorum.history.record import Place
+from fsyncstorage.quorum.history.record import Trim
+from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.leading import writer
+from fsyncstorage.quorum.leading.writer import Fenced
+from fsyncstorage.quorum.leading.writer import Writer
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from .fakelog import MEMBERS
 from .fakelog import Engine

@@ -12,15 +12,15 @@ from fsyncstorage.format import index
 from fsyncstorage.pack import bulk
 from fsyncstorage.pack import naming
 from fsyncstorage.pack import progress
-from fsyncstorage.quorum import following
-from fsyncstorage.quorum import standby as standbys
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.fold import Why
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.reading import Refused
-from fsyncstorage.quorum.record import PackBegin
-from fsyncstorage.quorum.repacking import Options
-from fsyncstorage.quorum.standby import Standby
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following import follower as module
+from fsyncstorage.quorum.following import standby as standbys
+from fsyncstorage.quorum.following.repacking import Options
+from fsyncstorage.quorum.following.standby import Standby
+from fsyncstorage.quorum.history.fold import Why
+from fsyncstorage.quorum.history.record import PackBegin
+from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.reading import Refused
 
 from ..pack.phases import at
 from ..pack.phases import held_up
@@ -318,7 +318,7 @@ class Confirmed(RepackingCase):
         before = self.content()
         self.logged.swap()
         with mock.patch.object(
-                following, 'confirmed',
+                module, 'confirmed',
                 lambda log, state: state.generation == 0):
             with self.assertRaisesRegex(Refused, 'Replace that') as caught:
                 self.apply_all(follower)
@@ -336,7 +336,7 @@ class Confirmed(RepackingCase):
         before = self.content()
         self.logged.swap()
         with mock.patch.object(
-                following, 'confirmed', side_effect=Unanswered('away')), \
+                module, 'confirmed', side_effect=Unanswered('away')), \
                 self.assertRaises(Unanswered):
             self.apply_all(follower)
         self.assertEqual(self.content(), before)
@@ -461,12 +461,12 @@ class OfAStandby(RepackingCase):
     def test_a_swap_that_only_one_member_has(self):
         """It is trouble, and not the end: that member may be replaced."""
         misled = [True]
-        confirmed = following.confirmed
+        confirmed = module.confirmed
 
         def is_confirmed(log, state):
             return not (misled and state.generation) and confirmed(log, state)
 
-        with mock.patch.object(following, 'confirmed', is_confirmed):
+        with mock.patch.object(module, 'confirmed', is_confirmed):
             standby = self.started()
             self.logged.begin_pack().swap()
             until(lambda: standby.trouble, 'it says so')

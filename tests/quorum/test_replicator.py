@@ -17,12 +17,12 @@ from unittest import mock
 from fsyncstorage import AsyncFinish
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
-from fsyncstorage.quorum import keeping
-from fsyncstorage.quorum import outage
-from fsyncstorage.quorum import replicator
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.record import MOST
-from fsyncstorage.quorum.record import Data
+from fsyncstorage.quorum.history.record import MOST
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.leading import keeping
+from fsyncstorage.quorum.leading import replicator
+from fsyncstorage.quorum.log import outage
+from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.storage.appending import STATUS_OFFSET
 
 from ..commit.test_interrupts import Interrupter

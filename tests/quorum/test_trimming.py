@@ -10,27 +10,28 @@ from ZODB.POSException import StorageTransactionError
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.errors import SyncFailed
-from fsyncstorage.quorum import keeping
-from fsyncstorage.quorum import loglimit
-from fsyncstorage.quorum import trimming
-from fsyncstorage.quorum.log import Trimmed
-from fsyncstorage.quorum.log import Unanswered
-from fsyncstorage.quorum.loglimit import LogLimit
-from fsyncstorage.quorum.loglimit import Size
-from fsyncstorage.quorum.loglimit import Trims
-from fsyncstorage.quorum.loglimit import weight
-from fsyncstorage.quorum.record import Blob
-from fsyncstorage.quorum.record import Data
-from fsyncstorage.quorum.record import Place
-from fsyncstorage.quorum.record import Trim
-from fsyncstorage.quorum.record import parse
-from fsyncstorage.quorum.record import place_of
-from fsyncstorage.quorum.rejoin import rejoin
-from fsyncstorage.quorum.replicator import Replicator
-from fsyncstorage.quorum.staged import new_id
-from fsyncstorage.quorum.trimming import Trimming
-from fsyncstorage.quorum.trimming import shown
-from fsyncstorage.quorum.writer import Fenced
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.history.record import Blob
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import Place
+from fsyncstorage.quorum.history.record import Trim
+from fsyncstorage.quorum.history.record import parse
+from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.history.staged import new_id
+from fsyncstorage.quorum.leading import keeping
+from fsyncstorage.quorum.leading import loglimit
+from fsyncstorage.quorum.leading import replicator
+from fsyncstorage.quorum.leading import trimming
+from fsyncstorage.quorum.leading.loglimit import LogLimit
+from fsyncstorage.quorum.leading.loglimit import Size
+from fsyncstorage.quorum.leading.loglimit import Trims
+from fsyncstorage.quorum.leading.loglimit import weight
+from fsyncstorage.quorum.leading.replicator import Replicator
+from fsyncstorage.quorum.leading.trimming import Trimming
+from fsyncstorage.quorum.leading.trimming import shown
+from fsyncstorage.quorum.leading.writer import Fenced
+from fsyncstorage.quorum.log.interface import Trimmed
+from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import TestCase
 from ..support import Thread
@@ -50,7 +51,7 @@ from .samples import data
 from .samples import settle
 
 A, B, C = (name.ljust(16, b'\0') for name in (b'a', b'b', b'c'))
-TRIMMING = 'fsyncstorage.quorum.trimming'
+TRIMMING = 'fsyncstorage.quorum.leading.trimming'
 
 
 class Writing:
@@ -491,8 +492,7 @@ class Served(NodeTest):
         storage = self.full()
         committer = Thread(commit, storage, {9: b'x'})
         until(lambda: storage._replica._limit.seconds, 'a wait')
-        with mock.patch(
-                'fsyncstorage.quorum.replicator.LONGEST_WAIT_AT_CLOSE', 0.1):
+        with mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.1):
             storage.close()
         with self.assertRaises(SyncFailed):
             committer.result()

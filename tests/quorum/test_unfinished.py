@@ -7,13 +7,13 @@ from unittest import mock
 
 from fsyncstorage import datafile
 from fsyncstorage.pack import naming
-from fsyncstorage.quorum import rejoin as starts
-from fsyncstorage.quorum import state as states
-from fsyncstorage.quorum.fold import Why
-from fsyncstorage.quorum.reading import WHAT_TO_DO
-from fsyncstorage.quorum.reading import Refused
-from fsyncstorage.quorum.record import place_of
-from fsyncstorage.quorum.repacking import Repacking
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following import rejoin as starts
+from fsyncstorage.quorum.following.repacking import Repacking
+from fsyncstorage.quorum.history.fold import Why
+from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.log.reading import WHAT_TO_DO
+from fsyncstorage.quorum.log.reading import Refused
 
 from ..pack.nodes import Cut
 from ..pack.nodes import DiskThatEnds

@@ -7,11 +7,11 @@ the record that is this member's last one: then it has no effect on all others.
 
 import contextlib
 
-from fsyncstorage.quorum.log import Missing
-from fsyncstorage.quorum.log import Moved
-from fsyncstorage.quorum.log import Trimmed
-from fsyncstorage.quorum.record import Ends
-from fsyncstorage.quorum.record import Place
+from fsyncstorage.quorum.history.record import Ends
+from fsyncstorage.quorum.history.record import Place
+from fsyncstorage.quorum.log.interface import Missing
+from fsyncstorage.quorum.log.interface import Moved
+from fsyncstorage.quorum.log.interface import Trimmed
 
 from .fakelog import AT_ONCE
 from .fakelog import MEMBERS

@@ -8,8 +8,8 @@ one that was closed is joined again.
 import os
 
 from fsyncstorage import datafile
-from fsyncstorage.quorum import fold
-from fsyncstorage.quorum import state as states
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.history import fold
 from fsyncstorage.storage import opening
 
 from ..quorum.fakelog import Engine

@@ -8,10 +8,10 @@ import contextlib
 import time
 
 from ..check.terminal import CannotRun
-from ..quorum import stepdown
-from ..quorum.log import Log
-from ..quorum.log import Unanswered
-from ..quorum.stepdown import named
+from ..quorum.log.interface import Log
+from ..quorum.log.interface import Unanswered
+from ..quorum.roles import stepdown
+from ..quorum.roles.stepdown import named
 
 #: Seconds: as long as a node that is asked takes at most, and some more; and
 #: between two looks.

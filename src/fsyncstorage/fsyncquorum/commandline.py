@@ -25,12 +25,12 @@ from ..check.terminal import exit_code
 from ..check.terminal import opened_blobs
 from ..check.terminal import printable
 from ..check.terminal import progress_bar
-from ..quorum import bootstrap
-from ..quorum import copying
+from ..quorum.beginning import bootstrap
+from ..quorum.beginning import copying
 from ..quorum.etcd.section import node as checked_node
-from ..quorum.log import Missing
-from ..quorum.log import Unanswered
-from ..quorum.stepdown import named
+from ..quorum.log.interface import Missing
+from ..quorum.log.interface import Unanswered
+from ..quorum.roles.stepdown import named
 from . import changing
 from . import looking
 from . import words

@@ -18,18 +18,18 @@ from ..quorum.etcd.engine import EtcdLog
 from ..quorum.etcd.messages import Status
 from ..quorum.etcd.settings import FEWEST
 from ..quorum.etcd.trouble import Trouble
-from ..quorum.log import RESERVED
-from ..quorum.log import Missing
-from ..quorum.log import Trimmed
-from ..quorum.log import Unanswered
-from ..quorum.record import Damaged
-from ..quorum.record import Data
-from ..quorum.record import Ends
-from ..quorum.record import Epoch
-from ..quorum.record import Record
-from ..quorum.record import Unknown
-from ..quorum.record import parse
-from ..quorum.record import parse_place
+from ..quorum.history.record import Damaged
+from ..quorum.history.record import Data
+from ..quorum.history.record import Ends
+from ..quorum.history.record import Epoch
+from ..quorum.history.record import Record
+from ..quorum.history.record import Unknown
+from ..quorum.history.record import parse
+from ..quorum.history.record import parse_place
+from ..quorum.log.interface import RESERVED
+from ..quorum.log.interface import Missing
+from ..quorum.log.interface import Trimmed
+from ..quorum.log.interface import Unanswered
 from .changing import node_of
 
 #: Seconds for which a node may be behind, and shares of etcd's quota that may

@@ -23,8 +23,8 @@ from ZODB.POSException import StorageError
 from fsyncstorage import FsyncStorage
 from fsyncstorage.pack import agreed
 from fsyncstorage.pack import unopened
-from fsyncstorage.quorum import keeping
-from fsyncstorage.quorum.replicator import Replicator
+from fsyncstorage.quorum.leading import keeping
+from fsyncstorage.quorum.leading.replicator import Replicator
 
 from ...memory import scratch_directory
 from ...quorum import packed

@@ -18,8 +18,8 @@ import typing
 from collections.abc import Callable
 from collections.abc import Sequence
 
-from ..log import Unanswered
-from ..record import Damaged
+from ..history.record import Damaged
+from ..log.interface import Unanswered
 from . import messages
 from .cluster import Cluster
 from .engine import EtcdLog

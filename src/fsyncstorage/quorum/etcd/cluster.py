@@ -19,8 +19,8 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 
-from ..log import Unanswered
-from ..record import Damaged
+from ..history.record import Damaged
+from ..log.interface import Unanswered
 from .member import Asked
 from .member import Member
 from .messages import Question

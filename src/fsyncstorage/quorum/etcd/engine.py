@@ -17,14 +17,14 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 
-from .. import log as interface
-from ..log import clock
-from ..record import LARGEST
-from ..record import MOST
-from ..record import Damaged
-from ..record import Ends
-from ..record import Place
-from ..record import parse_place
+from ..history.record import LARGEST
+from ..history.record import MOST
+from ..history.record import Damaged
+from ..history.record import Ends
+from ..history.record import Place
+from ..history.record import parse_place
+from ..log import interface
+from ..log.interface import clock
 from . import messages
 from .cluster import Cluster
 from .keys import Keys

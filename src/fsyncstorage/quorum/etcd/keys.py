@@ -19,8 +19,8 @@ import struct
 import typing
 import zlib
 
-from ..record import IDENTITY
-from ..record import Damaged
+from ..history.record import IDENTITY
+from ..history.record import Damaged
 
 #: Of the keys and values; the identity of the log begins with it.
 LAYOUT = b'fsyncstorage log 1 '

@@ -29,10 +29,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import replace
 
-from ..log import HOLDER
-from ..log import Unanswered
-from ..log import clock
-from ..record import Damaged
+from ..history.record import Damaged
+from ..log.interface import HOLDER
+from ..log.interface import Unanswered
+from ..log.interface import clock
 
 # Term, count, milliseconds, owner.
 _VALUE = struct.Struct('>QQI16s')

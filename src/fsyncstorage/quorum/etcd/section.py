@@ -13,8 +13,8 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 
 from ...commit.policies import duration
 from ...commit.policies import number_of_bytes
-from ..log import Log
-from ..role import Setup
+from ..log.interface import Log
+from ..roles.role import Setup
 
 #: Seconds.
 SHORTEST_LEASE, LONGEST_LEASE = 1.0, 60.0

@@ -8,8 +8,8 @@ what is to be changed; a start that meets one is refused.
 
 import ssl
 
-from ..log import Full
-from ..log import Unanswered
+from ..log.interface import Full
+from ..log.interface import Unanswered
 
 _LONGEST = 300
 

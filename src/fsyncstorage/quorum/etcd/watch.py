@@ -8,8 +8,8 @@ waited are read first, and say how far the log is.
 
 import time
 
-from ..record import Damaged
-from ..record import parse_place
+from ..history.record import Damaged
+from ..history.record import parse_place
 from . import messages
 from .cluster import Cluster
 from .keys import Keys

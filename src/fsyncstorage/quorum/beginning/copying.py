@@ -1,0 +1,209 @@
+"""A node is made of the files of another one, which may run meanwhile.
+
+What a node keeps (`Data.fs.quorum`) says up to where its file is on the disk,
+and the bytes before that do not change any more.  So it is read first, the
+file then, and no more of the file is copied than it says.  What the node has
+written since is behind that; the log has it, and the start of the new node
+reads it there (rejoin).
+
+*A pack* may put another file in the place of the one that was kept.  Then what
+was kept does not fit the file that was opened: its last transaction ends
+somewhere else, as a pack replaces a file only if the new one is shorter before
+that end.  Both are read again then.  A file that has been opened stays as it
+is.  The new node packs its copy itself, when it meets that pack in the log.
+
+*Blobs* have their final names, and do not change.  Those of the transactions
+that are copied are copied; the new node has the others from the log.  One that
+a pack removes meanwhile is not needed behind that pack.
+
+The copy gets its name when it is complete and durable.  So this can be broken
+off at any moment, and repeated.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from collections.abc import Iterator
+
+from ZODB.blob import FilesystemHelper
+from ZODB.FileStorage.FileStorage import FileStorageError
+
+from ... import datafile
+from ...storage import opening
+from ..files import state as states
+from ..files.state import Kept
+from ..history.record import Damaged
+from ..log.interface import Log
+
+#: The names of what is not complete.
+SUFFIX = '.copied'
+#: Bytes that are copied at once.
+PIECE = 1 << 20
+#: How often, and after how many seconds, it is read again, because of packs.
+TRIES, PAUSE = 5, 0.2
+
+Tell = Callable[[str, int], object]
+
+
+def copied(source: str, path: str, log: Log, note: Callable[[Kept], object],
+           tell: Tell = lambda stage, position: None,
+           blobs: tuple[FilesystemHelper, FilesystemHelper] | None = None
+           ) -> Kept:
+    """Make a node of this file; return what it keeps.
+
+    `note` is called when it is known, before anything is copied, so that the
+    log is not trimmed past it.  `tell` is told of the bytes, or blob files,
+    that were copied.  `blobs`: from where, and where to.
+
+    Raise FileStorageError if this cannot become a node of that log: nothing
+    was changed then.
+    """
+    _refuse_a_taken_name(path)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.closing(opening.lock_name(path)))
+        kept, file = _opened(source)
+        stack.callback(file.close)
+        _refuse_another_log(source, kept, log)
+        note(kept)
+        # It may have been trimmed before the note was there.
+        _refuse_another_log(source, kept, log)
+        stack.callback(datafile.remove_if_there, path + SUFFIX)
+        _copy_file(file, path + SUFFIX, kept.state.end, tell)
+        if blobs is not None:
+            _copy_blobs(*blobs, kept.tie.tid, tell)
+        _give_names(path, kept)
+    return kept
+
+
+def _refuse_a_taken_name(path: str) -> None:
+    if os.path.lexists(path):
+        raise FileStorageError(
+            f'{path} is there already. A node that is made anew begins'
+            f' without it: move it away, with {path}{states.SUFFIX}, and'
+            ' remove it when the new one runs')
+
+
+# What is copied
+
+def _opened(source: str) -> tuple[Kept, datafile.DataFile]:
+    """What was kept, and the file that it is about."""
+    for tried in range(TRIES):
+        time.sleep(PAUSE if tried else 0)
+        try:
+            kept = states.load(source)
+        except Damaged as error:
+            raise FileStorageError(f'{error}. Take another node') from None
+        if kept is None:
+            raise FileStorageError(
+                f'{source} is no file of a node: there is no'
+                f' {source}{states.SUFFIX}')
+        file = datafile.open_existing(source, read_only=True)
+        misfit = states.misfit(kept, _reading(file), file.size())
+        if misfit is None:
+            return kept, file
+        file.close()
+    raise FileStorageError(
+        f'{source} and {source}{states.SUFFIX} do not belong together:'
+        f' {misfit}. If they were copied, copy {source}{states.SUFFIX} first,'
+        ' and the file then')
+
+
+def _refuse_another_log(source: str, kept: Kept, log: Log) -> None:
+    ends, place = log.ends(), kept.state.place
+    if ends.log != kept.state.log:
+        raise FileStorageError(
+            f'{source} is a file of another log ({kept.state.log.hex()}, and'
+            f' this one is {ends.log.hex()})')
+    if ends.head.sequence < place.sequence:
+        raise FileStorageError(
+            f'{source} has seen record {place.sequence}, and the log ends at'
+            f' {ends.head.sequence}: it has lost its end, or was restored')
+    if place.sequence + 1 < ends.first:
+        raise FileStorageError(
+            f'{source} is too old: what comes next for it is record'
+            f' {place.sequence + 1}, and the log begins at {ends.first}. Take'
+            ' a newer copy, or a node that runs')
+
+
+def _reading(file: datafile.DataFile) -> states.Read:
+    return lambda position, length: os.pread(file.fileno(), length, position)
+
+
+# Copies
+
+def _copy_file(file: datafile.DataFile, target: str, end: int,
+               tell: Tell) -> None:
+    with datafile.open_new(target) as copy:
+        for position in range(0, end, PIECE):
+            data = os.pread(
+                file.fileno(), min(PIECE, end - position), position)
+            copy.write_at(data, position)
+            tell('file', position + len(data))
+        copy.sync()
+
+
+def _copy_blobs(source: FilesystemHelper, target: FilesystemHelper,
+                last_tid: bytes, tell: Tell) -> None:
+    """Those of transactions up to this one, which are not there yet."""
+    target.create()
+    directories: dict[str, None] = {}
+    for number, (oid, tid, found) in enumerate(_blob_files(source)):
+        tell('blobs', number)
+        path = target.getBlobFilename(oid, tid)
+        if tid > last_tid or os.path.exists(path):
+            continue
+        directories.update(dict.fromkeys(_up_to(
+            os.path.dirname(path), target.base_dir)))
+        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # a pack has removed it
+            _copy_blob(found, path)
+    for each in directories:
+        datafile.disk.sync_directory(each)
+
+
+def _blob_files(helper: FilesystemHelper
+                ) -> Iterator[tuple[bytes, bytes, str]]:
+    for oid, directory in helper.listOIDs():
+        try:
+            names = os.listdir(directory)
+        except FileNotFoundError:
+            continue
+        for name in names:
+            path = os.path.join(directory, name)
+            with contextlib.suppress(ValueError):  # a name of something else
+                _, tid = helper.splitBlobFilename(path)
+                if tid is not None:
+                    yield oid, tid, path
+
+
+def _copy_blob(source: str, path: str) -> None:
+    with datafile.open_existing(source, read_only=True) as file:
+        _copy_file(file, path + SUFFIX, file.size(), lambda *told: None)
+    os.chmod(path + SUFFIX, 0o400)
+    datafile.disk.replace(path + SUFFIX, path)
+
+
+def _up_to(directory: str, base: str) -> Iterator[str]:
+    """It, and those above it, which may be new."""
+    base = base.rstrip(os.sep)
+    while len(directory) >= len(base):
+        yield directory
+        directory = os.path.dirname(directory)
+
+
+# Names
+
+def _give_names(path: str, kept: Kept) -> None:
+    """First to what is kept: without the file, that is a start which is
+    refused, and this can be repeated."""
+    with datafile.open_existing(path + SUFFIX, read_only=True) as copy:
+        misfit = states.misfit(kept, _reading(copy), copy.size())
+        if misfit is not None:
+            raise FileStorageError(
+                f'{path}{SUFFIX} is no copy of what was kept: {misfit}. Check'
+                ' the disks and the memory of both machines')
+        # (Not of a file that is about to come: it is not there.)
+        states.save(path, kept.state, _reading(copy))
+    datafile.disk.replace(path + SUFFIX, path)
+    datafile.disk.sync_directory(os.path.dirname(os.path.abspath(path)))

@@ -1,0 +1,159 @@
+"""Lists of objects whose blobs are about to get their files.
+
+A blob file has its name before its batch counts.  If the batch never comes to
+count, because the node crashes, or had followed a member that was wrong, the
+file has to go: blob directories of two nodes shall be the same.  To look
+through all of a blob directory for it would take minutes.  So a node that is
+about to name files writes a list of the objects, durably, and removes the
+list when it has kept a state behind their batch (state).
+
+A start finds the lists: of these objects it removes each blob file whose tid
+is later than what was kept, and which the log does not name.
+
+A list is a file beside the data file.
+"""
+
+import logging
+import os
+import tempfile
+from collections.abc import Collection
+from collections.abc import Iterator
+
+import ZODB.blob
+
+from ... import datafile
+from ...commit.blobs import uploads
+from ..history.fold import State
+from ..history.record import OID
+from ..history.record import Data
+from ..history.record import Record
+from .state import SUFFIX
+
+logger = logging.getLogger(__name__)
+
+# Of a list, behind the name of the data file.
+_BLOBS = SUFFIX + '.blobs-'
+
+
+def write(data_path: str, oids: Collection[bytes]) -> str:
+    """A new list of these; return its path."""
+    directory, name = os.path.split(os.path.abspath(data_path))
+    path = tempfile.mktemp(prefix=name + _BLOBS, dir=directory)
+    try:
+        with datafile.open_new(path) as file:
+            file.write_at(b''.join(oids), 0)
+            file.sync()
+        datafile.disk.sync_directory(directory)
+    except BaseException:
+        datafile.remove_if_there(path)
+        raise
+    return path
+
+
+def _paths(data_path: str) -> list[str]:
+    directory, name = os.path.split(os.path.abspath(data_path))
+    with os.scandir(directory) as entries:
+        return [entry.path for entry in entries
+                if entry.name.startswith(name + _BLOBS)
+                and entry.is_file(follow_symlinks=False)]
+
+
+class Lists:
+    """Those that this process has written, until they are not needed."""
+
+    def __init__(self) -> None:
+        self._due: list[tuple[int, str]] = []
+
+    def until(self, sequence: int, path: str) -> None:
+        """It is needed until a state behind this record is kept."""
+        self._due.append((sequence, path))
+
+    def kept(self, sequence: int) -> None:
+        """The state behind this record is kept."""
+        for each in self._due[:]:
+            if each[0] <= sequence:
+                datafile.remove_if_there(each[1])
+                self._due.remove(each)
+
+
+class FoundLists:
+    """The lists that a start finds, and what becomes of their objects.
+
+    `begin`, and `look_at` for each record that the log has behind what was
+    kept; then `remove_files`; and `remove`, when all of it is kept.
+    """
+
+    def __init__(self, data_path: str, blob_dir: str | None) -> None:
+        #: None: this node has no directory.
+        self.blob_dir = blob_dir
+        self._name = data_path
+        self._paths = _paths(data_path)
+        self._oids: set[bytes] = set()
+        for path in self._paths:
+            self._read(path)
+        self.begin()
+
+    def _read(self, path: str) -> None:
+        """(One that was not written to its end is of files that have not got
+        their names.)"""
+        with open(path, 'rb') as file:
+            while len(oid := file.read(OID)) == OID:
+                self._oids.add(oid)
+
+    def begin(self) -> None:
+        """The log is read from the start."""
+        #: Blobs of these objects that the log names, by oid and tid: of whole
+        #: batches, and of one that is not whole yet.
+        self._named: set[tuple[bytes, bytes]] = set()
+        self._of_batch: set[tuple[bytes, bytes]] = set()
+
+    def look_at(self, state: State, record: Record) -> None:
+        """The log has this record, and the state behind it is this one."""
+        body = record.body
+        if isinstance(body, Data):
+            self._of_batch |= {
+                (blob.oid, blob.tid) for blob in body.blobs
+                if blob.oid in self._oids}
+            if state.incomplete is None:
+                self._named |= self._of_batch
+        if state.incomplete is None:
+            self._of_batch = set()
+
+    def remove_files(self, helper: ZODB.blob.FilesystemHelper,
+                     kept: bytes) -> None:
+        """Remove blob files of these objects that are later than this tid, and
+        are not named; and whatever was being made."""
+        removed = 0
+        for oid in self._oids:
+            gone = [path for tid, path in _later(helper, oid, kept)
+                    if (oid, tid) not in self._named]
+            for path in gone:
+                datafile.disk.remove(path)
+            if gone:
+                datafile.disk.sync_directory(os.path.dirname(gone[0]))
+            removed += len(gone)
+        if removed:
+            logger.warning(
+                '%s: removed %d blob files of transactions that the log does'
+                ' not have', self._name, removed)
+        for path in uploads(helper.temp_dir):
+            datafile.remove_if_there(path)
+
+    def remove(self) -> None:
+        """What the log says is kept."""
+        for path in self._paths if self.blob_dir is not None else ():
+            datafile.remove_if_there(path)
+
+
+def _later(helper: ZODB.blob.FilesystemHelper, oid: bytes,
+           kept: bytes) -> Iterator[tuple[bytes, str]]:
+    """Blob files of an object that are later than this tid: tid and path."""
+    directory = helper.getPathForOID(oid)
+    for name in os.listdir(directory) if os.path.isdir(directory) else ():
+        path = os.path.join(directory, name)
+        try:
+            tid = helper.splitBlobFilename(path)[1]
+        except ValueError:
+            continue
+        if tid is not None and tid > kept:
+            yield tid, path

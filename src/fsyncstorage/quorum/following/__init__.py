@@ -1,0 +1,11 @@
+"""A node that does not write: its file becomes what the log says.
+
+- rejoin        the start of a node
+- evidence      whether the log has lost what this node has acknowledged
+- contents      the bytes that the log has for a file
+- follower      brings records into a data file
+- indexing      the index of a file that grows by what the log has
+- fetching      brings the blobs of a batch into a blob directory
+- repacking     the pack of a node that follows
+- standby       the thread of a node that does not write
+"""

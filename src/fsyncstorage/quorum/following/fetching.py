@@ -1,0 +1,183 @@
+"""Brings the blobs that a batch names into the blob directory of a node that
+follows.
+
+Their files are durable before the batch counts (I11): each is written beside
+its place, synced, and renamed; then the directories are synced.  A file that
+is there already and has the right contents stays, as where a start repeats
+what was done.  Any other one in its place is replaced: what the log says
+counts.
+
+The contents come from any member of the log.  If they are not those that the
+record says, each member is asked for all of them by itself.  What no member
+has whole is damage, as a record that none has.
+
+A crash leaves files in `tmp`, which a start removes; and files that the log
+may not name after all, of which there is a list (newblobs).
+
+One thread uses it, that of the follower.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterable
+
+import ZODB.blob
+
+from ... import datafile
+from ...commit.blobs import UPLOAD
+from ...commit.blobs import Placed
+from ...commit.spare import Spare
+from ...errors import DiskError
+from ...storage import opening
+from ..files import newblobs
+from ..history.fold import Why
+from ..history.record import Blob
+from ..history.record import Data
+from ..history.record import Record
+from ..history.staged import has
+from ..history.staged import lengths
+from ..history.staged import new_sum
+from ..log.interface import Log
+from ..log.interface import Unanswered
+from ..log.reading import WHAT_TO_DO
+from ..log.reading import Refused
+
+
+def refuse_without(blob_dir: str | None, record: Record) -> None:
+    """Refuse a record whose blobs this node cannot keep."""
+    if not isinstance(record.body, Data) or not record.body.blobs:
+        return
+    if blob_dir is None:
+        raise Refused(
+            f'record {record.sequence} has blobs, and this node has no'
+            ' blob-dir: give it one, as the others have')
+    if any(blob.shared for blob in record.body.blobs):
+        raise Refused(
+            f'record {record.sequence} has blobs in a directory that all nodes'
+            ' see, and this release does not know that: upgrade this node')
+
+
+class Fetching:
+
+    def __init__(self, data_path: str, blob_dir: str) -> None:
+        self._data_path = data_path
+        self.blob_dir = os.path.abspath(blob_dir)
+        self.helper: ZODB.blob.FilesystemHelper = opening.blob_helper(
+            self.blob_dir, create=False, read_only=False)
+        self._durable_names: set[str] = set()
+        self._spare = Spare(self.blob_dir)
+        #: Of the batch that is not whole yet: its blobs, by oid and tid, and
+        #: the path of their list.
+        self._batch: dict[tuple[bytes, bytes], Blob] = {}
+        self._list: str | None = None
+        self._lists = newblobs.Lists()
+
+    def add(self, blobs: Iterable[Blob]) -> None:
+        """A record of the batch names these."""
+        self._batch.update({(blob.oid, blob.tid): blob for blob in blobs})
+
+    def give_up(self) -> None:
+        """The batch never comes to count."""
+        self._batch.clear()
+
+    def fetch(self, log: Log, sequence: int) -> None:
+        """The batch is whole, with this record: make its blobs durable.
+
+        OSError, Unanswered, and a Refused for damage: call it again.  A
+        DiskError is final (I7).
+        """
+        if not self._batch:
+            return
+        missing = [
+            blob for (oid, tid), blob in self._batch.items()
+            if not has(self.helper.getBlobFilename(oid, tid), blob.size,
+                       blob.checksum)]
+        if missing and self._list is None:
+            self._list = newblobs.write(
+                self._data_path, {blob.oid for blob in missing})
+        for blob in missing:
+            self._bring(log, blob)
+        self._sync()
+        self._batch.clear()
+        if self._list is not None:
+            self._lists.until(sequence, self._list)
+            self._list = None
+
+    def kept(self, sequence: int) -> None:
+        """The state behind this record is kept."""
+        self._lists.kept(sequence)
+
+    def close(self) -> None:
+        self._spare.close()
+
+    # One blob
+
+    def _bring(self, log: Log, blob: Blob) -> None:
+        unanswered = None
+        for member in None, *range(log.members):
+            try:
+                path = self._copied(log, blob, member)
+            except Unanswered as error:
+                unanswered = error
+                continue
+            if path is not None:
+                self._place(blob, path)
+                return
+        if unanswered is not None:
+            raise unanswered
+        raise Refused(
+            f'the blob {blob.staged.hex()}, of object {blob.oid.hex()} in'
+            f' transaction {blob.tid.hex()}, is not in the log as it was'
+            f' staged. {WHAT_TO_DO[Why.DAMAGED]}', Why.DAMAGED)
+
+    def _copied(self, log: Log, blob: Blob,
+                member: int | None) -> str | None:
+        """A file with the contents, durable; None: this member, or the one
+        that was asked, does not have them whole."""
+        path = tempfile.mktemp(prefix=UPLOAD, dir=self.helper.temp_dir)
+        is_whole = False
+        try:
+            with datafile.open_new(path) as file:
+                is_whole = _is_copied(log, blob, member, file)
+                if is_whole:
+                    file.sync()
+        except BaseException:
+            is_whole = False
+            raise
+        finally:
+            if not is_whole:
+                datafile.remove_if_there(path)
+        return path if is_whole else None
+
+    def _place(self, blob: Blob, path: str) -> None:
+        target = self.helper.getBlobFilename(blob.oid, blob.tid)
+        datafile.make_directories(
+            os.path.dirname(target), self._durable_names.discard)
+        ZODB.blob.set_not_writable(path)
+        datafile.disk.replace(path, target)
+
+    def _sync(self) -> None:
+        """Also those that were there: who wrote them may not have synced."""
+        try:
+            Placed(
+                self.helper, self._durable_names,
+                b''.join(oid + tid for oid, tid in self._batch)
+                ).sync(self._spare)
+        except OSError as error:
+            raise DiskError(
+                f'{self.blob_dir}: a sync failed ({error}): what is on the'
+                ' disk is in doubt. Check it, then start this node again: it'
+                ' reads from the log what is missing') from error
+
+
+def _is_copied(log: Log, blob: Blob, member: int | None,
+               file: datafile.DataFile) -> bool:
+    checksum, position = new_sum(), 0
+    for number, length in enumerate(lengths(blob.size)):
+        chunk = log.staged(blob.staged, number, member)
+        if chunk is None or len(chunk) != length:
+            return False
+        checksum.update(chunk)
+        file.write_at(chunk, position)
+        position += length
+    return checksum.digest() == blob.checksum

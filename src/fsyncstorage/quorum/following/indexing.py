@@ -1,0 +1,129 @@
+"""The index of a data file that grows by what the log has.
+
+It is read once, at the start, from the index file and from what is behind
+that; then each batch that counts is added.  So a storage can be opened on the
+file without reading it.
+
+The index file may be *ahead*: the node knows of its file up to an earlier
+place than its index does, since that is written while commits go on.  What is
+behind the place will be written again, from the log, and then the index fits.
+An index file is named only when all that it has was durable here and in the
+log; so it is evidence, too (`evidence`).
+"""
+
+import functools
+import logging
+import os
+
+from ZODB.fsIndex import fsIndex
+
+from ... import datafile
+from ...format import index
+from ...format.window import Window
+from ...storage import opening
+from ...storage import recovery
+from ...storage.checkpoints import TIMES_ITS_SIZE
+from ..log.reading import Refused
+
+logger = logging.getLogger(__name__)
+
+OF_OUR_FILE = (
+    'This file is damaged where the log has nothing any more. Run fsync-check'
+    ' to see all of it, and copy the file anew from another node'
+    ' (fsync-quorum bootstrap)')
+
+
+class Indexing:
+
+    def __init__(self, file: datafile.DataFile, end: int) -> None:
+        """Read what is before this end; raise Refused if it is damaged."""
+        self._file = file
+        #: An index that has more than what counts.
+        self._ahead: index.Loaded | None = None
+        self._known = opening.nothing_known()
+        loaded = opening.load_index(file.name)
+        if loaded is not None:
+            if loaded.position <= end:
+                self._known = opening.trusted(file, loaded)
+            elif self._belongs(loaded, end):
+                self._ahead = loaded
+        #: The index file has all before this place.
+        self._saved_to = self._tried_at = self._known.end
+        self._size = 0
+        self.count(end, OF_OUR_FILE)
+
+    def replaced(self, file: datafile.DataFile, found: fsIndex, end: int,
+                 saved_to: int) -> None:
+        """By a packed file, which has this index, and ends here.
+
+        The tid of the last transaction stays, also if the pack has dropped
+        that.
+        """
+        self._file = file
+        self._ahead = None
+        self._known = recovery.Recovered(found, end, self._known.tid)
+        self._saved_to = self._tried_at = saved_to
+
+    def _belongs(self, loaded: index.Loaded, end: int) -> bool:
+        """Does an index that is ahead belong to this file?
+
+        The file may have been cut, in an earlier start: then what is before
+        the end tells.
+        """
+        if loaded.fingerprint is None:  # by stock: never of a node's file
+            return False
+        if opening.trusted(self._file, loaded).end == loaded.position:
+            return True
+        return (min(loaded.index.itervalues(), default=end) < end
+                and recovery.fits(loaded.index, self._file, end))
+
+    @property
+    def durable(self) -> int:
+        """An index file says that all before this place was durable; 0: none
+        says more than what counts."""
+        return 0 if self._ahead is None else self._ahead.durable
+
+    def count(self, end: int, advice: str) -> None:
+        """What is before this end counts.
+
+        Raise Refused, with this advice, if it is no sound transactions.
+        """
+        if self._ahead is not None:
+            if end < self._ahead.position:
+                return
+            self._known = opening.trusted(self._file, self._ahead)
+            self._saved_to = self._tried_at = self._known.end
+            self._ahead = None
+        window = Window(
+            functools.partial(os.pread, self._file.fileno()), end)
+        found, damage = recovery.read_on(window, self._known)
+        if damage is not None:
+            raise Refused(f'{self._file.name}: {damage}. {advice}')
+        self._known = found
+
+    @property
+    def content(self) -> opening.Content:
+        return opening.Content(*self._known, self._saved_to)
+
+    def save_if_due(self, every: int) -> None:
+        """Write the index file, if a start would have to read so many bytes.
+
+        What counts is durable.  (A large index is written less often.)
+        """
+        end = self._known.end
+        if end - self._tried_at < max(every, TIMES_ITS_SIZE * self._size):
+            return
+        self._tried_at = end
+        path = self._file.name + '.index'
+        temporary = path + '.index_tmp'
+        try:
+            index.save_unchanging(
+                temporary, end, self._known.index, self._file)
+            datafile.disk.replace(temporary, path)
+            datafile.disk.sync_directory(os.path.dirname(path))
+            self._size, self._saved_to = os.path.getsize(path), end
+        except OSError as error:
+            datafile.remove_if_there(temporary)
+            logger.warning(
+                '%s: no index could be written (%s); the next start scans more'
+                ' of the data', self._file.name, error)

@@ -1,0 +1,284 @@
+"""The start of a node: its file becomes what the log says.
+
+The steps are those of docs/internals/quorum.rst, "Start and rejoin".  All that
+is refused is refused before anything is changed: `_survey` reads the log to
+its end without writing, and `_refuse_a_lost_log` looks at what the file has
+behind the place that the node has kept.  Then the file is cut there, and what
+the log has is written behind it.  (Before all that, a swap of files that a
+crash has interrupted is finished or taken back, by what the log says:
+`unfinished`.)
+
+It is cut first, and nothing behind the kept end is used again, since a power
+cut may have kept a block and lost one before it.  A start that is broken off
+at any moment can be repeated: the file is what was kept, and a part of what
+the log says.
+"""
+
+import contextlib
+import itertools
+import logging
+import os
+import threading
+import typing
+from collections.abc import Iterator
+
+from ... import datafile
+from ...format.window import Window
+from ...pack.agreed import Becoming
+from ...storage import leftovers
+from ...storage import opening
+from ...storage import recovery
+from ..files import state as states
+from ..files import unfinished
+from ..files.newblobs import FoundLists
+from ..files.state import Kept
+from ..files.unfinished import Swap
+from ..history.fold import Apply
+from ..history.fold import State
+from ..history.fold import Why
+from ..history.record import Damaged
+from ..history.record import Epoch
+from ..history.record import PackSwap
+from ..log.interface import Log
+from ..log.members import confirmed
+from ..log.outage import Outage
+from ..log.outage import Patience
+from ..log.reading import WHAT_TO_DO
+from ..log.reading import Reader
+from ..log.reading import Refused
+from . import evidence
+from . import repacking
+from .contents import Contents
+from .fetching import Fetching
+from .fetching import refuse_without
+from .follower import MISLED
+from .follower import Follower
+from .indexing import Indexing
+
+logger = logging.getLogger(__name__)
+
+# After so many bytes, what was applied is kept: a start that is broken off
+# does not begin anew.
+KEPT_AFTER = 64 << 20
+
+ANEW = 'make this node anew from one that runs (fsync-quorum bootstrap)'
+
+
+class Surveyed(typing.NamedTuple):
+    """What the log has, to its end."""
+
+    state: State
+    #: Where it says that the file ends which was kept: at the first swap, if
+    #: there is one.
+    end: int
+    swap: Swap | None
+    #: The ids of batches that an epoch has given up.
+    given_up: frozenset[bytes]
+    #: All members had to be asked for each record.
+    careful: bool
+
+
+def rejoin(path: str, log: Log, stopping: threading.Event,
+           packs: repacking.Options = repacking.USUAL,
+           blob_dir: str | None = None) -> Follower:
+    """Bring the file to the end of the log, and keep that; and its blobs.
+
+    It waits for a log that does not answer, until `stopping` is set: then it
+    raises Unanswered.  Raise Refused if this node cannot follow.
+    """
+    opening.check_arguments(path, False, False, None)
+    leftovers.refuse_second_names(path)
+    patience = Patience(Outage('this start waits', path), stopping)
+    with contextlib.ExitStack() as stack:
+        lock_file = opening.lock_name(path)
+        stack.callback(lock_file.close)
+        kept = found = _kept(path)
+        lists = FoundLists(path, blob_dir)
+        if found.becoming is not None:
+            with _nothing_was_changed():
+                kept = _settled(
+                    path, log, found, patience, lists, packs.keep_old)
+        file = stack.enter_context(_open(path))
+        with _nothing_was_changed():
+            _refuse_another_file(file, kept)
+            surveyed = _survey(log, kept.state, patience, lists)
+            indexing = Indexing(file, kept.state.end)
+            _refuse_a_lost_log(
+                file, log, kept, surveyed, indexing.durable, patience)
+        _cut(file, kept.state.end)
+        blobs = None
+        if blob_dir is not None:
+            blobs = Fetching(path, blob_dir)
+            stack.callback(blobs.close)
+            lists.remove_files(blobs.helper, kept.tie.tid)
+        if kept is not found:
+            states.save(path, kept.state, _reading(file))
+            unfinished.remove_what_is_left(path)
+        follower = Follower(
+            lock_file, file, kept.state, indexing, log, stopping, packs, blobs)
+        stack.callback(follower.close)
+        _catch_up(follower, log, surveyed, patience)
+        lists.remove()
+        stack.pop_all()
+    return follower
+
+
+# Whose file it is
+
+def _kept(path: str) -> Kept:
+    """What this node has kept."""
+    try:
+        kept = states.load(path)
+    except Damaged as error:
+        raise Refused(
+            f'{error}. Without it, a log that was restored could not be told'
+            f' from the right one. Nothing was changed; {ANEW}') from error
+    if kept is None:
+        raise Refused(
+            f'{path} is not a file of a node: there is no'
+            f' {path}{states.SUFFIX}. Nothing was changed. A log is begun, and'
+            ' a node joins it, by fsync-quorum bootstrap')
+    return kept
+
+
+def _settled(path: str, log: Log, kept: Kept, patience: Patience,
+             lists: FoundLists, keep_old: bool) -> Kept:
+    """Of two files, which one is it?"""
+    swap = _survey(log, kept.state, patience, lists).swap
+    if swap is not None and not patience.answer(confirmed, log, swap.state):
+        raise Refused(MISLED)
+    return unfinished.settled(path, kept, swap, keep_old)
+
+
+def _open(path: str) -> datafile.DataFile:
+    try:
+        file = datafile.open_existing(path)
+    except FileNotFoundError as error:
+        raise Refused(
+            f'{path} is missing, and there is {path}{states.SUFFIX}: a'
+            ' database was here. Nothing was changed. Put the file back; or'
+            f' {ANEW}') from error
+    file.name = os.path.abspath(path)
+    return file
+
+
+@contextlib.contextmanager
+def _nothing_was_changed() -> Iterator[None]:
+    """A context: what is refused in it says so."""
+    try:
+        yield
+    except Refused as error:
+        raise Refused(f'{error}. Nothing was changed', error.why) from error
+
+
+def _refuse_another_file(file: datafile.DataFile, kept: Kept) -> None:
+    """Refuse what is not the file that was kept, or lacks some of it."""
+    opening.lock(file)
+    opening.check_magic(file, read_only=True)
+    misfit = states.misfit(kept, _reading(file), file.size())
+    if misfit is not None:
+        raise Refused(
+            f'{file.name} is not the file that {file.name}{states.SUFFIX} is'
+            f' about: {misfit}. Put the right file there, with what was kept'
+            f' beside it; or {ANEW}')
+
+
+def _reading(file: datafile.DataFile) -> states.Read:
+    return lambda position, length: os.pread(file.fileno(), length, position)
+
+
+# What the log has
+
+def _survey(log: Log, state: State, patience: Patience,
+            lists: FoundLists) -> Surveyed:
+    """Read it to its end; write nothing.
+
+    What is refused is read once more, with care: one member may have shown
+    what the others do not have.
+    """
+    try:
+        return _read_through(log, state, patience, lists, careful=False)
+    except Refused:
+        return _read_through(log, state, patience, lists, careful=True)
+
+
+def _read_through(log: Log, state: State, patience: Patience,
+                  lists: FoundLists, careful: bool) -> Surveyed:
+    given_up = set()
+    end, swap = state.end, None
+    lists.begin()
+    for behind, record in Reader(log, state, careful).to_the_end(patience):
+        refuse_without(lists.blob_dir, record)
+        lists.look_at(behind, record)
+        body = record.body
+        if isinstance(body, Epoch) and state.incomplete is not None:
+            given_up.add(state.incomplete.id)
+        elif isinstance(body, PackSwap) and swap is None:
+            swap = Swap(Becoming(body.size, body.checksum), behind)
+        state = behind
+        if swap is None:
+            end = state.end
+    return Surveyed(state, end, swap, frozenset(given_up), careful)
+
+
+def _records(log: Log, state: State, surveyed: Surveyed,
+             patience: Patience) -> Iterator[Apply]:
+    """What was surveyed, once more."""
+    reader = Reader(log, state, surveyed.careful)
+    last = surveyed.state.place.sequence
+    for applied in reader.to_the_end(patience):
+        if applied.state.place.sequence > last:
+            return
+        yield applied
+
+
+def _refuse_a_lost_log(
+        file: datafile.DataFile, log: Log, kept: Kept, surveyed: Surveyed,
+        index_end: int, patience: Patience) -> None:
+    """Refuse a log that lacks what this node knows to have been in it."""
+    window = Window.of_file(file.fileno())
+    reason = evidence.judge(
+        evidence.sealed_behind(window, kept.state.end, kept.tie.tid),
+        surveyed.end,
+        Contents(lambda: itertools.takewhile(
+            lambda applied: (
+                applied.state.generation == kept.state.generation),
+            _records(log, kept.state, surveyed, patience)),
+            surveyed.given_up),
+        index_end)
+    if reason is not None:
+        raise Refused(f'{file.name}: {reason}. {WHAT_TO_DO[Why.BEHIND]}')
+
+
+# What is changed
+
+def _cut(file: datafile.DataFile, end: int) -> None:
+    """Cut the file to the end that was kept; what is cut stays beside it.
+
+    The cut is durable before anything is written there: what comes back after
+    a crash could be taken for what was there.
+    """
+    size = file.size()
+    if size > end:
+        where = recovery.keep_tail(
+            file, end, size, f'goes on behind {end}, the last place that this'
+            ' node knows to be in the log')
+        logger.warning(
+            '%s: cut off %d bytes behind %d, the last place that this node'
+            ' knows to be in the log; what the log has there is written again.'
+            ' They are kept in %s', file.name, size - end, end, where)
+        file.truncate(end)
+    file.sync()  # also of a start that was broken off before this line
+
+
+def _catch_up(follower: Follower, log: Log, surveyed: Surveyed,
+              patience: Patience) -> None:
+    for applied in _records(log, follower.state, surveyed, patience):
+        patience.answer(follower.apply, applied)
+        whole, kept = follower.whole, follower.kept
+        if (whole.generation != kept.generation
+                or whole.end > kept.end + KEPT_AFTER):
+            follower.sync()
+            patience.answer(follower.save)
+    follower.sync()
+    patience.answer(follower.save)

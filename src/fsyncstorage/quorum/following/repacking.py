@@ -1,0 +1,134 @@
+"""The pack of a node that follows: it packs its own file beside following.
+
+`goes_by(state)` is told each state: while that names a pack, the file is
+packed, beside the caller's own work, by a process that gives way (pack.
+unopened).  It ends with the pack: by a PackEnd, another epoch, a close.
+
+`made` is for the swap.  It hands out the file, if it became the one that the
+log names.  If not, the file is packed once more, while the caller waits: that
+needs nothing but the file and what the state says of the pack, and not that
+this node was there when the pack began.  A node whose file becomes another one
+then, or which has another version of what packs, cannot go on.  (Here it will
+copy the file of another node, in place of being made anew as a whole.)
+
+`is_stopped` ends a wait: the caller has to end.  One thread calls.
+"""
+
+import logging
+import typing
+from collections.abc import Callable
+
+from ...pack.agreed import Becoming
+from ...pack.agreed import Begin
+from ...pack.unopened import Made
+from ...pack.unopened import NotMade
+from ...pack.unopened import UnopenedPack
+from ...pack.unopened import Why
+from ...pack.unopened import made
+from ..history.fold import Pack
+from ..history.fold import State
+from ..log.interface import Unanswered
+from ..log.reading import Refused
+
+logger = logging.getLogger(__name__)
+
+#: Seconds from one look whether it must end to the next.
+LOOK_EVERY = 0.1
+
+
+class Options(typing.NamedTuple):
+    """How a node packs: `pack-process`, `pack-rate` and `pack-keep-old`."""
+
+    own_process: bool = True
+    rate: int | None = None
+    keep_old: bool = True
+
+
+USUAL = Options()
+
+
+class Repacking:
+
+    def __init__(self, path: str, size: Callable[[], int],
+                 is_stopped: Callable[[], bool], options: Options) -> None:
+        """`size()` says up to where the file has whole transactions."""
+        self._path = path
+        self._size = size
+        self._is_stopped = is_stopped
+        self._options = options
+        #: What the state names, and what is done about it.
+        self._wanted: Pack | None = None
+        self._pack: UnopenedPack | None = None
+
+    def goes_by(self, state: State) -> None:
+        """Begin, or end, the pack that this state names."""
+        if state.pack != self._wanted:
+            self.close()
+            if state.pack is not None:
+                self._begin(state.pack, self._options.rate)
+
+    def _begin(self, pack: Pack, rate: int | None) -> None:
+        self.close()
+        self._pack = UnopenedPack(
+            self._path,
+            Begin(pack.end, pack.time, pack.collects, pack.version),
+            self._size, self._options.own_process, rate)
+        self._wanted = pack
+
+    def catch_up(self) -> None:
+        """Called now and then, so that the swap has little to copy."""
+        if self._pack is not None:
+            self._pack.catch_up()
+
+    def made(self, state: State, becoming: Becoming) -> Made:
+        """The file that takes the place of this one, which ends where this
+        state does.
+
+        Raise Unanswered if the caller has to end; OSError if it may be tried
+        again; Refused.
+        """
+        assert state.pack is not None
+        try:
+            return self._made(state, becoming)
+        except NotMade as failure:
+            if failure.why is Why.OTHER_VERSION:
+                raise self._refused(state, failure) from None
+            logger.warning(
+                '%s: the log replaces it by a packed file, and this node has'
+                ' none to replace it by (%s): it is packed now',
+                self._path, failure)
+        self._begin(state.pack, None)
+        try:
+            return self._made(state, becoming)
+        except NotMade as failure:
+            if isinstance(failure.__cause__, OSError):
+                raise failure.__cause__ from None
+            raise self._refused(state, failure) from None
+
+    def _made(self, state: State, becoming: Becoming) -> Made:
+        if self._pack is not None:
+            while not self._pack.wait(LOOK_EVERY):
+                if self._is_stopped():
+                    self._pack.cancel()
+        if self._is_stopped():
+            raise Unanswered('this node was stopped within a pack')
+        return made(self._pack, state.end, becoming)
+
+    def _refused(self, state: State, failure: NotMade) -> Refused:
+        return Refused(
+            f'{self._path}: the log replaces this file, of generation'
+            f' {state.generation}, by a packed one, and this node cannot make'
+            f' that ({failure}). The file is what the log had before; make'
+            ' this node anew from one that runs (fsync-quorum bootstrap)')
+
+    def replace(self, made: Made) -> None:
+        """Give the new file the name, durably: the pack is over."""
+        assert self._pack is not None
+        self._pack.replace(made, self._options.keep_old)
+        self._pack = self._wanted = None
+
+    def close(self) -> None:
+        """End the pack that is under way, if there is one."""
+        pack, self._pack, self._wanted = self._pack, None, None
+        if pack is not None:
+            pack.close()

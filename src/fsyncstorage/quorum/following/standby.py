@@ -1,0 +1,299 @@
+"""A node that does not write: a thread that keeps its file at the log's end.
+
+The thread reads, applies, syncs, and keeps the index in memory, so that a
+storage can be opened on the file without reading it (`Follower.hand_over`).
+It does nothing else, and nobody else touches the file.
+
+- What it has applied is synced at once, after each answer of the log.  What is
+  saved of that is up to a second late, as a writer's; a change of the epoch or
+  of the generation is saved at once.  It is saved when a majority of the
+  members has it.  The node's place in the log is noted when it is saved, for
+  the primary, which removes from the log what no node needs.
+- A log that does not answer is asked again, after pauses of up to a second;
+  so is one of which all members show a damaged record, and so is a disk that
+  is full.  `trouble` says so.
+- When it is refused to go on behind what is not kept, one member may have
+  shown what the others do not have: then it starts again (`rejoin`).  A log
+  that is refused behind what is kept, and a sync that fails, end the thread
+  for good: `ended` says why, and what to do.
+- A thread that hears of nothing new asks all members, now and then, whether
+  this is still the log that it has followed.
+
+The follower belongs to the standby, and its log: `stop` ends that.  `stop` may
+be called by any thread, at any time, and again.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+import typing
+from collections.abc import Callable
+from collections.abc import Sequence
+
+from ZODB.POSException import StorageError
+
+from ..history import record as records
+from ..history.fold import Apply
+from ..history.fold import State
+from ..history.record import Data
+from ..history.record import Place
+from ..log.interface import Missing
+from ..log.interface import Trimmed
+from ..log.interface import Unanswered
+from ..log.outage import FIRST_PAUSE
+from ..log.outage import LONGEST_PAUSE
+from ..log.reading import Reader
+from ..log.reading import Refused
+from .follower import Follower
+from .rejoin import rejoin
+
+logger = logging.getLogger(__name__)
+
+#: Seconds: for how long it waits for a record, at most; how late what is
+#: saved may be; how often it asks how far the log is; how often it asks all
+#: members, when there is nothing new.
+WAIT = 1.0
+SAVED_AFTER = 1.0
+MEASURED_EVERY = 1.0
+LOOKED_EVERY = 10.0
+
+
+class Lag(typing.NamedTuple):
+    """What the log has, and this node has not synced."""
+
+    records: int
+    bytes: int
+
+
+class Standby:
+
+    def __init__(self, follower: Follower, node: bytes, index_every: int,
+                 on_end: Callable[[], object] = lambda: None) -> None:
+        """`on_end` is called in the thread when it has ended by itself."""
+        self._follower = follower
+        self._log = follower.log
+        self._node = node
+        self._index_every = index_every
+        self._on_end = on_end
+        self._reader = Reader(self._log, follower.state)
+        self._stopping = follower.stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, daemon=True, name=f'standby of {follower.name}')
+        #: Where the log ends, as far as is known, and the file with it.
+        self._head, self._head_end = follower.state.place.sequence, 0
+        self._measured = self._looked = self._heard = time.monotonic()
+        self._save_due: float | None = None
+        #: The place that is noted in the log, and when to try again.
+        self._noted: Place | None = None
+        self._note_due = self._heard
+        #: How often in a row a wait ended early, and there was nothing.
+        self._in_vain = 0
+        #: Where one member has shown nothing, it asks all.
+        self._is_careful = False
+        #: One has shown what is refused: what is there is asked of all.
+        self._is_misled = False
+        self._pause = FIRST_PAUSE
+        #: Why it comes no further for now, or None.
+        self.trouble: str | None = None
+        #: Why it has ended by itself, or None.
+        self.ended: str | None = None
+
+    # For others
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when the thread has ended."""
+        self._stopping.set()
+        self._log.stop()
+        if self._thread.ident not in (None, threading.get_ident()):
+            self._thread.join()
+
+    @property
+    def state(self) -> State:
+        """Behind the last record that was applied."""
+        return self._follower.state
+
+    @property
+    def lag(self) -> Lag:
+        synced = self._follower.synced
+        return Lag(max(0, self._head - synced.place.sequence),
+                   max(0, self._head_end - synced.end))
+
+    @property
+    def seconds_without_contact(self) -> float:
+        """Since the log has answered."""
+        return time.monotonic() - self._heard
+
+    @property
+    def follower(self) -> Follower:
+        """For a node that takes over.  The thread has ended."""
+        return self._follower
+
+    def close(self) -> None:
+        """Stop, and let go of the file, unless it was handed over."""
+        self.stop()
+        if self.ended is None:
+            self._follower.save_index()
+        self._follower.close()
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._turn()
+        except BaseException as error:  # no caller to raise it to
+            self.ended = str(error) or repr(error)
+            if isinstance(error, StorageError):
+                logger.critical('%s: the standby has stopped: %s',
+                                self._follower.name, error)
+            else:
+                logger.exception('%s: the standby has stopped',
+                                 self._follower.name)
+            self._on_end()
+
+    def _turn(self) -> None:
+        """Come a step further, or wait."""
+        try:
+            self._step()
+        except Unanswered as error:
+            self._looked = -LOOKED_EVERY  # it was out of sight: ask all
+            self._try_again(f'the log does not answer: {error}')
+        except OSError as error:
+            self._try_again(f'the file cannot be written: {error}')
+        except Refused as error:
+            if error.why is not None and error.why.elsewhere:
+                self._is_misled = True
+                self._try_again(str(error))
+            elif self.state == self._follower.kept:
+                raise
+            else:
+                self._start_again(error)
+        else:
+            self._heard = time.monotonic()
+            self.trouble, self._pause = None, FIRST_PAUSE
+
+    def _try_again(self, trouble: str) -> None:
+        # What was read, and not applied, is read again.
+        self._reader = Reader(self._log, self._follower.state)
+        if self._stopping.wait(self._pause):
+            return
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        if self._pause == LONGEST_PAUSE:
+            if self.trouble is None:
+                logger.warning('%s: the standby comes no further for now: %s',
+                               self._follower.name, trouble)
+            self.trouble = trouble  # it may be another one by now
+
+    def _start_again(self, error: Refused) -> None:
+        """What was applied, and not kept, may be what one member alone has."""
+        logger.warning('%s: %s. The standby starts again from what it has'
+                       ' kept', self._follower.name, error)
+        self._stopping.wait(self._pause)
+        self._follower.close()
+        try:
+            self._follower = rejoin(
+                self._follower.name, self._log, self._stopping,
+                self._follower.packs, self._follower.blob_dir)
+        except Unanswered:
+            raise Refused(
+                f'{self._follower.name}: this node was stopped while it'
+                ' started again. Start it once more') from error
+        self._reader = Reader(self._log, self.state)
+
+    def _step(self) -> None:
+        now = time.monotonic()
+        given = self._read(now)
+        if given:
+            self._in_vain = 0
+            self._take(given)
+            self._measure_if_due(now)
+        else:
+            self._has_come_to(self.state, self.state.place.sequence)
+        self._save_if_due(now)
+        if not given:
+            self._wait(now)
+
+    def _read(self, now: float) -> list[Apply]:
+        """One member may not show what there is: then all are asked, until
+        it does, or they have no more.
+
+        (To ask all takes several questions a record.  So it is not gone on
+        with where it was just too early for the one: a writer may be faster.)
+        """
+        given = [] if self._is_misled else self._reader.read()
+        if given:
+            self._is_careful = False
+        elif (self._is_misled or self._is_careful or self._in_vain
+                or now >= self._looked + LOOKED_EVERY):
+            given = self._reader.look()
+            self._is_careful, self._is_misled = bool(given), False
+            self._looked = now
+        return given
+
+    def _take(self, given: Sequence[Apply]) -> None:
+        follower, last = self._follower, given[-1].state
+        self._has_come_to(last, max(self._head, last.place.sequence))
+        for applied in given:
+            follower.apply(applied)
+        follower.sync()
+        if _era(follower.synced) != _era(follower.kept):
+            self._save_due = 0.0
+        elif follower.synced is not follower.kept and self._save_due is None:
+            self._save_due = time.monotonic() + SAVED_AFTER
+
+    def _has_come_to(self, state: State, head: int) -> None:
+        self._head, self._head_end = head, max(
+            self._head_end if head > state.place.sequence else 0, state.next)
+
+    def _measure_if_due(self, now: float) -> None:
+        """How far is the log?"""
+        if now < self._measured + MEASURED_EVERY:
+            return
+        self._measured = now
+        # (It is a figure only: what is wrong is found by reading.)
+        with contextlib.suppress(Missing, Trimmed, ValueError):
+            self._head = self._log.ends().head.sequence
+            for raw in self._log.read(self._head)[:1]:
+                last = records.parse(raw)
+                if last.generation == self.state.generation:
+                    self._head_end = last.position + (
+                        len(last.body.data) if isinstance(last.body, Data)
+                        else 0)
+
+    def _save_if_due(self, now: float) -> None:
+        follower = self._follower
+        if self._save_due is not None and now >= self._save_due:
+            self._save_due = now + SAVED_AFTER  # where it cannot be
+            # What a majority does not confirm now, it may confirm behind the
+            # records that follow: they are read on.
+            with contextlib.suppress(Unanswered):
+                follower.save()
+                self._save_due = None
+                follower.save_index(self._index_every)
+        place = follower.kept.place
+        if place != self._noted and now >= self._note_due:
+            self._note_due = now + SAVED_AFTER
+            with contextlib.suppress(Unanswered):  # a full log, for example
+                self._log.note(self._node, place.packed())
+                self._noted = place
+
+    def _wait(self, now: float) -> None:
+        """Until there may be a record, or something is due."""
+        seconds = WAIT
+        if self._save_due is not None:
+            seconds = min(seconds, max(0.0, self._save_due - now))
+        if self._in_vain:  # never ask without a pause
+            self._stopping.wait(
+                min(FIRST_PAUSE * 2 ** self._in_vain, LONGEST_PAUSE))
+        self._log.wait(self.state.place.sequence + 1, seconds)
+        ended_early = time.monotonic() < now + seconds
+        self._in_vain = min(self._in_vain + 1, 10) if ended_early else 0
+
+
+def _era(state: State) -> tuple[int, int]:
+    """What is saved at once when it changes."""
+    return state.epoch, state.generation

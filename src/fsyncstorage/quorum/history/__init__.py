@@ -1,0 +1,9 @@
+"""What the log says, and what follows from it.  No file, no call.
+
+- record        what one record of the log says, and its bytes
+- batch         how the bytes of commits become records
+- staged        what the log has of a blob: its id, chunks and checksum
+- fold          what a node makes of the next record: it applies it, skips it
+                or refuses it
+- fates         what became of commits, for clients that ask the next server
+"""

@@ -1,0 +1,12 @@
+"""A node that writes: its commits go to the log and to the disk at once.
+
+- writer        the one that offers records, and learns what became of them
+- replicator    the sync of the policy `quorum`
+- keeping       saves the state, in a thread
+- agreeing      its packs: what it tells the others
+- staging       puts the blobs of a vote into the log
+- named         which staged blobs the records of a log name
+- tidying       removes those that none names, in a thread
+- trimming      removes from the log what all nodes have kept
+- loglimit      how large the log is, and what waits when that is too much
+"""

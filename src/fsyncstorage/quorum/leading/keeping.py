@@ -1,0 +1,130 @@
+"""Saves what a node keeps, some time after it has changed.
+
+What is saved may be older than what is durable, and never newer: `synced` is
+called when the log has a batch and the disk is synced up to its end.  To save
+each of them would cost a commit another sync or two; so it is done a second
+after the first change, by a thread of its own, and at a close.
+
+Before that, a majority of the log's members must confirm that they have it: a
+single one that is wrong has told the writer so, perhaps (members).
+
+If it cannot be saved, it is tried again: the next start only has more to read
+from the log.
+
+While the file is about to be replaced by a packed one, what is kept says so,
+and nothing else is saved: the file that is read may be either.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from ...commit.wakeable import WakeableThread
+from ...pack.agreed import Becoming
+from ..files import state as states
+from ..history.fold import State
+from ..log.interface import Unanswered
+from .writer import Fenced
+
+logger = logging.getLogger(__name__)
+
+#: Seconds from a change until it is saved.
+LATE = 1.0
+
+
+class Keeper:
+
+    def __init__(self, path: str, state: State, read: states.Read,
+                 confirm: Callable[[State], object]) -> None:
+        """Save the state; raise OSError if that fails.
+
+        `confirm` raises Unanswered or Fenced.
+        """
+        self._path = path
+        self._read = read
+        self._confirm = confirm
+        self._saving = threading.Lock()
+        states.save(path, state, read)
+        #: What is on the disk, and what may be.
+        self.kept = self.latest = state
+        #: The generation of a file that is about to be replaced.
+        self._going: int | None = None
+        self._due: float | None = None
+        self._has_failed = False
+        self._thread = WakeableThread(
+            f'keeper of {path}', self._work, self._seconds)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def synced(self, state: State) -> None:
+        """The log has it, and the disk is synced up to its end."""
+        self.latest = state  # first: see `_work`
+        if self._due is None and state is not self.kept:
+            self._due = time.monotonic() + LATE
+            self._thread.wake()
+
+    def becomes(self, state: State, becoming: Becoming) -> None:
+        """Keep now what will take the place of the file, which is synced up to
+        the end of this state.
+
+        Nothing else is saved until that has happened (`synced`), or never will
+        (`stays`).  Raise Unanswered, Fenced, OSError.
+        """
+        with self._saving:
+            self._going = state.generation
+            self._confirm(state)
+            states.save(self._path, state, self._read, becoming)
+            self.kept = self.latest = state
+
+    def stays(self) -> None:
+        """The file is not replaced."""
+        self._going = None
+
+    def save(self) -> None:
+        """Try it now, if there is something new."""
+        with self._saving:
+            self._save()
+
+    def close(self) -> None:
+        self._thread.close()
+
+    # In the thread
+
+    def _seconds(self) -> float | None:
+        due = self._due
+        return None if due is None else max(0.0, due - time.monotonic())
+
+    def _work(self) -> None:
+        if self._due is not None and time.monotonic() >= self._due:
+            self._due = None  # first: what comes from now on is due anew
+            if self._saving.acquire(blocking=False):  # else another does it
+                try:
+                    self._save()
+                finally:
+                    self._saving.release()
+
+    def _save(self) -> None:
+        state = self.latest
+        if state is self.kept or state.generation == self._going:
+            return
+        try:
+            self._confirm(state)
+            states.save(self._path, state, self._read)
+        except Fenced as error:
+            logger.critical(
+                '%s: what was committed last is not in its log (%s); start'
+                ' this node again', self._path, error)
+        except Unanswered:
+            self._due = time.monotonic() + LATE
+        except OSError as error:
+            if not self._has_failed:
+                logger.warning(
+                    '%s%s could not be written (%s); it is tried again, and'
+                    ' the next start reads more from the log', self._path,
+                    states.SUFFIX, error)
+            self._has_failed = True
+            self._due = time.monotonic() + LATE
+        else:
+            self.kept, self._has_failed = state, False

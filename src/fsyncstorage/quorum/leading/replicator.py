@@ -1,0 +1,364 @@
+"""The sync of the policy `quorum`: what is appended goes to the log and to the
+disk at the same time, and is durable when both have it.
+
+A `Replicator` is the replica (commit.replica) of a storage whose node writes.
+It is made with a writer that leads, behind all that the log has, for a data
+file that has all of it and no more.
+
+A sync, in the thread of the leader (commit.sequencer), with no other beside it
+(I9):
+
+1. Offer the bytes behind what the log has, as one batch: send its first chunk.
+2. Sync the disk.
+3. Read the answer.  The next chunk is sent, and answered, until there is none.
+
+So nothing is offered any more once the disk has failed: what is read back then
+may be what it had before.
+
+*No answer*: no majority can be reached, or its answer was lost.  The writer
+offers the same record until its fate is known, after a pause that grows.  All
+that wait for this sync wait, and nobody else.  After a second, `trouble` says
+so, and so does the log when that try is over.
+
+Blobs are in the log before that, from the votes (staging).
+
+A storage that is closed gives up after some seconds.  Whether the log has the
+last batch is then as unknown as after a failed sync.
+
+*An interrupt* leaves a batch that the log may have, or half of it.  The next
+sync begins with that batch, as it is, and then offers what is behind it.
+
+*What is no batch* comes into the log between two syncs (`say`): the records of
+packs (agreeing).
+
+Threads: `sync` is called by one at a time.  It and `say` have a lock, for
+which a close waits, too.  A thread of the keeper's (keeping) saves what the
+node keeps, and another one ends the wait of a storage that is closed: it asks
+the log for nothing, so that nothing holds it up.  What they share are single
+attributes, each set by one of them, and an event.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from collections.abc import Sequence
+
+from ZODB.FileStorage.FileStorage import FileStorageError
+
+from ...commit import pipeline
+from ...commit.blobs import Stored
+from ...commit.replica import NotReplicated
+from ...commit.replica import Read
+from ...commit.wakeable import WakeableThread
+from ...pack.agreed import Becoming
+from ..history.batch import Batch
+from ..history.fates import Fates
+from ..history.fold import State
+from ..history.record import Commit
+from ..history.record import PackBegin
+from ..history.record import PackEnd
+from ..history.record import PackSwap
+from ..history.record import Trim
+from ..log.interface import Log
+from ..log.interface import Unanswered
+from ..log.outage import Outage
+from .agreeing import PackHooks
+from .keeping import Keeper
+from .loglimit import LogLimit
+from .loglimit import Trims
+from .staging import Staging
+from .trimming import Trimming
+from .writer import Fenced
+from .writer import Writer
+
+#: Seconds for which a storage that is closed waits for an answer: as long as
+#: an election of the log's leader may take, and not as long as a process is
+#: given to end.
+LONGEST_WAIT_AT_CLOSE = 5.0
+#: Seconds from one look at that to the next.
+WATCH_EVERY = 0.25
+
+START_AGAIN = 'start this node again: it will follow, or say why it cannot'
+
+
+class Replicator:
+
+    #: (One that has the lease has one: primary.)
+    instance: bytes | None = None
+    _keeper: Keeper | None = None
+    _trimming: Trimming | None = None
+    _is_closed = False
+    #: Why nothing more is offered, once `_stopped` is set.
+    _why = 'it was closed before its log had all'
+
+    def __init__(self, log: Log, writer: Writer,
+                 fates: Fates | None = None,
+                 trims: Trims | None = None) -> None:
+        """The log is that of the writer, and of nobody else: `close` closes
+        it.  The fates are those of all that was in it before this epoch.
+        Without `trims`, the log is not trimmed."""
+        self._log = log
+        self._writer = writer
+        self._staging = Staging(log, writer)
+        self._fates = fates
+        self._outage = Outage('commits wait')
+        self._trims = trims
+        self._limit = LogLimit(
+            0 if trims is None else trims.limit, writer.size)
+        self._stopped = threading.Event()
+        self._syncing = threading.Lock()
+        self.pack_hooks = PackHooks(self)
+        self._is_closing = False
+        self._watch = WakeableThread(
+            'watch over a close', self._give_up_if_late,
+            lambda: WATCH_EVERY if self._is_closing else None)
+
+    # The opening
+
+    def begin(self, path: str, end: int, read: Read) -> None:
+        state = self._writer.state
+        if self._writer.left or state.writer != self._writer.id:
+            raise AssertionError(f'{path}: the writer does not lead')
+        if end != state.end:
+            raise FileStorageError(
+                f'{path} ends at {end}, and what the log has of it at'
+                f' {state.end}: something has written to it since this node'
+                ' has compared the two. Start again: what the log does not'
+                f' have will be kept beside it, in {path}.trN')
+        self._outage.name = path
+        # The epoch is kept before anything of it is.  (It leads, so a majority
+        # has its record.)
+        self._keeper = Keeper(path, state, read, self._writer.confirm)
+        self._keeper.start()
+        self._watch.start()
+        self._staging.begin(path, state)
+        self._limit.begin(path)
+        if self._trims is not None:
+            self._trimming = Trimming(
+                path, self._log, self, self._trims, self._limit)
+            self._trimming.start()
+
+    # A vote
+
+    def check_size(self, size: int) -> None:
+        self._limit.check(size)
+
+    def stage(self, blobs: Stored) -> None:
+        assert self._keeper is not None
+        self.check_size(sum(map(os.path.getsize, blobs.files())))
+        self._staging.kept(self._keeper.kept.place.sequence)
+        self._staging.stage(blobs)
+
+    def unstage(self, blobs: Stored) -> None:
+        self._staging.unstage(blobs)
+
+    # A sync
+
+    def sync(self, end: int, read: Read, commits: Sequence[pipeline.Commit],
+             sync_disk: Callable[[], object]) -> None:
+        assert self._keeper is not None
+        self._limit.wait(self._ask_for_room, self._stopped.wait)
+        with self._syncing:
+            self._fenced_or(self._offer, end, read, commits)
+            try:
+                sync_disk()
+            except Exception:
+                self.offer_no_more('a sync of the disk has failed')
+                raise
+            while self._writer.left:
+                self._fenced_or(self._wait_for_answer)
+                self._fenced_or(self._offer, end, read, commits)
+            self._outage.is_over()
+            state = self._writer.state
+            self._staging.is_in_the_log(
+                filter(None, (commit.replicated for commit in commits)),
+                state.place.sequence)
+            self._keeper.synced(state)
+
+    def _ask_for_room(self) -> None:
+        self._refuse_when_stopped()
+        self._fenced_or(self._writer.refuse_if_fenced)
+        assert self._trimming is not None
+        self._trimming.wake()
+
+    def _offer(self, end: int, read: Read,
+               commits: Sequence[pipeline.Commit]) -> None:
+        """Send the next record, if the log does not have all up to there."""
+        self._refuse_when_stopped()
+        writer = self._writer
+        if not writer.left and writer.state.end < end:
+            writer.write(self._batch(end, read, commits))
+        writer.ask()
+
+    def _refuse_when_stopped(self) -> None:
+        if self._stopped.is_set():
+            raise NotReplicated(
+                self._why,
+                'when a node writes again, it goes on from what the log has')
+
+    def _batch(self, end: int, read: Read,
+               commits: Sequence[pipeline.Commit]) -> Batch:
+        """All that the log does not have.
+
+        What an interrupted sync has brought there is among the commits.
+        """
+        begin = self._writer.state.end
+        ours = [commit for commit in commits if commit.start >= begin]
+        return Batch(
+            begin, end, read,
+            [Commit(commit.id, commit.tid) for commit in ours
+             if commit.id is not None],
+            [blob for commit in ours if commit.replicated is not None
+             for blob in commit.replicated.named(commit.tid)])
+
+    def _wait_for_answer(self) -> None:
+        """Of one try; if there is none, pause before the next one."""
+        self._tried(self._writer.answered)
+
+    def _tried(self, call: Callable[..., object], *args: object) -> bool:
+        """Was it answered?  If not, pause before the next try."""
+        self._outage.tries()
+        try:
+            call(*args)
+        except Unanswered as error:
+            self._stopped.wait(self._outage.pause(error))
+            return False
+        except Fenced:
+            self._outage.is_over()
+            raise
+        self._outage.is_over()
+        return True
+
+    def _fenced_or(self, step: Callable[..., object], *args: object) -> None:
+        try:
+            step(*args)
+        except Fenced as error:
+            raise NotReplicated(_no_more(error), START_AGAIN) from None
+
+    def became_of(self, id: bytes, since: bytes) -> bytes | None:
+        if self._fates is None:
+            raise LookupError('this node has not followed')
+        return self._fates.of(id, since)
+
+    # What is no batch
+
+    def say(self, body: PackBegin | PackEnd | PackSwap | Trim) -> State:
+        """Bring this record into the log; return the state behind it.
+
+        Raise Fenced if it is not there, and never will be; NotReplicated if
+        the storage is closed, or a sync has failed, before that is known.
+        """
+        with self._syncing:
+            self._bring_in()
+            self._refuse_when_stopped()
+            self._writer.say(body)
+            self._bring_in()
+            return self._writer.state
+
+    def _bring_in(self) -> None:
+        """What is begun; or what an interrupt has left of that."""
+        while self._writer.left:
+            self._refuse_when_stopped()
+            self._writer.ask()
+            self._wait_for_answer()
+
+    # What a pack needs, beside `say` (agreeing)
+
+    def keep_becoming(self, becoming: Becoming) -> None:
+        """(All that was appended is synced, and nothing is appended now.)"""
+        assert self._keeper is not None
+        with self._syncing:
+            self._bring_in()
+            self._refuse_when_stopped()
+            while not self._tried(
+                    self._keeper.becomes, self._writer.state, becoming):
+                self._refuse_when_stopped()
+
+    def keep_on(self, replaced: State | None) -> None:
+        assert self._keeper is not None
+        if replaced is None:
+            self._keeper.stays()
+            return
+        with self._syncing:
+            # (A sync may have come before, of what was appended since.)
+            if self._keeper.latest.generation < replaced.generation:
+                self._keeper.synced(replaced)
+        self._keeper.save()
+
+    def offer_no_more(self, why: str) -> None:
+        self._why = why
+        self._stopped.set()
+
+    # What is said of it
+
+    def may_answer(self) -> bool:
+        return True
+
+    @property
+    def kept(self) -> State:
+        """What a start of this node would go on from."""
+        return self._writer.state if (
+            self._keeper is None) else self._keeper.kept
+
+    @property
+    def trouble(self) -> str | None:
+        if self._writer.fenced is not None:
+            return _no_more(self._writer.fenced)
+        return (self._outage.trouble or self._limit.trouble
+                or self._staging.trouble)
+
+    def stats(self) -> dict[str, object]:
+        state = self._writer.state
+        return {
+            'epoch': state.epoch,
+            'sequence': state.place.sequence,
+            'kept_sequence': self.kept.place.sequence,
+            'seconds_without_contact': self._outage.seconds,
+            'log_size': self._limit.size,
+            'log_limit': self._limit.limit,
+            'generation': state.generation,
+            'fenced': self._writer.fenced,
+            'outages': self._outage.number,
+            'trouble': self.trouble,
+        }
+
+    # The close
+
+    def closing(self) -> None:
+        self._is_closing = True
+        self._watch.wake()
+        self._staging.closing()
+
+    def _give_up_if_late(self) -> None:
+        if self._is_closing and max(
+                self._outage.seconds,
+                self._limit.seconds) >= LONGEST_WAIT_AT_CLOSE:
+            self.stop()
+
+    def keep(self) -> None:
+        if self._keeper is not None:
+            self._outage.tries()
+            self._keeper.save()
+            self._outage.is_over()
+            self._staging.kept(self._keeper.kept.place.sequence)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._log.stop()
+
+    def close(self) -> None:
+        self.stop()
+        self._watch.close()
+        self._staging.close()
+        if self._trimming is not None:
+            self._trimming.close()
+        with self._syncing:  # of a committer whose close was interrupted
+            if self._keeper is not None:
+                self._keeper.close()
+            if not self._is_closed:
+                self._log.close()
+                self._is_closed = True
+
+
+def _no_more(why: object) -> str:
+    return f'its log takes nothing more of this node ({why})'

@@ -1,0 +1,204 @@
+"""Puts the blobs of a vote into the log, before a batch names them (I11).
+
+A blob is staged in chunks, in the thread of its vote, which has none of the
+storage's locks, nor its turn: votes and commits of others go on meanwhile.  It
+takes the memory of a chunk.
+
+*No answer*: the vote waits, as commits do, and `trouble` says so.  It fails
+when the storage is closed, or nothing more of this writer comes into the log.
+*No room*: it fails at once, and what it has staged is removed.
+
+What was staged for a transaction is noted with its blobs (`Ours`), and goes
+on to its commit, from which the record is made.  The objects are put on a list
+first, by which a start finds files that the log does not name (newblobs).
+
+Threads: any number of votes at once.  What they share is under `_changed`, a
+leaf; a thread of `tidying` removes what is not needed.
+"""
+
+import contextlib
+import threading
+import typing
+from collections.abc import Generator
+from collections.abc import Iterable
+
+from ZODB.POSException import StorageError
+
+from ... import datafile
+from ...commit.blobs import Stored
+from ...errors import WritingStopped
+from ..files import newblobs
+from ..history.fold import State
+from ..history.record import Blob
+from ..history.staged import chunks_of
+from ..history.staged import new_id
+from ..history.staged import new_sum
+from ..log.interface import Full
+from ..log.interface import Log
+from ..log.interface import Unanswered
+from ..log.outage import Outage
+from ..log.outage import Patience
+from .tidying import Tidying
+from .writer import Writer
+
+
+class _Staged(typing.NamedTuple):
+
+    id: bytes
+    oid: bytes
+    #: None: the tid of the transaction.
+    serial: bytes | None
+    size: int
+    checksum: bytes
+
+
+class Ours:
+    """What was staged for one transaction."""
+
+    def __init__(self) -> None:
+        #: By the path of the file.
+        self.staged: dict[str, _Staged] = {}
+        #: The path of the list of its objects.
+        self.list: str | None = None
+
+    def named(self, tid: bytes) -> list[Blob]:
+        """As a record names them."""
+        return [
+            Blob(each.id, each.oid, each.serial or tid, each.size,
+                 each.checksum, shared=False)
+            for each in self.staged.values()]
+
+
+class Staging:
+
+    _tidying: Tidying | None = None
+
+    def __init__(self, log: Log, writer: Writer) -> None:
+        self._log = log
+        self._writer = writer
+        self._path = ''
+        self._closing = threading.Event()
+        self._changed = threading.Condition()
+        #: One of each vote that is under way.
+        self._votes: list[Outage] = []
+        self._lists = newblobs.Lists()
+
+    def begin(self, path: str, state: State) -> None:
+        """The writer leads, and this is the state behind its epoch's
+        record."""
+        self._path = path
+        self._tidying = Tidying(self._log, path, state)
+        self._tidying.start()
+
+    # A vote
+
+    def stage(self, blobs: Stored) -> None:
+        """What is not staged yet.  `blobs.replicated` is an `Ours` then."""
+        ours = blobs.replicated
+        if ours is None:
+            ours = blobs.replicated = Ours()
+        files = blobs.files()
+        for path in [*ours.staged.keys() - files.keys()]:
+            self._drop([ours.staged.pop(path).id])  # another is in its place
+        new = [path for path in files if path not in ours.staged]
+        if not new:
+            return
+        with self._vote() as patience:
+            for path in new:
+                ours.staged[path] = self._staged(path, *files[path], patience)
+        before, ours.list = ours.list, newblobs.write(
+            self._path, {oid for oid, _ in files.values()})
+        if before is not None:
+            datafile.remove_if_there(before)
+
+    @contextlib.contextmanager
+    def _vote(self) -> Generator[Patience, None, None]:
+        outage = Outage('a vote with blobs waits', self._path)
+        with self._changed:
+            self._votes.append(outage)
+        try:
+            yield Patience(outage, self._closing)
+        finally:
+            with self._changed:
+                self._votes.remove(outage)
+                self._changed.notify_all()
+
+    def _staged(self, path: str, oid: bytes, serial: bytes | None,
+                patience: Patience) -> _Staged:
+        id, size, checksum = new_id(self._writer.state.epoch), 0, new_sum()
+        try:
+            with open(path, 'rb') as file:
+                for number, chunk in enumerate(chunks_of(file)):
+                    patience.answer(self._put, id, number, chunk)
+                    size += len(chunk)
+                    checksum.update(chunk)
+        except BaseException as error:
+            self._drop([id])
+            if isinstance(error, Unanswered):
+                self._refuse_to_go_on()
+            raise
+        return _Staged(id, oid, serial, size, checksum.digest())
+
+    def _put(self, id: bytes, number: int, chunk: bytes) -> None:
+        self._refuse_to_go_on()
+        try:
+            self._log.stage(id, number, chunk)
+        except Full as error:
+            raise StorageError(
+                f'{self._path}: its log has no room for the blobs of this'
+                f' transaction ({error}). Nothing of it was stored'
+                ) from error
+
+    def _refuse_to_go_on(self) -> None:
+        why = self._writer.fenced
+        if self._closing.is_set():
+            why = 'it is being closed'
+        if why is not None:
+            raise WritingStopped(
+                f'{self._path}: the blobs of this transaction do not come into'
+                f' its log any more ({why}). Nothing of it was stored')
+
+    def unstage(self, blobs: Stored) -> None:
+        """Its transaction was aborted, and the files are removed."""
+        ours = typing.cast(Ours, blobs.replicated)
+        self._drop([each.id for each in ours.staged.values()])
+        if ours.list is not None:
+            datafile.remove_if_there(ours.list)
+
+    def _drop(self, ids: Iterable[bytes]) -> None:
+        assert self._tidying is not None
+        self._tidying.drop(ids)
+
+    # A batch
+
+    def is_in_the_log(self, transactions: Iterable[Ours],
+                      sequence: int) -> None:
+        """Their batch is; the last record of it has this number."""
+        for ours in transactions:
+            if ours.list is not None:
+                self._lists.until(sequence, ours.list)
+
+    def kept(self, sequence: int) -> None:
+        """A state behind this record is kept."""
+        with self._changed:
+            self._lists.kept(sequence)
+
+    # The end
+
+    @property
+    def trouble(self) -> str | None:
+        with self._changed:
+            return next(filter(None, (
+                outage.trouble for outage in self._votes)), None)
+
+    def closing(self) -> None:
+        """Votes that wait end soon."""
+        self._closing.set()
+
+    def close(self) -> None:
+        """Return when no vote uses the log, which was stopped."""
+        self.closing()
+        with self._changed:
+            self._changed.wait_for(lambda: not self._votes)
+        if self._tidying is not None:
+            self._tidying.close()

@@ -1,0 +1,254 @@
+"""Removes from the log what all nodes have kept.
+
+A thread of the node that writes.  Each node notes in the log the place that it
+has kept: it starts from there.  About once a minute, and more often while the
+log is large for its limit, there is a round:
+
+1. Note our own place: another node may write next.
+2. Which of the places is the first one?  If more than one record stands before
+   it, a `Trim` that says so is brought into the log.  A writer that is fenced
+   cannot do that, and removes nothing.
+3. Look at the notes once more: did a node come in between, with an earlier
+   place?  Then nothing is removed now.
+4. Remove the blobs that the records name, and then the records.  The one that
+   each node has kept last stays.
+
+A node that notes a place for the first time (it was copied) has to look, after
+that, whether the log has a Trim behind that place which is about it.  If there
+is none, step 3 of whoever trims finds the note.
+
+A note may have any bytes.  One that cannot be read, or names a record that was
+trimmed already, is of a node that needs more than a log: the former holds
+everything up, as it may be of a node that can still come back; the latter
+nothing.
+
+At the limit, if it is to be so, the node whose place is the first one is left
+behind: its note is removed.
+
+Once an hour the log is trimmed where it begins: then the engine lets go of
+what was replaced.
+
+What a round was not answered, the next one does.
+"""
+
+import logging
+import threading
+import time
+import typing
+from collections.abc import Mapping
+
+from ...commit.replica import NotReplicated
+from ...commit.wakeable import WakeableThread
+from ..history.fold import State
+from ..history.record import Damaged
+from ..history.record import Ends
+from ..history.record import Place
+from ..history.record import Trim
+from ..history.record import Unknown
+from ..history.record import parse
+from ..history.record import parse_place
+from ..log.interface import RESERVED
+from ..log.interface import Log
+from ..log.interface import Missing
+from ..log.interface import Trimmed
+from ..log.interface import Unanswered
+from .loglimit import LogLimit
+from .loglimit import Trims
+from .loglimit import weight
+from .named import remove_named
+from .writer import Fenced
+
+logger = logging.getLogger(__name__)
+
+#: Seconds from one round to the next: as a rule, and while the log is large.
+EVERY, SOON = 60.0, 0.5
+#: Seconds from one compaction to the next.
+COMPACTED_EVERY = 3600.0
+
+
+class Writing(typing.Protocol):
+    """What is asked of the node that writes (Replicator)."""
+
+    def say(self, body: Trim) -> State: ...
+
+    @property
+    def kept(self) -> State: ...
+
+
+class Trimming:
+
+    def __init__(self, name: str, log: Log, writing: Writing, trims: Trims,
+                 limit: LogLimit) -> None:
+        self._name = name
+        self._log = log
+        self._writing = writing
+        self._node = trims.node
+        self._drops = trims.drops
+        self._limit = limit
+        self._noted: Place | None = None
+        #: The record from which on what was there before is not counted yet.
+        self._count_from = 0
+        self._begun: float | None = None
+        self._compacted = time.monotonic()
+        #: Of which nodes something was said.
+        self._said: set[bytes] = set()
+        self._closing = threading.Event()
+        self._thread = WakeableThread(
+            f'trimming of the log of {name}', self._work,
+            lambda: SOON if limit.limit else EVERY)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Somebody waits for it."""
+        self._thread.wake()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.close()
+
+    # The thread
+
+    def _work(self) -> None:
+        now, limit = time.monotonic(), self._limit
+        pause = SOON if limit.is_near else EVERY
+        if self._closing.is_set() or (
+                self._begun is not None and now < self._begun + pause):
+            return
+        self._begun = now
+        try:
+            self.round()
+            if limit.limit:
+                self.count()
+        except (Unanswered, Trimmed, Missing) as error:
+            logger.debug('%s: not trimmed: %s', self._name, error)
+        except (Fenced, NotReplicated):
+            self._closing.set()  # it is said elsewhere
+
+    def count(self) -> None:
+        """What was there before this node led.
+
+        It takes half of the time, at most: nobody waits for it.
+        """
+        end = self._limit.first_of_ours
+        if self._count_from < end:
+            self._count_from = max(self._count_from, self._log.ends().first)
+        while self._count_from < end:
+            begin = time.monotonic()
+            found = self._log.read(self._count_from)
+            if not found:
+                raise Unanswered(f'record {self._count_from} is not shown')
+            for raw in found[:end - self._count_from]:
+                self._limit.earlier.add(self._count_from, _weight(raw))
+                self._count_from += 1
+            if self._closing.wait(time.monotonic() - begin):
+                raise Unanswered('it was stopped')
+
+    def round(self) -> None:
+        kept = self._writing.kept.place
+        if kept != self._noted:
+            self._log.note(self._node, kept.packed())
+            self._noted = kept
+        ends = self._log.ends()
+        places = self._places(ends)
+        first = _first(places)
+        self._limit.reason = self._what_holds_it(places, ends)
+        if first > ends.first + 1 and self._may_trim(places):
+            self._trim(first, ends)
+        elif time.monotonic() >= self._compacted + COMPACTED_EVERY:
+            self._remove(ends.first)
+        elif self._drops and self._limit.is_full:
+            self._leave_behind(places)
+
+    def _may_trim(self, places: Mapping[bytes, Place]) -> bool:
+        """Where no other node has noted its place, the log has the only other
+        copy of what is acknowledged: it keeps that while there is room."""
+        return len(places) > 1 or not self._limit.limit or self._limit.is_near
+
+    def _places(self, ends: Ends) -> dict[bytes, Place]:
+        """Of the nodes that can go on from what the log has."""
+        assert self._noted is not None
+        found = {self._node: self._noted}
+        for node, raw in self._log.notes().items():
+            if node == self._node or node.startswith(RESERVED):
+                continue
+            try:
+                place = parse_place(raw)
+            except Damaged:
+                self._say(node, (
+                    'its note in the log is none of ours; nothing is removed'
+                    ' from the log before that node notes its place again, or'
+                    ' is forgotten (fsync-quorum forget)'))
+                place = Place(0, b'')
+            else:
+                if place.sequence + 1 < ends.first:
+                    self._say(node, (
+                        'the log does not have what it needs next: it was'
+                        ' left behind. Begin it anew (fsync-quorum bootstrap),'
+                        ' or forget it (fsync-quorum forget)'))
+                    continue
+                self._said.discard(node)
+            found[node] = place
+        return found
+
+    def _trim(self, first: int, ends: Ends) -> None:
+        self._writing.say(Trim(first))
+        if _first(self._places(ends)) >= first:
+            self._remove(first)
+
+    def _remove(self, first: int) -> None:
+        remove_named(self._log, first)
+        self._log.trim(first)
+        self._limit.trimmed(first)
+        self._compacted = time.monotonic()
+
+    # The limit
+
+    def _what_holds_it(self, places: Mapping[bytes, Place],
+                       ends: Ends) -> str:
+        node = min(places, key=lambda each: places[each].sequence)
+        if node == self._node:
+            return 'this node has not kept what came last'
+        return (f'the node {shown(node)} has kept no more than record'
+                f' {places[node].sequence} of {ends.head.sequence}. Start it,'
+                ' or forget it (fsync-quorum forget)')
+
+    def _leave_behind(self, places: dict[bytes, Place]) -> None:
+        own = places.pop(self._node)
+        node = min(places, key=lambda each: places[each].sequence,
+                   default=None)
+        if node is None or places[node].sequence >= own.sequence:
+            return
+        logger.critical(
+            '%s: the log has %d bytes, and log-limit is %d: the node %s, which'
+            ' has kept no more than record %d, is left behind, and commits go'
+            ' on without it. Begin it anew (fsync-quorum bootstrap)',
+            self._name, self._limit.size, self._limit.limit, shown(node),
+            places[node].sequence)
+        self._log.forget(node)
+
+    # What is said
+
+    def _say(self, node: bytes, words: str) -> None:
+        if node not in self._said:
+            self._said.add(node)
+            logger.warning(
+                '%s: the node %s: %s', self._name, shown(node), words)
+
+
+def _weight(raw: bytes) -> int:
+    try:
+        return weight(raw, parse(raw).body)
+    except (Damaged, Unknown):  # another member may have it whole
+        return len(raw)
+
+
+def _first(places: Mapping[bytes, Place]) -> int:
+    return min(place.sequence for place in places.values())
+
+
+def shown(node: bytes) -> str:
+    """The name of a node, for people; it may be any bytes."""
+    name = node.rstrip(b'\0').decode('ascii', 'replace')
+    return name if name.isprintable() and name.isascii() else node.hex()

@@ -1,0 +1,183 @@
+"""The lease of a node: a thread that gets it, and keeps it.
+
+It does nothing else, so that nothing delays it.  It has a log of its own, from
+the start of the node to its end: the *term* of a lease is known by that.
+
+What it has is in `tenure`, which is replaced as a whole:
+
+- None: this node does not have the lease, or not any more.  It asks for it
+  again and again while `wanted` is set.  What it gets or has when it is not
+  wanted is given back.
+- A Tenure: it has it, in this term.  It was counted from before the lease was
+  asked for, by a clock that goes on while the machine sleeps, and nine tenths
+  of it are believed (`until`).  So it is over here before another one can have
+  it.  It may be over and come back: in the same term nobody else had it.
+
+When the log says that another one has it, or gives it in another term, it is
+*lost*: another node may have led.  It is not asked for any more then, until
+`seek`.
+
+Two processes never have the same name in the log, as each adds some random
+bytes to the name of its node: so two nodes that were given one name by mistake
+do not take the lease from each other in turns.
+"""
+
+import logging
+import os
+import threading
+import typing
+from collections.abc import Callable
+
+from ...commit.wakeable import WakeableThread
+from ..log.interface import Log
+from ..log.interface import Unanswered
+from ..log.interface import clock
+
+logger = logging.getLogger(__name__)
+
+#: How much of a lease is believed.
+BELIEVED = 0.9
+#: Parts of the lease: how often it is renewed, how often it is asked for, and
+#: how soon again after no answer.
+RENEWED_EVERY, ASKED_EVERY, AGAIN_AFTER = 1 / 5, 1 / 20, 1 / 50
+#: Seconds for which an end waits until the lease is given back.
+LONGEST_FAREWELL = 2.0
+
+
+def name_of_process(node: str) -> bytes:
+    """By which this process holds the lease."""
+    return f'{node} {os.urandom(8).hex()}'.encode()
+
+
+class Tenure(typing.NamedTuple):
+    term: int
+    #: Until when it is believed, by the clock.
+    until: float
+
+
+class Holding:
+
+    def __init__(self, log: Log, holder: bytes, seconds: float,
+                 changed: Callable[[], object] = lambda: None,
+                 clock: Callable[[], float] = clock) -> None:
+        """`changed` is called in the thread when the lease was got or lost; it
+        must only notify."""
+        self.log = log
+        self.holder = holder
+        self._length = seconds
+        self._changed = changed
+        self._clock = clock
+        self.tenure: Tenure | None = None
+        #: Why it was lost, since it was sought.
+        self.lost: str | None = None
+        self.wanted = False
+        #: Why the log does not answer, or None.
+        self.trouble: str | None = None
+        self._due = 0.0
+        #: The log may have given it, or may give it yet.
+        self._may_have_it = False
+        self._is_started = self._is_leaving = False
+        self._has_left = threading.Event()
+        self._thread = WakeableThread(
+            f'lease of {holder.decode()}', self._work, self._seconds)
+
+    def start(self) -> None:
+        self._is_started = True
+        self._thread.start()
+
+    def seek(self) -> None:
+        """From now on it is wanted; what was before is forgotten."""
+        self.tenure, self.lost, self.wanted = None, None, True
+        self._thread.wake()
+
+    def ask_if(self, fit: bool) -> None:
+        """A node that does not have it asks for it only if it could lead."""
+        if fit is not self.wanted and self.tenure is None:
+            self.wanted = fit
+            self._thread.wake()
+
+    def give_up(self) -> None:
+        """This node cannot lead: give it back, and do not ask for it until
+        `seek`."""
+        self.tenure, self.wanted = None, False
+        self._thread.wake()
+
+    @property
+    def is_believed(self) -> bool:
+        """Does this node have it, for all that its clock knows?"""
+        tenure = self.tenure
+        return (tenure is not None and self.wanted
+                and self._clock() < tenure.until)
+
+    @property
+    def seconds_left(self) -> float:
+        tenure = self.tenure
+        return 0.0 if tenure is None else max(
+            0.0, tenure.until - self._clock())
+
+    def close(self) -> None:
+        """Believe in it no longer, and give it back.  May be repeated.
+
+        If the log does not answer, others have to wait until it is over.
+        """
+        self.wanted = False
+        self._is_leaving = True
+        if self._is_started:
+            self._thread.wake()
+            self._has_left.wait(LONGEST_FAREWELL)
+        self.log.stop()
+        self._thread.close()
+        self.log.close()
+
+    # In the thread
+
+    def _seconds(self) -> float | None:
+        return max(0.0, self._due - self._clock()) if self.wanted else None
+
+    def _work(self) -> None:
+        if self.wanted and self._clock() >= self._due:
+            self._ask()
+        if self._may_have_it and not self.wanted:
+            self._give_back()
+        if self._is_leaving:
+            self._has_left.set()
+
+    def _ask(self) -> None:
+        asked = self._clock()
+        self._due = asked + AGAIN_AFTER * self._length
+        self._may_have_it = True
+        try:
+            term = self.log.hold(self.holder, self._length)
+        except Unanswered as error:
+            self.trouble = str(error) or 'no answer'
+            return
+        self.trouble = None
+        self._may_have_it = bool(term)
+        self._due = asked + self._length * (
+            RENEWED_EVERY if term else ASKED_EVERY)
+        self._is_told(term, asked)
+
+    def _is_told(self, term: int, asked: float) -> None:
+        before = self.tenure
+        if before is not None and before.term != term:
+            self._lose('another node has the lease' if not term else
+                       'it got the lease in another term: another node may'
+                       ' have had it in between')
+        elif term and self.wanted:
+            self.tenure = Tenure(term, asked + BELIEVED * self._length)
+            if before is None:
+                self._changed()
+
+    def _lose(self, reason: str) -> None:
+        self.lost, self.wanted = reason, False
+        self.tenure = None
+        self._changed()
+
+    def _give_back(self) -> None:
+        self.tenure, self._may_have_it = None, False
+        try:
+            self.log.let_go(self.holder)
+        except Unanswered as error:
+            logger.warning(
+                'the lease could not be given back (%s): others have to wait'
+                ' until it is over', error)

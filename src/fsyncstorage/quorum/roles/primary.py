@@ -1,0 +1,241 @@
+"""The replica of a node that has the lease, and what ends its time.
+
+A `Primary` is the Replicator of a storage, with the lease beside it.
+
+*It answers nobody* while its lease is over by its own clock (`may_answer`): a
+server asks before each answer, as a process that was frozen goes on in the
+middle of anything.  A thread of its own, the *watch*, ends all connections
+then, for those that read from their caches and ask nothing, and retires the
+object map, for those that read the file.  If the lease comes back in the same
+term, it goes on.
+
+*It looks for a successor* each second in which it has appended nothing: if a
+majority of the log's members shows a record of another writer behind the last
+one of this, it is fenced.  Nobody leads without the lease, but one that was
+frozen just before its first record.  A thread does this, and finds out each
+minute which member leads the log, so that appends take the shortest way.
+
+*It retreats*, for good: when the lease is lost, when its writer is fenced, and
+when writing has stopped because of the disk.  In this order: nothing more is
+written; the host hangs up on all that are connected; the lease is given back;
+the host closes the storage, and begins anew as a node that follows.  After a
+failure of the disk it ends: a person should look first.  A process that is no
+server cannot begin anew by itself; it goes on to read, and commits fail.
+
+*At a close*, and so when it is asked to step down (stepdown), the lease is
+given back as soon as nothing is on its way to the log any more.
+
+Another term ends it too, though it may be that nobody has led in between: that
+is rare, and to start again is the one way to find out that is used every day.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+import typing
+
+from ...commit.replica import NotReplicated
+from ...commit.wakeable import WakeableThread
+from ...storage.host import Host
+from ..history.fates import Fates
+from ..history.record import Place
+from ..leading.loglimit import Trims
+from ..leading.replicator import START_AGAIN
+from ..leading.replicator import Replicator
+from ..leading.writer import Fenced
+from ..log.interface import Log
+from ..log.interface import Missing
+from ..log.interface import Unanswered
+from .holding import Holding
+from .stepdown import Requests
+from .takeover import Led
+
+logger = logging.getLogger(__name__)
+
+#: Seconds from one look at the lease to the next, at most; and from one look
+#: at the log, and for its leader.
+LOOK_EVERY = 0.25
+ASK_EVERY = 1.0
+FIND_EVERY = 60.0
+
+_DISK = 'writing has stopped: check the disk'
+
+
+class Storage(typing.Protocol):
+    """What is asked of the storage whose replica this is."""
+
+    @property
+    def has_stopped(self) -> bool: ...
+
+    def retire_map(self) -> None: ...
+
+    def stop_writing(self, reason: str, remedy: str) -> None: ...
+
+
+class Primary(Replicator):
+
+    _storage: Storage | None = None
+
+    def __init__(self, log: Log, led: Led, fates: Fates, trims: Trims,
+                 holding: Holding, node: str, host: Host) -> None:
+        """The log and the lease belong to it: `close` ends them."""
+        super().__init__(log, led.writer, fates, trims)
+        self.instance = led.instance
+        self._holding = holding
+        self._node = node
+        self._host = host
+        #: Why it writes no more, once it retreats.
+        self._over: str | None = None
+        self._retreating = threading.Lock()
+        self._is_silent = False
+        self._requests: Requests | None = None
+        self._looking = WakeableThread(
+            f'watch of {node}', self._look, self._until_the_next_look)
+        #: The last record when the log was asked last; when to look for its
+        #: leader.
+        self._asked_at: Place | None = None
+        self._find_due = time.monotonic()
+        self._asking = WakeableThread(
+            f'questions of {node}', self._ask_the_log, lambda: ASK_EVERY)
+
+    def serve(self, storage: Storage) -> None:
+        """The storage is open, and this is its replica."""
+        logger.info('%s: this node leads, in epoch %d', self._node,
+                    self._writer.state.epoch)
+        self._storage = storage
+        self._requests = Requests(
+            self._holding.log, self._holding.holder, self._node, storage,
+            lambda: self._writer.state.place.sequence, self._host)
+        self._looking.start()
+        self._asking.start()
+        self._requests.start()
+
+    def may_answer(self) -> bool:
+        """Not after a fence or a failed sync either: who is to be told that
+        the outcome is not known can learn it from the node that leads."""
+        return (self._holding.is_believed and self._over is None
+                and self._writer.fenced is None
+                and not (self._storage and self._storage.has_stopped))
+
+    # The watch
+
+    def _until_the_next_look(self) -> float:
+        """One is due when the lease is over."""
+        return min(LOOK_EVERY, self._holding.seconds_left or LOOK_EVERY)
+
+    def _look(self) -> None:
+        if self._over is not None:
+            return
+        ends = self._why_it_ends()
+        if ends is not None:
+            self.retreat(*ends)
+            return
+        self._be_silent(not self.may_answer())
+
+    def _why_it_ends(self) -> tuple[str, bool] | None:
+        """And whether the process should begin anew."""
+        assert self._storage is not None
+        if self._holding.lost is not None:
+            return self._holding.lost, True
+        if self._writer.fenced is not None:
+            return f'its log takes nothing more ({self._writer.fenced})', True
+        if self._storage.has_stopped:
+            return _DISK, False
+        return None
+
+    def _be_silent(self, silent: bool) -> None:
+        assert self._storage is not None
+        if silent:
+            self._storage.retire_map()  # also one that was made just now
+        if silent is self._is_silent:
+            return
+        self._is_silent = silent
+        if silent:
+            logger.warning(
+                '%s: the lease of this node is over, and could not be renewed'
+                ' (%s): no client is answered until it is', self._node,
+                self._holding.trouble or 'no answer')
+            self._host.disconnect_all()
+        else:
+            logger.warning('%s: the lease was renewed, and clients are'
+                           ' answered again', self._node)
+
+    # Questions to the log
+
+    def _ask_the_log(self) -> None:
+        place = self._writer.state.place
+        if place != self._asked_at:  # an append has found all there is
+            self._asked_at = place
+        elif self._over is None and self._writer.fenced is None:
+            with contextlib.suppress(Unanswered, Missing, Fenced):
+                self._writer.find_successor()
+        if time.monotonic() >= self._find_due:
+            self._find_due = time.monotonic() + FIND_EVERY
+            self._log.find_leader()
+
+    # The retreat
+
+    def retreat(self, reason: str, again: bool) -> None:
+        """Write nothing more, answer nobody, let another node lead."""
+        with self._retreating:
+            if self._over is not None:
+                return
+            self._over = reason
+        logger.critical(
+            '%s: this node does not lead any more: %s', self._node, reason)
+        self._host.hang_up()
+        self._holding.close()
+        if self._storage is not None:
+            self._storage.retire_map()
+            self._storage.stop_writing(reason, START_AGAIN)
+        self._host.end(reason, again)
+
+    def _refuse_when_stopped(self) -> None:
+        if self._over is not None:
+            raise NotReplicated(self._over, START_AGAIN)
+        super()._refuse_when_stopped()
+
+    # What is said of it
+
+    @property
+    def trouble(self) -> str | None:
+        if self._over is not None:
+            return f'this node does not lead any more: {self._over}'
+        if self._storage is not None and not self.may_answer():
+            why = self._holding.trouble
+            return _SILENT if why is None else f'{_SILENT} ({why})'
+        return super().trouble
+
+    def stats(self) -> dict[str, object]:
+        return {**super().stats(), 'role': 'primary', 'node': self._node,
+                'lease_left': self._holding.seconds_left,
+                'lease_trouble': self._holding.trouble}
+
+    # The close
+
+    def closing(self) -> None:
+        """The lease is kept until the close, as commits may be under way."""
+        super().closing()  # first: it ends what waits for the log for long
+        self._look_no_more()
+
+    def keep(self) -> None:
+        """From here on another node may lead: nothing is under way any more,
+        and to write the index may take a while."""
+        super().keep()
+        self._holding.close()
+
+    def close(self) -> None:
+        self._look_no_more()
+        self._holding.close()
+        self.stop()
+        self._asking.close()
+        super().close()
+
+    def _look_no_more(self) -> None:
+        if self._requests is not None:
+            self._requests.close()
+        self._looking.close()
+
+
+_SILENT = 'its lease is over, and no client is answered until it is renewed'

@@ -1,0 +1,276 @@
+"""The role of a node: from its start until it leads.
+
+A `Node` stands in for its storage until that can be opened.  `open` returns
+the storage when this node leads, however long that takes: so whatever is done
+with storages that are open, as a server that opens its port, is done by the
+node that leads.
+
+A thread goes through the steps, while the one that opens the storage waits
+(storage.host):
+
+starting     the file becomes what the log says (rejoin)
+standby      it follows (standby), and asks for the lease (holding), but not
+             while it is in trouble
+taking over  it has the lease: it reads to the head, and leads (takeover).  If
+             the lease is lost meanwhile, it is a standby again
+primary      the storage is open, and the replica that it has (primary) knows
+             of the lease
+
+There is no way back: a primary that is to follow again begins anew, in another
+process or by `exec`, with nothing of what it was.
+
+Each of the standby, the writer and the lease has a log of its own, as `stop`
+ends one for good.
+"""
+
+import contextlib
+import logging
+import threading
+import typing
+from collections.abc import Callable
+
+from ...storage import host as hosts
+from ...storage.opening import Opened
+from ...storage.storage import FsyncStorage
+from ..following import repacking
+from ..following.follower import Follower
+from ..following.rejoin import rejoin
+from ..following.standby import Standby
+from ..leading.loglimit import Trims
+from ..log.interface import Log
+from ..log.outage import Outage
+from ..log.outage import Patience
+from ..log.reading import Refused
+from .holding import Holding
+from .holding import name_of_process
+from .primary import Primary
+from .stepdown import named
+from .takeover import lead
+
+logger = logging.getLogger(__name__)
+
+STARTING, STANDBY, TAKING_OVER = 'starting', 'standby', 'taking over'
+
+#: Seconds from one look at the standby to the next.
+LOOK_EVERY = 0.25
+
+
+class Setup(typing.NamedTuple):
+    """What a node is told of itself, and of its log."""
+
+    #: Its name: no two nodes of a log have the same.
+    node: str
+    #: Seconds.
+    lease: float
+    #: Raises StorageError if it cannot be used.
+    open_log: Callable[[], Log]
+    #: Raises StorageError if no node should rely on it; Unanswered.
+    check: Callable[[Log], object] = lambda log: None
+    #: Bytes of the log, or 0; and whether a node that is behind is left behind
+    #: when it has as many (loglimit).
+    log_limit: int = 0
+    drops: bool = False
+
+    @property
+    def trims(self) -> Trims:
+        return Trims(named(self.node), self.log_limit, self.drops)
+
+
+class _Stopped(Exception):
+    """It is closed before it leads."""
+
+
+class Node:
+
+    def __init__(self, path: str, setup: Setup, index_every: int,
+                 packs: repacking.Options, blob_dir: str | None,
+                 host: hosts.Host) -> None:
+        self._path = path
+        self._setup = setup
+        self._index_every = index_every
+        self._packs = packs
+        self._blob_dir = blob_dir
+        self._host = host
+        self.role = STARTING
+        #: It leads, or has failed.
+        self.is_done = threading.Event()
+        self._failure: BaseException | None = None
+        self._led: tuple[Opened, Primary] | None = None
+        self._stopping = threading.Event()
+        #: There may be something to do for the thread.
+        self._woken = threading.Event()
+        self._log: Log | None = None
+        self._holding = Holding(
+            setup.open_log(), name_of_process(setup.node), setup.lease,
+            self._woken.set)
+        self._standby: Standby | None = None
+        self._thread = threading.Thread(
+            target=self._run, daemon=True, name=f'role of {setup.node}')
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def led(self) -> tuple[Opened, Primary]:
+        """What a storage is opened with.  It is done."""
+        if self._failure is not None:
+            raise self._failure
+        assert self._led is not None
+        return self._led
+
+    def close(self) -> None:
+        """Let go of all, also of what it led with.  May be repeated."""
+        self._stopping.set()
+        self._woken.set()
+        if (log := self._log) is not None:
+            log.stop()
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._led is not None:
+            opened, primary = self._led
+            primary.close()
+            opened.file.close()
+            opened.lock_file.close()
+        self._holding.close()
+
+    # What is said of it
+
+    @property
+    def trouble(self) -> str:
+        standby = self._standby
+        if self.role != STANDBY or standby is None:
+            return f'this node is {self.role}'
+        lag = standby.lag
+        words = (f'this node is a standby, {lag.records} records and'
+                 f' {lag.bytes} bytes behind the log')
+        return words if standby.trouble is None else (
+            f'{words}: {standby.trouble}')
+
+    def stats(self) -> dict[str, object]:
+        figures: dict[str, object] = {
+            'role': self.role, 'node': self._setup.node,
+            'trouble': self.trouble}
+        standby = self._standby
+        if standby is not None:
+            state, lag = standby.state, standby.lag
+            figures.update(
+                epoch=state.epoch, sequence=state.place.sequence,
+                generation=state.generation, lag_records=lag.records,
+                lag_bytes=lag.bytes,
+                seconds_without_contact=standby.seconds_without_contact)
+        return figures
+
+    # The thread
+
+    def _run(self) -> None:
+        try:
+            self._led = self._until_it_leads()
+        except BaseException as error:  # whoever waits raises it
+            self._failure = error
+        finally:
+            self.is_done.set()
+
+    def _until_it_leads(self) -> tuple[Opened, Primary]:
+        log = self._open_log()
+        with contextlib.ExitStack() as stack:
+            stack.callback(log.close)
+            Patience(Outage('this start waits', self._path),
+                     self._stopping).answer(self._setup.check, log)
+            follower = self._begin(log)
+            stack.pop_all()
+        self._holding.start()
+        while True:
+            found = self._take_over(self._follow(follower))
+            if not isinstance(found, Follower):
+                return found
+            follower = found
+
+    def _open_log(self) -> Log:
+        log = self._log = self._setup.open_log()
+        if self._stopping.is_set():
+            log.stop()
+        return log
+
+    def _begin(self, log: Log) -> Follower:
+        return rejoin(self._path, log, self._stopping, self._packs,
+                      self._blob_dir)
+
+    def _follow(self, follower: Follower) -> Follower:
+        """Until this node has the lease.  The log is closed then."""
+        standby = Standby(follower, named(self._setup.node),
+                          self._index_every, self._woken.set)
+        with contextlib.ExitStack() as stack:
+            stack.callback(follower.log.close)
+            stack.callback(standby.close)
+            standby.start()
+            self._standby, self.role = standby, STANDBY
+            logger.info('%s: this node follows', self._setup.node)
+            self._holding.seek()
+            while self._holding.tenure is None:
+                self._look_at(standby)
+                self._woken.wait(LOOK_EVERY)
+                self._woken.clear()
+            standby.stop()
+            self._look_at(standby)
+            stack.pop_all()
+        standby.follower.log.close()
+        return standby.follower
+
+    def _take_over(self, follower: Follower
+                   ) -> tuple[Opened, Primary] | Follower:
+        """What leads; or what has to follow, if the lease was lost."""
+        self.role = TAKING_OVER
+        log = self._open_log()
+        with contextlib.ExitStack() as stack:
+            stack.callback(log.close)
+            stack.callback(follower.close)
+            try:
+                led = lead(follower, log, named(self._setup.node),
+                           lambda: self._holding.is_believed, self._stopping)
+            except Refused:
+                # As a standby does: it may be what one member alone has.
+                follower.close()
+                follower = self._begin(log)
+                led = None
+            stack.pop_all()
+        if led is None:
+            return follower
+        return follower.hand_over(), Primary(
+            log, led, follower.fates, self._setup.trims, self._holding,
+            self._setup.node, self._host)
+
+    def _look_at(self, standby: Standby) -> None:
+        if self._stopping.is_set():
+            raise _Stopped
+        if standby.ended is not None:
+            raise Refused(standby.ended)
+        self._holding.ask_if(standby.trouble is None)
+
+
+def opened(path: str, setup: Setup, index_every: int,
+           make: Callable[[Primary, Opened], FsyncStorage],
+           show: Callable[[Node], object] = lambda node: None,
+           packs: repacking.Options = repacking.USUAL,
+           blob_dir: str | None = None,
+           host: hosts.Host | None = None) -> FsyncStorage:
+    """The storage of this node, when it leads.
+
+    `make` opens it.  `show` is called when there is a node, and no storage.
+    `packs` says how a node that follows packs, and `blob_dir` where its blobs
+    are.
+    """
+    host = host or hosts.host()
+    node = Node(path, setup, index_every, packs, blob_dir, host)
+    storage = None
+    try:
+        node.start()
+        show(node)
+        host.wait(node.is_done, node)
+        opened, primary = node.led()
+        storage = make(primary, opened)
+        primary.serve(storage)
+    except BaseException:
+        if storage is not None:
+            storage.close()
+        node.close()
+        raise
+    return storage

@@ -1,0 +1,157 @@
+"""A planned change: the node that leads lets another one lead.
+
+An operator asks for it from any machine, by a note in the log under a name
+that no node has (`ask`).  It names the process that has the lease, so what was
+asked of one is never done by the next one.  The primary looks for it once a
+second (`Requests`).
+
+What it does then (`step_down`):
+
+1. It waits until a note of another node shows that this one has kept all that
+   was in the log when it was asked: so there is a node that follows now.  All
+   goes on meanwhile.  If none comes, it stays what it is, and says so.
+2. At a moment at which no transaction is voted and not finished, the process
+   leaves (storage.host): it closes the storage as if it ended, with all that
+   is on its way to the disk, gives the lease back, and begins anew.  If there
+   is no such moment, votes wait until there is one (storage.stillness).
+
+Behind step 1 nobody waits for the other node: it reads to the head before it
+leads, and is a moment behind.  Its note would come a second later.
+"""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ...commit.wakeable import WakeableThread
+from ...storage.host import Host
+from ...storage.stillness import Stillness
+from ..history.record import IDENTITY
+from ..history.record import Damaged
+from ..history.record import parse_place
+from ..log.interface import RESERVED
+from ..log.interface import Log
+from ..log.interface import Unanswered
+
+logger = logging.getLogger(__name__)
+
+REQUEST = RESERVED + b'step-down'
+
+#: Seconds: how often the primary looks; how long it waits for a note of
+#: another node, and how often it looks for that; for how long it looks for a
+#: moment without voted transactions, and how long those may take while votes
+#: wait.
+LOOK_EVERY = 1.0
+LONGEST_WAIT, NOTES_EVERY = 15.0, 0.2
+LONGEST_SEARCH, LONGEST_STILLNESS = 1.0, 5.0
+
+
+def named(node: str) -> bytes:
+    """As it is called in the log."""
+    return node.encode('ascii').ljust(IDENTITY, b'\0')
+
+
+def ask(log: Log) -> bool:
+    """Ask the node that leads to step down; false: none has the lease."""
+    holder = log.holder()
+    if holder is None:
+        return False
+    log.note(REQUEST, holder)
+    return True
+
+
+def answer(log: Log) -> str | None:
+    """Why a node that was asked has not stepped down; None: it said nothing.
+    """
+    said = log.notes().get(REQUEST, b'')
+    return said.partition(_BECAUSE)[2].decode('utf-8', 'replace') or None
+
+
+_BECAUSE = b': '
+
+
+class Requests:
+    """The thread of a primary that looks for a request."""
+
+    def __init__(self, log: Log, holder: bytes, node: str, storage: Any,
+                 head: Callable[[], int], host: Host) -> None:
+        """The log is that of the lease, which is asked by two threads.
+
+        `head()` is the number of the last record.
+        """
+        self._log = log
+        self._holder = holder
+        self._node = node
+        self._storage = storage
+        self._head = head
+        self._host = host
+        self._closing = threading.Event()
+        self._thread = WakeableThread(
+            f'requests to {node}', self._look, lambda: LOOK_EVERY)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        self._thread.close()
+
+    def _look(self) -> None:
+        with contextlib.suppress(Unanswered):
+            if self._log.notes().get(REQUEST) == self._holder:
+                self.step_down()
+
+    def step_down(self) -> str | None:
+        """Why not, if it does not."""
+        reason = self._step_down()
+        if reason is None or self._closing.is_set():
+            return None
+        logger.warning('%s: it was asked to step down, and goes on to lead:'
+                       ' %s', self._node, reason)
+        self._log.note(REQUEST, self._holder + _BECAUSE + reason.encode())
+        return reason
+
+    def _step_down(self) -> str | None:
+        logger.warning('%s: it was asked to step down', self._node)
+        if not self._host.may_leave:
+            return ('this process is no server, and cannot begin anew: end it,'
+                    ' and another node leads')
+        if not self._another_follows():
+            return ('no other node has kept what was in the log'
+                    f' {LONGEST_WAIT:.0f} s ago')
+        with contextlib.suppress(Unanswered):
+            self._log.forget(REQUEST)
+        if self._host.leave(LONGEST_SEARCH):
+            return None
+        stillness = Stillness(self._storage)
+        try:
+            if (stillness.begin(LONGEST_STILLNESS)
+                    and self._host.leave(LONGEST_SEARCH)):
+                return None
+        finally:
+            stillness.end()
+        return ('a transaction that is voted was not finished within'
+                f' {LONGEST_STILLNESS:.0f} s')
+
+    def _another_follows(self) -> bool:
+        head = self._head()
+        deadline = time.monotonic() + LONGEST_WAIT
+        while time.monotonic() < deadline:
+            with contextlib.suppress(Unanswered):
+                if self._latest_kept() >= head:
+                    return True
+            if self._closing.wait(NOTES_EVERY):
+                break
+        return False
+
+    def _latest_kept(self) -> int:
+        """By any other node: the number of a record."""
+        latest, own = -1, named(self._node)
+        for node, raw in self._log.notes().items():
+            if node != own and not node.startswith(RESERVED):
+                with contextlib.suppress(Damaged):
+                    latest = max(latest, parse_place(raw).sequence)
+        return latest
