@@ -62,6 +62,12 @@ class Recording(Host):
         self.done.append('leave')
         return self.has_moment
 
+    #: How often it has ended all connections.
+    disconnected = 0
+
+    def disconnect_all(self):
+        self.disconnected += 1
+
     def hang_up(self):
         self.done.append('hang up')
         self.holder_then = self._engine.holder()

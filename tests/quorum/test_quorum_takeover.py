@@ -103,6 +103,21 @@ class Takeover(FollowTest):
         self.assertIsNotNone(leading.result())
         self.is_handed_over(follower)
 
+    def test_a_standby_that_replaces_its_file_says_so(self):
+        """It should not ask for the lease then."""
+        follower = self.rejoin()
+        self.logged.objects = 5
+        self.logged.write(*range(10, 60)).begin_pack()
+        self.apply_all(follower)
+        self.assertFalse(follower.is_replacing)
+        self.logged.swap()
+        seen, real = [], follower._repacking.made
+        follower._repacking.made = lambda *args: (
+            seen.append(follower.is_replacing), real(*args))[1]
+        self.apply_all(follower)
+        self.assertEqual(seen, [True])
+        self.assertFalse(follower.is_replacing)
+
     def test_the_lease_is_lost_while_it_reads(self):
         follower = self.rejoin()
         self.logged.write(10).write(20)

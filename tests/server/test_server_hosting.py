@@ -22,6 +22,7 @@ from fsyncstorage.server.connection import announcement
 from fsyncstorage.server.connection import frame
 from fsyncstorage.server.hosting import Hosting
 from fsyncstorage.server.manager import Manager
+from fsyncstorage.server.runzeo import Runner
 from fsyncstorage.storage.host import Host
 from fsyncstorage.timing.zeo.zeowire import call
 
@@ -87,6 +88,22 @@ class Silence(NodeServed):
             with newcomer.makefile('rb') as said:
                 self.assertEqual(said.read(), frame(announcement(False)))
         self.may_answer = True
+        self.assertEqual(self.connect(self.server).load(1)[0], record())
+
+    def test_those_that_ask_nothing(self):
+        """They may read from their caches.  Others may come."""
+        reading = self.reading()
+        channel = Channel(self.server, self.zeo)
+        self.addCleanup(channel.close)
+        other = self.connect(self.server)
+        self.hosting = Hosting(Manager({}), '1')
+        self.hosting.disconnect_all()  # there is no server yet
+        self.hosting.server = self.server
+        self.hosting.disconnect_all()
+        other.wait_for_end()
+        self.assertEqual(reading.rest(), [])
+        with self.assertRaises(EOFError):
+            channel.next()
         self.assertEqual(self.connect(self.server).load(1)[0], record())
 
     def test_a_read_channel(self):
@@ -316,7 +333,9 @@ class Anew(TestCase):
 
     def test_a_signal_that_comes_before(self):
         """Within a retreat, which takes a while."""
-        self.hosting.was_signalled = True
+        runner = Runner.__new__(Runner)
+        runner._hosting, runner.server = self.hosting, mock.Mock()
+        runner.handle_sigterm()
         self.hosting.end('of a reason', again=True)
         self.begin_anew().assert_not_called()
         self.assertEqual(self.hosting.status, 0)
