@@ -8,9 +8,9 @@ So it is with the lease: each member compares what it has itself.
 
 import contextlib
 
+from fsyncstorage.quorum.etcd.lease import agreed
 from fsyncstorage.quorum.history.record import Ends
 from fsyncstorage.quorum.history.record import Place
-from fsyncstorage.quorum.etcd.lease import agreed
 from fsyncstorage.quorum.log.interface import Missing
 from fsyncstorage.quorum.log.interface import Moved
 from fsyncstorage.quorum.log.interface import Trimmed

@@ -418,8 +418,7 @@ class Sequencer:
     @property
     def is_drained(self) -> bool:
         """Is every commit settled that was appended?"""
-        with self.mutex:
-            return not self.pipeline.queue
+        return not self.pipeline.queue
 
     def wait_for_each_status(self) -> None:
         with self.mutex:
