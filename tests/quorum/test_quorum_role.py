@@ -248,8 +248,7 @@ class Retreat(RolesTest):
             self.is_over()
 
     def test_a_successor_that_is_found_without_a_commit(self):
-        """One that was frozen before its first record leads without the
-        lease."""
+        """The lease is not asked: it goes on."""
         with mock.patch.object(primary, 'ASK_EVERY', 0.01):
             self.both()
             with self.assertLogs('fsyncstorage', 'CRITICAL') as logged:

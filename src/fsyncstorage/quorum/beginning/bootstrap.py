@@ -7,8 +7,8 @@ it can be broken off, and repeated: nobody else knows that identity.
 
 The other nodes join with a copy of the file, and of what is kept beside it
 (`Data.fs.quorum`): that is a node, which reads in the log what it lacks
-(rejoin).  If the copy is made while a node runs, what is kept is copied first.
-(To copy it over the network is for fsync-quorum bootstrap.)
+(rejoin).  If the copy is made while a node runs, what is kept is copied first
+(copying).
 """
 
 import contextlib

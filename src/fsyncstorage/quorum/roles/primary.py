@@ -11,9 +11,9 @@ term, it goes on.
 
 *It looks for a successor* each second in which it has appended nothing: if a
 majority of the log's members shows a record of another writer behind the last
-one of this, it is fenced.  Nobody leads without the lease, but one that was
-frozen just before its first record.  A thread does this, and finds out each
-minute which member leads the log, so that appends take the shortest way.
+one of this, it is fenced.  Else it would learn of that by its lease alone, and
+so by a clock.  A thread does this, and finds out each minute which member
+leads the log, so that appends take the shortest way.
 
 *It retreats*, for good: when the lease is lost, when its writer is fenced, and
 when writing has stopped because of the disk.  In this order: nothing more is
