@@ -182,7 +182,7 @@ class WhoWeAre(ChecksCase):
         with self.assertLogs(CHECKS, 'ERROR') as said:
             check(self.log)
         self.assertIn(self.first.address, said.output[0])
-        self.assertIn('left out', said.output[0])
+        self.assertIn('is left out', said.output[0])
         # A second one that is wrong is too many.
         self.second.instead = self.first.instead
         self.refused(self.first.address, 'no etcd')

@@ -410,8 +410,7 @@ class Sequencer:
     def drain(self) -> None:
         """Wait until every commit that was appended by now is settled."""
         with self.mutex:
-            queue = self.pipeline.queue
-            last = queue[-1] if queue else None
+            last = self.pipeline.queue[-1] if self.pipeline.queue else None
         if last is not None:  # they are settled in order
             self.settle(last)
 

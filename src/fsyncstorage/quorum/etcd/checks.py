@@ -135,11 +135,11 @@ def _those_that_answer(found: dict[str, T | Trouble],
         if wrong is None:
             logger.warning('etcd: %s does not answer: %s', name, trouble)
         else:
-            faults.append(f'etcd: {name}: {wrong}')
+            faults.append(f'{name}: {wrong}')
     if len(faults) > allowed:
-        raise Refused(faults[0])
+        raise Refused(f'etcd: {faults[0]}')
     for each in faults:
-        logger.error('%s. It is left out', each)
+        logger.error('etcd: a member is left out: %s', each)
     if len(troubles) == len(found):
         raise unanswered(troubles)
     return {name: each for name, each in found.items()
