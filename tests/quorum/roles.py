@@ -51,7 +51,7 @@ class Recording(Host):
 
     def __init__(self, engine):
         self._engine = engine
-        self.done = []
+        self.done, self.silences = [], []
         self.has_ended = threading.Event()
 
     may_leave = True
@@ -62,11 +62,8 @@ class Recording(Host):
         self.done.append('leave')
         return self.has_moment
 
-    #: How often it has ended all connections.
-    disconnected = 0
-
-    def disconnect_all(self):
-        self.disconnected += 1
+    def be_silent(self, silent):
+        self.silences.append(silent)
 
     def hang_up(self):
         self.done.append('hang up')

@@ -4,6 +4,7 @@ import threading
 
 from fsyncstorage.errors import DiskError
 from fsyncstorage.quorum.history.record import Epoch
+from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.quorum.roles.takeover import lead
@@ -167,6 +168,17 @@ class Takeover(FollowTest):
         with self.assertRaises(DiskError):
             self.lead(follower)
         self.assertEqual(self.engine.head, before)
+
+    def test_its_writer_goes_by_the_lease(self):
+        """One member alone is believed only while there is one."""
+        led = self.lead(self.rejoin())
+        self.engine.away = {0, 1}
+        led.writer.say(Trim(1))
+        self.assertTrue(led.writer.advance())
+        self.may_go_on = False
+        led.writer.say(Trim(1))
+        with self.assertRaises(Unanswered):
+            led.writer.advance()
 
     def test_it_is_stopped(self):
         follower = self.rejoin()

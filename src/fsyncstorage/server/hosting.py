@@ -132,9 +132,13 @@ class Hosting(Host):
             if self._is_leaving:
                 self.end('it leaves', again=True)
 
-    def disconnect_all(self) -> None:
-        if self.server is not None:
-            self.server.disconnect_all_soon()
+    def be_silent(self, silent: bool) -> None:
+        if self.server is None:
+            return
+        if silent:
+            self.server.rest_soon()
+        else:
+            self.server.go_on_soon()
 
     def hang_up(self) -> None:
         if self.server is not None:

@@ -156,10 +156,10 @@ class Primary(Replicator):
                 '%s: the lease of this node is over, and could not be renewed'
                 ' (%s): no client is answered until it is', self._node,
                 self._holding.trouble or 'no answer')
-            self._host.disconnect_all()
         else:
             logger.warning('%s: the lease was renewed, and clients are'
                            ' answered again', self._node)
+        self._host.be_silent(silent)
 
     # Questions to the log
 
