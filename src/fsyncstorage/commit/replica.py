@@ -6,7 +6,8 @@ no more of a log than this.  So it imports nothing of one.
 The storage owns its replica, from its opening to its close.  `sync` is called
 by one thread at a time, the leader (commit.sequencer); the rest by any.
 
-Left to others: the log, its records, and who may write (quorum.leading.replicator).
+Left to others: the log, its records, and who may write
+(quorum.leading.replicator).
 """
 
 import typing
