@@ -147,7 +147,7 @@ class Hosting(Host):
             done.wait(LONGEST_FAREWELL)
 
     def end(self, reason: str, again: bool) -> None:
-        self._again, self.status = again, int(not again)
+        self.begins_anew, self.status = again, int(not again)
         self.is_over = True  # first: a server that is being made does not run
         if self.server is not None:
             self.server.stop()
@@ -157,6 +157,10 @@ class Hosting(Host):
         """Is the process to begin anew when all is closed?  Not if a signal
         has come, be it before that was wanted or behind it."""
         return self._again and not self.was_signalled
+
+    @begins_anew.setter
+    def begins_anew(self, again: bool) -> None:
+        self._again = again
 
 
 def begin_anew(hosting: Hosting, environment: Mapping[str, str]) -> None:
