@@ -75,6 +75,28 @@ def what_is_followed_is_refused_and_followed_again(machine):
     assert machine.nodes[2].state.place.link not in machine.history
 
 
+def another_one_leads_past_the_first(machine):
+    """And the member that the first one asks loses just that."""
+    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
+    machine.connect(which=1, member=1)
+    machine.lead(which=0, reads=True, faults=[])
+    machine.lose(back=1)
+    first, second = machine.nodes[:2]
+    assert first.leads and second.leads and not first.has_lease()
+
+
+def one_whose_lease_is_over_writes_at_the_wrong_one(machine):
+    another_one_leads_past_the_first(machine)
+    machine.write(which=0, length=1, commits=0, faults=[])
+
+
+def the_wrong_one_renews_a_lease_that_another_one_has(machine):
+    another_one_leads_past_the_first(machine)
+    machine.lose_the_lease(back=2)
+    machine.renew(which=0)
+    machine.write(which=0, length=1, commits=0, faults=[])
+
+
 ALL = [
     a_node_reads_what_is_damaged,
     a_node_asks_where_the_wrong_one_ends,
@@ -82,4 +104,6 @@ ALL = [
     another_one_leads_within_a_pack,
     a_node_follows_what_only_the_wrong_one_has,
     what_is_followed_is_refused_once_the_wrong_one_is_replaced,
-    what_is_followed_is_refused_and_followed_again]
+    what_is_followed_is_refused_and_followed_again,
+    one_whose_lease_is_over_writes_at_the_wrong_one,
+    the_wrong_one_renews_a_lease_that_another_one_has]

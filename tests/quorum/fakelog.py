@@ -13,6 +13,7 @@ import collections
 import contextlib
 import enum
 import threading
+import typing
 
 from fsyncstorage.quorum.history.record import Ends
 from fsyncstorage.quorum.history.record import Place
@@ -47,6 +48,18 @@ _OF_READS = {
 }
 
 
+class Held(typing.NamedTuple):
+    """A lease."""
+
+    holder: bytes | None
+    caller: int | None
+    term: int
+    end: float
+
+
+NOBODYS = Held(None, None, 0, 0.0)
+
+
 class Engine:
 
     def __init__(self, log, landed=lambda raw: None):
@@ -67,8 +80,7 @@ class Engine:
         #: No notice comes to those that wait.
         self.silent = False
         self.now = 0.0
-        #: Its holder, that one's caller, its term, when it is over.
-        self.lease = None, None, 0, 0.0
+        self.lease = NOBODYS
         self.kept = {}  # the notes
         self.blobs = {}  # chunks, by id and number
         #: A member's own chunks, by member, id and number; None: it has none.
@@ -147,19 +159,26 @@ class Engine:
         self.first = max(self.first, first)
 
     def hold(self, caller, holder, seconds):
-        had, by, term, end = self.lease
-        if had not in (None, holder) and self.now < end:
+        wanted = self.wanted(self.lease, caller, holder, seconds)
+        if wanted is None:
             return 0
-        term += (had, by) != (holder, caller)
-        self.lease = holder, caller, term, self.now + seconds
-        return term
+        self.lease = wanted
+        return wanted.term
+
+    def wanted(self, seen, caller, holder, seconds):
+        """What may take the place of this lease, or None."""
+        if seen.holder not in (None, holder) and self.now < seen.end:
+            return None
+        is_kept = (seen.holder, seen.caller) == (holder, caller)
+        return Held(
+            holder, caller, seen.term + (not is_kept), self.now + seconds)
 
     def holder(self):
-        return self.lease[0]
+        return self.lease.holder
 
     def let_go(self, holder):
         if self.holder() == holder:
-            self.lease = None, None, self.lease[2], self.now
+            self.lease = NOBODYS._replace(term=self.lease.term, end=self.now)
 
     def note(self, node, raw):
         self.kept[node] = raw
@@ -283,6 +302,9 @@ class FakeLog:
 
     def all_staged(self):
         return self._call('all_staged')
+
+    def find_leader(self):
+        pass
 
     def stop(self):
         self._stopped = True

@@ -9,6 +9,10 @@ the fold.
 
 The wrong member may take what all others refuse.  A node that reads there may
 follow it, but never keeps that, and no writer leads by it.
+
+Nobody leads without the lease.  So one that was led past does not believe that
+it has it, by its own clock or by what most members show, and is not told then
+by one member alone that a record is in the log.
 """
 
 import typing
@@ -46,6 +50,7 @@ from fsyncstorage.quorum.log.interface import Unanswered
 
 from .fakelog import MEMBERS
 from .fakelog import Fault
+from .fakelog import Held
 from .samples import LOG
 from .samples import MAGIC
 from .samples import OTHER
@@ -57,6 +62,8 @@ from .wrongmember import LogThroughOne
 from .wrongmember import wrong_ends
 
 NODES = 3
+#: Seconds for which others wait, and for which its holder believes in it.
+LEASE, BELIEVED = 10.0, 9.0
 #: What a chunk has room for.
 ROOM = COMMIT + 2
 
@@ -115,6 +122,22 @@ class Node:
         self.content = MAGIC
         self.writer = self.task = None
         self.saved = self.state, self.content
+        self.clock = lambda: engine.now
+        #: Of the lease that it has, and until when it believes in it.
+        self.term, self.until = None, 0.0
+
+    def asks_for_the_lease(self):
+        """Does it have it?"""
+        begun = self.clock()
+        term = self.log.hold(b'%d' % id(self), LEASE)
+        if term and self.term in (None, term):
+            self.term, self.until = term, begun + BELIEVED
+        else:
+            self.term, self.until = None, 0.0
+        return self.has_lease()
+
+    def has_lease(self):
+        return self.clock() < self.until
 
     def save(self):
         """Only what it can go on from is kept, and what a majority has."""
@@ -231,7 +254,9 @@ class Histories(RuleBasedStateMachine):
         node.log.faults.extend(faults)
         done = False
         while not done:
-            self.has_a_lease(node)
+            if node.state.writer != node.writer.id and not node.has_lease():
+                node.writer = None  # it gives up, as it does not lead
+                break
             try:
                 done = node.writer.advance()
             except Unanswered:
@@ -246,14 +271,11 @@ class Histories(RuleBasedStateMachine):
             self.is_acknowledged(node.writer.state)
         node.log.faults.clear()
 
-    def has_a_lease(self, node):
-        """One that does not lead any more does not acknowledge what it brings
-        into a member that has lost just what came since: its lease is over.
-        """
-        own = self.engine.own
-        if own and own[1] == node.writer.state.place != self.engine.head and (
-                node.writer.state.writer == node.writer.id):
-            node.log.through = (self.engine.wrong + 1) % MEMBERS
+    def gets_the_lease(self, node):
+        """It waits until that of another one is over."""
+        node.term = None
+        while not node.asks_for_the_lease():
+            self.engine.now += LEASE
 
     def is_written(self, writer):
         """Is the record there that it has offered?"""
@@ -306,9 +328,11 @@ class Histories(RuleBasedStateMachine):
         self.leads(node, faults)
 
     def leads(self, node, faults=()):
+        self.gets_the_lease(node)
         self.writers += 1
         node.writer = Chunked(
-            node.log, node.state, identify(f'w{self.writers}'))
+            node.log, node.state, identify(f'w{self.writers}'),
+            node.has_lease)
         node.writer.lead(b'node'.ljust(16))
         self.begins(node)
         self.tries(node, faults)
@@ -371,6 +395,17 @@ class Histories(RuleBasedStateMachine):
     @rule(which=WHICH, faults=OF_APPENDS)
     def go_on(self, which, faults):
         self.tries(self.trying(which), faults)
+
+    @precondition(leading)
+    @rule(which=WHICH)
+    def renew(self, which):
+        node = self.leading(which)
+        if node.term is not None:
+            node.asks_for_the_lease()
+
+    @rule()
+    def leases_are_over(self):
+        self.engine.now += LEASE
 
     @precondition(lambda self: self.engine.delayed)
     @rule(number=strategies.integers(0, 5))
@@ -509,6 +544,12 @@ class Histories(RuleBasedStateMachine):
         number = max(0, len(self.history) - 1 - back)
         self.engine.lose(number, Place(number, self.history[number]))
 
+    @rule(back=strategies.integers(1, 5))
+    def lose_the_lease(self, back):
+        """The wrong member has an earlier one."""
+        leases = self.engine.leases
+        self.engine.own_lease = leases[max(0, len(leases) - back)]
+
     @precondition(lambda self: self.following() and self.engine.records
                   and not self.forged)
     @rule(which=WHICH, back=strategies.integers(0, 3), faults=OF_APPENDS)
@@ -554,6 +595,9 @@ class Histories(RuleBasedStateMachine):
             self.writes(
                 self.leading(), 2 * ROOM, 0, [Fault.NONE, Fault.BEFORE])
         self.forged = True
+        # (Whoever else writes has the lease.)
+        self.engine.now += LEASE
+        self.engine.lease = Held(OTHER, None, self.engine.lease.term + 1, 0.0)
         forgeries = list(forged(self.states[self.history[-1]], {OTHER}))
         raw = forgeries[number % len(forgeries)]
         self.engine.records.append(raw)

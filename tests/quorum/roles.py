@@ -51,7 +51,7 @@ class Recording(Host):
 
     def __init__(self, engine):
         self._engine = engine
-        self.done = []
+        self.done, self.silences = [], []
         self.has_ended = threading.Event()
 
     may_leave = True
@@ -61,6 +61,9 @@ class Recording(Host):
     def leave(self, seconds):
         self.done.append('leave')
         return self.has_moment
+
+    def be_silent(self, silent):
+        self.silences.append(silent)
 
     def hang_up(self):
         self.done.append('hang up')

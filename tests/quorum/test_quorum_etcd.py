@@ -195,7 +195,7 @@ class FaultsCase(EtcdCase):
             self.assertEqual(self.read(number), b'record %d' % number)
         for member in range(3):
             self.assertEqual(
-                self.log.ends(member), Ends(LOG, 1, self.before))
+                patiently(self.log.ends, member), Ends(LOG, 1, self.before))
 
 
 @etcdcluster.needed

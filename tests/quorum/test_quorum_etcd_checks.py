@@ -33,9 +33,9 @@ class ChecksCase(GatewaysCase):
         self.log = self.another()
         self.first, self.second, self.third = self.gateways.members
 
-    def refused(self, *words, log=None):
+    def refused(self, *words, log=None, strict=False):
         with self.assertRaises(Refused) as raised:
-            check(log or self.log)
+            check(log or self.log, strict=strict)
         for each in words:
             self.assertIn(each, str(raised.exception))
 
@@ -81,8 +81,19 @@ class Members(ChecksCase):
                 check(self.log)
 
     def test_too_few_that_vote(self):
-        self.first.voting = self.second.voting = self.third.voting = 2
-        self.refused('2 members', 'etcdctl member add')
+        for gateway in self.gateways.members:
+            gateway.voting = 1
+        self.refused('1 members', 'etcdctl member add')
+
+    def test_one_of_three_was_removed(self):
+        """Another one is about to come: a start that nobody asked for goes
+        on, but nothing begins with them."""
+        for gateway in self.gateways.members:
+            gateway.voting = 2
+        self.refused('2 members', 'etcdctl member add', strict=True)
+        with self.assertLogs(CHECKS, 'ERROR') as said:
+            check(self.log)
+        self.assertIn('2 members', said.output[0])
 
     def test_learners_do_not_vote(self):
         learners = [{'ID': 1}, {'ID': 2}, {'ID': 3, 'isLearner': True}]
@@ -90,7 +101,7 @@ class Members(ChecksCase):
             gateway.altered = lambda path, answer: (
                 answer if path != MEMBER_LIST
                 else {**answer, 'members': learners})
-        self.refused('2 members')
+        self.refused('2 members', strict=True)
 
     def test_a_learner(self):
         self.first.altered = lambda path, answer: {
@@ -161,6 +172,20 @@ class WhoWeAre(ChecksCase):
     def test_another_service_of_grpc(self):
         self.answers(12, 'unknown service etcdserverpb.Maintenance')
         self.refused('no etcd')
+
+    def test_one_of_them_refuses_us(self):
+        """As when its certificate is over.  A majority is sound, so a start
+        goes on; but nothing begins with such members."""
+        self.answers(12, 'unknown service etcdserverpb.Maintenance')
+        self.second.instead = self.third.instead = None
+        self.refused(self.first.address, 'no etcd', strict=True)
+        with self.assertLogs(CHECKS, 'ERROR') as said:
+            check(self.log)
+        self.assertIn(self.first.address, said.output[0])
+        self.assertIn('is left out', said.output[0])
+        # A second one that is wrong is too many.
+        self.second.instead = self.first.instead
+        self.refused(self.first.address, 'no etcd')
 
     def test_a_server_that_knows_only_http_1(self):
         for gateway in self.gateways.members:

@@ -86,6 +86,23 @@ def flipped(value):
     return value[:5] + bytes([value[5] ^ 4]) + value[6:]
 
 
+class TheLeader(EtcdCase):
+
+    def test_it_is_asked_first(self):
+        """The second one, as all of them say."""
+        self.log.find_leader()
+        self.assertEqual(
+            str(self.log.cluster.preferred), self.gateways.members[1].address)
+
+    def test_it_is_not_known(self):
+        for gateway in self.gateways.members:
+            gateway.instead = lambda handler, request: (
+                handler.fail(14, 'no leader') or True)
+        before = self.log.cluster.preferred
+        self.log.find_leader()
+        self.assertIs(self.log.cluster.preferred, before)
+
+
 class OneIsDamaged(EtcdCase):
     """It makes nobody stop, and nobody believe it."""
 

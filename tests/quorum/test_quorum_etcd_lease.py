@@ -1,6 +1,8 @@
 """The lease: nobody else has it while its holder may believe in it, whatever
 is late or lost; and who gets it again learns whether another had it."""
 
+import collections
+import contextlib
 import time
 import unittest
 from unittest import mock
@@ -10,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 from hypothesis.stateful import invariant
 from hypothesis.stateful import rule
 
+from fsyncstorage.quorum.etcd.keys import Keys
 from fsyncstorage.quorum.etcd.lease import FREE
 from fsyncstorage.quorum.etcd.lease import Lease
 from fsyncstorage.quorum.etcd.lease import Value
@@ -19,12 +22,15 @@ from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.interface import clock
 
 from ..generated import settings
+from .gateway import KV
 from .gateway import GatewaysCase
 from .logcontract import A
 from .logcontract import B
 from .samples import LOG
 
 SECONDS = 10
+KEYS = Keys('test')
+ENGINE = 'fsyncstorage.quorum.etcd.engine'
 
 
 class Clock:
@@ -94,11 +100,84 @@ class OnEtcd(GatewaysCase):
                 self.one.hold(A, SECONDS)
         self.assertEqual(self.one.hold(A, SECONDS), 1)
 
+    def test_a_member_that_has_lost_the_lease_of_another_one(self):
+        """It takes a renewal that all others refuse, and says so: its holder
+        learns that another one has had it, and does not go on."""
+        self.one.hold(A, SECONDS)
+        lost = self.store.values[KEYS.lease]
+        self.other.hold(B, SECONDS)
+        self.clock.now += SECONDS
+        self.assertTrue(self.other.hold(B, SECONDS))
+        for wrong in self.gateways.members:
+            with self.subTest(wrong.number), wrong_lease(wrong, lost):
+                self.one.cluster.prefer(self.one.cluster.members[wrong.number])
+                with self.assertLogs(ENGINE, 'WARNING') as said:
+                    self.assertEqual(self.one.hold(A, SECONDS), 0)
+                self.assertIn(wrong.address, said.output[0])
+                self.assertEqual(self.one.holder(), B)
+
+    def test_a_member_that_has_lost_a_renewal(self):
+        """One that asks there sees the lease stand still, and does not get
+        it; its holder, which asks there, keeps it."""
+        term = self.one.hold(A, SECONDS)
+        lost = self.store.values[KEYS.lease]
+        for wrong in self.gateways.members:
+            self.one.hold(A, SECONDS)
+            with self.subTest(wrong.number), wrong_lease(wrong, lost):
+                for log in self.one, self.other:
+                    log.cluster.prefer(log.cluster.members[wrong.number])
+                self.assertEqual(self.other.hold(B, SECONDS), 0)
+                self.clock.now += SECONDS
+                with self.assertLogs(ENGINE, 'WARNING'):
+                    self.assertEqual(self.one.hold(A, SECONDS), term)
+                self.assertEqual(self.other.hold(B, SECONDS), 0)
+
+    def test_one_that_is_wrong_and_another_one_that_is_away(self):
+        """Nothing is known then, and nothing is believed."""
+        self.one.hold(A, SECONDS)
+        lost = self.store.values[KEYS.lease]
+        self.one.hold(A, SECONDS)
+        first, _, third = self.gateways.members
+        third.close()
+        self.gateways.members.remove(third)
+        with wrong_lease(first, lost):
+            for _ in range(3):
+                with self.assertRaises(Unanswered):
+                    self.one.hold(A, SECONDS)
+        self.assertEqual(self.one.hold(A, SECONDS), 1)
+
+    def test_what_a_renewal_costs(self):
+        """One small question more, of another member."""
+        self.one.hold(A, SECONDS)
+        for gateway in self.gateways.members:
+            gateway.asked.clear()
+        self.one.hold(A, SECONDS)
+        self.assertEqual(
+            sorted(path for gateway in self.gateways.members
+                   for path, _ in gateway.asked), [KV + 'Range', KV + 'Txn'])
+
     def test_its_time_is_that_of_the_value(self):
         self.one.hold(A, 1)
         self.other.hold(B, SECONDS)
         self.clock.now += 1
         self.assertTrue(self.other.hold(B, SECONDS))
+
+
+@contextlib.contextmanager
+def wrong_lease(gateway, value):
+    """This member has lost all later leases, and does not know it."""
+    store, real = gateway.store, gateway.answer
+    own = collections.ChainMap({KEYS.lease: value}, store.values)
+
+    def answer(path, request):
+        values, store.values = store.values, own
+        try:
+            return real(path, request)
+        finally:
+            store.values = values
+
+    with mock.patch.object(gateway, 'answer', answer):
+        yield
 
 
 class Values(unittest.TestCase):

@@ -13,6 +13,7 @@ import unittest
 import hypothesis
 from hypothesis.stateful import run_state_machine_as_test
 
+from fsyncstorage.quorum.etcd import lease
 from fsyncstorage.quorum.history import fold
 from fsyncstorage.quorum.history import record
 from fsyncstorage.quorum.leading.writer import Writer
@@ -74,7 +75,12 @@ MUTANTS = [
     (Writer._find, 'and word.raw != offer.raw', ''),
     (Writer._find, 'and word.raw != offer.raw', 'and False'),
     (Writer._find, 'words.count(word) == members.majority(log)', 'True'),
-    (Writer.answered, 'if offer.leads:', 'if False:'),
+    (Writer.answered, 'offer.leads or not self._has_lease()',
+     'not self._has_lease()'),
+    (Writer.answered, 'offer.leads or not self._has_lease()', 'offer.leads',
+     directed.one_whose_lease_is_over_writes_at_the_wrong_one),
+    (lease.agreed, 'shown = [said]', 'return said',
+     directed.the_wrong_one_renews_a_lease_that_another_one_has),
     (Writer.answered, 'except Moved:',
      'except Unanswered:\n            pass\n        except Moved:'),
     (Writer._make_offer, 'state.end if leads else', ''),

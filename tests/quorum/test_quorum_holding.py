@@ -192,6 +192,20 @@ class NotWanted(HoldingTest):
         self.holding.ask_if(False)  # it leads: it keeps what it has
         self.assertTrue(self.holding.is_believed)
 
+    def test_a_node_that_cannot_lead_after_all(self):
+        """It gives back what it has, and does not ask until it is sought."""
+        self.turn()
+        self.holding.give_up()
+        self.assertFalse(self.holding.is_believed)
+        self.turn()
+        self.assertIsNone(self.engine.holder())
+        asked = self.log.asked
+        self.turn(LEASE)
+        self.assertEqual(self.log.asked, asked)
+        self.holding.seek()
+        self.turn()
+        self.assertTrue(self.holding.is_believed)
+
     def test_an_answer_that_comes_when_it_is_not_wanted_any_more(self):
         class Late(SlowLog):
             def hold(log, holder, seconds):

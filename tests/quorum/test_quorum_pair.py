@@ -6,6 +6,7 @@ I16, as far as processes show it, and what is left behind.
 import os
 import signal
 
+from ZEO.ClientStorage import ClientStorage
 from ZODB.utils import p64
 
 from fsyncstorage.client.storage import FsyncClient
@@ -119,6 +120,18 @@ class NoLog(Pair):
         self.gateways.close()
         self.start_alone()
         self.assertEqual(self.a.end(), 0)
+
+    def test_a_client_that_asks_nothing(self):
+        """A stock one, which reads from its cache: it is sent away when the
+        lease is over."""
+        self.a.start()
+        until(lambda: self.a.leads, 'it leads')
+        client = ClientStorage(self.a.address, wait_timeout=30)
+        self.addCleanup(client.close)
+        tid = commit(client, {1: b'one'})
+        self.assertEqual(client.load(oid(1)), (b'one', tid))
+        self.gateways.close()
+        until(lambda: not client.is_connected(), 'it is sent away')
 
     def test_a_primary_can_be_ended(self):
         self.a.start()

@@ -3,6 +3,7 @@
 Real leases of a second, and no assertion about how long anything took.
 """
 
+import errno
 import os
 from unittest import mock
 
@@ -13,6 +14,7 @@ from fsyncstorage.quorum.beginning.copying import copied
 from fsyncstorage.quorum.following import standby
 from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.quorum.history.record import node_name
+from fsyncstorage.quorum.log.interface import Full
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.quorum.roles import holding
@@ -191,6 +193,35 @@ class Following(RolesTest):
         following.trouble = None
         until(lambda: self.b.node._holding.wanted, 'it tries again')
 
+    def test_a_standby_that_replaces_its_file_does_not_try(self):
+        """It could not lead before that is done."""
+        self.both()
+        follower = self.b.node._standby.follower
+        follower.is_replacing = True
+        until(lambda: not self.b.node._holding.wanted, 'it does not try')
+        follower.is_replacing = False
+        until(lambda: self.b.node._holding.wanted, 'it tries again')
+
+    def test_it_says_why_nobody_leads(self):
+        """As where etcd is full: what is asked about the lease fails, and
+        reading does not."""
+        self.a.open()
+        self.a.leads()
+        self.b.open()
+        self.b.follows()
+        with mock.patch.object(
+                FakeLog, 'hold', side_effect=Full('etcd is full')):
+            until(lambda: 'etcd is full' in self.b.node.trouble, 'it says so')
+            self.assertIn('standby, 0 records', self.b.node.trouble)
+            self.assertEqual(
+                self.b.node.stats()['lease_trouble'], 'etcd is full')
+            until(lambda: 'etcd is full' in (self.a.storage.waits_for_log
+                                             or ''), 'and the other one')
+            self.assertEqual(
+                self.a.storage.stats()['quorum']['lease_trouble'],
+                'etcd is full')
+        until(lambda: 'etcd' not in self.b.node.trouble, 'it is over')
+
 
 class Silence(RolesTest):
 
@@ -209,13 +240,24 @@ class Silence(RolesTest):
                 storage.object_map(bytes(32), lambda: None)
             until(lambda: logged.records, 'it says so')
             self.assertIn('no client is answered', storage.waits_for_log)
+            # Nor may those that ask nothing go on to read from their caches.
+            until(lambda: self.a.host.silences, 'it has hung up')
             self.a.is_away = False
             until(storage.may_answer, 'it answers')
             until(lambda: 'answered again' in logged.output[-1], 'said')
         self.assertIsNone(storage.waits_for_log)
         commit(storage, {1: b'x'})
         self.assertEqual(self.a.host.done, [])
+        until(lambda: self.a.host.silences == [True, False], 'and goes on')
         storage.object_map(bytes(32), lambda: None).close()
+
+    def test_the_look_is_in_time(self):
+        """Before another node may lead, however short the lease is."""
+        self.a.open()
+        replica = self.a.leads()._replica
+        for left, pause in (0.0, 0.25), (0.1, 0.1), (1.0, 0.25):
+            with mock.patch.object(role.Holding, 'seconds_left', left):
+                self.assertEqual(replica._until_the_next_look(), pause)
 
     def test_a_map_that_is_made_while_it_becomes_silent(self):
         self.a.open()
@@ -256,6 +298,38 @@ class Retreat(RolesTest):
             with self.assertRaises(StorageError):
                 commit(self.a.storage, {1: b'x'})
             self.is_over()
+
+    def test_a_successor_that_is_found_without_a_commit(self):
+        """The lease is not asked: it goes on."""
+        with mock.patch.object(primary, 'ASK_EVERY', 0.01):
+            self.both()
+            with self.assertLogs('fsyncstorage', 'CRITICAL') as logged:
+                led(FakeLog(self.engine),
+                    self.a.storage._replica._writer.state, 'other')
+                self.is_over()
+            self.assertIn('in epoch 2', logged.output[0])
+
+    def test_the_leader_of_the_log_is_looked_for(self):
+        """Appends go there, without a step in between."""
+        found = []
+        with mock.patch.object(FakeLog, 'find_leader', lambda log: (
+                found.append(log))), \
+                mock.patch.object(primary, 'ASK_EVERY', 0.01):
+            self.a.open()
+            self.a.leads()
+            until(lambda: found, 'it is looked for')
+            self.assertIs(found[0], self.a.storage._replica._log)
+
+    def test_what_waits_for_the_log_is_ended_first(self):
+        """A close waits for a request that is under way, which may wait for
+        a commit."""
+        self.a.open()
+        replica = self.a.leads()._replica
+        real, seen = replica._requests.close, []
+        replica._requests.close = lambda: (
+            seen.append(replica._is_closing), real())
+        self.a.close()
+        self.assertTrue(seen[0])
 
     def test_a_failing_disk(self):
         """The lease is given back; the process ends, and a person looks."""
@@ -332,6 +406,37 @@ class Retreat(RolesTest):
         with mock.patch.object(role, 'lead', lead):
             self.a.open()
             commit(self.a.leads(), {1: b'x'})
+
+    def test_it_cannot_come_to_the_end_of_the_log(self):
+        """As where the disk is full: another node may lead meanwhile, and it
+        is tried again."""
+        no_room = OSError(errno.ENOSPC, 'no room')
+        real_lead, real_rejoin = role.lead, role.rejoin
+        led, begun, holders = [], [], []
+
+        def lead(*args):
+            led.append(args)
+            if len(led) == 1:
+                raise no_room
+            return real_lead(*args)
+
+        def rejoin(*args):
+            begun.append(args)
+            if 1 < len(begun) < 4:
+                until(lambda: self.engine.holder() is None, 'given back')
+                holders.append(self.engine.holder())
+                if len(begun) == 3:
+                    self.assertIn('no room', self.a.node.trouble)
+                raise no_room
+            return real_rejoin(*args)
+
+        with mock.patch.object(role, 'lead', lead), \
+                mock.patch.object(role, 'rejoin', rejoin), \
+                mock.patch.object(role, 'LONGEST_PAUSE', 0.01), \
+                self.assertLogs('fsyncstorage', 'WARNING'):
+            self.a.open()
+            commit(self.a.leads(), {1: b'x'})
+        self.assertEqual((len(led), len(begun), holders), (2, 4, [None] * 2))
 
     def test_stopped_while_it_takes_over(self):
         def lead(*args):

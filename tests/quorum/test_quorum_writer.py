@@ -414,6 +414,53 @@ class TheFence(WriterTest):
         return place, Place(place.sequence + 1, bytes(16))
 
 
+class ASuccessor(WriterTest):
+    """Found by a writer that has nothing to append."""
+
+    def setUp(self):
+        self.engine = EngineWithWrong(LOG)
+        self.log = LogThroughOne(self.engine)
+        self.writer = leader(self.log, beginning(LOG, 0, 4))
+
+    def test_there_is_none(self):
+        self.writer.find_successor()
+        self.write(b'bytes')
+        settle(self.writer)
+        self.writer.find_successor()
+        self.assertEqual(self.written(), b'FS30bytes')
+
+    def test_its_own_record_whose_answer_was_lost(self):
+        self.write(b'bytes', Fault.AFTER)
+        self.unanswered()
+        self.writer.find_successor()
+        settle(self.writer)
+        self.assertEqual(self.written(), b'FS30bytes')
+
+    def test_another_one_leads(self):
+        leader(FakeLog(self.engine), self.writer.state, 'successor')
+        with self.assertRaisesRegex(Fenced, 'in epoch 2'):
+            self.writer.find_successor()
+        self.fenced('in epoch 2')
+
+    def test_only_one_member_knows_of_it(self):
+        self.write(b'bytes', Fault.AFTER)
+        self.unanswered()
+        self.engine.lose(1, self.writer.state.place)
+        wrong = LogThroughOne(self.engine)
+        wrong.through = self.engine.wrong
+        other = Writer(wrong, self.writer.state, identify('other'))
+        other.lead(LOG)
+        with self.assertRaises(Fenced):
+            other.advance()
+        self.writer.find_successor()
+        self.engine.away = {0}
+        with self.assertRaisesRegex(Unanswered, 'not enough'):
+            self.writer.find_successor()
+        self.engine.away = set()
+        settle(self.writer)
+        self.assertEqual(self.written(), b'FS30bytes')
+
+
 class OneWrongMember(WriterTest):
     """M4: one member alone fences nobody, and makes nobody a leader."""
 
@@ -548,6 +595,27 @@ class OneWrongMember(WriterTest):
             with self.assertRaisesRegex(Fenced, 'most members'):
                 call()
         self.assertEqual(self.writer.state, before)
+
+    def test_without_the_lease_one_member_alone_is_not_believed(self):
+        """Another one may have led since, and this member has lost that."""
+        self.write_all(b'first')
+        leader(LogThroughOne(self.engine), self.writer.state, 'successor')
+        self.loses(2)
+        self.log.through = self.engine.wrong
+        self.writer._has_lease = lambda: False
+        self.write(b'second')
+        self.fenced('in epoch 2')
+
+    def test_without_the_lease_a_majority_is(self):
+        self.writer._has_lease = lambda: False
+        self.engine.away = {0}
+        self.write_all(b'first')
+        self.engine.away = {0, 1}
+        self.write(b'second')
+        self.unanswered(2)
+        self.engine.away = set()
+        settle(self.writer)
+        self.assertEqual(self.written(), b'FS30firstsecond')
 
     def test_a_fence_that_only_one_member_knows(self):
         """It had lost records when another one led, and has its record."""

@@ -13,15 +13,19 @@ import threading
 from types import SimpleNamespace
 from unittest import mock
 
+from ZEO.ClientStorage import ClientStorage
+
 from fsyncstorage import FsyncStorage
 from fsyncstorage import wire
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import probes
 from fsyncstorage.server import hosting
+from fsyncstorage.server import listening
 from fsyncstorage.server.connection import announcement
 from fsyncstorage.server.connection import frame
 from fsyncstorage.server.hosting import Hosting
 from fsyncstorage.server.manager import Manager
+from fsyncstorage.server.runzeo import Runner
 from fsyncstorage.storage.host import Host
 from fsyncstorage.timing.zeo.zeowire import call
 
@@ -88,6 +92,72 @@ class Silence(NodeServed):
                 self.assertEqual(said.read(), frame(announcement(False)))
         self.may_answer = True
         self.assertEqual(self.connect(self.server).load(1)[0], record())
+
+    def test_those_that_ask_nothing(self):
+        """They may read from their caches."""
+        reading = self.reading()
+        channel = Channel(self.server, self.zeo)
+        self.addCleanup(channel.close)
+        other = self.connect(self.server)
+        self.hosting = Hosting(Manager({}), '1')
+        self.hosting.be_silent(True)  # there is no server yet
+        self.hosting.server = self.server
+        self.hosting.be_silent(True)
+        other.wait_for_end()
+        self.assertEqual(reading.rest(), [])
+        with self.assertRaises(EOFError):
+            channel.next()
+        # Others wait until there is an answer.
+        connecting = Thread(self.connect, self.server)
+        self.hosting.be_silent(False)
+        self.assertEqual(connecting.result().load(1)[0], record())
+
+    def is_left_alone(self):
+        """Nobody who has connected was let in."""
+        loop = self.server.acceptor.event_loop
+        for _ in range(2):  # turns of the loop
+            turned = threading.Event()
+            loop.call_soon_threadsafe(turned.set)
+            turned.wait()
+        self.assertFalse(self.server.acceptor.newcomers)
+        self.assertFalse(self.server.connections)
+
+    def test_a_pause_for_want_of_descriptors_ends_meanwhile(self):
+        self.server.rest_soon()
+        acceptor = self.server.acceptor
+        acceptor.event_loop.call_soon_threadsafe(acceptor._listen)
+        with contextlib.closing(socket.create_connection(self.server.addr)):
+            self.is_left_alone()
+
+    def test_one_that_has_not_registered_yet(self):
+        """It is sent away with the others, and none comes behind it."""
+        patch = mock.patch.object(listening, 'REGISTER_WITHIN', 10 * PATIENCE)
+        with patch, contextlib.closing(socket.create_connection(
+                self.server.addr, PATIENCE)) as newcomer:
+            with newcomer.makefile('rb') as said:
+                greeting = frame(announcement(False))
+                self.assertEqual(said.read(len(greeting)), greeting)
+                self.server.rest_soon()
+                self.assertEqual(said.read(), b'')
+
+    def test_a_stock_client_with_two_addresses_comes_back(self):
+        """It gives an address up for good whose server hangs up before it has
+        registered there, while it tries another one."""
+        with contextlib.closing(socket.socket()) as nobody:
+            nobody.bind(('127.0.0.1', 0))
+            addresses = [self.server.addr, nobody.getsockname()]
+            client = ClientStorage(addresses, wait_timeout=PATIENCE)
+            self.addCleanup(client.close)
+            self.may_answer = False
+            self.server.rest_soon()
+            until(lambda: not client.is_connected(), 'it is sent away')
+            until(lambda: any(hasattr(each, 'sm_protocol') for each
+                              in client._server.client.protocols),
+                  'it has connected again')
+            self.is_left_alone()
+            self.may_answer = True
+            self.server.go_on_soon()
+            until(client.is_connected, 'it is back')
 
     def test_a_read_channel(self):
         reading = self.reading()
@@ -322,11 +392,20 @@ class Anew(TestCase):
 
     def test_a_signal_ends_it_after_all(self):
         self.hosting.end('of a reason', again=True)
-        self.hosting.begins_anew = False
+        self.hosting.was_signalled = True
         self.begin_anew().assert_not_called()
         self.assertFalse(
             set(hosting.ENDING) & signal.pthread_sigmask(
                 signal.SIG_BLOCK, ()))
+
+    def test_a_signal_that_comes_before(self):
+        """Within a retreat, which takes a while."""
+        runner = Runner.__new__(Runner)
+        runner._hosting, runner.server = self.hosting, mock.Mock()
+        runner.handle_sigterm()
+        self.hosting.end('of a reason', again=True)
+        self.begin_anew().assert_not_called()
+        self.assertEqual(self.hosting.status, 0)
 
     def test_it_ends_where_a_person_should_look(self):
         self.hosting.end('a disk', again=False)

@@ -44,6 +44,17 @@ class Still(TestCase):
         self.assertEqual(self.storage.lastTransaction(), tid)
         stillness.end()
 
+    def test_one_that_is_long_on_its_way_to_the_disk(self):
+        """All goes on."""
+        self.disk.hold_syncs()
+        finishing = Thread(
+            self.storage.tpc_finish, vote(self.storage, {1: b'x'}))
+        self.disk.wait_for_sync()
+        self.assertFalse(Stillness(self.storage).begin(0.01))
+        vote(self.storage, {2: b'x'})
+        self.disk.release_syncs()
+        finishing.result()
+
     def test_one_that_is_not_finished(self):
         """All goes on."""
         transaction = vote(self.storage, {1: b'x'})

@@ -410,10 +410,14 @@ class Sequencer:
     def drain(self) -> None:
         """Wait until every commit that was appended by now is settled."""
         with self.mutex:
-            queue = self.pipeline.queue
-            last = queue[-1] if queue else None
+            last = self.pipeline.queue[-1] if self.pipeline.queue else None
         if last is not None:  # they are settled in order
             self.settle(last)
+
+    @property
+    def is_drained(self) -> bool:
+        """Is every commit settled that was appended?"""
+        return not self.pipeline.queue
 
     def wait_for_each_status(self) -> None:
         with self.mutex:

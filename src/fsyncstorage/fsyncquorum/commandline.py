@@ -158,7 +158,7 @@ def begin(options: argparse.Namespace, target: Configured, log: Any) -> str:
     if options.blobs and not options.source:
         raise CannotRun('--blobs goes with --from')
     _refuse_root(target.path)
-    target.quorum.check_log(log)
+    target.quorum.check_log(log, strict=True)
     name = target.quorum.node
     if options.source is None:
         identity = bootstrap.begin(target.path, log)

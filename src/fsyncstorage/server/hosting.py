@@ -79,8 +79,9 @@ def refuse_unless_possible(openers: Sequence[Any], passed: object) -> None:
 class Hosting(Host):
 
     may_leave = True
-    #: Is the process to begin anew when all is closed?
-    begins_anew = False
+    _again = False
+    #: A signal has come that ends the process.
+    was_signalled = False
     #: No server is to run any more; its exit status.
     is_over = False
     status = 0
@@ -139,6 +140,14 @@ class Hosting(Host):
                 self.begins_anew = self.is_over = True
                 self.server.leave_to_another()
 
+    def be_silent(self, silent: bool) -> None:
+        if self.server is None:
+            return
+        if silent:
+            self.server.rest_soon()
+        else:
+            self.server.go_on_soon()
+
     def hang_up(self) -> None:
         if self.server is not None:
             done = threading.Event()
@@ -150,6 +159,16 @@ class Hosting(Host):
         self.is_over = True  # first: a server that is being made does not run
         if self.server is not None:
             self.server.stop()
+
+    @property
+    def begins_anew(self) -> bool:
+        """Is the process to begin anew when all is closed?  Not if a signal
+        has come, be it before that was wanted or behind it."""
+        return self._again and not self.was_signalled
+
+    @begins_anew.setter
+    def begins_anew(self, again: bool) -> None:
+        self._again = again
 
 
 def begin_anew(hosting: Hosting, environment: Mapping[str, str]) -> None:

@@ -54,6 +54,7 @@ class Listener:
         self.msgpack = msgpack
         self.announcement = frame(announcement(msgpack))
         self.newcomers = set()
+        self._rests = False
         # Looked up each time: timing and tests choose another one.
         self.event_loop = stock.new_event_loop()
         self._bound, self.sockets = None, []
@@ -99,8 +100,26 @@ class Listener:
     # Accepting
 
     def _listen(self):
+        if not self._rests:
+            for each in self.sockets:
+                self.event_loop.add_reader(each, self._accept, each)
+
+    def rest(self):
+        """Accept nobody, until `go_on`: who connects waits in the queue of the
+        system, and is not greeted.
+
+        (A stock client whose connection ends between the greeting and its
+        registration may never come back, if it has other addresses.)
+        """
+        self._rests = True
         for each in self.sockets:
-            self.event_loop.add_reader(each, self._accept, each)
+            self.event_loop.remove_reader(each)
+        for newcomer in list(self.newcomers):
+            newcomer.abort()
+
+    def go_on(self):
+        self._rests = False
+        self._listen()
 
     def _accept(self, listening):
         for _ in range(AT_ONCE):

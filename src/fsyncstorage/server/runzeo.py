@@ -101,7 +101,7 @@ class Runner(ZEO.runzeo.ZEOServer):
 
     def _end(self, words, status):
         ZEO.runzeo.log(words)
-        self._hosting.begins_anew = False
+        self._hosting.was_signalled = True
         if self.server is None:
             sys.exit(status)
         self._status = status

@@ -234,6 +234,19 @@ class Server(StorageServer):
             loop.run_forever()
             acceptor.close_loop()
 
+    def rest_soon(self) -> None:
+        """End all connections, whatever was on its way, and accept no others
+        until `go_on_soon`.  Both from any thread."""
+        self.acceptor.event_loop.call_soon_threadsafe(self._rest)
+
+    def _rest(self) -> None:
+        self.acceptor.rest()
+        for connection in list(self.connections):
+            connection.abort()
+
+    def go_on_soon(self) -> None:
+        self.acceptor.event_loop.call_soon_threadsafe(self.acceptor.go_on)
+
     def hang_up_soon(self, done: Callable[[], object]) -> None:
         """Take nobody any more, and close all connections, behind what was
         answered; then call `done`.  From any thread."""

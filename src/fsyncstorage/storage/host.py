@@ -42,6 +42,11 @@ class Host:
         """
         raise NotImplementedError
 
+    def be_silent(self, silent: bool) -> None:
+        """End all connections at once, as nobody who is connected may go on
+        to read from a cache, and accept no others; or accept them again.
+        Called in any thread."""
+
     def hang_up(self) -> None:
         """Answer nobody any more, but what was answered already.  Called in
         any thread."""

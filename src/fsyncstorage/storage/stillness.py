@@ -2,11 +2,15 @@
 another node.
 
 Votes wait, and do not fail.  Those that were voted go on to their ends; when
-none is left, what was appended is drained.
+none is left, what was appended is waited for, but no longer than for votes.
 """
 
 import threading
+import time
 from typing import Any
+
+#: Seconds from one look at what is on its way to the next.
+A_MOMENT = 0.01
 
 
 class Stillness:
@@ -16,7 +20,7 @@ class Stillness:
 
     def begin(self, seconds: float) -> bool:
         """Wait until all is still; false: it took longer, and all goes on."""
-        turns = self._storage._turns
+        turns, deadline = self._storage._turns, time.monotonic() + seconds
         served = threading.Event()
         if not turns.ask_alone(self):
             if turns.call_when_served(self, served.set):
@@ -24,7 +28,12 @@ class Stillness:
             if not turns.ask_alone(self):
                 self.end()
                 return False
-        self._storage._sequencer.drain()
+        # (Whoever waits for these commits settles them: this one must not.)
+        while not self._storage._sequencer.is_drained:
+            if time.monotonic() > deadline:
+                self.end()
+                return False
+            time.sleep(A_MOMENT)
         return True
 
     def end(self) -> None:

@@ -6,6 +6,12 @@ or a learner, if we may not come in, or if what is below the prefix is no log.
 Members that do not answer are left out, as long as one does; if none does, it
 is Unanswered, and a start waits.
 
+A start may come by itself, years after the set-up, and one member may be wrong
+then: a certificate is over, it is about to be replaced.  So one at which we
+may not come in is left out with an error, as long as a majority has none; and
+of three members one may have been removed.  Where a log or a node begins,
+neither is let pass (`strict`).
+
 3.5.6: those before may give different answers by different members after a
 crash within a defragmentation, or with users switched on.
 
@@ -75,22 +81,26 @@ def survey(log: EtcdLog) -> Survey:
     return Survey(members, voting, alarms)
 
 
-def check(log: EtcdLog, limit: int = 0) -> None:
+def check(log: EtcdLog, limit: int = 0, strict: bool = False) -> None:
     """Raise Refused or Unanswered if no node should rely on it.
 
     `limit`: the bytes that the log is to have at most, if that is known.
     """
     found = survey(log)
-    answered = _those_that_answer(found.members)
+    allowed = 0 if strict else (log.members - 1) // 2
+    answered = _those_that_answer(found.members, allowed)
     _check_members(answered)
-    _check_prefix(log)
+    _check_prefix(log, allowed)
     if found.voting is None:
         raise Unanswered('etcd: no majority of its members answers')
     if found.voting < FEWEST:
-        raise Refused(
+        too_few = (
             f'etcd: the cluster has {found.voting} members that vote, and'
             f' needs {FEWEST}: with fewer, none may be away. Add members, on'
             ' machines that do not fail together (etcdctl member add)')
+        if strict or found.voting < FEWEST - 1:
+            raise Refused(too_few)
+        logger.error('%s', too_few)
     for alarm in found.alarms:
         logger.error('etcd: alarm %s. %s', alarm, MEANING.get(alarm, ''))
     for name, status in answered.items():
@@ -99,10 +109,7 @@ def check(log: EtcdLog, limit: int = 0) -> None:
                 'etcd: %s is full at %d bytes. For a log-limit of %d set its'
                 ' --quota-backend-bytes to %d or more',
                 name, status.quota, limit, ROOM * limit)
-    for member in log.cluster.members:
-        asked = answered.get(str(member))
-        if asked is not None and asked.leads:
-            log.cluster.prefer(member)
+    log.find_leader()
 
 
 def _each(cluster: Cluster, question: Question,
@@ -117,14 +124,22 @@ def _each(cluster: Cluster, question: Question,
     return found
 
 
-def _those_that_answer(found: dict[str, T | Trouble]) -> dict[str, T]:
+def _those_that_answer(found: dict[str, T | Trouble],
+                       allowed: int) -> dict[str, T]:
+    """Refused if more than so many have a fault."""
     troubles = {name: each for name, each in found.items()
                 if isinstance(each, Trouble)}
+    faults = []
     for name, trouble in troubles.items():
         wrong = fault(trouble)
-        if wrong is not None:
-            raise Refused(f'etcd: {name}: {wrong}')
-        logger.warning('etcd: %s does not answer: %s', name, trouble)
+        if wrong is None:
+            logger.warning('etcd: %s does not answer: %s', name, trouble)
+        else:
+            faults.append(f'{name}: {wrong}')
+    if len(faults) > allowed:
+        raise Refused(f'etcd: {faults[0]}')
+    for each in faults:
+        logger.error('etcd: a member is left out: %s', each)
     if len(troubles) == len(found):
         raise unanswered(troubles)
     return {name: each for name, each in found.items()
@@ -154,7 +169,7 @@ def _check_members(answered: dict[str, Status]) -> None:
             f' {len(clusters)} different clusters')
 
 
-def _check_prefix(log: EtcdLog) -> None:
+def _check_prefix(log: EtcdLog, allowed: int) -> None:
     """There is a log of ours below it, or nothing.  One may be damaged."""
     keys = log.keys
 
@@ -174,7 +189,8 @@ def _check_prefix(log: EtcdLog) -> None:
     reasons = list(filter(None, _those_that_answer(_each(
         log.cluster, messages.transaction([
             messages.shown(keys.log),
-            messages.shown(keys.all, 1, only=True)]), other)).values()))
+            messages.shown(keys.all, 1, only=True)]), other),
+        allowed).values()))
     if len(reasons) > 1:
         raise Refused(
             'etcd: something else than a log of ours is below the prefix'

@@ -17,6 +17,7 @@ import time
 import typing
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
 
 from ..history.record import Damaged
 from ..log.interface import Unanswered
@@ -75,12 +76,20 @@ class Cluster:
 
         It does not end: behind the last of them it raises Unanswered.
         """
+        for _, answer in self.answers(
+                self._in_turn(member), question, judge, seconds):
+            yield answer
+
+    def answers(self, members: Sequence[Member], question: Question,
+                judge: Callable[[Message], T], seconds: float | None = None
+                ) -> Iterator[tuple[Member, T]]:
+        """The same of these members, with who it was."""
         if seconds is None:
             seconds = self.patience
         share = seconds / len(self.members)
         deadline = time.monotonic() + seconds
         troubles: dict[str, Trouble] = {}
-        for one in self._in_turn(member):
+        for one in members:
             now = time.monotonic()
             is_late = now < self._late.get(one, 0)
             patience = min(
@@ -93,7 +102,7 @@ class Cluster:
                 troubles[str(one)] = self._in_trouble(one, error)
             else:
                 self._late.pop(one, None)
-                yield answer
+                yield one, answer
         raise unanswered(troubles)
 
     def two(self, question: Question, judge: Callable[[Message], T]
@@ -133,7 +142,11 @@ class Cluster:
     def _in_turn(self, member: int | None) -> list[Member]:
         if member is not None:
             return [self.members[member % len(self.members)]]
-        first = self._first
+        return self.all_from(self.preferred)
+
+    def all_from(self, member: Member) -> list[Member]:
+        """It comes first."""
+        first = self.members.index(member)
         return self.members[first:] + self.members[:first]
 
     def turn_from(self, member: Member) -> None:

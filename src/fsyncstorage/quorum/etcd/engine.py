@@ -11,6 +11,7 @@ that.  The file of the database then has free pages, and keeps its size: only
 the operator can shrink it (etcdctl defrag).
 """
 
+import contextlib
 import logging
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -35,8 +36,10 @@ from .keys import sealed_identity
 from .lease import FREE
 from .lease import Lease
 from .lease import Value
+from .lease import agreed
 from .lease import parse as parse_lease
 from .member import Asked
+from .member import Member
 from .protobuf import Message
 from .settings import Settings
 from .trouble import Lost
@@ -85,6 +88,14 @@ class EtcdLog:
     def close(self) -> None:
         self._watch.close()
         self.cluster.close()
+
+    def find_leader(self) -> None:
+        for member in self.cluster.members:
+            with contextlib.suppress(Trouble):
+                if messages.status(member.ask(
+                        messages.STATUS, self.cluster.share())).leads:
+                    self.cluster.prefer(member)
+                    break
 
     # The log
 
@@ -289,17 +300,40 @@ class EtcdLog:
         assert seen is not None
         before = (messages.is_empty(key) if seen.value == FREE else
                   messages.has(key, sealed(key, seen.value.packed())))
-        found = self.cluster.ask(messages.transaction(
-            [messages.put(key, sealed(key, wanted.packed()))],
-            where=[before], otherwise=[messages.shown(key)]),
+        cluster = self.cluster
+        member, said = next(cluster.answers(
+            cluster.all_from(cluster.preferred), messages.transaction(
+                [messages.put(key, sealed(key, wanted.packed()))],
+                where=[before], otherwise=[messages.shown(key)]),
             lambda answer: self._swapped(answer, wanted),
-            seconds=self._in_time(seconds))
+            self._in_time(seconds)))
+        found = self._agreed(member, said, seconds)
         self._lease.see(found)
         return found == wanted
 
+    def _agreed(self, member: Member, said: Value, seconds: float) -> Value:
+        """What most members show, of which one has said this."""
+        cluster = self.cluster
+        others = cluster.answers(
+            cluster.all_from(member)[1:], messages.pairs_of(
+                self.keys.lease, 1), self._value, self._in_time(seconds))
+        try:
+            found = agreed(
+                said, (value for _, value in others), self.members // 2 + 1)
+        except interface.Unanswered:
+            cluster.turn_from(member)
+            raise
+        if found != said:
+            cluster.turn_from(member)
+            logger.warning(
+                'etcd: %s does not say of the lease what most members show. It'
+                ' may have lost what it had: compare them with etcdctl'
+                ' endpoint hashkv --cluster', member)
+        return found
+
     def _in_time(self, seconds: float) -> float:
-        """Neither of two questions takes all of the time of a lease."""
-        return min(seconds / 2, self.cluster.patience)
+        """None of three questions takes all of the time of a lease."""
+        return min(seconds / 3, self.cluster.patience)
 
     def _swapped(self, answer: Message, wanted: Value) -> Value:
         """What is there now."""

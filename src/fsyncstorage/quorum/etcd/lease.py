@@ -13,17 +13,25 @@ They have whole seconds, at least two; a new leader gives each its full time
 again, so a takeover would wait for longer.  And they would be three calls
 more to rely on.  A value that is swapped needs what the log needs anyway.
 
+Each member compares by itself, with what it has.  One that has lost its last
+writes takes a swap that all others refuse, and says that it has succeeded; or
+refuses what all others have taken.  So behind each swap others are asked what
+is there now, and it counts what most of them show (`agreed`): one small
+question a renewal.
+
 `Lease` knows what its owner has seen; it asks nothing itself.
 """
 
 import os
 import struct
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import replace
 
 from ..history.record import Damaged
 from ..log.interface import HOLDER
+from ..log.interface import Unanswered
 from ..log.interface import clock
 
 # Term, count, milliseconds, owner.
@@ -59,6 +67,20 @@ def parse(raw: bytes | None) -> Value:
         raise Damaged('a lease of another length')
     term, count, milliseconds, owner = _VALUE.unpack_from(raw)
     return Value(term, count, milliseconds, owner, raw[_VALUE.size:])
+
+
+T = typing.TypeVar('T')
+
+
+def agreed(said: T, others: Iterable[T], needed: int) -> T:
+    """What so many members show: one has said this, and others are asked
+    while that is not enough."""
+    shown = [said]
+    for value in others:
+        shown.append(value)
+        if shown.count(value) >= needed:
+            return value
+    raise Unanswered('the members do not show the same lease')
 
 
 class Seen(typing.NamedTuple):

@@ -129,11 +129,11 @@ class Section:
         except Refused as error:
             raise FileStorageError(str(error)) from error
 
-    def check_log(self, opened: Any) -> None:
+    def check_log(self, opened: Any, strict: bool = False) -> None:
         from .checks import check
         from .trouble import Refused
         try:
-            check(opened, self._config.log_limit)
+            check(opened, self._config.log_limit, strict)
         except Refused as error:
             raise FileStorageError(str(error)) from error
 

@@ -91,6 +91,9 @@ class Follower:
         #: Ends what waits for a pack; whoever has the follower may replace it.
         self.stopping = stopping
         self.packs = packs
+        #: It replaces its file by a packed one, which may take as long as a
+        #: pack.
+        self.is_replacing = False
         #: What became of commits, for clients that ask when this node leads.
         self.fates = Fates(state.server, state.named)
         #: Behind the last record.
@@ -133,7 +136,11 @@ class Follower:
             self._keep(state)
             self.synced = state
         elif isinstance(body, PackSwap):
-            self._swap(state, Becoming(body.size, body.checksum))
+            self.is_replacing = True
+            try:
+                self._swap(state, Becoming(body.size, body.checksum))
+            finally:
+                self.is_replacing = False
             self.synced = state
         if state.incomplete is None:
             self.whole = state

@@ -124,6 +124,11 @@ class Standby:
                    max(0, self._head_end - synced.end))
 
     @property
+    def is_replacing(self) -> bool:
+        """It may be long until it comes to the end of the log."""
+        return self._follower.is_replacing
+
+    @property
     def seconds_without_contact(self) -> float:
         """Since the log has answered."""
         return time.monotonic() - self._heard

@@ -21,6 +21,9 @@ It promises:
 - It leads only when a majority of the members shows the record of its epoch,
   each asked by itself.  One that has lost its last records could say that it
   was appended, and be the only one that has it.
+- One member is believed that it has appended a record only while the writer
+  has the lease, so that no other one can have led since.  Else a majority is
+  asked: one that has lost just the records of the next writer would take ours.
 - Its state is that of a node that has applied all that it has written.
 
 So what `advance` has said to be in the log stands behind the record of this
@@ -34,9 +37,9 @@ the question and the answer.
 
 It has no thread, no clock and no lock: one thread at a time calls it, waits
 between two tries as it likes, and may be interrupted at any line.  All that it
-has achieved is in `state`, which is replaced as a whole.  Only `confirm` may
-be called by another thread meanwhile; it may fence the writer, and then what
-is answered later does not count.
+has achieved is in `state`, which is replaced as a whole.  Only `confirm` and
+`find_successor` may be called by another thread meanwhile; they may fence the
+writer, and then what is answered later does not count.
 """
 
 import os
@@ -99,8 +102,10 @@ def new_identity() -> bytes:
 class Writer:
 
     def __init__(self, log: Log, state: State,
-                 identify: Callable[[], bytes] = new_identity) -> None:
+                 identify: Callable[[], bytes] = new_identity,
+                 has_lease: Callable[[], bool] = lambda: True) -> None:
         self._log = log
+        self._has_lease = has_lease
         #: What is in the log.
         self.state = state
         self._identify = identify
@@ -173,7 +178,7 @@ class Writer:
             except Moved:
                 self._find(offer)
             else:
-                if offer.leads:
+                if offer.leads or not self._has_lease():
                     self._find(offer)
             self.refuse_if_fenced()  # `confirm`, meanwhile
             self.size.add(offer.place.sequence, offer.weight)
@@ -196,6 +201,20 @@ class Writer:
                 f' {state.place.sequence} of this writer, which was appended:'
                 ' one of them is wrong, or the log was restored')
         return state
+
+    def find_successor(self) -> None:
+        """Raise Fenced if a majority of the members shows what another one
+        has written behind the last record of this writer.
+
+        An append finds that, too; this is for a writer that has nothing to
+        append.  Raise Unanswered if it is not known.
+        """
+        state = self.state
+        if self._log.ends().head.sequence <= state.place.sequence:
+            return
+        record = members.shown_by_most(self._log, state)
+        if record is not None and record.writer != self.id:
+            self._fence(_instead(record).reason)
 
     def _next_offer(self) -> _Offer:
         """What is offered behind this state: once made, always the same."""

@@ -19,14 +19,17 @@ older ones.  So:
   checked by the engine.
 - What members only say (where the log ends, that it was trimmed, that there is
   none) two of them have said.  If only one can be asked, there is no answer.
+- A wrong member may say that a record was appended, when all others have
+  refused it.  So one is believed only while nobody else can lead, as the
+  caller has the lease (writer).
 - A wrong member may say that the head has moved.  `ends` and `read` show it:
   the append has taken effect then.
 - `ends`, `read` and `staged` can be asked of one member by its number.  It is
   what this one says, alone; no other is asked in its place.
 
-The fence between two writers is the swap on the head alone.  The lease says
-who tries to write, so that two of them do not take turns; nothing that is
-promised of commits rests on it, or on a clock.
+The fence between two writers is the swap on the head.  The lease says who
+tries to write, so that two of them do not take turns.  While all members are
+sound, nothing that is promised of commits rests on it, or on a clock.
 
 Beside the log the engine keeps what belongs to it, and has no order: a note of
 each node, and the chunks of staged blobs.
@@ -169,6 +172,9 @@ class Log(typing.Protocol):
         Nobody else gets the lease before the time is over, but one with the
         same name, at once, in another term: that is its later self.
 
+        A majority of the members shows it: no single one makes a holder
+        believe that it has the lease, or has lost it.
+
         Unanswered: it may have got it, so others may have to wait; it does
         not have it.
         """
@@ -219,6 +225,10 @@ class Log(typing.Protocol):
     def all_staged(self) -> set[bytes]:
         """The ids of blobs that have chunks: of all that had some before the
         call, and have them still."""
+
+    def find_leader(self) -> None:
+        """Ask the member first, from now on, from which an append takes the
+        shortest way, if one says that it is this."""
 
     # The end
 

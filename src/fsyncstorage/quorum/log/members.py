@@ -35,6 +35,7 @@ from ..history.fold import compare
 from ..history.fold import step
 from ..history.record import FRONT
 from ..history.record import Place
+from ..history.record import Record
 from ..history.record import place_of
 from .interface import Log
 from .interface import Missing
@@ -98,6 +99,23 @@ def confirmed(log: Log, state: State) -> bool:
     raise Unanswered(
         f'{answers.count(True)} of {log.members} members have shown record'
         f' {place.sequence}, and {answers.count(False)} have not')
+
+
+def shown_by_most(log: Log, state: State) -> Record | None:
+    """The record that a majority has behind this state; None: there is none
+    that so many have.  Raise Unanswered if that is not known."""
+    words: list[Word] = []
+    for member in range(log.members):
+        try:
+            words.append(hear(log, state, member))
+        except Unanswered:
+            continue
+        word = words[-1]
+        if is_said_by_enough(log, word, words):
+            return word.applied.record if isinstance(word, Shown) else None
+    if len(words) < log.members:
+        raise Unanswered(undecided(log, state, words))
+    return None
 
 
 def _has(log: Log, place: Place, member: int) -> bool:

@@ -6,7 +6,8 @@ the start of the node to its end: the *term* of a lease is known by that.
 What it has is in `tenure`, which is replaced as a whole:
 
 - None: this node does not have the lease, or not any more.  It asks for it
-  again and again while `wanted` is set.
+  again and again while `wanted` is set.  What it gets or has when it is not
+  wanted is given back.
 - A Tenure: it has it, in this term.  It was counted from before the lease was
   asked for, by a clock that goes on while the machine sleeps, and nine tenths
   of it are believed (`until`).  So it is over here before another one can have
@@ -95,6 +96,12 @@ class Holding:
             self.wanted = fit
             self._thread.wake()
 
+    def give_up(self) -> None:
+        """This node cannot lead: give it back, and do not ask for it until
+        `seek`."""
+        self.tenure, self.wanted = None, False
+        self._thread.wake()
+
     @property
     def is_believed(self) -> bool:
         """Does this node have it, for all that its clock knows?"""
@@ -130,8 +137,10 @@ class Holding:
     def _work(self) -> None:
         if self.wanted and self._clock() >= self._due:
             self._ask()
-        if self._is_leaving and not self._has_left.is_set():
-            self._leave()
+        if self._may_have_it and not self.wanted:
+            self._give_back()
+        if self._is_leaving:
+            self._has_left.set()
 
     def _ask(self) -> None:
         asked = self._clock()
@@ -158,20 +167,14 @@ class Holding:
             self.tenure = Tenure(term, asked + BELIEVED * self._length)
             if before is None:
                 self._changed()
-        elif term and not self._is_leaving:  # it came too late
-            self._give_back()
 
     def _lose(self, reason: str) -> None:
         self.lost, self.wanted = reason, False
         self.tenure = None
         self._changed()
 
-    def _leave(self) -> None:
-        if self._may_have_it:
-            self._give_back()
-        self._has_left.set()
-
     def _give_back(self) -> None:
+        self.tenure, self._may_have_it = None, False
         try:
             self.log.let_go(self.holder)
         except Unanswered as error:

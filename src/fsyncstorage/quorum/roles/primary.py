@@ -4,9 +4,16 @@ A `Primary` is the Replicator of a storage, with the lease beside it.
 
 *It answers nobody* while its lease is over by its own clock (`may_answer`): a
 server asks before each answer, as a process that was frozen goes on in the
-middle of anything.  A thread of its own, the *watch*, retires the object map
-then, for those that read without asking.  If the lease comes back in the same
+middle of anything.  A thread of its own, the *watch*, ends all connections
+then, for those that read from their caches and ask nothing, and retires the
+object map, for those that read the file.  If the lease comes back in the same
 term, it goes on.
+
+*It looks for a successor* each second in which it has appended nothing: if a
+majority of the log's members shows a record of another writer behind the last
+one of this, it is fenced.  Else it would learn of that by its lease alone, and
+so by a clock.  A thread does this, and finds out each minute which member
+leads the log, so that appends take the shortest way.
 
 *It retreats*, for good: when the lease is lost, when its writer is fenced, and
 when writing has stopped because of the disk.  In this order: nothing more is
@@ -22,26 +29,35 @@ Another term ends it too, though it may be that nobody has led in between: that
 is rare, and to start again is the one way to find out that is used every day.
 """
 
+import contextlib
 import logging
 import threading
+import time
 import typing
 
 from ...commit.replica import NotReplicated
 from ...commit.wakeable import WakeableThread
 from ...storage.host import Host
 from ..history.fates import Fates
+from ..history.record import Place
 from ..leading.loglimit import Trims
 from ..leading.replicator import START_AGAIN
 from ..leading.replicator import Replicator
+from ..leading.writer import Fenced
 from ..log.interface import Log
+from ..log.interface import Missing
+from ..log.interface import Unanswered
 from .holding import Holding
 from .stepdown import Requests
 from .takeover import Led
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from one look to the next.
+#: Seconds from one look at the lease to the next, at most; and from one look
+#: at the log, and for its leader.
 LOOK_EVERY = 0.25
+ASK_EVERY = 1.0
+FIND_EVERY = 60.0
 
 _DISK = 'writing has stopped: check the disk'
 
@@ -75,7 +91,13 @@ class Primary(Replicator):
         self._is_silent = False
         self._requests: Requests | None = None
         self._looking = WakeableThread(
-            f'watch of {node}', self._look, lambda: LOOK_EVERY)
+            f'watch of {node}', self._look, self._until_the_next_look)
+        #: The last record when the log was asked last; when to look for its
+        #: leader.
+        self._asked_at: Place | None = None
+        self._find_due = time.monotonic()
+        self._asking = WakeableThread(
+            f'questions of {node}', self._ask_the_log, lambda: ASK_EVERY)
 
     def serve(self, storage: Storage) -> None:
         """The storage is open, and this is its replica."""
@@ -86,6 +108,7 @@ class Primary(Replicator):
             self._holding.log, self._holding.holder, self._node, storage,
             lambda: self._writer.state.place.sequence, self._host)
         self._looking.start()
+        self._asking.start()
         self._requests.start()
 
     def may_answer(self) -> bool:
@@ -95,7 +118,11 @@ class Primary(Replicator):
                 and self._writer.fenced is None
                 and not (self._storage and self._storage.has_stopped))
 
-    # In the thread
+    # The watch
+
+    def _until_the_next_look(self) -> float:
+        """One is due when the lease is over."""
+        return min(LOOK_EVERY, self._holding.seconds_left or LOOK_EVERY)
 
     def _look(self) -> None:
         if self._over is not None:
@@ -126,11 +153,26 @@ class Primary(Replicator):
         self._is_silent = silent
         if silent:
             logger.warning(
-                '%s: the lease of this node is over, and could not be renewed:'
-                ' no client is answered until it is', self._node)
+                '%s: the lease of this node is over, and could not be renewed'
+                ' (%s): no client is answered until it is', self._node,
+                self._holding.trouble or 'no answer')
         else:
             logger.warning('%s: the lease was renewed, and clients are'
                            ' answered again', self._node)
+        self._host.be_silent(silent)
+
+    # Questions to the log
+
+    def _ask_the_log(self) -> None:
+        place = self._writer.state.place
+        if place != self._asked_at:  # an append has found all there is
+            self._asked_at = place
+        elif self._over is None and self._writer.fenced is None:
+            with contextlib.suppress(Unanswered, Missing, Fenced):
+                self._writer.find_successor()
+        if time.monotonic() >= self._find_due:
+            self._find_due = time.monotonic() + FIND_EVERY
+            self._log.find_leader()
 
     # The retreat
 
@@ -161,19 +203,21 @@ class Primary(Replicator):
         if self._over is not None:
             return f'this node does not lead any more: {self._over}'
         if self._storage is not None and not self.may_answer():
-            return _SILENT
+            why = self._holding.trouble
+            return _SILENT if why is None else f'{_SILENT} ({why})'
         return super().trouble
 
     def stats(self) -> dict[str, object]:
         return {**super().stats(), 'role': 'primary', 'node': self._node,
-                'lease_left': self._holding.seconds_left}
+                'lease_left': self._holding.seconds_left,
+                'lease_trouble': self._holding.trouble}
 
     # The close
 
     def closing(self) -> None:
         """The lease is kept until the close, as commits may be under way."""
+        super().closing()  # first: it ends what waits for the log for long
         self._look_no_more()
-        super().closing()
 
     def keep(self) -> None:
         """From here on another node may lead: nothing is under way any more,
@@ -184,6 +228,8 @@ class Primary(Replicator):
     def close(self) -> None:
         self._look_no_more()
         self._holding.close()
+        self.stop()
+        self._asking.close()
         super().close()
 
     def _look_no_more(self) -> None:

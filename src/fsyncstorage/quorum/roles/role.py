@@ -1,6 +1,6 @@
 """The role of a node: from its start until it leads.
 
-A `Node` stands in for its storage until that can be opened.  `open` returns
+A `Node` stands in for its storage until that can be opened.  `opened` returns
 the storage when this node leads, however long that takes: so whatever is done
 with storages that are open, as a server that opens its port, is done by the
 node that leads.
@@ -11,9 +11,12 @@ A thread goes through the steps, while the one that opens the storage waits
 starting     the file becomes what the log says (rejoin), and the name of the
              node is its own (log.notes)
 standby      it follows (standby), and asks for the lease (holding), but not
-             while it is in trouble
+             while it is in trouble, nor while it replaces its file by a packed
+             one, which may take as long as a pack
 taking over  it has the lease: it reads to the head, and leads (takeover).  If
-             the lease is lost meanwhile, it is a standby again
+             the lease is lost meanwhile, it is a standby again.  If it cannot
+             come to the head, it gives the lease back, and begins anew with
+             what it has kept
 primary      the storage is open, and the replica that it has (primary) knows
              of the lease
 
@@ -41,6 +44,7 @@ from ..history.record import node_name
 from ..leading.loglimit import Trims
 from ..log.interface import Log
 from ..log.notes import Author
+from ..log.outage import LONGEST_PAUSE
 from ..log.outage import Outage
 from ..log.outage import Patience
 from ..log.reading import Refused
@@ -97,6 +101,8 @@ class Node:
         #: It leads, or has failed.
         self.is_done = threading.Event()
         self._failure: BaseException | None = None
+        #: Why it begins anew, while it does.
+        self._why_anew: str | None = None
         self._led: tuple[Opened, Primary] | None = None
         self._stopping = threading.Event()
         #: There may be something to do for the thread.
@@ -140,17 +146,19 @@ class Node:
     def trouble(self) -> str:
         standby = self._standby
         if self.role != STANDBY or standby is None:
-            return f'this node is {self.role}'
-        lag = standby.lag
-        words = (f'this node is a standby, {lag.records} records and'
-                 f' {lag.bytes} bytes behind the log')
-        return words if standby.trouble is None else (
-            f'{words}: {standby.trouble}')
+            words = [f'this node is {self.role}', self._why_anew]
+        else:
+            lag = standby.lag
+            words = [f'this node is a standby, {lag.records} records and'
+                     f' {lag.bytes} bytes behind the log', standby.trouble]
+        if self._holding.trouble is not None:
+            words.append(f'no answer about the lease: {self._holding.trouble}')
+        return ': '.join(filter(None, words))
 
     def stats(self) -> dict[str, object]:
         figures: dict[str, object] = {
             'role': self.role, 'node': self._setup.node,
-            'trouble': self.trouble}
+            'trouble': self.trouble, 'lease_trouble': self._holding.trouble}
         standby = self._standby
         if standby is not None:
             state, lag = standby.state, standby.lag
@@ -233,10 +241,10 @@ class Node:
             try:
                 led = lead(follower, log, node_name(self._setup.node),
                            lambda: self._holding.is_believed, self._stopping)
-            except Refused:
-                # As a standby does: it may be what one member alone has.
+            except (Refused, OSError) as error:
+                self._holding.give_up()
                 follower.close()
-                follower = self._begin(log)
+                follower = self._begin_anew(log, error)
                 led = None
             stack.pop_all()
         if led is None:
@@ -245,12 +253,31 @@ class Node:
             log, led, follower.fates, self._setup.trims, self._holding,
             self._setup.node, self._host)
 
+    def _begin_anew(self, log: Log, error: Exception) -> Follower:
+        """As a standby does: it may be what one member alone has; and a disk
+        that is full is tried again."""
+        logger.warning(
+            '%s: this node cannot lead now, and begins anew with what it has'
+            ' kept: %s', self._setup.node, error)
+        while True:
+            self._why_anew = str(error)
+            try:
+                follower = self._begin(log)
+            except OSError as again:
+                error = again
+            else:
+                self._why_anew = None
+                return follower
+            if self._stopping.wait(LONGEST_PAUSE):
+                raise _Stopped from error
+
     def _look_at(self, standby: Standby) -> None:
         if self._stopping.is_set():
             raise _Stopped
         if standby.ended is not None:
             raise Refused(standby.ended)
-        self._holding.ask_if(standby.trouble is None)
+        self._holding.ask_if(
+            standby.trouble is None and not standby.is_replacing)
 
 
 def opened(path: str, setup: Setup, index_every: int,

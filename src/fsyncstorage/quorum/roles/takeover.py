@@ -44,8 +44,9 @@ def lead(follower: Follower, log: Log, node: bytes,
          stopping: threading.Event) -> Led | None:
     """None: it may not go on.
 
-    Raise Unanswered when it is stopped; Refused, OSError if the follower
-    cannot come to the end of the log.
+    It waits for a log that does not answer, also when the lease is lost
+    meanwhile.  Raise Unanswered when it is stopped; Refused, OSError if the
+    follower cannot come to the end of the log.
     """
     # Those of the standby have ended with it.
     follower.log, follower.stopping = log, stopping
@@ -57,7 +58,8 @@ def lead(follower: Follower, log: Log, node: bytes,
                 return None
             patience.answer(follower.apply, applied)
         follower.sync()
-        writer, instance = Writer(log, follower.state), os.urandom(IDENTITY)
+        writer = Writer(log, follower.state, has_lease=may_go_on)
+        instance = os.urandom(IDENTITY)
         writer.lead(node, instance)
         if _is_first(writer, may_go_on, stopping):
             return Led(writer, instance)
