@@ -232,8 +232,9 @@ class Opened(typing.NamedTuple):
 
 
 def given_before(found: Content, opened: Opened | None) -> bytes:
-    """The last oid that may belong to an object: others are new."""
-    if opened is None:
+    """The last oid that may belong to an object: others are new.  (Of a node,
+    unless nothing was committed yet: nobody was there.)"""
+    if opened is None or not found.index:
         return found.last_oid
     beyond = u64(found.last_oid) + random.choice(GIVEN_BY_OTHERS)
     return p64(min(beyond, u64(maxtid)))
