@@ -217,9 +217,10 @@ def disk_lost(world, chosen):
         yield f'of {node.name}: a bootstrap from {other.name}'
         node.kill()
         node.lose_disk()
-        yield from _until_it_has_ended(
-            world, other.quorum('forget', node.name, '--yes'))
         for _ in range(5):
+            # The log would take it for another node of this name.
+            yield from _until_it_has_ended(
+                world, other.quorum('forget', node.name, '--yes'))
             command = node.quorum(
                 'bootstrap', '--from', other.disk, '--blobs', other.blobs)
             if (yield from _until_it_has_ended(world, command)) == 0:
