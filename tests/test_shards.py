@@ -76,11 +76,13 @@ class Tests(unittest.TestCase):
         pass
 """
 # It fails with the number of this run.
-TRIES_OFTEN = """
+TRIES_OFTEN = f"""
+import sys
+sys.path.append({str(shards.ROOT)!r})
 from tests.often import often
 class Tests(unittest.TestCase):
     def test(self):
-        self.fail(f'tried {often(12, 3456)} times')
+        self.fail('tried %d times' % often(12, 3456))
 """
 IS_EMPTY = """
 def test_suite():
