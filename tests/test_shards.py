@@ -75,6 +75,15 @@ class Tests(unittest.TestCase):
     def test(self):
         pass
 """
+# It fails with the number of this run.
+TRIES_OFTEN = f"""
+import sys
+sys.path.append({str(shards.ROOT)!r})
+from tests.often import often
+class Tests(unittest.TestCase):
+    def test(self):
+        self.fail('tried %d times' % often(12, 3456))
+"""
 IS_EMPTY = """
 def test_suite():
     return unittest.TestSuite()
@@ -225,6 +234,13 @@ class TotalsTests(Runs):
             '0 tests, 1 FAILED no test in samples.test_empty')
         self.assertEqual(self.run_them('--all', '-t', 'test_one'), 0)
         self.assertEqual(self.totals, '1 passed, 0 failed, 0 skipped')
+
+    def test_what_is_tried_often(self):
+        self.write(often=TRIES_OFTEN)
+        for options, number in ((), 12), (('--all',), 3456):
+            with self.subTest(options):
+                self.assertEqual(self.run_them(*options), 1)
+                self.assertIn(f'tried {number} times', self.printed)
 
     def test_nothing_at_all(self):
         self.write(good=GOOD)

@@ -19,6 +19,7 @@ from fsyncstorage.format import wrapped
 
 from ..format import hostilefiles
 from ..format.sealing import write
+from ..often import often
 from ..support import oid
 from .infocase import InfoCase
 from .infocase import record
@@ -322,7 +323,7 @@ class WorkTests(InfoCase):
     def test_mutations(self):
         data, index = sound_file(self.directory)
         mutations = Mutations(data, index)
-        for number in range(300):
+        for number in range(often(100, 300)):
             made, _ = mutations.make(number)
             with contextlib.suppress(NoDataFile):
                 self.assert_cheap(made)
@@ -386,11 +387,15 @@ class MemoryTests(InfoCase):
 
     def test_a_record_that_was_made_to_take_much(self):
         # Values that nothing refers to are not kept, but for rows of them.
+        largest = often(8 << 20, wrapped.LARGEST)
+        patch = mock.patch.object(wrapped, 'LARGEST', largest)
+        patch.start()
+        self.addCleanup(patch.stop)
         for values, unread in ((b'(N', 1), (b'C\x0812345678', 0),
                                (b'C\x0812345678Q', 1)):
             bomb = b'.z' + zlib.compress(
-                b'cm\nA\n.' + values * ((wrapped.LARGEST - 100) // len(values))
+                b'cm\nA\n.' + values * ((largest - 100) // len(values))
                 + b'Q.', 9)
             found, taken = self.taken(whole_file(bomb))
             self.assertEqual(found['unread'], unread)
-            self.assertLess(taken, 6 * wrapped.LARGEST)
+            self.assertLess(taken, 6 * largest)

@@ -350,7 +350,8 @@ class Sabotage(unittest.TestCase):
     """The judge notices a storage that does not do what it promises."""
 
     def found(self, workload, durability, policy, model, **options):
-        """The kinds of problems of a storage held to that policy."""
+        """The kinds of problems of a storage held to that policy, as they are
+        found: an image that has one is enough."""
         of_site = {
             name: options.pop(name) for name in ('disk',) if name in options}
         return self.found_of(workload, functools.partial(
@@ -362,9 +363,9 @@ class Sabotage(unittest.TestCase):
         recording = campaign.record(workload, make, **of_site)
         by = of_judge(make, policy, recording.ledger, recording.blobs,
                       interval=interval)
-        return {problem.kind for _, problems in campaign.verdicts(
+        return (problem.kind for _, problems in campaign.verdicts(
                     by, campaign.cases(recording, model, 200))
-                for problem in problems}
+                for problem in problems)
 
     def test_a_disk_that_does_not_sync(self):
 

@@ -15,6 +15,7 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage import allocation
 from fsyncstorage.commit.policies import POLICIES
 
+from ..often import often
 from .harness import campaign
 from .harness import workloads
 from .harness.judge import DAMAGED
@@ -26,12 +27,15 @@ from .harness.judge import Judge
 from .harness.tally import Report
 
 # What the whole run judges at least.
-IMAGES = 20_000
+IMAGES = often(6_000, 20_000)
 
 # For each policy: so many torn files, and so many images of the recovery of
 # each.
-TORN_FILES = 12
-IMAGES_OF_A_RECOVERY = 40
+TORN_FILES = often(6, 12)
+IMAGES_OF_A_RECOVERY = often(20, 40)
+
+# So many it takes until stock refuses one.
+IMAGES_OF_STOCK = 200
 
 
 def workloads_for(policy):
@@ -121,7 +125,7 @@ class CrashImages(Checking):
             recording = campaign.record(workload, ours('two-sync'))
             judge = Judge(FileStorage, 'stock', recording.ledger)
             for model, case, problems in campaign.trial(
-                    recording, judge, workload.images):
+                    recording, judge, IMAGES_OF_STOCK):
                 for problem in problems:
                     refused += problem.kind == REFUSED
                     self.assertNotIn(

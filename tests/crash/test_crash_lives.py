@@ -12,6 +12,7 @@ import unittest
 from fsyncstorage import FsyncStorage
 from fsyncstorage.commit.policies import POLICIES
 
+from ..often import often
 from .harness import campaign
 from .harness import workloads
 from .harness.full import FullDisk
@@ -25,7 +26,7 @@ REPORT = Report(
 # Before which of its operations on files a process is killed, and how many
 # images of the life after that are judged.
 KILLED_BEFORE = range(3, 70, 17)
-IMAGES_OF_A_LIFE = 15
+IMAGES_OF_A_LIFE = often(6, 15)
 # So many torn files are opened on a disk that is full.
 TORN_FILES = 3
 

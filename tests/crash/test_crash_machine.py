@@ -30,6 +30,7 @@ from fsyncstorage.errors import DiskError
 
 from ..generated import settings
 from ..memory import scratch_directory
+from ..often import often
 from .harness import campaign
 from .harness import images
 from .harness import powercut
@@ -41,7 +42,7 @@ from .harness.site import Site
 from .harness.tearing import MODELS
 from .harness.tearing import STALE
 
-EXAMPLES = 250
+EXAMPLES = often(80, 250)
 MANY_EXAMPLES = 3000
 STEPS = 40
 

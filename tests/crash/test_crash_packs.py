@@ -10,6 +10,7 @@ import os
 import shutil
 import unittest
 
+from ..often import often
 from .harness import campaign
 from .harness import events
 from .harness import packs
@@ -25,10 +26,10 @@ from .test_crash_images import ours
 # Packs do not depend on the policy but for what is synced before.
 POLICIES = 'none', 'group-commit', 'two-sync'
 
-IMAGES = 90
+IMAGES = often(30, 90)
 # So many torn directories, and so many images of the life after each.
-TORN = 4
-IMAGES_OF_A_LIFE = 30
+TORN = often(2, 4)
+IMAGES_OF_A_LIFE = often(15, 30)
 # All that there are, and so many at least.
 ALL, LEAST = 60, 15
 

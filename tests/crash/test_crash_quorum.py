@@ -9,6 +9,7 @@ whether it is the log of that moment, or another node has led since.
 import itertools
 import unittest
 
+from ..often import often
 from . import nodes
 from .harness import campaign
 from .harness.tally import Report
@@ -16,7 +17,7 @@ from .harness.tally import Report
 REPORT = Report(__name__, 'Crash images of nodes', 'workload', 'model')
 
 #: Of each recording of a workload, and of each start.
-IMAGES, IMAGES_OF_A_START = 120, 20
+IMAGES, IMAGES_OF_A_START = often(60, 120), often(10, 20)
 #: What the long run judges at least, beside starts.
 MANY = 50_000
 

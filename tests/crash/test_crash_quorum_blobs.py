@@ -24,6 +24,7 @@ from fsyncstorage.quorum.history.record import Blob
 from fsyncstorage.quorum.history.record import place_of
 
 from ..memory import scratch_directory
+from ..often import often
 from ..quorum.blobnodes import RECORD
 from ..quorum.blobnodes import found_blobs
 from ..quorum.blobnodes import named_blobs
@@ -48,7 +49,7 @@ from .harness.tally import Report
 REPORT = Report(
     __name__, 'Crash images of nodes with blobs', 'workload', 'model')
 
-IMAGES, IMAGES_OF_A_START = 120, 20
+IMAGES, IMAGES_OF_A_START = often(60, 120), often(10, 20)
 
 
 class Writing:

@@ -10,14 +10,15 @@ import unittest
 
 from fsyncstorage.quorum.leading.replicator import Replicator
 
+from ..often import often
 from .harness import logged
 from .harness import workloads
 from .harness.judge import LOST
 from .harness.judge import REFUSED
 from .harness.tally import Report
 
-IMAGES = 150
-TORN_FILES = 6
+IMAGES, ALL = often(60, 150), 6_000
+TORN_FILES = often(4, 6)
 
 
 class Keeping(workloads.Commits):
@@ -112,7 +113,7 @@ class CrashImages(Checking):
 class ManyCrashImages(CrashImages):
 
     level = 2
-    images = 40 * IMAGES
+    images = ALL
 
 
 class Mutants(unittest.TestCase):
@@ -121,9 +122,9 @@ class Mutants(unittest.TestCase):
     def found(self, replicator, **of_node):
         recording = logged.record(
             Keeping(), replicator=replicator, **of_node)
-        return {problem.kind
+        return (problem.kind
                 for _, _, problems in logged.trial(recording, 3000)
-                for problem in problems}
+                for problem in problems)
 
     def test_one_that_does_not_wait_for_the_log(self):
         class Hasty(Replicator):

@@ -10,6 +10,7 @@ import unittest
 
 from fsyncstorage.commit.policies import POLICIES
 
+from ..often import often
 from .harness import campaign
 from .harness import workloads
 from .harness.judge import ForgivingJudge
@@ -22,7 +23,7 @@ from .test_crash_images import ours
 REPORT = Report(__name__, 'Crash images beyond the model',
                 'policy', 'workload', 'model')
 
-IMAGES = 70
+IMAGES = often(30, 70)
 
 
 def workloads_that_grow():

@@ -12,12 +12,13 @@ from fsyncstorage import datafile
 from fsyncstorage.commit import policies
 from fsyncstorage.format import index
 
+from ..often import often
 from .loaded import Loaded
 
 
 class Kill(Loaded):
 
-    times = 2  # of each policy
+    times = often(1, 2)  # of each policy
 
     def test_nothing_acknowledged_is_missing(self):
         for policy in policies.POLICIES:

@@ -21,6 +21,7 @@ from fsyncstorage.format.window import Window
 
 from ..generated import given
 from ..generated import settings
+from ..often import often
 from ..support import TestCase
 from ..support import oid
 from .sealing import NOTHING
@@ -135,7 +136,7 @@ class WalkTests(ScanCase):
             [found.extension for found in walked(sealed(stock))], extensions)
 
     @settings(suppress_health_check=list(HealthCheck), deadline=None,
-              max_examples=50)
+              max_examples=often(20, 50))
     @given(strategies.integers(1, 2000))
     def test_the_window_does_not_matter(self, window):
         for data in self.some_files():

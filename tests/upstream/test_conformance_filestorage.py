@@ -1,8 +1,8 @@
 """The suites that ZODB runs over FileStorage, run over ours.
 
-The default run has all policies, and blobs and wrapped records under the
-default one; at level 2 is what repeats the same tests with less, or under
-``none``.
+The default run has the two ways to write: `group-commit`, with blobs, and
+`two-sync`; at level 2 is what repeats the same tests with less, under another
+policy, or with wrapped records.
 """
 
 import doctest
@@ -79,14 +79,16 @@ def no_restore_tests(policy):
 def blob_tests(policy):
     make = ours.with_policy(policy)
     for name, wrap in ('Blob', lambda storage: storage), ('Hex', HexStorage):
-        yield ours.without(ours.without_the_powers_of_root(
+        suite = ours.without_the_powers_of_root(
             ZODB.tests.testblob.storage_reusable_suite(
                 f'{name} {policy} ',
                 lambda name, blob_dir, wrap=wrap: wrap(
                     make(f'{name}.fs', blob_dir=blob_dir)),
                 test_blob_storage_recovery=True,
                 test_packing=True,
-            )), FAILS_EVERY_RENAME)
+            ))
+        yield at_level(
+            1 + (name == 'Hex'), ours.without(suite, FAILS_EVERY_RENAME))
     yield PackableStorage.IExternalGC_suite(
         lambda: make('data.fs', blob_dir='blobs', pack_gc=False))
 
@@ -104,30 +106,37 @@ def doctests(policy):
             checker=ZODB.tests.util.checker)
 
 
+def at_level(level, suite):
+    suite.level = level
+    return suite
+
+
+def all_tests(policy):
+    yield from storage_tests(
+        policy,
+        upstream.FileStorageHexTests,
+        upstream.FileStorageHexTestsWithBlobsEnabled,
+        level=2)
+    yield from storage_tests(policy, upstream.FileStorageTestsWithBlobsEnabled)
+    yield ours.over(policy, upstream.FileStorageHexRecoveryTest, level=2)
+    for case in (
+        Corruption.FileStorageCorruptTests,
+        upstream.FileStorageRecoveryTest,
+        upstream.AnalyzeDotPyTest,
+    ):
+        yield ours.over(policy, case)
+    yield no_restore_tests(policy)
+    yield from blob_tests(policy)
+    yield ours.without(
+        unittest.TestSuite(doctests(policy)), POKES_WHAT_IS_GONE)
+
+
 def test_suite():
     suite = unittest.TestSuite()
     for policy in ours.POLICIES:
-        # Under group-commit, the default run has the same tests with blobs.
         suite.addTests(storage_tests(
             policy, upstream.FileStorageTests,
-            level=1 + (policy == 'group-commit')))
-    for policy, level in ('group-commit', {}), ('none', {'level': 2}):
-        suite.addTests(storage_tests(
-            policy, upstream.FileStorageHexTests, level=2))
-        suite.addTests(storage_tests(
-            policy,
-            upstream.FileStorageTestsWithBlobsEnabled,
-            upstream.FileStorageHexTestsWithBlobsEnabled,
-            **level))
-        for case in (
-            Corruption.FileStorageCorruptTests,
-            upstream.FileStorageRecoveryTest,
-            upstream.FileStorageHexRecoveryTest,
-            upstream.AnalyzeDotPyTest,
-        ):
-            suite.addTest(ours.over(policy, case))
-        suite.addTest(no_restore_tests(policy))
-        suite.addTests(blob_tests(policy))
-        suite.addTest(ours.without(
-            unittest.TestSuite(doctests(policy)), POKES_WHAT_IS_GONE))
+            level=1 + (policy != 'two-sync')))
+    suite.addTests(all_tests('group-commit'))
+    suite.addTest(at_level(2, unittest.TestSuite(all_tests('none'))))
     return suite

@@ -2,7 +2,8 @@
 
 The default run has what differs in the server, the same tests once: with blobs
 and over msgpack, as the others are not.  At level 2 is what goes the same ways
-through it with another storage, and what differs in one of the two only.
+through it with another storage, and what differs in one of the two only; TLS,
+which test_conformance_client has with this server.
 """
 
 import functools
@@ -88,7 +89,7 @@ def generic_tests():
 
 
 def in_the_default_run(case):
-    return not case.__name__.startswith('MappingStorage')
+    return not case.__name__.startswith(('MappingStorage', 'SSL'))
 
 
 class OptionsTests(ZEO.tests.testZEOOptions.TestZEOOptions):

@@ -1,4 +1,8 @@
-"""Stock ZEO over our storage: server and clients unchanged."""
+"""Stock ZEO over our storage: server and clients unchanged.
+
+The default run has what is for every storage, and a little more; the rest is
+what test_conformance_filestorage has without ZEO.
+"""
 
 import ZEO.tests.testZEO
 
@@ -17,6 +21,9 @@ CONFIG = """
 def generic_tests(policy):
 
     class Tests(ZEO.tests.testZEO.FullGenericTests):
+
+        level = zeosuites.what_each_storage_has(
+            ZEO.tests.testZEO.FullGenericTests)
 
         def getConfig(self):
             return CONFIG.format(policy=policy)

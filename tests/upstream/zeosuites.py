@@ -51,6 +51,18 @@ TEN_SECONDS_EACH = {
     'checkConcurrentUpdates2Storages',
 }
 
+# What not every storage has, each of it once.
+A_FEW_OF_THE_REST = {
+    'checkIteratorParallel',
+    'checkUndoInvalidation',
+    'testIterateWhileWriting',
+    'testLoadBeforeUndo',
+    'testLoadSerial',
+    'testPackUndoLog',
+    'testSimpleTransactionalUndo',
+    'testUndoConflictResolution',
+}
+
 # In every doctest: a record that is read here may not have been formatted,
 # and only that gives it a `message`.
 IN_EVERY_DOCTEST = {'r.message for r in': 'r.getMessage() for r in'}
@@ -148,6 +160,15 @@ def over(contexts, case, name=None, **attributes):
     suite.layer = ZODB.tests.util.MininalTestLayer(' '.join(
         [*(context.__name__ for context in contexts), made.__name__]))
     return during(contexts, suite)
+
+
+def what_each_storage_has(case):
+    """The level of its tests: by default, those that are for every storage,
+    and a few of undo and iteration, of which the client and the server only
+    pass on what is asked."""
+    common = {*dir(ZEO.tests.testZEO.GenericTests), *A_FEW_OF_THE_REST}
+    assert all(hasattr(case, name) for name in A_FEW_OF_THE_REST)
+    return property(lambda self: 1 + (self._testMethodName not in common))
 
 
 def over_policy(contexts, policy, case=ZEO.tests.testZEO.FullGenericTests,

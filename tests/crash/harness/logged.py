@@ -12,6 +12,7 @@ before the disk is synced, or behind that.
 
 import contextlib
 import glob
+import itertools
 import os
 import random
 import shutil
@@ -173,6 +174,11 @@ def keep(site):
 
 # Cuts and images
 
+# So many of its cases show all that differs in kind: three models; nothing,
+# all, some; with a record that is on its way, and without.
+TURNS = 3 * 3 * 2
+
+
 class Cut(typing.NamedTuple):
 
     position: int
@@ -218,26 +224,35 @@ class Case(typing.NamedTuple):
 
 def cases(recording, number):
     """At most about that many, spread over all cuts, histories and models."""
-    found = list(cuts(recording))
-    each = max(1, number // (len(found) * len(MODELS)))
-    for cut in found:
-        for model, tear in MODELS.items():
-            space = images.Space(cut.disk, tear)
-            source = random.Random(f'{campaign.SEED} {model} {cut.position}')
-            for place, choice in enumerate(_some(space, each, source)):
-                records = cut.histories[place % len(cut.histories)]
+    found = campaign._spread(number, list(cuts(recording)))
+    each = number // len(found)
+    for place, cut in enumerate(found):
+        # Where there are few of each, those of one cut are not of the next.
+        yield from itertools.islice(
+            _cases_of(cut), place % TURNS, place % TURNS + each)
+
+
+def _cases_of(cut):
+    """Of each model: nothing got there, all of it, and some of it."""
+    spaces = {model: images.Space(cut.disk, tear)
+              for model, tear in MODELS.items()}
+    source = random.Random(f'{campaign.SEED} {cut.position}')
+    for turn in itertools.count():
+        for model, space in spaces.items():
+            choice = _choice(turn, space.options, source)
+            for records in cut.histories:
                 yield Case(
                     space.image(choice), cut.standing, records, model,
                     f'cut at {cut.position}, {model}, choice {choice},'
                     f' {len(records)} records')
 
 
-def _some(space, number, source):
-    """Nothing got there, all of it, and some of it."""
-    yield [0] * len(space.options)
-    yield [each - 1 for each in space.options]
-    for _ in range(max(0, number - 2)):
-        yield images.at_random(space.options, source)
+def _choice(turn, options, source):
+    if turn == 0:
+        return [0] * len(options)
+    if turn == 1:
+        return [each - 1 for each in options]
+    return images.at_random(options, source)
 
 
 # Verdicts

@@ -12,6 +12,8 @@ import pickle
 from fsyncstorage.errors import DiskError
 from fsyncstorage.format import scan
 
+from ...often import often
+
 SECTOR = 512
 PAGE = 4096
 
@@ -20,7 +22,7 @@ class Workload:
 
     blobs = False
     #: How many images are judged.
-    images = 200
+    images = often(60, 200)
 
     def prepare(self, site):
         site.open()
@@ -33,7 +35,7 @@ class Workload:
 class Creation(Workload):
     """A new storage, its first commit, and a close."""
 
-    images = 120    # there are not many
+    images = often(40, 120)    # there are not many
 
     def prepare(self, site):
         pass
@@ -47,7 +49,7 @@ class Creation(Workload):
 class BlobCreation(Creation):
 
     blobs = True
-    images = 200
+    images = often(60, 200)
 
     def run(self, site):
         site.open()
@@ -127,7 +129,7 @@ class SamePlaces(Workload):
 class Unsealable(Workload):
     """Between others is one whose extension has no room for a seal."""
 
-    images = 150
+    images = often(45, 150)
 
     def run(self, site):
         site.commit({1: 3000})
@@ -164,7 +166,7 @@ class Asking(Workload):
     """Some ask for more than the policy promises; others do not."""
 
     blobs = True
-    images = 600
+    images = often(150, 600)
 
     def run(self, site):
         site.commit({1: 30})
@@ -320,7 +322,7 @@ class SlowSyncs(Workload):
     INTERVAL = 0.4
     SYNC = 0.036
     BLOBS = 25
-    images = 90
+    images = often(30, 90)
 
     def run(self, site):
         site.PACE = 0.01
@@ -343,7 +345,7 @@ class SlowSyncs(Workload):
 class Large(Workload):
     """Transactions that are spilled to a file, and take several writes."""
 
-    images = 30
+    images = often(12, 30)
 
     def run(self, site):
         site.commit({1: 900_000, 2: 700_000})
@@ -354,7 +356,7 @@ class Large(Workload):
 class Quota(Workload):
     """Some commits are more than the quota allows."""
 
-    images = 60
+    images = often(24, 60)
 
     def prepare(self, site):
         site.open(quota=4000)
@@ -377,7 +379,7 @@ class DiskFull(Workload):
     """
 
     blobs = True
-    images = 60
+    images = often(24, 60)
 
     def __init__(self, room):
         self._room = room
