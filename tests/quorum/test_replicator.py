@@ -15,10 +15,12 @@ import threading
 from unittest import mock
 
 from fsyncstorage import AsyncFinish
+from fsyncstorage.commit.replica import NotReplicated
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.leading import keeping
 from fsyncstorage.quorum.leading import replicator
 from fsyncstorage.quorum.log import outage
@@ -448,6 +450,35 @@ class FailedDisk(NodeTest):
                 commit(storage, {1: bytes(3 * MOST)})
         self.assertEqual(
             [what for what, _ in self.told], ['ask'])
+
+
+    def test_nor_when_it_cannot_be_read_back(self):
+        """I7: nor what is no batch, which would bring in the rest of this."""
+        for failing in 1, 2:
+            with self.subTest(failing):
+                self.setUp()
+                storage = self.lead()
+                replica, reads = storage._replica, itertools.count(1)
+                real = replica._batch
+
+                def batch(end, read, commits, real=real, reads=reads,
+                          failing=failing):
+                    def fails(position, length):
+                        if next(reads) == failing:
+                            raise EIO
+                        return read(position, length)
+
+                    return real(end, fails, commits)
+
+                replica._batch = batch
+                with self.assertLogs('fsyncstorage', 'CRITICAL'):
+                    with self.assertRaises(OutcomeUnknown):
+                        commit(storage, {1: bytes(3 * MOST)})
+                before = len(self.engine.records)
+                with self.assertRaisesRegex(NotReplicated, 'sync has failed'):
+                    replica.say(Trim(1))
+                self.assertEqual(len(self.engine.records), before)
+                self.assertTrue(replica._writer.left)
 
 
 class Close(NodeTest):

@@ -12,25 +12,24 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage.errors import SyncFailed
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history.record import Blob
-from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.history.record import parse
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.history.staged import new_id
+from fsyncstorage.quorum.leading import held
 from fsyncstorage.quorum.leading import keeping
 from fsyncstorage.quorum.leading import loglimit
 from fsyncstorage.quorum.leading import replicator
 from fsyncstorage.quorum.leading import trimming
+from fsyncstorage.quorum.leading.earlier import Earlier
 from fsyncstorage.quorum.leading.loglimit import LogLimit
-from fsyncstorage.quorum.leading.loglimit import Size
 from fsyncstorage.quorum.leading.loglimit import Trims
-from fsyncstorage.quorum.leading.loglimit import weight
 from fsyncstorage.quorum.leading.replicator import Replicator
 from fsyncstorage.quorum.leading.trimming import Trimming
 from fsyncstorage.quorum.leading.trimming import shown
 from fsyncstorage.quorum.leading.writer import Fenced
-from fsyncstorage.quorum.log.interface import Trimmed
+from fsyncstorage.quorum.log.interface import Full
 from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import TestCase
@@ -81,10 +80,15 @@ class RoundsCase(TestCase):
         self.log = FakeLog(self.engine)
         self.trimming = self.of_a_node()
 
-    def of_a_node(self, limit=0, drops=False):
-        self.limit = LogLimit(limit, self.logged.writer.size)
+    def of_a_node(self, limit=0, drops=False, is_read=True):
+        own = self.logged.writer.held
+        self.earlier = Earlier(FakeLog(self.engine))
+        self.earlier.begin(self.place(own.first))
+        while is_read and not self.earlier.is_read:
+            self.earlier.go_on()
+        self.limit = LogLimit(limit, own, self.earlier.held)
         return Trimming('a test', self.log, self.writing, Trims(
-            A, limit, drops), self.limit)
+            A, limit, drops), self.limit, self.earlier)
 
     def write(self, count=1, size=10):
         for _ in range(count):
@@ -195,6 +199,32 @@ class Rounds(RoundsCase):
             trim.assert_called_once_with(self.engine.first)
         self.assertEqual(len(self.trims()), 1)
 
+    def test_a_removal_that_was_broken_off_needs_no_room(self):
+        """The record that permits it is in the log."""
+        self.write(9)
+        self.note(B, 6)
+        with mock.patch.object(
+                FakeLog, 'trim', side_effect=Unanswered('no majority')):
+            with self.assertRaises(Unanswered):
+                self.trimming.round()
+        self.assertEqual((self.trims(), self.engine.first), ([6], 1))
+        self.write(9)
+        self.note(B, 12)
+        self.engine.is_full = True
+        with self.assertRaises(Full):
+            self.trimming.round()
+        self.assertEqual((self.trims(), self.engine.first), ([6], 6))
+
+    def test_unless_a_node_has_come_since(self):
+        self.write(9)
+        with mock.patch.object(
+                FakeLog, 'trim', side_effect=Unanswered('no majority')):
+            with self.assertRaises(Unanswered):
+                self.trimming.round()
+        self.note(B, 3)
+        self.trimming.round()
+        self.assertEqual(self.engine.first, 3)
+
     def test_a_writer_that_is_fenced_removes_nothing(self):
         self.write(9)
         other = Logged(self.engine, 'other').lead()
@@ -298,7 +328,7 @@ class Sizes(RoundsCase):
         return sum(map(len, self.engine.records[self.engine.first - 1:]))
 
     def test_what_the_log_has_is_counted(self):
-        with mock.patch.object(loglimit, 'GRAIN', 1):
+        with mock.patch.object(held, 'GRAIN', 1):
             self.write(30)
             self.assertEqual(self.limit.size, self.bytes_of_the_log())
             self.trimming.round()
@@ -306,66 +336,43 @@ class Sizes(RoundsCase):
             self.write(5, size=1000)
             self.assertEqual(self.limit.size, self.bytes_of_the_log())
 
-    def test_marks_are_far_between(self):
-        """As many as the log has megabytes; and so exact a size is."""
-        size = Size()
-        for number in range(1, 10_001):
-            size.add(number, 1000)
-        self.assertLess(len(size._marks), 11)
-        size.trim(5000)
-        self.assertTrue(
-            5_000_000 <= size.bytes <= 5_000_000 + 2 * loglimit.GRAIN)
-        size.trim(20_000)
-        self.assertLessEqual(size.bytes, loglimit.GRAIN)
-
     def test_what_was_there_before_this_node_led(self):
+        with mock.patch.object(held, 'GRAIN', 1):
+            self.write(30)
+            self.engine.trim(4)
+            self.logged.lead()
+            self.writing.keep()
+            trim = self.of_a_node()
+            self.write(3)
+            self.assertEqual(self.limit.size, self.bytes_of_the_log())
+            trim.round()
+            self.assertEqual(self.limit.size, self.bytes_of_the_log())
+
+    def test_it_is_trimmed_as_far_as_it_is_known(self):
+        """A round does not wait until all is counted; and nothing goes whose
+        blobs are not known."""
         self.write(30)
-        self.engine.trim(4)
         self.logged.lead()
         self.writing.keep()
-        trim = self.of_a_node(limit=1 << 40)
-        self.write(3)
-        self.log.faults.extend([Fault.NONE, Fault.NONE, Fault.BEFORE])
-        with self.assertRaises(Unanswered):
-            trim.count()
-        trim.count()
-        self.assertEqual(self.limit.size, self.bytes_of_the_log())
-        trim.count()
-        self.assertEqual(self.limit.size, self.bytes_of_the_log())
-
-    def test_it_is_trimmed_meanwhile(self):
-        self.write(30)
-        self.logged.lead()
-        self.writing.keep()
-        trim = self.of_a_node(limit=1 << 40)
-        real, seen = self.engine.read, []
-
-        def read(sequence, member=None):
-            seen.append(sequence)
-            if len(seen) == 2:
-                self.engine.trim(20)
-            return real(sequence, member)
-
-        with mock.patch.object(self.engine, 'read', read):
-            with self.assertRaises(Trimmed):
-                trim.count()
-            trim.count()
-        self.limit.trimmed(20)
-        self.assertGreaterEqual(self.limit.size, self.bytes_of_the_log())
-
-    def test_staged_blobs_count(self):
-        blobs = tuple(Blob(bytes(16), bytes(8), bytes(8), 1000, bytes(32),
-                           shared) for shared in (False, True))
-        self.assertEqual(
-            weight(b'raw', Data(0, 1, (), blobs, b'x')), 3 + 1000)
-        self.assertEqual(weight(b'raw', Trim(1)), 3)
+        trim = self.of_a_node(is_read=False)
+        trim.round()
+        self.assertEqual(self.engine.first, 1)
+        while not self.earlier.is_read:
+            self.earlier.go_on()
+            trim.round()
+            if not self.earlier.is_read:
+                self.assertLessEqual(self.engine.first, self.earlier.next)
+            self.writing.keep()
+        self.assertGreater(self.engine.first, 20)
+        self.assertEqual(len(self.trims()), len(set(self.trims())))
+        self.assertGreater(len(self.trims()), 3)
 
 
 class AtTheLimit(RoundsCase):
 
     def setUp(self):
         super().setUp()
-        patch = mock.patch.object(loglimit, 'GRAIN', 1)
+        patch = mock.patch.object(held, 'GRAIN', 1)
         patch.start()
         self.addCleanup(patch.stop)
 
@@ -401,7 +408,7 @@ class AtTheLimit(RoundsCase):
         self.assertEqual(set(self.engine.kept), {A, C})
         trim.round()
         self.assertEqual(self.engine.first, behind)
-        self.assertFalse(self.limit.is_full)
+        self.assertFalse(self.limit.lacks_room)
         trim.round()
         self.assertEqual(set(self.engine.kept), {A, C})
 
@@ -415,7 +422,7 @@ class AtTheLimit(RoundsCase):
         self.note(B, 9)
         for _ in range(3):
             trim.round()
-        self.assertTrue(self.limit.is_full)
+        self.assertTrue(self.limit.lacks_room)
         self.assertEqual(set(self.engine.kept), {A, B})
         self.assertIn('this node', self.limit.words)
 
@@ -434,7 +441,7 @@ class AtTheLimit(RoundsCase):
         for _ in range(3):
             trim.round()
         self.assertEqual(set(self.engine.kept), {A, B})
-        self.assertTrue(self.limit.is_full)
+        self.assertTrue(self.limit.lacks_room)
         self.assertIn('the node b has kept no more than record 3 of',
                       self.limit.words)
 
@@ -447,7 +454,7 @@ class Served(NodeTest):
     def setUp(self):
         super().setUp()
         for module, name, value in (
-                (loglimit, 'GRAIN', 1), (trimming, 'SOON', 0.01),
+                (held, 'GRAIN', 1), (trimming, 'SOON', 0.01),
                 (loglimit, 'PAUSE', 0.01),
                 (loglimit, 'TROUBLE_AFTER', 0.05)):
             patch = mock.patch.object(module, name, value)
@@ -563,7 +570,7 @@ class OnEtcd(GatewaysCase):
 
     def test_commits_go_on_while_it_is_trimmed(self):
         for module, name, value in (
-                (loglimit, 'GRAIN', 1), (trimming, 'SOON', 0.01),
+                (held, 'GRAIN', 1), (trimming, 'SOON', 0.01),
                 (loglimit, 'PAUSE', 0.01), (keeping, 'LATE', 0.01)):
             patch = mock.patch.object(module, name, value)
             patch.start()
