@@ -53,6 +53,11 @@ A, B, C = (name.ljust(16, b'\0') for name in (b'a', b'b', b'c'))
 TRIMMING = 'fsyncstorage.quorum.leading.trimming'
 
 
+def in_time(call, *args):
+    """It fails, and does not wait for ever, where nothing makes room."""
+    return Thread(call, *args).result()
+
+
 class Writing:
     """The node that writes."""
 
@@ -386,8 +391,8 @@ class AtTheLimit(RoundsCase):
         trim.round()
         self.assertEqual(self.engine.first, 3)
         self.engine.forget(B)
-        while not self.limit.is_near:
-            self.write(size=5000)
+        self.write(20, size=5000)
+        self.assertTrue(self.limit.is_near)
         trim.round()
         self.assertEqual(self.engine.first, self.last)
 
@@ -466,8 +471,8 @@ class Served(NodeTest):
         self.engine.note(B, Place(0, self.engine.log).packed())
         storage = self.lead(trims=Trims(A, self.LIMIT, drops))
         for number in range(4):
-            commit(storage, {number: bytes(5000)})
-            storage._replica.keep()
+            in_time(commit, storage, {number: bytes(5000)})
+            in_time(storage._replica.keep)
         return storage
 
     def test_commits_wait_for_the_node_that_is_behind(self):
@@ -491,7 +496,7 @@ class Served(NodeTest):
     def test_or_they_go_on_without_it(self):
         with self.assertLogs(TRIMMING, 'CRITICAL'):
             storage = self.full(drops=True)
-            commit(storage, {9: b'x'})
+            in_time(commit, storage, {9: b'x'})
         self.assertNotIn(B, self.engine.kept)
         self.has_what_the_log_has()
 
@@ -500,7 +505,7 @@ class Served(NodeTest):
         committer = Thread(commit, storage, {9: b'x'})
         until(lambda: storage._replica._limit.seconds, 'a wait')
         with mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.1):
-            storage.close()
+            in_time(storage.close)
         with self.assertRaises(SyncFailed):
             committer.result()
 
@@ -519,7 +524,7 @@ class Served(NodeTest):
             vote(storage, {1: bytes(self.LIMIT)})
         self.assertIn('log-limit', str(raised.exception))
         self.assertEqual(storage.lastTransaction(), before)
-        commit(storage, {1: bytes(self.LIMIT // 2)})
+        in_time(commit, storage, {1: bytes(self.LIMIT // 2)})
         self.has_what_the_log_has()
 
     def test_a_log_of_nobody_else_stays_small(self):
@@ -531,7 +536,7 @@ class Served(NodeTest):
                            not committer.is_alive())[1], 'a commit')
             committer.result()
         self.assertGreater(self.engine.first, 10)
-        storage.close()
+        in_time(storage.close)
         again = self.lead(trims=Trims(A, self.LIMIT))
         self.assertEqual(again.load(bytes(7) + b'\1')[0], bytes(3000))
 
@@ -542,7 +547,7 @@ class Blobs(BlobNodeTest):
         storage = self.lead(trims=Trims(A, 20_000))
         with mock.patch.object(self.engine, 'stage') as stage:
             with self.assertRaises(StorageTransactionError) as raised:
-                self.vote_blobs(storage, {
+                in_time(self.vote_blobs, storage, {
                     1: bytes(10_000), 2: bytes(10_001)})
             stage.assert_not_called()
         self.assertIn('log-limit', str(raised.exception))
@@ -551,14 +556,14 @@ class Blobs(BlobNodeTest):
         storage = self.lead(trims=Trims(A, 1 << 30))
         trim = storage._replica._trimming
         trim.close()  # its thread
-        self.commit_blobs(storage, {1: b'first'})
+        in_time(self.commit_blobs, storage, {1: b'first'})
         self.assertEqual(len(self.engine.all_staged()), 1)
         self.assertGreaterEqual(
             storage.stats()['quorum']['log_size'], len(b'first'))
         for number in 2, 3, 4:
-            commit(storage, {number: b'x'})
+            in_time(commit, storage, {number: b'x'})
         storage._replica.keep()
-        self.commit_blobs(storage, {5: b'second'})
+        in_time(self.commit_blobs, storage, {5: b'second'})
         self.engine.note(B, storage._replica.kept.place.packed())
         trim.round()
         self.assertEqual(
@@ -582,11 +587,11 @@ class OnEtcd(GatewaysCase):
         storage = started(
             FsyncStorage, path, log, 'a', lambda *args: Replicator(
                 *args, trims=Trims(A, 20_000)), durability='quorum')
-        self.addCleanup(storage.close)
+        self.addCleanup(in_time, storage.close)
         for number in range(50):
-            commit(storage, {number: bytes(2000)})
+            in_time(commit, storage, {number: bytes(2000)})
         self.assertGreater(self.another().ends().first, 30)
-        storage.close()
+        in_time(storage.close)
         with open(path, 'rb') as file:
             end = file.seek(0, os.SEEK_END)
         follower = rejoin(path, self.another(), threading.Event())
