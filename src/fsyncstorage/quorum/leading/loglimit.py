@@ -66,16 +66,14 @@ class LogLimit:
         #: What keeps the log from being trimmed, in words.
         self.reason = 'it was not trimmed yet'
         self._name = ''
-        self._wake: Callable[[], object] = lambda: None
         self._changed = threading.Lock()
         self._staged = 0
         self._waits: list[_Wait] = []
         self._is_said = False
 
-    def begin(self, name: str, wake: Callable[[], object]) -> None:
-        """`name`: whose log it is.  `wake`: the thread that trims it."""
+    def begin(self, name: str) -> None:
+        """`name`: whose log it is."""
         self._name = name
-        self._wake = wake
 
     # What it has
 
@@ -171,7 +169,6 @@ class LogLimit:
         try:
             while not is_there():
                 go_on()
-                self._wake()
                 self._say_if_long()
                 pause(PAUSE)
         finally:

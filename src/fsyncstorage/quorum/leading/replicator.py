@@ -137,11 +137,11 @@ class Replicator:
         self._watch.start()
         self._earlier.begin(state.place)
         self._staging.begin(path, state)
+        self._limit.begin(path)
         if self._trims is not None:
             self._trimming = Trimming(
                 path, self._log, self, self._trims, self._limit,
                 self._earlier)
-            self._limit.begin(path, self._trimming.wake)
             self._trimming.start()
 
     # A vote

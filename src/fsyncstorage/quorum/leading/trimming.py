@@ -106,10 +106,6 @@ class Trimming:
     def start(self) -> None:
         self._thread.start()
 
-    def wake(self) -> None:
-        """Somebody waits for it."""
-        self._thread.wake()
-
     def close(self) -> None:
         self._closing.set()
         self._thread.close()
