@@ -231,6 +231,12 @@ class OfEarlierWriters(NamedTest):
                 earlier.go_on()
         self.is_right(self.read(earlier), id)
 
+    def test_a_member_that_has_another_record(self):
+        """And all that follows."""
+        id, number, records = self.wrong()
+        self.has([0], number, records[:number])
+        self.is_right(self.read(self.earlier()), id)
+
     def test_all_members_have_another_log(self):
         _, number, records = self.wrong()
         self.has(range(MEMBERS), number, records)

@@ -165,6 +165,18 @@ class Silence(RolesTest):
         self.assertEqual(self.a.host.done, [])
         storage.object_map(bytes(32), lambda: None).close()
 
+    def test_a_log_that_is_full(self):
+        """Nobody commits, so nobody but the lease meets it: room is made, and
+        the node goes on."""
+        node = self.open('a')
+        node.leads()
+        self.engine.is_full = self.engine.has_free_pages = True
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            until(lambda: not self.engine.is_full, 'room is made')
+            until(lambda: any('answered again' in each
+                              for each in logs.output), 'it goes on')
+        self.assertTrue(node.storage.may_answer())
+
     def test_a_map_that_is_made_while_it_becomes_silent(self):
         self.a.open()
         storage = self.a.leads()

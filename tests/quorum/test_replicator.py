@@ -237,6 +237,16 @@ class NoMajority(NodeTest):
         self.assertIn('answers again', logs.output[-1])
         self.assertEqual(len(logs.output), 2)
 
+    def test_a_full_one_makes_room(self):
+        """By itself: nobody would be served until somebody comes."""
+        storage = self.lead()
+        self.engine.is_full = self.engine.has_free_pages = True
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            Thread(commit, storage, {1: b'x'}).result()
+            until(lambda: any('made room' in each for each in logs.output),
+                  'it is said')
+        self.has_what_the_log_has()
+
     def test_its_disk_is_synced_meanwhile(self):
         disk = self.controlled_disk()
         storage = self.lead()
