@@ -24,8 +24,8 @@ class Pacing(TestCase):
 
         with mock.patch.object(pacing.time, 'monotonic', lambda: now):
             pacer = pacing.Pacer(File())
-            for _ in range(1000):
-                written += 1 << 16
+            for _ in range(4000):
+                written += 1 << 14
                 pacer.written(written)
         # The first one is a guess.
         for size in synced[1:]:
