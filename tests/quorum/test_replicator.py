@@ -485,7 +485,7 @@ class FailedDisk(NodeTest):
                     with self.assertRaises(OutcomeUnknown):
                         commit(storage, {1: bytes(3 * MOST)})
                 before = len(self.engine.records)
-                with self.assertRaisesRegex(NotReplicated, 'sync has failed'):
+                with self.assertRaisesRegex(NotReplicated, 'has failed'):
                     replica.say(Trim(1))
                 self.assertEqual(len(self.engine.records), before)
                 self.assertTrue(replica._writer.left)

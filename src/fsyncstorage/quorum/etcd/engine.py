@@ -229,10 +229,10 @@ class EtcdLog:
             self._remove(Span(keys.records.start, keys.record(begin)))
         self._compact()
 
-    def _compact(self, waits: bool = False) -> None:
+    def _compact(self) -> None:
         now = self.cluster.ask(
             messages.pairs_of(self.keys.head, 1), messages.revision)
-        asked = self.cluster.begin(messages.compaction(now, waits))
+        asked = self.cluster.begin(messages.compaction(now))
         try:
             asked.answer(self.cluster.share())
         except Trouble as error:
@@ -263,7 +263,7 @@ class EtcdLog:
             return False
         words = ''
         for _ in range(TRIES):
-            self._compact(waits=True)
+            self._compact()
             words = self._shrink(full)
             if self._takes_a_chunk():
                 return True

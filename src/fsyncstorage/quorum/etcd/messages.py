@@ -144,10 +144,10 @@ def transaction(then: Sequence[Pieces], *, where: Sequence[Pieces] = (),
         fields=len(then) + len(otherwise) + FIELDS)
 
 
-def compaction(revision: int, waits: bool = False) -> Question:
-    """If it `waits`, it is answered when the pages are free."""
+def compaction(revision: int) -> Question:
+    """It is answered when the pages are free."""
     return _question(
-        _KV + b'Compact', [*integer(1, revision), *integer(2, waits)])
+        _KV + b'Compact', [*integer(1, revision), *integer(2, True)])
 
 
 def room_for(member: int) -> Question:

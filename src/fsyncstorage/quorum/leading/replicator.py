@@ -174,7 +174,7 @@ class Replicator:
             except NotReplicated:
                 raise
             except Exception as error:  # of a sync, or of what was read back
-                self.offer_no_more(f'a sync has failed ({error})')
+                self.offer_no_more(f'a sync of the disk has failed ({error})')
                 raise
             self._outage.is_over()
             state = self._writer.state
