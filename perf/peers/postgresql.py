@@ -1,8 +1,11 @@
 """A program: PostgreSQL, on a new cluster, that the driver watches.
 
-The cluster has PostgreSQL's defaults; its commits are durable.  It belongs to
-the user that runs this program; or, since PostgreSQL does not run as root, to
-the one that its packages make.
+The cluster has PostgreSQL's defaults, but for `settings`; its commits are
+durable.  It belongs to the user that runs this program; or, since PostgreSQL
+does not run as root, to the one that its packages make.
+
+With `primary`, a connection string, it is a standby of that one: a copy of
+it, which streams what is written there.
 
 To connect, a client needs the password, which only the driver is told: a
 client that may do anything in the cluster can run programs as its user.
@@ -24,7 +27,7 @@ import sys
 
 from .. import foreign
 
-PROGRAMS = 'initdb', 'postgres'
+PROGRAMS = 'initdb', 'postgres', 'pg_basebackup'
 
 #: Where Debian's packages put them, which is not in PATH.
 _DEBIAN = '/usr/lib/postgresql/*/bin'
@@ -35,6 +38,7 @@ ACCOUNT = 'postgres'
 USER, DATABASE = 'zodb', 'postgres'
 
 _READY = 'ready to accept connections'
+_STREAMS = 'started streaming WAL from primary'
 
 
 def missing():
@@ -69,13 +73,17 @@ def main(options):
     account = {}
     if os.geteuid() == 0:
         account = {'user': ACCOUNT, 'group': ACCOUNT, 'extra_groups': []}
+        shutil.chown(home, **_owner(account))
+    primary = options.get('primary')
     password = secrets.token_hex()
-    cluster = _new_cluster(home, password, account)
-    settings, address = _where(home, options['host'])
+    cluster = (_new_cluster(home, password, account) if primary is None
+               else _copy(home, primary, account))
+    settings, address = _where(
+        home, options['host'], options.get('settings', {}))
     return foreign.serve(
         [_found('postgres'), '-D', cluster, *settings], options['bond'],
         f'{address} user={USER} password={password} dbname={DATABASE}',
-        ready=_READY, chatter='LOG:',
+        ready=_READY if primary is None else _STREAMS, chatter='LOG:',
         end=signal.SIGQUIT,  # at once: it is not started again
         cwd=home, **account)
 
@@ -83,26 +91,39 @@ def main(options):
 def _new_cluster(home, password, account):
     known = home / 'password'
     known.write_text(password)
-    for path in home, known:
-        if account:
-            shutil.chown(path, account['user'], account['group'])
+    if account:
+        shutil.chown(known, **_owner(account))
     cluster = home / 'cluster'
     # The cluster is made without syncs; later it makes all of them.
-    made = subprocess.run(
-        [_found('initdb'), '-D', cluster, '--no-sync', '--encoding', 'UTF8',
-         '--locale', 'C', '--auth', 'scram-sha-256', '--username', USER,
-         '--pwfile', known],
-        cwd=home, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        **account)
-    if made.returncode:
-        sys.exit(' '.join(made.stderr.split()))
+    _run(home, account, 'initdb', '-D', cluster, '--no-sync', '--encoding',
+         'UTF8', '--locale', 'C', '--auth', 'scram-sha-256', '--username',
+         USER, '--pwfile', known)
     with open(cluster / 'pg_hba.conf', 'a') as rules:
         # Clients may be in another network.
         rules.write('host all all samenet scram-sha-256\n')
     return cluster
 
 
-def _where(home, host):
+def _copy(home, primary, account):
+    cluster = home / 'cluster'
+    _run(home, account, 'pg_basebackup', '-D', cluster, '-d', primary,
+         '--no-sync', '--checkpoint=fast', '--write-recovery-conf')
+    return cluster
+
+
+def _run(home, account, program, *arguments):
+    made = subprocess.run(
+        [_found(program), *arguments], cwd=home, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, **account)
+    if made.returncode:
+        sys.exit(' '.join(made.stderr.split()))
+
+
+def _owner(account):
+    return {name: account[name] for name in ('user', 'group')}
+
+
+def _where(home, host, others):
     """Settings that make it listen there, and how clients find it.
 
     Without a host, it listens at a unix socket.
@@ -115,7 +136,8 @@ def _where(home, host):
         settings = {'listen_addresses': host, 'unix_socket_directories': ''}
     settings['port'] = port
     return (
-        [f'--{name}={value}' for name, value in settings.items()],
+        [f'--{name}={value}' for name, value in {
+            **others, **settings}.items()],
         f'host={host} port={port}')
 
 

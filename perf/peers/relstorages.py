@@ -100,6 +100,28 @@ class PostgreSQLSite(RelStorageSite):
             yield server, POSTGRESQL_SECTION.format(dsn=server.address)
 
 
+class ReplicatedSite(PostgreSQLSite):
+    """A commit returns when a standby has it on its disk, too
+    (`synchronous_commit` is `on`, its default): as much as a majority of a
+    log has.  `remote_write` would be less, `remote_apply` more."""
+
+    #: There is room for two connections of each of 100 threads.
+    SETTINGS = {'synchronous_standby_names': '*', 'max_connections': 300}
+
+    @contextlib.contextmanager
+    def database(self, directory, socket):
+        with served.running(
+                postgresql.__name__, directory, host=None,
+                settings=self.SETTINGS) as server:
+            beside = os.path.join(directory, 'standby')
+            os.mkdir(beside, 0o711)
+            with served.running(
+                    postgresql.__name__, beside, host=None, settings={
+                        'max_connections': self.SETTINGS['max_connections']},
+                    primary=server.address):
+                yield server, POSTGRESQL_SECTION.format(dsn=server.address)
+
+
 class SQLiteSite(RelStorageSite):
 
     @contextlib.contextmanager
@@ -111,6 +133,9 @@ class SQLiteSite(RelStorageSite):
 POSTGRESQL = PostgreSQLSite(
     'relstorage:postgresql',
     'RelStorage, PostgreSQL with its durable defaults')
+REPLICATED = ReplicatedSite(
+    'relstorage:postgresql:standby',
+    'RelStorage, PostgreSQL with a standby that has each commit on its disk')
 SQLITE = SQLiteSite(
     'relstorage:sqlite',
     'RelStorage, SQLite made durable (synchronous FULL)')

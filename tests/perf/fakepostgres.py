@@ -20,6 +20,17 @@ if not os.path.exists(arguments['--pwfile']):
 os.mkdir(arguments['-D'])
 """
 
+#: Leaves what it was told.
+BASEBACKUP = """\
+import os, sys
+arguments = dict(zip(sys.argv[1:], sys.argv[2:]))
+if '--write-recovery-conf' not in sys.argv:
+    sys.exit('it would be no standby')
+os.mkdir(arguments['-D'])
+with open(os.path.join(arguments['-D'], '..', '..', 'copied'), 'w') as file:
+    file.write(arguments['-d'])
+"""
+
 #: Leaves its process id; serves until it is told to end.
 POSTGRES = """\
 import os, signal, sys
@@ -50,8 +61,15 @@ sys.exit('FATAL:  no room')
 """
 
 
+#: The standby of another one.
+STANDBY = POSTGRES.replace(
+    'database system is ready to accept connections',
+    'started streaming WAL from primary at 0/3000000 on timeline 1')
+
+
 def write(directory, initdb=INITDB, postgres=POSTGRES):
-    for name, text in ('initdb', initdb), ('postgres', postgres):
+    for name, text in (('initdb', initdb), ('postgres', postgres),
+                       ('pg_basebackup', BASEBACKUP)):
         path = pathlib.Path(directory, name)
         path.write_text(f'#!{sys.executable}\n{text}')
         path.chmod(0o755)

@@ -41,10 +41,10 @@ class ProgramTests(Scratch):
         self.programs = self.enterContext(tempfile.TemporaryDirectory())
         fakepostgres.write(self.programs)
 
-    def running(self, host='127.0.0.1'):
+    def running(self, host='127.0.0.1', **options):
         return served.running(
             'tests.perf.fakepostgres', self.scratch, host=host,
-            programs=self.programs)
+            programs=self.programs, **options)
 
     def process_id(self):
         return int(pathlib.Path(self.scratch, 'pid').read_text())
@@ -72,6 +72,24 @@ class ProgramTests(Scratch):
                 return server.address
 
         self.assertRegex(supervisor.run(work), f'^host={self.scratch}/')
+
+    def test_a_standby(self):
+        """It is there when it streams what its primary writes."""
+        fakepostgres.write(self.programs, postgres=fakepostgres.STANDBY)
+
+        def work():
+            with self.running(primary='of the primary', settings={
+                    'max_connections': 300}) as server:
+                options = pathlib.Path(
+                    '/proc', str(self.process_id()), 'cmdline').read_text()
+                return server.address, options.split('\0')
+
+        address, options = supervisor.run(work)
+        self.assertRegex(address, '^host=127.0.0.1 ')
+        self.assertIn('--max_connections=300', options)
+        self.assertEqual(pathlib.Path(
+            self.scratch, 'copied').read_text(), 'of the primary')
+        self.assertEnded()
 
     def test_it_ends_when_the_process_that_needs_it_is_killed(self):
         def work():

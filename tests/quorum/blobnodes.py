@@ -91,7 +91,8 @@ class BlobNodeTest(NodeTest):
     def lead(self, node='a', **options):
         storage = super().lead(node, blob_dir=self.blob_dir(node), **options)
         tidied = storage._replica._staging._tidying
-        until(lambda: tidied._is_swept, 'it has looked for what was left')
+        until(lambda: tidied._swept is not None,
+              'it has looked for what was left')
         return storage
 
     def apply(self, follower):

@@ -52,14 +52,16 @@ CALLS = {
     '/etcdserverpb.KV/Txn': (TXN, TXN_ANSWER),
     '/etcdserverpb.KV/DeleteRange': (DELETE, DELETE_ANSWER),
     '/etcdserverpb.KV/Compact': (
-        {'revision': (1, int)}, {'header': (1, HEADER)}),
+        {'revision': (1, int), 'physical': (2, int)}, {'header': (1, HEADER)}),
     '/etcdserverpb.Watch/Watch': (WATCH, WATCH_ANSWER),
     '/etcdserverpb.Auth/Authenticate': (
         {'name': (1, str), 'password': (2, str)},
         {'header': (1, HEADER), 'token': (2, str)}),
     '/etcdserverpb.Maintenance/Status': ({}, STATUS_ANSWER),
     '/etcdserverpb.Maintenance/Alarm': (
-        {'action': (1, int)}, {'header': (1, HEADER), 'alarms': (2, [ALARM])}),
+        {'action': (1, int), 'memberID': (2, int), 'alarm': (3, int)},
+        {'header': (1, HEADER), 'alarms': (2, [ALARM])}),
+    '/etcdserverpb.Maintenance/Defragment': ({}, {'header': (1, HEADER)}),
     '/etcdserverpb.Cluster/MemberList': (
         {'linearizable': (1, int)},
         {'header': (1, HEADER), 'members': (2, [MEMBER])}),

@@ -85,8 +85,8 @@ class Engine:
         self.blobs = {}  # chunks, by id and number
         #: A member's own chunks, by member, id and number; None: it has none.
         self.damaged_blobs = {}
-        #: It takes no more chunks.
-        self.is_full = False
+        #: It takes nothing more; and whether it can make room.
+        self.is_full = self.has_free_pages = False
         self.changed = threading.Condition()
 
     # What befalls it
@@ -121,8 +121,13 @@ class Engine:
         self.log = log
         self.head = Place(0, log)
 
+    def _needs_room(self):
+        if self.is_full:
+            raise Full('no room')
+
     def append(self, before, place, raw):
         with self.changed:
+            self._needs_room()
             if self.head != before:
                 raise Moved
             self.landed(raw)
@@ -158,7 +163,15 @@ class Engine:
     def trim(self, first):
         self.first = max(self.first, first)
 
+    def make_room(self):
+        was_full = self.is_full
+        if self.has_free_pages:
+            self.is_full = False
+        self._needs_room()
+        return was_full
+
     def hold(self, caller, holder, seconds):
+        self._needs_room()
         wanted = self.wanted(self.lease, caller, holder, seconds)
         if wanted is None:
             return 0
@@ -181,6 +194,7 @@ class Engine:
             self.lease = NOBODYS._replace(term=self.lease.term, end=self.now)
 
     def note(self, node, raw):
+        self._needs_room()
         self.kept[node] = raw
 
     def notes(self):
@@ -190,8 +204,7 @@ class Engine:
         self.kept.pop(node, None)
 
     def stage(self, id, number, data):
-        if self.is_full:
-            raise Full('no room')
+        self._needs_room()
         self.blobs[id, number] = data
 
     def staged(self, id, number, member=None):
@@ -272,6 +285,9 @@ class FakeLog:
 
     def trim(self, first):
         self._call('trim', first)
+
+    def make_room(self):
+        return self._call('make_room')
 
     def hold(self, holder, seconds):
         return self._call('hold', id(self), holder, seconds)

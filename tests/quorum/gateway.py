@@ -40,10 +40,11 @@ WATCH = '/etcdserverpb.Watch/Watch'
 AUTHENTICATE = '/etcdserverpb.Auth/Authenticate'
 STATUS = '/etcdserverpb.Maintenance/Status'
 ALARM = '/etcdserverpb.Maintenance/Alarm'
+DEFRAGMENT = '/etcdserverpb.Maintenance/Defragment'
 MEMBER_LIST = '/etcdserverpb.Cluster/MemberList'
 
-#: Of a comparison.
-CREATE = 1
+#: Of a comparison; of what becomes of an alarm.
+CREATE, DEACTIVATE = 1, 2
 
 BEGIN = [(':status', '200'), ('content-type', 'application/grpc')]
 
@@ -58,8 +59,8 @@ class Store:
         self.changed = threading.Condition()
         self.values = {}
         self.revision = 1
-        #: No put is taken.
-        self.full = False
+        #: No put is taken; and there would be room.
+        self.full = self.has_free_pages = False
         self.users = {}  # passwords, by name
         self.tokens = set()
 
@@ -303,6 +304,7 @@ class Gateway:
             AUTHENTICATE: self.authenticate,
             STATUS: self.status,
             ALARM: self.alarm,
+            DEFRAGMENT: lambda request: {},
             MEMBER_LIST: lambda request: {'members': [
                 {'ID': number + 1} for number in range(self.voting)]},
         }[path](request)
@@ -326,6 +328,8 @@ class Gateway:
                 'dbSizeInUse': 16384, 'dbSizeQuota': 1 << 31}
 
     def alarm(self, request):
+        if request.get('action') == DEACTIVATE and self.store.has_free_pages:
+            self.store.full = False
         return {'alarms': [{'memberID': 1, 'alarm': 1}]
                 } if self.store.full else {}
 

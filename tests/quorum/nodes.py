@@ -20,6 +20,7 @@ from fsyncstorage.quorum.log.interface import Unanswered
 from ..memory import scratch_directory
 from ..support import PATIENCE
 from ..support import TestCase
+from ..support import Thread
 from .fakelog import Engine
 from .fakelog import FakeLog
 from .logged import IN_PROCESS
@@ -192,7 +193,8 @@ class NodeTest(TestCase):
             lambda *args: Replicator(*args, trims=trims),
             durability='quorum', **options)
         storage.line = line
-        self.addCleanup(storage.close)
+        # (A defect may let it wait for ever.)
+        self.addCleanup(lambda: Thread(storage.close).result())
         self.told.clear()
         return storage
 

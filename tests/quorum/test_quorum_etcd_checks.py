@@ -144,12 +144,25 @@ class Members(ChecksCase):
         self.assertIn('NOSPACE', said.output[0])
         self.assertIn('etcdctl alarm disarm', said.output[0])
 
-    def test_one_that_is_small_for_this_log(self):
-        with self.assertLogs(CHECKS, 'WARNING') as said:
+    def test_too_little_room_for_this_log(self):
+        """Full is what etcd does not become by itself."""
+        with self.assertRaises(Refused) as raised:
             check(self.log, limit=1 << 30)
-        self.assertIn(f'--quota-backend-bytes to {3 << 30}', said.output[0])
+        for words in (f'--quota-backend-bytes to {3 << 30}',
+                      f'log-limit to {(1 << 31) // 3} '):
+            self.assertIn(words, str(raised.exception))
         with self.assertNoLogs(CHECKS):
             check(self.log, limit=1 << 29)
+            check(self.log)
+
+    def test_one_that_is_small_for_this_log(self):
+        """It may have been started so while this node ran."""
+        self.third.altered = lambda path, answer: (
+            answer if path != STATUS else {**answer, 'dbSizeQuota': 1 << 30})
+        with self.assertLogs(CHECKS, 'ERROR') as said:
+            check(self.log, limit=1 << 29)
+        self.assertEqual(len(said.output), 1)
+        self.assertIn(self.third.address, said.output[0])
 
 
 class WhoWeAre(ChecksCase):

@@ -22,7 +22,9 @@ from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import PATIENCE
 from ..support import Thread
+from .gateway import ALARM
 from .gateway import AUTHENTICATE
+from .gateway import DEFRAGMENT
 from .gateway import KV
 from .gateway import WATCH
 from .gateway import GatewaysCase
@@ -402,6 +404,39 @@ class NoRoom(EtcdCase):
         self.assertEqual(self.log.all_staged(), set())
         self.assertEqual(self.log.notes(), {})
 
+    def test_it_makes_room(self):
+        """Each member, after a compaction; then the alarm is taken back."""
+        self.store.has_free_pages = True
+        self.assertTrue(self.log.make_room())
+        for gateway in self.gateways.members:
+            self.assertEqual(
+                [path for path, _ in gateway.asked].count(DEFRAGMENT), 1)
+        self.assertIn(
+            {'action': 2, 'memberID': 1, 'alarm': 1},
+            [request for gateway in self.gateways.members
+             for path, request in gateway.asked if path == ALARM])
+        self.assertEqual(self.log.all_staged(), {A})
+        self.append(b'3')
+
+    def cannot_make_room(self, *words):
+        with mock.patch.object(engine, 'BETWEEN_TRIES', 0.0):
+            with self.assertRaises(Full) as raised:
+                self.log.make_room()
+        for each in words:
+            self.assertIn(each, str(raised.exception))
+
+    def test_there_is_none(self):
+        self.cannot_make_room('--quota-backend-bytes')
+
+    def test_a_user_who_may_not(self):
+        for gateway in self.gateways.members:
+            gateway.instead = lambda handler, request: (
+                handler.path == DEFRAGMENT or request.get('action') == 2) and (
+                    handler.fail(7, 'etcdserver: permission denied'), True)[1]
+        self.cannot_make_room(
+            'does not defragment: etcdserver: permission denied',
+            'the alarm is not taken back')
+
 
 class Trimming(EtcdCase):
 
@@ -455,6 +490,19 @@ class Trimming(EtcdCase):
 
 
 class Staged(EtcdCase):
+
+    def test_what_is_put_again_takes_no_room(self):
+        """As a vote does that had no answer, and each put is a revision."""
+        self.log.stage(A, 0, b'chunk')
+        before = self.store.revision
+        for _ in range(3):
+            self.log.stage(A, 0, b'chunk')
+        self.assertEqual(self.store.revision, before)
+        self.log.stage(A, 1, b'chunk')
+        self.assertEqual(self.store.revision, before + 1)
+        self.log.unstage([A])
+        self.log.stage(A, 0, b'another')
+        self.assertEqual(self.log.staged(A, 0), b'another')
 
     def test_more_chunks_than_one_answer_has(self):
         ids = {b'%016d' % number for number in range(7)}

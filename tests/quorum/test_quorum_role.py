@@ -259,6 +259,18 @@ class Silence(RolesTest):
             with mock.patch.object(role.Holding, 'seconds_left', left):
                 self.assertEqual(replica._until_the_next_look(), pause)
 
+    def test_a_log_that_is_full(self):
+        """Nobody commits, so nobody but the lease meets it: room is made, and
+        the node goes on."""
+        self.a.open()
+        storage = self.a.leads()
+        self.engine.is_full = self.engine.has_free_pages = True
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            until(lambda: not self.engine.is_full, 'room is made')
+            until(lambda: any('answered again' in each
+                              for each in logs.output), 'it goes on')
+        self.assertTrue(storage.may_answer())
+
     def test_a_map_that_is_made_while_it_becomes_silent(self):
         self.a.open()
         storage = self.a.leads()

@@ -14,6 +14,7 @@ from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.staged import new_sum
+from fsyncstorage.quorum.leading import loglimit
 from fsyncstorage.quorum.leading import staging
 from fsyncstorage.quorum.log import outage
 from fsyncstorage.quorum.log.interface import Unanswered
@@ -331,6 +332,118 @@ class NoMajority(StagingTest):
                 commit(storage, {2: b'x'})
             with self.assertRaisesRegex(WritingStopped, 'come into its log'):
                 vote.result()
+
+
+class NoRoomInTheLog(StagingTest):
+    """What votes have staged counts for log-limit."""
+
+    LIMIT = 1000
+
+    def setUp(self):
+        super().setUp()
+        for name, value in ('PAUSE', 0.01), ('TROUBLE_AFTER', 0.05):
+            patch = mock.patch.object(loglimit, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.storage = self.lead()
+        self.limit = self.storage._replica._limit
+        self.limit.limit = self.limit.named + self.LIMIT
+
+    @property
+    def staged(self):
+        return self.limit.size - self.limit.named
+
+    def waiting(self, contents):
+        """A vote that waits for room."""
+        transaction = self.begin_blobs(self.storage, contents)
+        voting = Thread(self.storage.tpc_vote, transaction)
+        until(lambda: self.limit.seconds, 'it waits')
+        return transaction, voting
+
+    def test_what_is_counted(self):
+        """From the vote on, and no more when a record names it."""
+        voted = self.vote_blobs(self.storage, {1: bytes(300), 2: bytes(5)})
+        self.assertEqual(self.staged, 305)
+        named = self.limit.named
+        self.storage.tpc_finish(voted)
+        self.assertEqual(self.staged, 0)
+        self.assertGreater(self.limit.named, named + 305)
+
+    def test_two_that_do_not_fit_together(self):
+        """The second one has staged nothing yet, and says why it waits."""
+        first = self.vote_blobs(self.storage, {1: bytes(600)})
+        with self.assertLogs(loglimit.__name__, 'WARNING') as said:
+            second, voting = self.waiting({2: bytes(300), 3: bytes(300)})
+            until(lambda: said.output, 'said')
+            self.assertIn('votes with blobs wait', self.storage.waits_for_log)
+            self.assertIn('600 of blobs', self.storage.waits_for_log)
+            self.assertEqual(len(self.engine.all_staged()), 1)
+            self.storage.tpc_abort(first)
+            voting.result()
+        self.assertEqual(self.staged, 600)
+        self.storage.tpc_finish(second)
+        self.assertIsNone(self.storage.waits_for_log)
+        self.assertEqual(self.staged, 0)
+
+    def test_commits_do_not_wait_for_them(self):
+        """A client may take its time between vote and finish."""
+        voted = self.vote_blobs(self.storage, {1: bytes(self.LIMIT)})
+        self.assertEqual(self.limit.size, self.limit.limit)
+        commit(self.storage, {2: b'x'})
+        self.storage.tpc_finish(voted)
+
+    def test_one_that_has_its_turn_takes_its_room(self):
+        """Those that have some would wait for the end of its turn."""
+        tid = self.commit_blobs(self.storage, {1: bytes(100)})
+        self.commit_blobs(self.storage, {1: b'new'}, {1: tid})
+        transaction = begin(self.storage)
+        self.storage.undo(self.storage.undoLog(0, 1)[0]['id'], transaction)
+        held = Held(self.storage.line)
+        voting = Thread(self.storage.tpc_vote, transaction)
+        held.wait()
+        commit(self.storage, {2: b'x'})  # so it is worked out again
+        self.limit.limit = self.limit.named + 10
+        held.let_go()
+        voting.result()
+        self.storage.tpc_finish(transaction)
+
+    def test_what_failed_counts_until_it_is_removed(self):
+        self.storage.line.before_stage = lambda: self.engine.blobs and 1 / 0
+        transaction = self.begin_blobs(
+            self.storage, {1: bytes(300), 2: bytes(300), 3: bytes(300)})
+        tidying = self.storage._replica._staging._tidying
+        with mock.patch.object(tidying, 'drop') as drop:
+            with self.assertRaises(ZeroDivisionError):
+                self.storage.tpc_vote(transaction)
+            self.storage.tpc_abort(transaction)
+        self.assertEqual(self.staged, 600)
+        for call in drop.call_args_list:
+            tidying.drop(call.args[0])
+        until(lambda: self.staged == 0, 'given back')
+        self.nothing_is_left()
+
+    def test_a_close(self):
+        """I10."""
+        first = self.vote_blobs(self.storage, {2: bytes(300)})
+        _, voting = self.waiting({1: bytes(900)})
+        self.assertIsNotNone(first)  # else it is given back
+        self.storage.close()
+        with self.assertRaisesRegex(WritingStopped, 'is being closed'):
+            voting.result()
+
+    def test_what_is_under_way_is_not_swept(self):
+        voted = self.vote_blobs(self.storage, {1: b'content'})
+        tidying = self.storage._replica._staging._tidying
+        for _ in range(2):
+            before = tidying._swept
+            tidying._swept -= 3600
+            tidying._thread.wake()
+            until(lambda: tidying._swept > before, 'swept')
+            self.assertEqual(len(self.engine.all_staged()), 1)
+            if voted is not None:
+                self.storage.tpc_finish(voted)
+                voted = None
+        self.assertEqual(self.contents('a'), [b'content'])
 
 
 class Failing(StagingTest):

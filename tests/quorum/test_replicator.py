@@ -15,10 +15,12 @@ import threading
 from unittest import mock
 
 from fsyncstorage import AsyncFinish
+from fsyncstorage.commit.replica import NotReplicated
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.leading import keeping
 from fsyncstorage.quorum.leading import replicator
 from fsyncstorage.quorum.log import outage
@@ -235,6 +237,16 @@ class NoMajority(NodeTest):
         self.assertIn('answers again', logs.output[-1])
         self.assertEqual(len(logs.output), 2)
 
+    def test_a_full_one_makes_room(self):
+        """By itself: nobody would be served until somebody comes."""
+        storage = self.lead()
+        self.engine.is_full = self.engine.has_free_pages = True
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            Thread(commit, storage, {1: b'x'}).result()
+            until(lambda: any('made room' in each for each in logs.output),
+                  'it is said')
+        self.has_what_the_log_has()
+
     def test_its_disk_is_synced_meanwhile(self):
         disk = self.controlled_disk()
         storage = self.lead()
@@ -448,6 +460,35 @@ class FailedDisk(NodeTest):
                 commit(storage, {1: bytes(3 * MOST)})
         self.assertEqual(
             [what for what, _ in self.told], ['ask'])
+
+
+    def test_nor_when_it_cannot_be_read_back(self):
+        """I7: nor what is no batch, which would bring in the rest of this."""
+        for failing in 1, 2:
+            with self.subTest(failing):
+                self.setUp()
+                storage = self.lead()
+                replica, reads = storage._replica, itertools.count(1)
+                real = replica._batch
+
+                def batch(end, read, commits, real=real, reads=reads,
+                          failing=failing):
+                    def fails(position, length):
+                        if next(reads) == failing:
+                            raise EIO
+                        return read(position, length)
+
+                    return real(end, fails, commits)
+
+                replica._batch = batch
+                with self.assertLogs('fsyncstorage', 'CRITICAL'):
+                    with self.assertRaises(OutcomeUnknown):
+                        commit(storage, {1: bytes(3 * MOST)})
+                before = len(self.engine.records)
+                with self.assertRaisesRegex(NotReplicated, 'has failed'):
+                    replica.say(Trim(1))
+                self.assertEqual(len(self.engine.records), before)
+                self.assertTrue(replica._writer.left)
 
 
 class Close(NodeTest):

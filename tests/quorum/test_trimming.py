@@ -12,25 +12,24 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage.errors import SyncFailed
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history.record import Blob
-from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.history.record import parse
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.history.staged import new_id
+from fsyncstorage.quorum.leading import held
 from fsyncstorage.quorum.leading import keeping
 from fsyncstorage.quorum.leading import loglimit
 from fsyncstorage.quorum.leading import replicator
 from fsyncstorage.quorum.leading import trimming
+from fsyncstorage.quorum.leading.earlier import Earlier
 from fsyncstorage.quorum.leading.loglimit import LogLimit
-from fsyncstorage.quorum.leading.loglimit import Size
 from fsyncstorage.quorum.leading.loglimit import Trims
-from fsyncstorage.quorum.leading.loglimit import weight
 from fsyncstorage.quorum.leading.replicator import Replicator
 from fsyncstorage.quorum.leading.trimming import Trimming
 from fsyncstorage.quorum.leading.trimming import shown
 from fsyncstorage.quorum.leading.writer import Fenced
-from fsyncstorage.quorum.log.interface import Trimmed
+from fsyncstorage.quorum.log.interface import Full
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.notes import Note
 
@@ -55,6 +54,11 @@ from .samples import settle
 
 A, B, C = (name.ljust(16, b'\0') for name in (b'a', b'b', b'c'))
 TRIMMING = 'fsyncstorage.quorum.leading.trimming'
+
+
+def in_time(call, *args):
+    """It fails, and does not wait for ever, where nothing makes room."""
+    return Thread(call, *args).result()
 
 
 class Writing:
@@ -85,10 +89,15 @@ class RoundsCase(TestCase):
         self.log = FakeLog(self.engine)
         self.trimming = self.of_a_node()
 
-    def of_a_node(self, limit=0, drops=False):
-        self.limit = LogLimit(limit, self.logged.writer.size)
+    def of_a_node(self, limit=0, drops=False, is_read=True):
+        own = self.logged.writer.held
+        self.earlier = Earlier(FakeLog(self.engine))
+        self.earlier.begin(self.place(own.first))
+        while is_read and not self.earlier.is_read:
+            self.earlier.go_on()
+        self.limit = LogLimit(limit, own, self.earlier.held)
         return Trimming('a test', self.log, self.writing, Trims(
-            A, limit, drops), self.limit)
+            A, limit, drops), self.limit, self.earlier)
 
     def write(self, count=1, size=10):
         for _ in range(count):
@@ -226,6 +235,32 @@ class Rounds(RoundsCase):
             trim.assert_called_once_with(self.engine.first)
         self.assertEqual(len(self.trims()), 1)
 
+    def test_a_removal_that_was_broken_off_needs_no_room(self):
+        """The record that permits it is in the log."""
+        self.write(9)
+        self.note(B, 6)
+        with mock.patch.object(
+                FakeLog, 'trim', side_effect=Unanswered('no majority')):
+            with self.assertRaises(Unanswered):
+                self.trimming.round()
+        self.assertEqual((self.trims(), self.engine.first), ([6], 1))
+        self.write(9)
+        self.note(B, 12)
+        self.engine.is_full = True
+        with self.assertRaises(Full):
+            self.trimming.round()
+        self.assertEqual((self.trims(), self.engine.first), ([6], 6))
+
+    def test_unless_a_node_has_come_since(self):
+        self.write(9)
+        with mock.patch.object(
+                FakeLog, 'trim', side_effect=Unanswered('no majority')):
+            with self.assertRaises(Unanswered):
+                self.trimming.round()
+        self.note(B, 3)
+        self.trimming.round()
+        self.assertEqual(self.engine.first, 3)
+
     def test_a_writer_that_is_fenced_removes_nothing(self):
         self.write(9)
         other = Logged(self.engine, 'other').lead()
@@ -329,7 +364,7 @@ class Sizes(RoundsCase):
         return sum(map(len, self.engine.records[self.engine.first - 1:]))
 
     def test_what_the_log_has_is_counted(self):
-        with mock.patch.object(loglimit, 'GRAIN', 1):
+        with mock.patch.object(held, 'GRAIN', 1):
             self.write(30)
             self.assertEqual(self.limit.size, self.bytes_of_the_log())
             self.trimming.round()
@@ -337,66 +372,43 @@ class Sizes(RoundsCase):
             self.write(5, size=1000)
             self.assertEqual(self.limit.size, self.bytes_of_the_log())
 
-    def test_marks_are_far_between(self):
-        """As many as the log has megabytes; and so exact a size is."""
-        size = Size()
-        for number in range(1, 10_001):
-            size.add(number, 1000)
-        self.assertLess(len(size._marks), 11)
-        size.trim(5000)
-        self.assertTrue(
-            5_000_000 <= size.bytes <= 5_000_000 + 2 * loglimit.GRAIN)
-        size.trim(20_000)
-        self.assertLessEqual(size.bytes, loglimit.GRAIN)
-
     def test_what_was_there_before_this_node_led(self):
+        with mock.patch.object(held, 'GRAIN', 1):
+            self.write(30)
+            self.engine.trim(4)
+            self.logged.lead()
+            self.writing.keep()
+            trim = self.of_a_node()
+            self.write(3)
+            self.assertEqual(self.limit.size, self.bytes_of_the_log())
+            trim.round()
+            self.assertEqual(self.limit.size, self.bytes_of_the_log())
+
+    def test_it_is_trimmed_as_far_as_it_is_known(self):
+        """A round does not wait until all is counted; and nothing goes whose
+        blobs are not known."""
         self.write(30)
-        self.engine.trim(4)
         self.logged.lead()
         self.writing.keep()
-        trim = self.of_a_node(limit=1 << 40)
-        self.write(3)
-        self.log.faults.extend([Fault.NONE, Fault.NONE, Fault.BEFORE])
-        with self.assertRaises(Unanswered):
-            trim.count()
-        trim.count()
-        self.assertEqual(self.limit.size, self.bytes_of_the_log())
-        trim.count()
-        self.assertEqual(self.limit.size, self.bytes_of_the_log())
-
-    def test_it_is_trimmed_meanwhile(self):
-        self.write(30)
-        self.logged.lead()
-        self.writing.keep()
-        trim = self.of_a_node(limit=1 << 40)
-        real, seen = self.engine.read, []
-
-        def read(sequence, member=None):
-            seen.append(sequence)
-            if len(seen) == 2:
-                self.engine.trim(20)
-            return real(sequence, member)
-
-        with mock.patch.object(self.engine, 'read', read):
-            with self.assertRaises(Trimmed):
-                trim.count()
-            trim.count()
-        self.limit.trimmed(20)
-        self.assertGreaterEqual(self.limit.size, self.bytes_of_the_log())
-
-    def test_staged_blobs_count(self):
-        blobs = tuple(Blob(bytes(16), bytes(8), bytes(8), 1000, bytes(32),
-                           shared) for shared in (False, True))
-        self.assertEqual(
-            weight(b'raw', Data(0, 1, (), blobs, b'x')), 3 + 1000)
-        self.assertEqual(weight(b'raw', Trim(1)), 3)
+        trim = self.of_a_node(is_read=False)
+        trim.round()
+        self.assertEqual(self.engine.first, 1)
+        while not self.earlier.is_read:
+            self.earlier.go_on()
+            trim.round()
+            if not self.earlier.is_read:
+                self.assertLessEqual(self.engine.first, self.earlier.next)
+            self.writing.keep()
+        self.assertGreater(self.engine.first, 20)
+        self.assertEqual(len(self.trims()), len(set(self.trims())))
+        self.assertGreater(len(self.trims()), 3)
 
 
 class AtTheLimit(RoundsCase):
 
     def setUp(self):
         super().setUp()
-        patch = mock.patch.object(loglimit, 'GRAIN', 1)
+        patch = mock.patch.object(held, 'GRAIN', 1)
         patch.start()
         self.addCleanup(patch.stop)
 
@@ -410,8 +422,8 @@ class AtTheLimit(RoundsCase):
         trim.round()
         self.assertEqual(self.engine.first, 3)
         self.engine.forget(B)
-        while not self.limit.is_near:
-            self.write(size=5000)
+        self.write(20, size=5000)
+        self.assertTrue(self.limit.is_near)
         with self.assertLogs(TRIMMING, 'WARNING') as said:
             trim.round()
             trim.round()
@@ -436,7 +448,7 @@ class AtTheLimit(RoundsCase):
         self.assertEqual(set(self.engine.kept), {A, C})
         trim.round()
         self.assertEqual(self.engine.first, behind)
-        self.assertFalse(self.limit.is_full)
+        self.assertFalse(self.limit.lacks_room)
         trim.round()
         self.assertEqual(set(self.engine.kept), {A, C})
 
@@ -450,7 +462,7 @@ class AtTheLimit(RoundsCase):
         self.note(B, 9)
         for _ in range(3):
             trim.round()
-        self.assertTrue(self.limit.is_full)
+        self.assertTrue(self.limit.lacks_room)
         self.assertEqual(set(self.engine.kept), {A, B})
         self.assertIn('this node', self.limit.words)
 
@@ -469,7 +481,7 @@ class AtTheLimit(RoundsCase):
         for _ in range(3):
             trim.round()
         self.assertEqual(set(self.engine.kept), {A, B})
-        self.assertTrue(self.limit.is_full)
+        self.assertTrue(self.limit.lacks_room)
         self.assertIn('the node b has kept no more than record 3 of',
                       self.limit.words)
 
@@ -482,7 +494,7 @@ class Served(NodeTest):
     def setUp(self):
         super().setUp()
         for module, name, value in (
-                (loglimit, 'GRAIN', 1), (trimming, 'SOON', 0.01),
+                (held, 'GRAIN', 1), (trimming, 'SOON', 0.01),
                 (loglimit, 'PAUSE', 0.01),
                 (loglimit, 'TROUBLE_AFTER', 0.05)):
             patch = mock.patch.object(module, name, value)
@@ -494,8 +506,8 @@ class Served(NodeTest):
         self.engine.note(B, Note(B, Place(0, self.engine.log)).packed())
         storage = self.lead(trims=Trims(A, self.LIMIT, drops))
         for number in range(4):
-            commit(storage, {number: bytes(5000)})
-            storage._replica.keep()
+            in_time(commit, storage, {number: bytes(5000)})
+            in_time(storage._replica.keep)
         return storage
 
     def test_commits_wait_for_the_node_that_is_behind(self):
@@ -520,7 +532,7 @@ class Served(NodeTest):
     def test_or_they_go_on_without_it(self):
         with self.assertLogs(TRIMMING, 'CRITICAL'):
             storage = self.full(drops=True)
-            commit(storage, {9: b'x'})
+            in_time(commit, storage, {9: b'x'})
         self.assertNotIn(B, self.engine.kept)
         self.has_what_the_log_has()
 
@@ -529,7 +541,7 @@ class Served(NodeTest):
         committer = Thread(commit, storage, {9: b'x'})
         until(lambda: storage._replica._limit.seconds, 'a wait')
         with mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.1):
-            storage.close()
+            in_time(storage.close)
         with self.assertRaises(SyncFailed):
             committer.result()
 
@@ -548,7 +560,7 @@ class Served(NodeTest):
             vote(storage, {1: bytes(self.LIMIT)})
         self.assertIn('log-limit', str(raised.exception))
         self.assertEqual(storage.lastTransaction(), before)
-        commit(storage, {1: bytes(self.LIMIT // 2)})
+        in_time(commit, storage, {1: bytes(self.LIMIT // 2)})
         self.has_what_the_log_has()
 
     def test_a_log_of_nobody_else_stays_small(self):
@@ -560,7 +572,7 @@ class Served(NodeTest):
                            not committer.is_alive())[1], 'a commit')
             committer.result()
         self.assertGreater(self.engine.first, 10)
-        storage.close()
+        in_time(storage.close)
         again = self.lead(trims=Trims(A, self.LIMIT))
         self.assertEqual(again.load(bytes(7) + b'\1')[0], bytes(3000))
 
@@ -571,7 +583,7 @@ class Blobs(BlobNodeTest):
         storage = self.lead(trims=Trims(A, 20_000))
         with mock.patch.object(self.engine, 'stage') as stage:
             with self.assertRaises(StorageTransactionError) as raised:
-                self.vote_blobs(storage, {
+                in_time(self.vote_blobs, storage, {
                     1: bytes(10_000), 2: bytes(10_001)})
             stage.assert_not_called()
         self.assertIn('log-limit', str(raised.exception))
@@ -580,14 +592,14 @@ class Blobs(BlobNodeTest):
         storage = self.lead(trims=Trims(A, 1 << 30))
         trim = storage._replica._trimming
         trim.close()  # its thread
-        self.commit_blobs(storage, {1: b'first'})
+        in_time(self.commit_blobs, storage, {1: b'first'})
         self.assertEqual(len(self.engine.all_staged()), 1)
         self.assertGreaterEqual(
             storage.stats()['quorum']['log_size'], len(b'first'))
         for number in 2, 3, 4:
-            commit(storage, {number: b'x'})
+            in_time(commit, storage, {number: b'x'})
         storage._replica.keep()
-        self.commit_blobs(storage, {5: b'second'})
+        in_time(self.commit_blobs, storage, {5: b'second'})
         self.engine.note(B, Note(B, storage._replica.kept.place).packed())
         trim.round()
         self.assertEqual(
@@ -599,7 +611,7 @@ class OnEtcd(GatewaysCase):
 
     def test_commits_go_on_while_it_is_trimmed(self):
         for module, name, value in (
-                (loglimit, 'GRAIN', 1), (trimming, 'SOON', 0.01),
+                (held, 'GRAIN', 1), (trimming, 'SOON', 0.01),
                 (loglimit, 'PAUSE', 0.01), (keeping, 'LATE', 0.01)):
             patch = mock.patch.object(module, name, value)
             patch.start()
@@ -611,11 +623,11 @@ class OnEtcd(GatewaysCase):
         storage = started(
             FsyncStorage, path, log, 'a', lambda *args: Replicator(
                 *args, trims=Trims(A, 20_000)), durability='quorum')
-        self.addCleanup(storage.close)
+        self.addCleanup(in_time, storage.close)
         for number in range(50):
-            commit(storage, {number: bytes(2000)})
+            in_time(commit, storage, {number: bytes(2000)})
         self.assertGreater(self.another().ends().first, 30)
-        storage.close()
+        in_time(storage.close)
         with open(path, 'rb') as file:
             end = file.seek(0, os.SEEK_END)
         follower = rejoin(path, self.another(), threading.Event())

@@ -70,13 +70,13 @@ class Replica(typing.Protocol):
         """Part of a vote: raise if a transaction of so many bytes is too
         large."""
 
-    def stage(self, blobs: Stored) -> None:
+    def stage(self, blobs: Stored, has_turn: bool) -> None:
         """Part of a vote: these blobs must be there when a batch names them.
 
         It may take long, so it comes before the transaction has its turn; and
-        again, for those that came since.  It notes in `blobs.replicated` what
-        the commit of the transaction will have.  Raise if they cannot be
-        there.
+        again when it has, for those that came since.  It notes in
+        `blobs.replicated` what the commit of the transaction will have.  Raise
+        if they cannot be there.
         """
 
     def unstage(self, blobs: Stored) -> None:

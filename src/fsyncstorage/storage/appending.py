@@ -94,7 +94,7 @@ class Appending(Records):
         if self._replica is not None and under_way.blobs:
             if not under_way.alone:
                 self._check_again(under_way)  # if it loses, for nothing
-            self._replica.stage(under_way.blobs)
+            self._replica.stage(under_way.blobs, has_turn=False)
 
     def _take_back_blobs(self, stored: Stored) -> None:
         stored.take_back()
@@ -104,7 +104,8 @@ class Appending(Records):
     def _prepare_blobs(self, under_way: Transaction, stored: Stored) -> None:
         """Part of the vote: whatever may fail, does it here."""
         if self._replica is not None:
-            self._replica.stage(stored)  # what an undo has copied since
+            # What an undo has copied since.
+            self._replica.stage(stored, has_turn=True)
         stored.prepare(under_way.policy.name != 'none')
 
     def _name_blobs(self, under_way: Transaction, commit: Commit) -> None:

@@ -2,7 +2,8 @@
 
 It is refused, with what is to be changed, if a member is older than 3.5.6, if
 fewer than three members vote, if addresses name one member twice, two clusters
-or a learner, if we may not come in, or if what is below the prefix is no log.
+or a learner, if we may not come in, if there is too little room for the log,
+or if what is below the prefix is no log.
 Members that do not answer are left out, as long as one does; if none does, it
 is Unanswered, and a start waits.
 
@@ -46,9 +47,9 @@ logger = logging.getLogger(__name__)
 OLDEST = 3, 5, 6
 _VERSION = re.compile(r'(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?!\d)')
 
-#: Bytes of the database below its quota, for each byte of `log-limit`: what
-#: was removed or replaced takes room until it is compacted, and etcd finds a
-#: page for all of it.
+#: Bytes of the quota of a member, at least, for each byte of `log-limit`: the
+#: log has as much again of what votes have staged, what was removed takes room
+#: until it is compacted, and free pages do not fit all that comes.
 ROOM = 3
 
 MEANING = {
@@ -103,12 +104,7 @@ def check(log: EtcdLog, limit: int = 0, strict: bool = False) -> None:
         logger.error('%s', too_few)
     for alarm in found.alarms:
         logger.error('etcd: alarm %s. %s', alarm, MEANING.get(alarm, ''))
-    for name, status in answered.items():
-        if 0 < status.quota < ROOM * limit:
-            logger.warning(
-                'etcd: %s is full at %d bytes. For a log-limit of %d set its'
-                ' --quota-backend-bytes to %d or more',
-                name, status.quota, limit, ROOM * limit)
+    _check_room(answered, limit)
     log.find_leader()
 
 
@@ -167,6 +163,21 @@ def _check_members(answered: dict[str, Status]) -> None:
         raise Refused(
             'etcd: the addresses are those of members of'
             f' {len(clusters)} different clusters')
+
+
+def _check_room(answered: dict[str, Status], limit: int) -> None:
+    """One with too little would make all of them full.  (But it may have been
+    started with another quota while this node ran.)"""
+    words = [
+        f'etcd: {name} is full at {status.quota} bytes. For a log-limit of'
+        f' {limit} set its --quota-backend-bytes to {ROOM * limit} or more; or'
+        f' log-limit to {status.quota // ROOM} or less'
+        for name, status in answered.items()
+        if 0 < status.quota < ROOM * limit]
+    if len(words) > 1:
+        raise Refused(words[0])
+    for each in words:
+        logger.error(each)
 
 
 def _check_prefix(log: EtcdLog, allowed: int) -> None:

@@ -7,18 +7,21 @@ never read: an operator, and `trim`, may compact all of it at any time.
 Where the log begins is what its first record says, and is written nowhere: so
 a trim only removes, which etcd does also when it is full.  Removed keys, and
 values that were replaced, take room until they are compacted; so `trim` does
-that.  The file of the database then has free pages, and keeps its size: only
-the operator can shrink it (etcdctl defrag).
+that.  The file of the database then has free pages, and keeps its size.  Once
+that has reached the quota, free pages do not help: `make_room` lets each
+member write a smaller file.
 """
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
 
 from ..history.record import LARGEST
 from ..history.record import MOST
+from ..history.record import NOBODY
 from ..history.record import Damaged
 from ..history.record import Ends
 from ..history.record import Place
@@ -59,6 +62,9 @@ _CHUNK = MOST + _AROUND
 #: Records, and staged blobs, that are removed by one question.
 AT_ONCE = 1000
 BLOBS_AT_ONCE = 100
+#: Seconds for a member to write its database anew, and until that is tried
+#: once more.
+DEFRAGMENTING, BETWEEN_TRIES, TRIES = 60.0, 1.0, 3
 #: Notes there can be, and the bytes of each.
 MOST_NOTES = 100
 _NOTE = interface.NOTE + _AROUND
@@ -257,6 +263,51 @@ class EtcdLog:
                 ' --auto-compaction-retention=1h each member will be full'
                 ' one day', error)
 
+    def make_room(self) -> bool:
+        """What `etcdctl defrag` and `etcdctl alarm disarm` do.
+
+        A member that defragments answers nobody meanwhile.  But while one has
+        no room, none of them takes anything in any case.
+        """
+        full = self.cluster.ask(messages.ALARMS, messages.full_members)
+        if not full:
+            return False
+        words = ''
+        for _ in range(TRIES):
+            self._compact()
+            words = self._shrink(full)
+            if self._takes_a_chunk():
+                return True
+            # A compaction that was under way before may not be over.
+            self.cluster.pause(BETWEEN_TRIES)
+        raise interface.Full(
+            'the log needs all the room that etcd has. Raise'
+            f' --quota-backend-bytes of each member{words}')
+
+    def _shrink(self, full: Iterable[int]) -> str:
+        """One member after the other; return what went wrong."""
+        words = ''
+        for member in self.cluster.members:
+            try:
+                member.ask(messages.DEFRAGMENTATION,
+                           time.monotonic() + DEFRAGMENTING)
+            except Trouble as error:
+                words += f'; {member} does not defragment: {error}'
+        try:
+            for id in full:
+                self.cluster.ask(messages.room_for(id), _is_done)
+        except interface.Unanswered as error:
+            words += f'; the alarm is not taken back: {error}'
+        return words
+
+    def _takes_a_chunk(self) -> bool:
+        try:
+            self.stage(NOBODY, 0, bytes(MOST))
+        except interface.Full:
+            return False
+        self.unstage([NOBODY])
+        return True
+
     def _remove(self, keys: bytes | Span) -> None:
         self.cluster.ask(messages.removal(keys), _is_done)
 
@@ -383,7 +434,11 @@ class EtcdLog:
         if len(data) > MOST:
             raise ValueError(f'a chunk of {len(data)} bytes')
         key = self.keys.chunk(id, number)
-        self._put(key, sealed(key, data))
+        # Each put would take room until it is compacted, also of what is
+        # there.
+        self.cluster.ask(messages.transaction(
+            [messages.put(key, sealed(key, data))],
+            where=[messages.is_empty(key)]), _is_done)
 
     def staged(self, id: bytes, number: int,
                member: int | None = None) -> bytes | None:

@@ -36,6 +36,9 @@ _KV = b'/etcdserverpb.KV/'
 # Of a comparison.
 _CREATE, _VALUE = 1, 3
 
+# Of alarms.
+_DEACTIVATE, _NOSPACE = 2, 1
+
 
 class Question(typing.NamedTuple):
     path: bytes
@@ -142,7 +145,16 @@ def transaction(then: Sequence[Pieces], *, where: Sequence[Pieces] = (),
 
 
 def compaction(revision: int) -> Question:
-    return _question(_KV + b'Compact', integer(1, revision))
+    """It is answered when the pages are free."""
+    return _question(
+        _KV + b'Compact', [*integer(1, revision), *integer(2, True)])
+
+
+def room_for(member: int) -> Question:
+    """Take back the alarm that this one has none."""
+    return _question(_ALARM, [
+        *integer(1, _DEACTIVATE), *integer(2, member), *integer(3, _NOSPACE)],
+        fields=MOST_MEMBERS * 2)
 
 
 def watching(key: bytes) -> Question:
@@ -158,7 +170,10 @@ def authentication(user: str, password: str) -> Question:
 
 
 STATUS = _question(b'/etcdserverpb.Maintenance/Status')
-ALARMS = _question(b'/etcdserverpb.Maintenance/Alarm', fields=MOST_MEMBERS * 2)
+#: Of the member that is asked.
+DEFRAGMENTATION = _question(b'/etcdserverpb.Maintenance/Defragment')
+_ALARM = b'/etcdserverpb.Maintenance/Alarm'
+ALARMS = _question(_ALARM, fields=MOST_MEMBERS * 2)
 #: Confirmed by a majority.
 MEMBERS = _question(
     b'/etcdserverpb.Cluster/MemberList', integer(1, True),
@@ -228,6 +243,12 @@ def voting(answer: Message) -> int:
 
 
 def alarms(answer: Message) -> list[str]:
-    return [{1: 'NOSPACE', 2: 'CORRUPT'}.get(kind, f'number {kind}')
+    return [{_NOSPACE: 'NOSPACE', 2: 'CORRUPT'}.get(kind, f'number {kind}')
             for kind in (each.number(2)
                          for each in answer.messages(2, MOST_MEMBERS))]
+
+
+def full_members(answer: Message) -> list[int]:
+    """Of alarms: the members that have no room."""
+    return [each.number(1) for each in answer.messages(2, MOST_MEMBERS)
+            if each.number(2) == _NOSPACE]

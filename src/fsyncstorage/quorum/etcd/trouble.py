@@ -123,8 +123,10 @@ def fault(trouble: Trouble) -> str | None:
     return None
 
 
-FULL = ('etcd is full: no commit can be acknowledged. Free room, then'
-        ' etcdctl defrag each member, then etcdctl alarm disarm')
+FULL = ('etcd is full: no commit can be acknowledged. The node that led last'
+        ' tries to make room; if it cannot, or does not run, raise'
+        ' --quota-backend-bytes, then etcdctl defrag each member, then etcdctl'
+        ' alarm disarm')
 
 
 def unanswered(troubles: dict[str, Trouble]) -> Unanswered:

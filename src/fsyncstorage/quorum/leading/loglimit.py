@@ -1,36 +1,40 @@
-"""How large the log is, and what that holds up.
+"""What the operator allows the log to have, and who waits for room in it.
 
-`Size` counts the bytes of records, and of the staged blobs that they name, up
-to where the log was trimmed.  A writer has one, of what it brings into the
-log; what was there before it led is counted by reading it (trimming).
+The log has records, with the blobs that they name (`Held`, of this writer and
+of what was there before), and blobs that votes have *staged* and no record
+names yet; also those of votes that failed, until they are removed.
 
-`LogLimit` has what the operator allows.  A transaction that is larger than all
-of it is refused by its vote.  While the log has as much, commits wait, in the
-thread that would sync them, until it is trimmed; readers do not, and what is
-no batch (a Trim, the swap of a pack) does not either.  So the log may become
-larger than its limit by one batch and a few small records.
+- A transaction that is larger than the limit is refused by its vote.
+- A vote takes the room of its blobs before it stages them, all at once: two
+  that have half of theirs would wait for each other.  While there is none, it
+  waits.
+- While records and the blobs that they name have as much as the limit, commits
+  wait, in the thread that would sync them, until it is trimmed.  They do not
+  wait for what is staged: a client may take its time between vote and finish.
+  Readers do not wait, and what is no batch (a Trim, the swap of a pack) does
+  not either.
 
-`Size.add` is called by one thread, `trim` by another one.
+So the log may have the limit, one batch and a few small records; and once more
+the limit, of what is staged.  The engine needs room for more than that.
 """
 
-import collections
 import logging
+import threading
 import time
 import typing
 from collections.abc import Callable
 
 from ZODB.POSException import StorageTransactionError
 
-from ..history.record import MOST
-from ..history.record import Body
-from ..history.record import Data
+from .held import Held
 
 logger = logging.getLogger(__name__)
 
-#: Bytes from one mark to the next: of so many, a trim may be unaware.
-GRAIN = MOST
 #: Seconds from one look to the next; of a wait that is worth a word.
 PAUSE, TROUBLE_AFTER = 0.05, 1.0
+#: Bytes that are removed, and not named, before the engine is to let go of
+#: them; less where the limit is small.
+GARBAGE = 64 << 20
 
 
 class Trims(typing.NamedTuple):
@@ -45,80 +49,70 @@ class Trims(typing.NamedTuple):
     drops: bool = False
 
 
-class Size:
+class _Wait(typing.NamedTuple):
+    """Of one thread."""
 
-    def __init__(self) -> None:
-        #: The number of the first record that was added.
-        self.first: int | None = None
-        self._added = self._marked = self._trimmed = 0
-        #: Numbers of records, with the bytes that were added up to each.
-        self._marks: collections.deque[tuple[int, int]] = collections.deque()
-
-    def add(self, sequence: int, count: int) -> None:
-        """The next record, of this number, has so many."""
-        if self.first is None:
-            self.first = sequence
-        self._added += count
-        if self._added - self._marked >= GRAIN:
-            self._marked = self._added
-            self._marks.append((sequence, self._added))
-
-    def trim(self, first: int) -> None:
-        """What is before this record was removed."""
-        while self._marks and self._marks[0][0] < first:
-            self._trimmed = self._marks.popleft()[1]
-
-    @property
-    def bytes(self) -> int:
-        return self._added - self._trimmed
-
-
-def weight(raw: bytes, body: Body) -> int:
-    """The bytes that the log has of a record: its own, and those of the blobs
-    that were staged for it."""
-    blobs = body.blobs if isinstance(body, Data) else ()
-    return len(raw) + sum(blob.size for blob in blobs if not blob.shared)
+    since: float
+    size: int
 
 
 class LogLimit:
 
-    def __init__(self, limit: int, own: Size) -> None:
-        """`own`: the size of what this writer has brought into the log."""
+    def __init__(self, limit: int, own: Held, earlier: Held) -> None:
+        """`own`: what this writer has brought into the log."""
         self.limit = limit
         self._own = own
-        #: Of what was there before.
-        self.earlier = Size()
+        self._earlier = earlier
         #: What keeps the log from being trimmed, in words.
         self.reason = 'it was not trimmed yet'
         self._name = ''
-        self._since: float | None = None
+        self._changed = threading.Lock()
+        self._staged = 0
+        self._waits: list[_Wait] = []
         self._is_said = False
 
     def begin(self, name: str) -> None:
         """`name`: whose log it is."""
         self._name = name
 
+    # What it has
+
     @property
     def size(self) -> int:
-        return self.earlier.bytes + self._own.bytes
+        return self.named + self._staged
 
     @property
-    def first_of_ours(self) -> int:
-        """The number of the first record of this writer, which leads."""
-        assert self._own.first is not None
-        return self._own.first
+    def named(self) -> int:
+        """Of records, and of the blobs that they name."""
+        return self._earlier.size + self._own.size
+
+    def named_before(self, first: int) -> set[bytes]:
+        """The blobs that records before this one name."""
+        return self._earlier.named(first) | self._own.named(first)
+
+    def trimmed(self, first: int) -> None:
+        self._earlier.trim(first)
+        self._own.trim(first)
 
     @property
-    def is_full(self) -> bool:
-        return 0 < self.limit <= self.size
+    def garbage(self) -> int:
+        return min(GARBAGE, self.limit // 4) if self.limit else GARBAGE
+
+    # What is wanted of trims
 
     @property
     def is_near(self) -> bool:
-        return 0 < self.limit <= 2 * self.size
+        return 0 < self.limit <= 2 * self.size or bool(self._waits)
 
-    def trimmed(self, first: int) -> None:
-        self.earlier.trim(first)
-        self._own.trim(first)
+    @property
+    def lacks_room(self) -> bool:
+        """Somebody waits, or will, for what trims can remove."""
+        with self._changed:
+            wanted = max([1, *(each.size for each in self._waits)])
+        return self._lacks(wanted)
+
+    def _lacks(self, wanted: int, staged: int = 0) -> bool:
+        return 0 < self.limit < self.named + staged + wanted
 
     # A vote
 
@@ -131,26 +125,54 @@ class LogLimit:
                 ' of it, or set log-limit higher on each node. Nothing of it'
                 ' was stored')
 
+    def wait_to_stage(self, size: int, go_on: Callable[[], object],
+                      pause: Callable[[float], object]) -> None:
+        """Return when there is room for so many bytes of blobs, which it then
+        has; `gives_back` ends that."""
+        self._wait(lambda: self._takes(size), size, go_on, pause)
+
+    def _takes(self, size: int) -> bool:
+        with self._changed:
+            if self._lacks(size, self._staged):
+                return False
+            self._staged += size
+            return True
+
+    def takes_anyway(self, size: int) -> None:
+        """The same for one that nobody must wait for."""
+        with self._changed:
+            self._staged += size
+
+    def gives_back(self, size: int) -> None:
+        """A record names them; or they are removed."""
+        with self._changed:
+            self._staged -= size
+
     # A sync
 
-    def wait(self, go_on: Callable[[], object],
-             pause: Callable[[float], object]) -> None:
-        """Return when there is room.
+    def wait_to_sync(self, go_on: Callable[[], object],
+                     pause: Callable[[float], object]) -> None:
+        """Return when there is room."""
+        self._wait(lambda: not self._lacks(1), 1, go_on, pause)
 
-        `go_on` sees to it that there will be; it raises to end the wait.
-        """
+    # Waiting
+
+    def _wait(self, is_there: Callable[[], bool], size: int,
+              go_on: Callable[[], object],
+              pause: Callable[[float], object]) -> None:
+        """`go_on` raises to end it."""
+        if is_there():
+            return
+        own = _Wait(time.monotonic(), size)
+        with self._changed:
+            self._waits.append(own)
         try:
-            while self.is_full:
+            while not is_there():
                 go_on()
-                if self._since is None:
-                    self._since = time.monotonic()
                 self._say_if_long()
                 pause(PAUSE)
         finally:
-            if self._is_said:
-                logger.warning('%s: the log has room again, after %.1f s',
-                               self._name, self.seconds)
-            self._since, self._is_said = None, False
+            self._waits_no_more(own)
 
     def _say_if_long(self) -> None:
         trouble = self.trouble
@@ -158,10 +180,20 @@ class LogLimit:
             self._is_said = True
             logger.warning('%s: %s', self._name, trouble)
 
+    def _waits_no_more(self, own: _Wait) -> None:
+        with self._changed:
+            self._waits.remove(own)
+            if self._waits or not self._is_said:
+                return
+            self._is_said = False
+        logger.warning('%s: the log has room again, after %.1f s',
+                       self._name, time.monotonic() - own.since)
+
     @property
     def seconds(self) -> float:
         """For how long somebody waits."""
-        since = self._since
+        with self._changed:
+            since = min((each.since for each in self._waits), default=None)
         return 0.0 if since is None else time.monotonic() - since
 
     @property
@@ -171,6 +203,8 @@ class LogLimit:
 
     @property
     def words(self) -> str:
-        return (f'the log is full, and commits wait until it is trimmed: it'
-                f' has {self.size} bytes, log-limit is {self.limit}, and'
+        who = 'commits wait' if self._lacks(1) else 'votes with blobs wait'
+        return (f'the log is full, and {who} until it is trimmed: it has'
+                f' {self.named} bytes, and {self._staged} of blobs that no'
+                f' commit names yet, log-limit is {self.limit}, and'
                 f' {self.reason}')

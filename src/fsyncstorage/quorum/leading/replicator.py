@@ -12,8 +12,8 @@ A sync, in the thread of the leader (commit.sequencer), with no other beside it
 2. Sync the disk.
 3. Read the answer.  The next chunk is sent, and answered, until there is none.
 
-So nothing is offered any more once the disk has failed: what is read back then
-may be what it had before.
+So nothing is offered any more once the disk has failed, in a sync or when a
+chunk is read: what is read back then may be what it had before.
 
 *No answer*: no majority can be reached, or its answer was lost.  The writer
 offers the same record until its fate is known, after a pause that grows.  All
@@ -59,10 +59,12 @@ from ..history.record import PackBegin
 from ..history.record import PackEnd
 from ..history.record import PackSwap
 from ..history.record import Trim
+from ..log.interface import Full
 from ..log.interface import Log
 from ..log.interface import Unanswered
 from ..log.outage import Outage
 from .agreeing import PackHooks
+from .earlier import Earlier
 from .keeping import Keeper
 from .loglimit import LogLimit
 from .loglimit import Trims
@@ -99,12 +101,14 @@ class Replicator:
         Without `trims`, the log is not trimmed."""
         self._log = log
         self._writer = writer
-        self._staging = Staging(log, writer)
         self._fates = fates
         self._outage = Outage('commits wait')
         self._trims = trims
+        self._earlier = Earlier(log)
         self._limit = LogLimit(
-            0 if trims is None else trims.limit, writer.size)
+            0 if trims is None else trims.limit, writer.held,
+            self._earlier.held)
+        self._staging = Staging(log, writer, self._earlier, self._limit)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
         self.pack_hooks = PackHooks(self)
@@ -131,11 +135,13 @@ class Replicator:
         self._keeper = Keeper(path, state, read, self._writer.confirm)
         self._keeper.start()
         self._watch.start()
+        self._earlier.begin(state.place)
         self._staging.begin(path, state)
         self._limit.begin(path)
         if self._trims is not None:
             self._trimming = Trimming(
-                path, self._log, self, self._trims, self._limit)
+                path, self._log, self, self._trims, self._limit,
+                self._earlier)
             self._trimming.start()
 
     # A vote
@@ -143,11 +149,11 @@ class Replicator:
     def check_size(self, size: int) -> None:
         self._limit.check(size)
 
-    def stage(self, blobs: Stored) -> None:
+    def stage(self, blobs: Stored, has_turn: bool) -> None:
         assert self._keeper is not None
         self.check_size(sum(map(os.path.getsize, blobs.files())))
         self._staging.kept(self._keeper.kept.place.sequence)
-        self._staging.stage(blobs)
+        self._staging.stage(blobs, has_turn)
 
     def unstage(self, blobs: Stored) -> None:
         self._staging.unstage(blobs)
@@ -157,17 +163,19 @@ class Replicator:
     def sync(self, end: int, read: Read, commits: Sequence[pipeline.Commit],
              sync_disk: Callable[[], object]) -> None:
         assert self._keeper is not None
-        self._limit.wait(self._ask_for_room, self._stopped.wait)
+        self._limit.wait_to_sync(self._refuse_to_wait, self._stopped.wait)
         with self._syncing:
-            self._fenced_or(self._offer, end, read, commits)
             try:
-                sync_disk()
-            except Exception:
-                self.offer_no_more('a sync of the disk has failed')
-                raise
-            while self._writer.left:
-                self._fenced_or(self._wait_for_answer)
                 self._fenced_or(self._offer, end, read, commits)
+                sync_disk()
+                while self._writer.left:
+                    self._fenced_or(self._wait_for_answer)
+                    self._fenced_or(self._offer, end, read, commits)
+            except NotReplicated:
+                raise
+            except Exception as error:  # of a sync, or of what was read back
+                self.offer_no_more(f'a sync of the disk has failed ({error})')
+                raise
             self._outage.is_over()
             state = self._writer.state
             self._staging.is_in_the_log(
@@ -175,11 +183,9 @@ class Replicator:
                 state.place.sequence)
             self._keeper.synced(state)
 
-    def _ask_for_room(self) -> None:
+    def _refuse_to_wait(self) -> None:
         self._refuse_when_stopped()
         self._fenced_or(self._writer.refuse_if_fenced)
-        assert self._trimming is not None
-        self._trimming.wake()
 
     def _offer(self, end: int, read: Read,
                commits: Sequence[pipeline.Commit]) -> None:
@@ -221,6 +227,8 @@ class Replicator:
         try:
             call(*args)
         except Unanswered as error:
+            if isinstance(error, Full):
+                self._staging.may_be_full()
             self._stopped.wait(self._outage.pause(error))
             return False
         except Fenced:

@@ -6,7 +6,8 @@ takes the memory of a chunk.
 
 *No answer*: the vote waits, as commits do, and `trouble` says so.  It fails
 when the storage is closed, or nothing more of this writer comes into the log.
-*No room*: it fails at once, and what it has staged is removed.
+*No room* within log-limit: it waits, before it stages anything (loglimit).
+*No room* in the engine: it fails at once, and what it has staged is removed.
 
 What was staged for a transaction is noted with its blobs (`Ours`), and goes
 on to its commit, from which the record is made.  The objects are put on a list
@@ -17,6 +18,7 @@ leaf; a thread of `tidying` removes what is not needed.
 """
 
 import contextlib
+import os
 import threading
 import typing
 from collections.abc import Generator
@@ -38,6 +40,8 @@ from ..log.interface import Log
 from ..log.interface import Unanswered
 from ..log.outage import Outage
 from ..log.outage import Patience
+from .earlier import Earlier
+from .loglimit import LogLimit
 from .tidying import Tidying
 from .writer import Writer
 
@@ -73,27 +77,48 @@ class Staging:
 
     _tidying: Tidying | None = None
 
-    def __init__(self, log: Log, writer: Writer) -> None:
+    def __init__(self, log: Log, writer: Writer, earlier: Earlier,
+                 limit: LogLimit) -> None:
         self._log = log
         self._writer = writer
+        self._earlier = earlier
+        self._limit = limit
         self._path = ''
         self._closing = threading.Event()
         self._changed = threading.Condition()
         #: One of each vote that is under way.
         self._votes: list[Outage] = []
+        #: Ids that no record names yet, with the size of each.
+        self._open: dict[bytes, int] = {}
         self._lists = newblobs.Lists()
 
     def begin(self, path: str, state: State) -> None:
         """The writer leads, and this is the state behind its epoch's
         record."""
         self._path = path
-        self._tidying = Tidying(self._log, path, state)
+        self._tidying = Tidying(
+            self._log, path, state.epoch, self._earlier, self._needed,
+            self._limit)
         self._tidying.start()
+
+    def _needed(self) -> set[bytes]:
+        """The ids of what is under way, and of what records name.
+
+        In this order, as the former becomes the latter.
+        """
+        with self._changed:
+            under_way = set(self._open)
+        return (under_way | self._earlier.held.named()
+                | self._writer.held.named())
 
     # A vote
 
-    def stage(self, blobs: Stored) -> None:
-        """What is not staged yet.  `blobs.replicated` is an `Ours` then."""
+    def stage(self, blobs: Stored, has_turn: bool) -> None:
+        """What is not staged yet.  `blobs.replicated` is an `Ours` then.
+
+        One that has its turn takes the room that it needs: others, which have
+        some, may wait for that turn.
+        """
         ours = blobs.replicated
         if ours is None:
             ours = blobs.replicated = Ours()
@@ -103,9 +128,20 @@ class Staging:
         new = [path for path in files if path not in ours.staged]
         if not new:
             return
-        with self._vote() as patience:
-            for path in new:
-                ours.staged[path] = self._staged(path, *files[path], patience)
+        sizes = {path: os.path.getsize(path) for path in new}
+        if has_turn:
+            self._limit.takes_anyway(sum(sizes.values()))
+        else:
+            self._limit.wait_to_stage(
+                sum(sizes.values()), self._refuse_to_go_on,
+                self._closing.wait)
+        try:
+            with self._vote() as patience:
+                for path in new:
+                    ours.staged[path] = self._staged(
+                        path, *files[path], sizes.pop(path), patience)
+        finally:
+            self._limit.gives_back(sum(sizes.values()))  # what was not begun
         before, ours.list = ours.list, newblobs.write(
             self._path, {oid for oid, _ in files.values()})
         if before is not None:
@@ -124,9 +160,11 @@ class Staging:
                 self._changed.notify_all()
 
     def _staged(self, path: str, oid: bytes, serial: bytes | None,
-                patience: Patience) -> _Staged:
+                expected: int, patience: Patience) -> _Staged:
         id, size, checksum = new_id(self._writer.state.epoch), 0, new_sum()
         try:
+            with self._changed:  # before there is a chunk of it
+                self._open[id] = expected
             with open(path, 'rb') as file:
                 for number, chunk in enumerate(chunks_of(file)):
                     patience.answer(self._put, id, number, chunk)
@@ -144,6 +182,7 @@ class Staging:
         try:
             self._log.stage(id, number, chunk)
         except Full as error:
+            self.may_be_full()
             raise StorageError(
                 f'{self._path}: its log has no room for the blobs of this'
                 f' transaction ({error}). Nothing of it was stored'
@@ -167,7 +206,14 @@ class Staging:
 
     def _drop(self, ids: Iterable[bytes]) -> None:
         assert self._tidying is not None
-        self._tidying.drop(ids)
+        with self._changed:
+            dropped = [(id, self._open.pop(id, 0)) for id in ids]
+        self._tidying.drop(dropped)
+
+    def may_be_full(self) -> None:
+        """The engine: somebody has to look whether it can make room."""
+        if self._tidying is not None:
+            self._tidying.may_be_full()
 
     # A batch
 
@@ -177,6 +223,10 @@ class Staging:
         for ours in transactions:
             if ours.list is not None:
                 self._lists.until(sequence, ours.list)
+            with self._changed:
+                sizes = [self._open.pop(each.id, 0)  # 0: it is told again
+                         for each in ours.staged.values()]
+            self._limit.gives_back(sum(sizes))
 
     def kept(self, sequence: int) -> None:
         """A state behind this record is kept."""

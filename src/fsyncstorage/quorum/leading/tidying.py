@@ -1,38 +1,70 @@
-"""Removes staged blobs that no record names, in a thread.
+"""Removes staged blobs that no record names, in a thread; and what goes with
+that.
 
-Once, when its writer has begun its epoch, what earlier ones have left
-(`named.unnamed`); and what this one has staged for transactions that were
-aborted (`drop`).  If the log does not answer, it is tried again; what is left
-at the close, the next writer finds.
+- What was staged for transactions that were aborted (`drop`) is removed at
+  once.  Behind some megabytes of it the engine lets go of what was removed.
+- What the log had before this writer led is read, in slices, in half of the
+  time of the thread: nobody waits for it (earlier).
+- Once that is known, and then once an hour, all that is staged is looked
+  through: what no record names, and no vote has under way, was left by an
+  earlier writer, or is a chunk that came late, behind its removal.
+- Where the engine is full it is to make room (`may_be_full`): then a primary
+  cannot keep its lease, and nobody is there to ask for it.
+
+To remove what is needed would lose it for good.  So what is needed is looked
+at behind what is there: an id is known as under way before it has a chunk, and
+as named before it is not under way any more.  Blobs of later epochs stay: they
+are those of a writer of which this one need not know yet.
+
+If the log does not answer, it is tried again; what is left at the close, the
+next writer finds.
 """
 
 import collections
 import logging
 import time
+from collections.abc import Callable
 from collections.abc import Iterable
 
 from ...commit.wakeable import WakeableThread
-from ..history.fold import State
+from ..history.staged import epoch_of
+from ..log.interface import Full
 from ..log.interface import Log
+from ..log.interface import Missing
 from ..log.interface import Unanswered
-from .named import AT_ONCE
-from .named import unnamed
+from .earlier import Earlier
+from .loglimit import LogLimit
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from one try to the next.
+#: Seconds from one try to the next; from one sweep to the next.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+SWEPT_EVERY = 3600.0
+#: Blobs that are removed by one call.
+AT_ONCE = 1000
 
 
 class Tidying:
 
-    def __init__(self, log: Log, path: str, state: State) -> None:
-        """`state`: behind the record of the epoch of the writer."""
+    def __init__(self, log: Log, path: str, epoch: int, earlier: Earlier,
+                 needed: Callable[[], set[bytes]], limit: LogLimit) -> None:
+        """`epoch`: of the writer.  `needed`: what is under way or named."""
         self._log = log
         self._path = path
-        self._state = state
-        self._is_swept = False
-        self._dropped: collections.deque[bytes] = collections.deque()
+        self._epoch = epoch
+        self._earlier = earlier
+        self._needed = needed
+        self._limit = limit
+        #: Ids, with the bytes that they have taken of the limit.
+        self._dropped: collections.deque[tuple[bytes, int]] = (
+            collections.deque())
+        #: Bytes that were removed, and not let go of.
+        self._garbage = 0
+        #: When all that is staged was looked through last.
+        self._swept: float | None = None
+        #: The engine may be full; when it can be asked to make room.
+        self._is_full = False
+        self._room_at = 0.0
         self._pause = FIRST_PAUSE
         self._again: float | None = None
         self._thread = WakeableThread(
@@ -42,9 +74,14 @@ class Tidying:
         self._thread.start()
         self._thread.wake()
 
-    def drop(self, ids: Iterable[bytes]) -> None:
-        """No record will name these."""
-        self._dropped.extend(ids)
+    def drop(self, blobs: Iterable[tuple[bytes, int]]) -> None:
+        """No record will name these ids, with the bytes of each."""
+        self._dropped.extend(blobs)
+        self._thread.wake()
+
+    def may_be_full(self) -> None:
+        """The engine: then it is to make room."""
+        self._is_full = True
         self._thread.wake()
 
     def close(self) -> None:
@@ -54,31 +91,81 @@ class Tidying:
     # In the thread
 
     def _seconds(self) -> float | None:
-        return None if self._again is None else max(
-            0.0, self._again - time.monotonic())
+        due = [each for each in (
+            self._again,
+            self._room_at if self._is_full else None,
+            None if self._swept is None else self._swept + SWEPT_EVERY,
+            ) if each is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _work(self) -> None:
         self._again = None
         try:
+            self._remove_dropped()
+            self._make_room()
+            self._read_earlier()
             self._sweep()
-            while self._dropped:
-                ids = list(self._dropped)[:AT_ONCE]
-                self._log.unstage(ids)
-                for _ in ids:
-                    self._dropped.popleft()
-        except Unanswered:
-            self._again = time.monotonic() + self._pause
+        except (Missing, Unanswered) as error:
+            logger.debug('%s: not tidied: %s', self._path, error)
+            self._come_again(self._pause)
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
         else:
             self._pause = FIRST_PAUSE
 
-    def _sweep(self) -> None:
-        if self._is_swept:
+    def _come_again(self, seconds: float) -> None:
+        self._again = time.monotonic() + seconds
+
+    def _remove_dropped(self) -> None:
+        while self._dropped:
+            some = list(self._dropped)[:AT_ONCE]
+            self._log.unstage([id for id, _ in some])
+            for _, size in some:
+                self._dropped.popleft()
+                self._limit.gives_back(size)
+                self._garbage += size
+            if self._garbage >= self._limit.garbage:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        self._log.trim(1)  # there is no record before that
+        self._garbage = 0
+
+    def _make_room(self) -> None:
+        """At most once a minute: it holds up members of the engine."""
+        now = time.monotonic()
+        if not self._is_full or now < self._room_at:
             return
-        left = unnamed(self._log, self._state.epoch, self._state.place)
+        self._room_at = now + LONGEST_PAUSE
+        try:
+            made = self._log.make_room()
+        except Full as error:
+            logger.error('%s: its log is full, and this node could not make'
+                         ' room: %s', self._path, error)
+            return
+        self._is_full = False
+        if made:
+            logger.warning('%s: its log was full, and this node has made room',
+                           self._path)
+
+    def _read_earlier(self) -> None:
+        begin = time.monotonic()
+        self._earlier.go_on()
+        if not self._earlier.is_read:
+            self._come_again(time.monotonic() - begin)
+
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        if not self._earlier.is_read or (
+                self._swept is not None and now < self._swept + SWEPT_EVERY):
+            return
+        there = {id for id in self._log.all_staged()
+                 if epoch_of(id) <= self._epoch}
+        left = there and there - self._needed()  # behind `there`
         if left:
             self._log.unstage(left)
+            self._let_go()
             logger.info(
-                '%s: removed from its log %d blobs that earlier writers have'
-                ' left there, and no transaction has', self._path, len(left))
-        self._is_swept = True
+                '%s: removed from its log %d blobs that earlier writers, or'
+                ' answers that were lost, have left there, and no transaction'
+                ' has', self._path, len(left))
+        self._swept = now

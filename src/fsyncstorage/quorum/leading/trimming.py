@@ -14,6 +14,10 @@ log is large for its limit, there is a round:
 4. Remove the blobs that the records name, and then the records.  The one that
    each node has kept last stays.
 
+A round begins with steps 3 and 4 for a `Trim` that an earlier one has brought
+into the log, if they were not answered: they need no room, and the others may
+have to wait for some.
+
 A node that notes a place for the first time (it was copied) has to look, after
 that, whether the log has a Trim behind that place which is about it.  If there
 is none, step 3 of whoever trims finds the note.
@@ -29,10 +33,12 @@ behind: its note is removed.
 Once an hour the log is trimmed where it begins: then the engine lets go of
 what was replaced.
 
-What a round was not answered, the next one does.
+What a round was not answered, the next one does.  What the log had before this
+writer led is trimmed as far as it is known (earlier).
 """
 
 import logging
+import sys
 import threading
 import time
 import typing
@@ -45,8 +51,6 @@ from ..history.record import Damaged
 from ..history.record import Ends
 from ..history.record import Place
 from ..history.record import Trim
-from ..history.record import Unknown
-from ..history.record import parse
 from ..log.interface import Log
 from ..log.interface import Missing
 from ..log.interface import Trimmed
@@ -56,10 +60,9 @@ from ..log.notes import of_nodes
 from ..log.notes import parse_note
 from ..log.notes import shown
 from ..log.reading import Refused
+from .earlier import Earlier
 from .loglimit import LogLimit
 from .loglimit import Trims
-from .loglimit import weight
-from .named import remove_named
 from .writer import Fenced
 
 logger = logging.getLogger(__name__)
@@ -68,6 +71,8 @@ logger = logging.getLogger(__name__)
 EVERY, SOON = 60.0, 0.5
 #: Seconds from one compaction to the next.
 COMPACTED_EVERY = 3600.0
+#: Blobs that are removed by one call.
+AT_ONCE = 1000
 
 
 class Writing(typing.Protocol):
@@ -85,16 +90,17 @@ class Writing(typing.Protocol):
 class Trimming:
 
     def __init__(self, name: str, log: Log, writing: Writing, trims: Trims,
-                 limit: LogLimit) -> None:
+                 limit: LogLimit, earlier: Earlier) -> None:
         self._name = name
         self._log = log
         self._writing = writing
         self._node = trims.node
         self._drops = trims.drops
         self._limit = limit
+        self._earlier = earlier
         self._noted: Place | None = None
-        #: The record from which on what was there before is not counted yet.
-        self._count_from = 0
+        #: Up to this record a Trim in the log lets all go; 0: it has gone.
+        self._said_first = 0
         self._begun: float | None = None
         self._compacted = time.monotonic()
         #: Of which nodes something was said.
@@ -106,10 +112,6 @@ class Trimming:
 
     def start(self) -> None:
         self._thread.start()
-
-    def wake(self) -> None:
-        """Somebody waits for it."""
-        self._thread.wake()
 
     def close(self) -> None:
         self._closing.set()
@@ -126,8 +128,6 @@ class Trimming:
         self._begun = now
         try:
             self.round()
-            if limit.limit:
-                self.count()
         except (Unanswered, Trimmed, Missing) as error:
             logger.debug('%s: not trimmed: %s', self._name, error)
         except Refused as error:
@@ -136,26 +136,9 @@ class Trimming:
         except (Fenced, NotReplicated):
             self._closing.set()  # it is said elsewhere
 
-    def count(self) -> None:
-        """What was there before this node led.
-
-        It takes half of the time, at most: nobody waits for it.
-        """
-        end = self._limit.first_of_ours
-        if self._count_from < end:
-            self._count_from = max(self._count_from, self._log.ends().first)
-        while self._count_from < end:
-            begin = time.monotonic()
-            found = self._log.read(self._count_from)
-            if not found:
-                raise Unanswered(f'record {self._count_from} is not shown')
-            for raw in found[:end - self._count_from]:
-                self._limit.earlier.add(self._count_from, _weight(raw))
-                self._count_from += 1
-            if self._closing.wait(time.monotonic() - begin):
-                raise Unanswered('it was stopped')
-
     def round(self) -> None:
+        if self._said_first:
+            self._remove_what_was_said()
         kept = self._writing.kept.place
         author = Author(self._node, self._writing.identity)
         noted = author.noted(self._log)
@@ -164,14 +147,22 @@ class Trimming:
             self._noted = kept
         ends = self._log.ends()
         places = self._places(ends)
-        first = _first(places)
+        first = min(_first(places), self._known_to)
         self._limit.reason = self._what_holds_it(places, ends)
         if first > ends.first + 1 and self._may_trim(places):
-            self._trim(first, ends)
+            self._writing.say(Trim(first))
+            self._said_first = first
+            self._remove_what_was_said()
         elif time.monotonic() >= self._compacted + COMPACTED_EVERY:
             self._remove(ends.first)
-        elif self._drops and self._limit.is_full:
+        elif self._drops and self._limit.lacks_room:
             self._leave_behind(places)
+
+    @property
+    def _known_to(self) -> int:
+        """What is behind this record may name blobs that are not known."""
+        earlier = self._earlier
+        return sys.maxsize if earlier.is_read else earlier.next
 
     def _may_trim(self, places: Mapping[bytes, Place]) -> bool:
         """Where no other node has noted its place, the log has the only other
@@ -210,13 +201,17 @@ class Trimming:
             found[node] = place
         return found
 
-    def _trim(self, first: int, ends: Ends) -> None:
-        self._writing.say(Trim(first))
-        if _first(self._places(ends)) >= first:
+    def _remove_what_was_said(self) -> None:
+        """Unless a node has come that needs it."""
+        first = self._said_first
+        if _first(self._places(self._log.ends())) >= first:
             self._remove(first)
+        self._said_first = 0
 
     def _remove(self, first: int) -> None:
-        remove_named(self._log, first)
+        named = [*self._limit.named_before(first)]
+        for at in range(0, len(named), AT_ONCE):
+            self._log.unstage(named[at:at + AT_ONCE])
         self._log.trim(first)
         self._limit.trimmed(first)
         self._compacted = time.monotonic()
@@ -253,13 +248,6 @@ class Trimming:
             self._said.add(node)
             logger.warning(
                 '%s: the node %s: %s', self._name, shown(node), words)
-
-
-def _weight(raw: bytes) -> int:
-    try:
-        return weight(raw, parse(raw).body)
-    except (Damaged, Unknown):  # another member may have it whole
-        return len(raw)
 
 
 def _first(places: Mapping[bytes, Place]) -> int:

@@ -70,8 +70,9 @@ from ..log import members
 from ..log.interface import Log
 from ..log.interface import Moved
 from ..log.interface import Unanswered
-from .loglimit import Size
-from .loglimit import weight
+from .held import Held
+from .held import Item
+from .held import item
 
 
 class Fenced(Exception):
@@ -92,7 +93,7 @@ class _Offer(typing.NamedTuple):
     raw: bytes
     after: State
     leads: bool
-    weight: int
+    item: Item
 
 
 def new_identity() -> bytes:
@@ -113,7 +114,7 @@ class Writer:
         #: Why, if it is.
         self.fenced: str | None = None
         #: Of what it has brought into the log.
-        self.size = Size()
+        self.held = Held()
         self._task = _Task(b'', (), state.place.sequence)
         #: The last one that was made; the one of which an answer is to come.
         self._offer: _Offer | None = None
@@ -181,7 +182,7 @@ class Writer:
                 if offer.leads or not self._has_lease():
                     self._find(offer)
             self.refuse_if_fenced()  # `confirm`, meanwhile
-            self.size.add(offer.place.sequence, offer.weight)
+            self.held.add(offer.place.sequence, offer.item)
             self.state = offer.after
         return not self.left
 
@@ -236,7 +237,7 @@ class Writer:
             raise AssertionError(f'no node would apply this: {found}')
         return _Offer(
             state.place, place_of(raw), raw, found.state, leads,
-            weight(raw, body))
+            item(raw, body))
 
     def _find(self, offer: _Offer) -> None:
         """Return if a majority of the members shows this very record."""

@@ -156,6 +156,15 @@ class Log(typing.Protocol):
         again.
         """
 
+    def make_room(self) -> bool:
+        """The engine is full, and takes back what was removed; false: it is
+        not full.
+
+        To remove needs no room, so `trim` and `unstage` were called before.
+        Unanswered: there may be room now, or later.  Full: there is none; it
+        says what the operator can do.
+        """
+
     # The lease
 
     def hold(self, holder: bytes, seconds: float) -> int:
@@ -213,7 +222,7 @@ class Log(typing.Protocol):
 
     def stage(self, id: bytes, number: int, data: bytes) -> None:
         """Keep a chunk of a blob: the same bytes each time, if it is called
-        again."""
+        again.  One that is there takes no more room."""
 
     def staged(self, id: bytes, number: int,
                member: int | None = None) -> bytes | None:

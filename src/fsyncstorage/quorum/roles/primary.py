@@ -152,6 +152,7 @@ class Primary(Replicator):
             return
         self._is_silent = silent
         if silent:
+            self._staging.may_be_full()  # then a lease cannot be renewed
             logger.warning(
                 '%s: the lease of this node is over, and could not be renewed'
                 ' (%s): no client is answered until it is', self._node,

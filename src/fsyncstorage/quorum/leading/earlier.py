@@ -1,0 +1,111 @@
+"""What the log had before this writer led: it is read once, in slices.
+
+The bytes count for the limit, and the blobs that records name must not be
+removed before their records are.  So until a record is read, nothing behind it
+is trimmed (trimming); and until all are, no blob is taken for one that nobody
+names (tidying).
+
+One member of the log may be wrong, and show records that the others do not
+have.  So each has to be linked to the one before, up to the one that has begun
+the epoch of this writer.  If it is not, all is read anew, and another member
+is asked first.
+"""
+
+from collections.abc import Iterable
+
+from ..history.record import Damaged
+from ..history.record import Place
+from ..history.record import Record
+from ..history.record import Unknown
+from ..history.record import parse
+from ..history.record import place_of
+from ..log.interface import Log
+from ..log.interface import Missing
+from ..log.interface import Trimmed
+from ..log.interface import Unanswered
+from .held import Held
+from .held import item
+
+
+class Earlier:
+
+    def __init__(self, log: Log) -> None:
+        self.held = Held()
+        #: All was read, and is linked to the epoch of this writer.
+        self.is_read = False
+        #: The number of the record that is read next; 0: none was.
+        self.next = 0
+        self._log = log
+        self._own = Place(0, b'')
+        self._before: Place | None = None
+        #: How often it was begun anew.
+        self._times = 0
+
+    def begin(self, own: Place) -> None:
+        """The record that has begun the epoch of this writer."""
+        self._own = own
+
+    def go_on(self) -> None:
+        """Read some of it.
+
+        Raise Unanswered, Missing: call it again.
+        """
+        if self.is_read:
+            return
+        if not self.next:
+            self.next = self._log.ends().first
+        own = self._own
+        if self.next <= own.sequence:
+            shown = self._shown()
+            if not shown:
+                self._begin_anew()
+            for raw, record, place in shown:
+                if place.sequence < own.sequence:
+                    self.held.add(place.sequence, item(raw, record.body))
+                if place.sequence <= own.sequence:
+                    self._before = place
+                    self.next = place.sequence + 1
+        if self.next > own.sequence:
+            if self._before not in (None, own):
+                self._begin_anew()
+            self.is_read = True
+
+    def _begin_anew(self) -> None:
+        number = self.next
+        first = self._log.ends().first  # if it is answered
+        self.next, self._before = first, None
+        self.held.clear()
+        self._times += 1
+        raise Unanswered(
+            f'record {number} is shown by no member, or not as it was')
+
+    def _shown(self) -> list[tuple[bytes, Record, Place]]:
+        """The next record, and some behind it, from a member that has it."""
+        members = self._log.members
+        for member in (*(() if self._times else (None,)), *(
+                (self._times + number) % members
+                for number in range(members))):
+            try:
+                found = self._linked(self._log.read(self.next, member))
+            except (Missing, Trimmed, Unanswered):
+                continue
+            if found:
+                return found
+        return []
+
+    def _linked(self, shown: Iterable[bytes]
+                ) -> list[tuple[bytes, Record, Place]]:
+        found: list[tuple[bytes, Record, Place]] = []
+        before = self._before
+        for raw in shown:
+            try:
+                record = parse(raw)
+            except (Damaged, Unknown):
+                break
+            place = place_of(raw)
+            if place.sequence != self.next + len(found) or (
+                    before is not None and record.previous != before.link):
+                break
+            found.append((raw, record, place))
+            before = place
+        return found

@@ -1,0 +1,90 @@
+"""What the log has of some records: bytes, and the staged blobs they name.
+
+A writer has one `Held`, of what it brings into the log; what was there before
+it led is read, into another one (earlier).  What is trimmed is taken out.
+
+Bytes are exact to `GRAIN`: there is no mark for each record.  Of a record that
+names blobs it has their ids, 16 bytes each.
+
+Any thread may call it.
+"""
+
+import collections
+import threading
+import typing
+
+from ..history.record import IDENTITY
+from ..history.record import MOST
+from ..history.record import Body
+from ..history.record import Data
+
+#: Bytes from one mark to the next: of so many, a trim may be unaware.
+GRAIN = MOST
+
+
+class Item(typing.NamedTuple):
+    """Of one record."""
+
+    #: Its bytes, and those of the blobs that were staged for it.
+    size: int
+    #: The ids of all blobs that it names.
+    blobs: bytes
+
+
+def item(raw: bytes, body: Body) -> Item:
+    blobs = body.blobs if isinstance(body, Data) else ()
+    return Item(
+        len(raw) + sum(blob.size for blob in blobs if not blob.shared),
+        b''.join(blob.staged for blob in blobs))
+
+
+class Held:
+
+    def __init__(self) -> None:
+        #: The number of the first record that was added.
+        self.first: int | None = None
+        self._changed = threading.Lock()
+        self._added = self._marked = self._trimmed = 0
+        #: Numbers of records, with the bytes that were added up to each.
+        self._marks: collections.deque[tuple[int, int]] = collections.deque()
+        #: Of records that name blobs: their numbers, and the ids.
+        self._named: collections.deque[tuple[int, bytes]] = collections.deque()
+
+    def add(self, sequence: int, item: Item) -> None:
+        """The next record, of this number."""
+        with self._changed:
+            if self.first is None:
+                self.first = sequence
+            if item.blobs:
+                self._named.append((sequence, item.blobs))
+            self._added += item.size
+            if self._added - self._marked >= GRAIN:
+                self._marked = self._added
+                self._marks.append((sequence, self._added))
+
+    def trim(self, first: int) -> None:
+        """What is before this record was removed."""
+        with self._changed:
+            while self._named and self._named[0][0] < first:
+                self._named.popleft()
+            while self._marks and self._marks[0][0] < first:
+                self._trimmed = self._marks.popleft()[1]
+
+    def clear(self) -> None:
+        """It is counted anew."""
+        with self._changed:
+            self._named.clear()
+            self._marks.clear()
+            self._added = self._marked = self._trimmed = 0
+
+    @property
+    def size(self) -> int:
+        return self._added - self._trimmed
+
+    def named(self, first: int | None = None) -> set[bytes]:
+        """The blobs that records name: all, or those before this one."""
+        with self._changed:
+            joined = [ids for number, ids in self._named
+                      if first is None or number < first]
+        return {ids[at:at + IDENTITY] for ids in joined
+                for at in range(0, len(ids), IDENTITY)}

@@ -1,0 +1,243 @@
+"""Staged blobs are removed when no record names them, and no vote has them;
+and none that is needed."""
+
+import logging
+from unittest import mock
+
+from fsyncstorage.quorum.history.record import NOBODY
+from fsyncstorage.quorum.leading import tidying as module
+from fsyncstorage.quorum.leading.held import Held
+from fsyncstorage.quorum.leading.loglimit import LogLimit
+from fsyncstorage.quorum.leading.tidying import Tidying
+
+from ..support import until
+from .fakelog import FakeLog
+from .fakelog import Fault
+from .test_quorum_earlier import NamedTest
+
+LOGGER = 'fsyncstorage.quorum.leading.tidying'
+
+
+class TidyingTest(NamedTest):
+
+    def setUp(self):
+        super().setUp()
+        for name in 'FIRST_PAUSE', 'LONGEST_PAUSE':
+            patch = mock.patch.object(module, name, 0.01)
+            patch.start()
+            self.addCleanup(patch.stop)
+        logger = logging.getLogger(LOGGER)
+        self.addCleanup(logger.setLevel, logger.level)
+        self.limit = LogLimit(0, Held(), Held())
+        #: Ids that votes have.
+        self.under_way = set()
+
+    def tidying(self, *faults):
+        earlier = self.earlier()
+        tidying = Tidying(
+            self.log, 'Data.fs', self.writer.state.epoch, earlier,
+            lambda: (self.under_way | earlier.held.named()
+                     | self.writer.held.named()), self.limit)
+        self.addCleanup(tidying.close)
+        self.log.faults.extend(faults)
+        tidying.start()
+        return tidying
+
+    def swept(self, tidying):
+        until(lambda: tidying._swept is not None, 'swept')
+
+    def once_more(self, tidying):
+        """It is an hour later."""
+        before = tidying._swept
+        tidying._swept -= module.SWEPT_EVERY
+        tidying._thread.wake()
+        until(lambda: tidying._swept > before, 'swept once more')
+
+
+class Swept(TidyingTest):
+
+    def test_what_earlier_ones_have_left(self):
+        left, used = self.stage(), self.stage()
+        self.name(used)
+        self.another_leads()
+        self.under_way.add(own := self.stage())
+        with self.assertLogs(LOGGER, 'INFO') as logs:
+            self.tidying(*[Fault.BEFORE, Fault.AFTER] * 3)
+            until(lambda: self.engine.all_staged() == {used, own}, 'removed')
+            until(lambda: logs.output, 'said')
+        self.assertIn('1 blobs', logs.output[0])
+        self.assertNotIn(left, self.engine.all_staged())
+
+    def test_of_several_epochs(self):
+        first = self.stage(), self.stage()
+        self.name(first[0])
+        self.another_leads()
+        second = self.stage(), self.stage()
+        self.name(second[0])
+        for _ in range(9):
+            self.name()
+        self.another_leads()
+        self.swept(self.tidying())
+        self.assertEqual(
+            self.engine.all_staged(), {first[0], second[0]})
+
+    def test_those_of_later_ones_stay(self):
+        mine, early = self.stage(), self.writer
+        self.another_leads()
+        later = self.stage()
+        self.writer = early
+        self.swept(self.tidying())
+        self.assertEqual(self.engine.all_staged(), {later})
+        self.assertNotIn(mine, self.engine.all_staged())
+
+    def test_not_before_all_is_known(self):
+        used = self.stage()
+        number = self.name(used)
+        self.another_leads()
+        for member in range(self.log.members):
+            self.engine.damage(member, number, 999)
+        tidying = self.tidying()
+        until(lambda: tidying._earlier._times > 3, 'it tries')
+        self.assertEqual(self.engine.all_staged(), {used})
+        self.assertIsNone(tidying._swept)
+
+    def test_a_chunk_that_comes_late(self):
+        """Behind the removal of its blob; in the hour after that."""
+        self.under_way.add(needed := self.stage())
+        self.name(named := self.stage())
+        tidying = self.tidying()
+        self.swept(tidying)
+        late = self.stage()
+        tidying.drop([(late, 1)])
+        until(lambda: late not in self.engine.all_staged(), 'removed')
+        self.engine.stage(late, 1, b'chunk')
+        self.once_more(tidying)
+        self.assertEqual(self.engine.all_staged(), {needed, named})
+
+    def test_what_becomes_named_meanwhile(self):
+        """An id goes from those under way to those that are named."""
+        self.under_way.add(id := self.stage())
+        tidying = self.tidying()
+        self.swept(tidying)
+        real = self.engine.all_staged
+
+        def named_meanwhile():
+            found = real()
+            self.name(id)
+            self.under_way.clear()
+            return found
+
+        with mock.patch.object(self.engine, 'all_staged', named_meanwhile):
+            self.once_more(tidying)
+        self.assertEqual(self.engine.all_staged(), {id})
+
+    def test_what_comes_meanwhile(self):
+        tidying = self.tidying()
+        self.swept(tidying)
+        real, come = self.engine.all_staged, []
+
+        def staged_meanwhile():
+            found = real()
+            come.append(self.stage())
+            return found
+
+        with mock.patch.object(self.engine, 'all_staged', staged_meanwhile):
+            self.once_more(tidying)
+        self.assertEqual(self.engine.all_staged(), set(come))
+
+
+class Dropped(TidyingTest):
+
+    def test_what_was_dropped(self):
+        ids = [self.stage() for _ in range(5)]
+        self.under_way.update(ids)
+        self.limit.takes_anyway(50)
+        tidying = self.tidying()
+        self.swept(tidying)
+        self.log.faults.extend([Fault.BEFORE, Fault.AFTER])
+        with mock.patch.object(module, 'AT_ONCE', 2):
+            tidying.drop([(id, 10) for id in ids[:3]])
+            until(lambda: self.engine.all_staged() == set(ids[3:]), 'gone')
+        until(lambda: not tidying._dropped, 'noted')
+        until(lambda: self.limit.size == 20, 'given back')
+
+    def test_the_engine_lets_go_of_much(self):
+        """And not of each."""
+        tidying = self.tidying()
+        self.swept(tidying)
+        self.limit.limit = 400
+        with mock.patch.object(self.engine, 'trim') as trim:
+            for number in range(10):
+                tidying.drop([(self.stage(), 30)])
+                until(lambda: not tidying._dropped, f'{number} is noted')
+            until(lambda: trim.call_count == 2, 'let go of')
+            trim.assert_called_with(1)
+
+    def test_the_close_while_nothing_is_answered(self):
+        """I10."""
+        self.stage()
+        self.another_leads()
+        self.log.stop()
+        tidying = self.tidying()
+        tidying.drop([(NOBODY, 1)])
+        tidying.close()
+
+
+class Room(TidyingTest):
+
+    def test_a_full_engine_makes_room(self):
+        """What was dropped is removed before."""
+        tidying = self.tidying()
+        self.swept(tidying)
+        id = self.stage()
+        self.engine.is_full = self.engine.has_free_pages = True
+        real, seen = self.engine.make_room, []
+        with mock.patch.object(self.engine, 'make_room', lambda: (
+                seen.append(self.engine.all_staged()), real())[1]):
+            with self.assertLogs(LOGGER, 'WARNING') as logs:
+                tidying._dropped.append((id, 1))
+                tidying.may_be_full()
+                until(lambda: logs.output, 'said')
+        self.assertEqual(seen, [set()])
+        self.assertFalse(self.engine.is_full)
+
+    def test_it_has_none(self):
+        """It is tried again, and said each time."""
+        tidying = self.tidying()
+        self.engine.is_full = True
+        with self.assertLogs(LOGGER, 'ERROR') as logs:
+            tidying.may_be_full()
+            until(lambda: len(logs.output) > 2, 'said')
+        self.assertIn('could not make room: no room', logs.output[0])
+        self.engine.has_free_pages = True
+        until(lambda: not self.engine.is_full, 'made')
+
+    def test_at_most_once_a_minute(self):
+        """It holds up what others ask of the engine."""
+        tidying = self.tidying()
+        self.swept(tidying)
+        with mock.patch.object(module, 'LONGEST_PAUSE', 3600.0):
+            with mock.patch.object(
+                    self.engine, 'make_room', return_value=False) as make:
+                for _ in range(3):
+                    tidying.may_be_full()
+                    tidying.drop([(self.stage(), 1)])
+                    until(lambda: not tidying._dropped, 'it has worked')
+                make.assert_called_once_with()
+
+    def test_what_is_not_full(self):
+        tidying = self.tidying()
+        with self.assertNoLogs(LOGGER, 'WARNING'):
+            tidying.may_be_full()
+            until(lambda: not tidying._is_full, 'asked')
+
+    def test_no_answer(self):
+        """That is said elsewhere."""
+        tidying = self.tidying()
+        self.swept(tidying)
+        with self.assertNoLogs(LOGGER, 'WARNING'):
+            with mock.patch.object(FakeLog, 'make_room', side_effect=(
+                    module.Unanswered('no majority'))) as make:
+                tidying.may_be_full()
+                until(lambda: make.call_count > 2, 'asked')
+            until(lambda: not tidying._is_full, 'asked')
