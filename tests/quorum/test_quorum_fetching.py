@@ -22,6 +22,7 @@ from ..support import until
 from .blobnodes import BlobNodeTest
 from .fakelog import MEMBERS
 from .fakelog import FakeLog
+from .logged import Watched
 from .nodes import led
 from .nodes import state_behind
 from .samples import data
@@ -102,6 +103,15 @@ class Fetched(FetchingTest):
         behind = done[4:done.index('counts')]
         self.assertGreaterEqual(behind.count('directory'), 2)
         self.assertEqual(done[-2:], ['counts', 'Data.fs'])
+
+    def test_what_is_handed_over_has_no_lists(self):
+        self.commit_blobs(self.storage, {1: b'x'})
+        self.apply(self.follower)
+        self.assertEqual(len(self.lists('b')), 1)
+        opened = self.follower.hand_over()
+        self.addCleanup(opened.lock_file.close)
+        self.addCleanup(opened.file.close)
+        self.assertEqual(self.lists('b'), [])
 
     def test_the_takeover(self):
         tid = self.commit_blobs(self.storage, {1: LARGE, 2: b'x'})
@@ -372,6 +382,57 @@ class NotNamed(FetchingTest):
         self.follow().close()
         self.assertEqual(os.listdir(self.path('b/blobs/tmp')), ['of a client'])
         self.assertEqual(self.lists('b'), [])
+
+
+class AnotherRecord(FetchingTest):
+    """A wrong member has shown a record that could not be applied; most of
+    them have another one in its place."""
+
+    def setUp(self):
+        super().setUp()
+        self.commit_blobs(self.storage, {1: b'x'})
+        self.apply(self.follower)
+        self.follower.save()
+        head = self.engine.head
+        self.commit_blobs(self.storage, {2: b'brought', 3: b'gone'})
+        for id, data in list(self.engine.blobs.items()):
+            if data == b'gone':
+                del self.engine.blobs[id]
+        with self.assertRaises(Refused) as caught:
+            self.apply(self.follower)
+        self.assertIs(caught.exception.why, Why.DAMAGED)
+        self.assertEqual(self.contents('b'), [b'brought', b'x'])
+        self.engine.restore(head)
+
+    def size(self):
+        return os.path.getsize(self.path_of('b'))
+
+    def test_nothing_is_left_of_it(self):
+        """Nor on the disk, before anything else is written there."""
+        self.assertGreater(self.size(), self.follower.whole.end)
+        writer = led(FakeLog(self.engine), state_behind(self.engine), 'other')
+        done = Watched(self.path_of('b'))
+        with mock.patch.object(datafile, 'disk', done):
+            self.apply(self.follower)
+        self.assertEqual(done.done[:2], ['truncate', 'sync'])
+        self.assertEqual(self.follower.state.epoch, writer.state.epoch)
+        self.assertEqual(self.size(), self.follower.whole.end)
+        self.assertEqual(self.contents('b'), [b'x'])
+        self.assertEqual(self.lists('b'), [])
+        self.has_what_the_log_has('b')
+
+    def test_what_comes_in_its_place(self):
+        self.storage.close()
+        self.follow('c').close()
+        other = self.lead('c')
+        self.commit_blobs(other, {4: b'another'})
+        self.apply(self.follower)
+        self.follower.save()
+        other.close()
+        self.apply(self.follower)
+        self.assertEqual(self.contents('b'), [b'another', b'x'])
+        self.assertEqual(self.lists('b'), [])
+        self.has_what_the_log_has('b')
 
 
 class APrimaryThatDied(FetchingTest):
