@@ -1,6 +1,6 @@
 """Settings for Hypothesis: that a machine is slow is no failure.
 
-Tests take `settings` from here, not from Hypothesis.
+Tests take `given` and `settings` from here, not from Hypothesis.
 """
 
 import hypothesis
@@ -10,4 +10,5 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile('any-machine')
 
+given = hypothesis.given
 settings = hypothesis.settings

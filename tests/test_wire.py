@@ -5,11 +5,11 @@ import unittest
 from unittest import mock
 
 from hypothesis import assume
-from hypothesis import given
 from hypothesis import strategies
 
 from fsyncstorage import wire
 
+from .generated import given
 from .generated import settings
 from .support import oid
 

@@ -5,7 +5,6 @@ import tracemalloc
 import unittest
 from unittest import mock
 
-from hypothesis import given
 from hypothesis import strategies
 
 from fsyncstorage.wire import batch
@@ -15,6 +14,7 @@ from fsyncstorage.wire import framing
 from fsyncstorage.wire import plainbegin
 from fsyncstorage.wire import sessions
 
+from .generated import given
 from .server import relay
 from .support import oid
 from .test_wire import ANNOUNCEMENT

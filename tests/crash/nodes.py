@@ -32,6 +32,7 @@ from ..quorum.logged import Logged
 from ..quorum.logged import bootstrap
 from ..quorum.logged import contents
 from ..quorum.logged import restored
+from ..quorum.samples import SELF
 from ..support import PATIENCE
 from .harness import campaign
 from .harness import events
@@ -243,7 +244,7 @@ class Primary:
         self._durable = end
 
     def keep(self):
-        states.save(self._node.path, self._logged.state, self.read)
+        states.save(self._node.path, self._logged.state, self.read, SELF)
 
     def save_index(self):
         self._indexing.count(self._durable, '')

@@ -3,13 +3,13 @@
 import re
 
 from hypothesis import HealthCheck
-from hypothesis import given
 from hypothesis import strategies as st
 
 from fsyncstorage.files.preconditions import http_date
 from fsyncstorage.files.ranges import MOST
 from fsyncstorage.files.source import Source
 
+from ..generated import given
 from ..generated import settings
 from .asking import FilesTest
 

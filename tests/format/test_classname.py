@@ -7,7 +7,6 @@ import unittest
 import zlib
 from unittest import mock
 
-from hypothesis import given
 from hypothesis import strategies
 from ZODB.utils import get_pickle_metadata
 
@@ -17,6 +16,7 @@ from fsyncstorage.format.classname import LONGEST
 from fsyncstorage.format.classname import class_name
 from fsyncstorage.format.classname import plain_beginning
 
+from ..generated import given
 from .test_references import records
 
 names = strategies.text(

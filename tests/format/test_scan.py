@@ -8,7 +8,6 @@ from unittest import mock
 import transaction
 import ZODB
 from hypothesis import HealthCheck
-from hypothesis import given
 from hypothesis import strategies
 from ZODB._compat import PersistentPickler
 from ZODB.FileStorage import FileStorage
@@ -20,6 +19,7 @@ from fsyncstorage.format import scan
 from fsyncstorage.format import seal
 from fsyncstorage.format.window import Window
 
+from ..generated import given
 from ..generated import settings
 from ..support import TestCase
 from ..support import oid

@@ -5,7 +5,6 @@ import unittest
 import unittest.mock
 import zlib
 
-from hypothesis import given
 from hypothesis import strategies
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
@@ -14,6 +13,7 @@ from fsyncstorage.format import scan
 from fsyncstorage.format import seal
 from fsyncstorage.format.window import Window
 
+from ..generated import given
 from ..generated import settings
 from ..support import TestCase
 from ..support import begin

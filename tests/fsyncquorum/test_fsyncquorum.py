@@ -20,11 +20,13 @@ from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.history.batch import Batch
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import Trim
+from fsyncstorage.quorum.history.record import node_name
 from fsyncstorage.quorum.leading.writer import Writer
+from fsyncstorage.quorum.log.notes import Note
 from fsyncstorage.quorum.roles import stepdown
-from fsyncstorage.quorum.roles.stepdown import named
 
 from ..quorum.gateway import GatewaysCase
+from ..quorum.samples import SELF
 from ..support import Thread
 from ..support import run_command
 from ..support import until
@@ -106,13 +108,14 @@ class Case(GatewaysCase):
 
     def lead(self, node):
         self.log.hold(f'{node} process'.encode(), 5.0)
-        self.writer.lead(named(node))
+        self.writer.lead(node_name(node))
         while not self.writer.advance():
             pass
 
     def note(self, node):
         """It has all of the log."""
-        self.log.note(named(node), self.writer.state.place.packed())
+        self.log.note(
+            node_name(node), Note(SELF, self.writer.state.place).packed())
 
     def write(self, moment=None, size=100):
         moment = time.time() if moment is None else moment
@@ -225,7 +228,7 @@ class Status(Case):
 
     def test_a_note_of_nonsense(self):
         self.begun()
-        self.log.note(named('b'), b'nonsense')
+        self.log.note(node_name('b'), b'nonsense')
         self.assertIn('b cannot follow', self.looked()['warnings'][0])
 
     def test_requests_are_no_nodes(self):
@@ -345,7 +348,15 @@ class Bootstrap(Case):
         self.assertIn('is a node (c) of the log here', printed)
         self.assertEqual(states.load(self.data('c')).state,
                          states.load(self.data('a')).state)
-        self.assertIn(named('c'), self.log.notes())
+        self.assertIn(node_name('c'), self.log.notes())
+
+    def test_in_the_place_of_one_that_is_gone(self):
+        """With its name."""
+        self.begun()
+        join = 'bootstrap', '--from', self.path('a')
+        self.refused('fsync-quorum forget b', *join, name='b')
+        self.done('forget', '--yes', 'b')
+        self.done(*join, name='b')
 
     def test_it_is_no_second_first_node(self):
         self.done('bootstrap')
@@ -446,12 +457,13 @@ class WhoLeads(Case):
     def test_forget(self):
         self.assertEqual(self.done('forget', '--yes', 'b'),
                          'b is forgotten\n')
-        self.assertNotIn(named('b'), self.log.notes())
+        self.assertNotIn(node_name('b'), self.log.notes())
 
-    def test_the_one_that_leads_is_not_forgotten(self):
+    def test_the_one_that_leads_is_forgotten(self):
+        """Another one may have its name; if it lives, it notes again."""
         self.note('a')
-        self.refused('has the lease', 'forget', '--yes', 'a')
-        self.assertIn(named('a'), self.log.notes())
+        self.done('forget', '--yes', 'a')
+        self.assertNotIn(node_name('a'), self.log.notes())
 
     def test_it_asks(self):
         class Terminal(io.StringIO):
@@ -462,9 +474,9 @@ class WhoLeads(Case):
                 'y\n', DONE):
             with mock.patch.object(sys, 'stdin', Terminal(answer)):
                 self.assertEqual(self.run_it('forget', 'b')[0], status)
-        self.assertNotIn(named('b'), self.log.notes())
+        self.assertNotIn(node_name('b'), self.log.notes())
 
     def test_nobody_can_be_asked(self):
         with mock.patch.object(sys, 'stdin', io.StringIO('y\n')):
             self.refused('give --yes', 'forget', 'b')
-        self.assertIn(named('b'), self.log.notes())
+        self.assertIn(node_name('b'), self.log.notes())

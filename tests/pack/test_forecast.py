@@ -5,7 +5,6 @@ import os
 import random
 from unittest import mock
 
-from hypothesis import given
 from hypothesis import strategies
 
 from fsyncstorage import datafile
@@ -15,6 +14,7 @@ from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
 from fsyncstorage.pack.counting import Row
 
+from ..generated import given
 from ..generated import settings
 from ..support import TestCase
 from . import oracle

@@ -35,6 +35,7 @@ from .packed import becoming
 from .packed import packed
 from .samples import LOG
 from .samples import MAGIC
+from .samples import SELF
 from .samples import identify
 from .samples import settle
 
@@ -208,7 +209,7 @@ def bootstrap(path, state=BEGINNING, content=MAGIC):
         file.write_at(content, 0)
         file.sync()
         states.save(path, state, lambda position, length: os.pread(
-            file.fileno(), length, position))
+            file.fileno(), length, position), SELF)
 
 
 class Watched(datafile.Disk):

@@ -26,6 +26,7 @@ from .logged import IN_PROCESS
 from .logged import contents
 from .samples import LOG
 from .samples import MAGIC
+from .samples import SELF
 from .samples import identify
 
 
@@ -107,7 +108,8 @@ def begin_log(path):
     with datafile.open_new(path) as file:
         file.write_at(MAGIC, 0)
         file.sync()
-        states.save(path, fold.beginning(LOG, 0, len(MAGIC)), reading(file))
+        states.save(
+            path, fold.beginning(LOG, 0, len(MAGIC)), reading(file), SELF)
 
 
 def reading(file):

@@ -12,6 +12,8 @@ from fsyncstorage.quorum.leading.writer import Writer
 
 LOG = b'the log'.ljust(16)
 OTHER = b'another log'.ljust(16)
+#: The identity of a node.
+SELF = b'this node'.ljust(16)
 #: The file begins with the magic of a Data.fs.
 MAGIC = b'FS30'
 

@@ -153,8 +153,8 @@ class Order(AgreeingCase):
         done = []
         save, replace = states.save, datafile.disk.replace
 
-        def saves(path, state, read, becoming=None):
-            save(path, state, read, becoming)
+        def saves(path, state, read, node, becoming=None):
+            save(path, state, read, node, becoming)
             done.append((state.generation, becoming))
 
         def replaces(source, target):

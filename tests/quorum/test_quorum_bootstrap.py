@@ -73,13 +73,51 @@ class Begins(TestCase):
         """And repeated: there is one log, and it is that of this file."""
         self.filled()
         for fault in Fault.BEFORE, Fault.AFTER:
-            with self.subTest(fault):
-                self.log.faults.append(fault)
-                with self.assertRaises(Unanswered):
-                    begin(self.path(), self.log)
-        identity = begin(self.path(), self.log)
-        self.assertEqual(self.engine.log, identity)
-        self.assertEqual(begin(self.path(), self.log), identity)
+            for answered in range(3):
+                with self.subTest(fault=fault, answered=answered):
+                    engine = Engine(None)
+                    log = FakeLog(engine)
+                    log.faults.extend([Fault.NONE] * answered + [fault])
+                    with self.assertRaises(Unanswered):
+                        begin(self.path(), log)
+                    identity = begin(self.path(), log)
+                    self.assertEqual(engine.log, identity)
+                    self.assertEqual(begin(self.path(), log), identity)
+
+    def test_two_logs_never_have_one_identity(self):
+        """The first one was made under another name, or on another etcd."""
+        other = Engine(None)
+        first = begin(self.path(), FakeLog(other))
+        second = begin(self.path(), self.log)
+        self.assertNotEqual(first, second)
+        self.assertEqual((other.log, self.engine.log), (first, second))
+        self.assertEqual(states.load(self.path()).state.log, second)
+
+    def test_a_log_that_comes_late(self):
+        """The first call was not answered; the second one takes another
+        identity, and finds the first one there."""
+        self.log.faults.extend([Fault.NONE, Fault.DELAYED])
+        with self.assertRaises(Unanswered):
+            begin(self.path(), self.log)
+        kept = states.load(self.path())
+        create = self.log.create
+        with mock.patch.object(self.log, 'create', lambda identity: (
+                self.engine.deliver(), create(identity))):
+            with self.assertRaisesRegex(FileStorageError, 'already'):
+                begin(self.path(), self.log)
+        self.assertEqual(states.load(self.path()), kept)
+        self.assertEqual(begin(self.path(), self.log), kept.state.log)
+
+    def test_what_another_log_has_of_the_file_stays(self):
+        """The name in the section is that of another log, which is there."""
+        mine = FakeLog(Engine(None))
+        identity = begin(self.path(), mine)
+        begin(self.path('other.fs'), self.log)
+        before = found_in(self.directory)
+        with self.assertRaisesRegex(FileStorageError, 'of this name already'):
+            begin(self.path(), self.log)
+        self.assertEqual(found_in(self.directory), before)
+        self.assertEqual(begin(self.path(), mine), identity)
 
     def test_what_is_kept_is_there_before_the_log(self):
         """Else nobody could tell whose it is."""

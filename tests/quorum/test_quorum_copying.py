@@ -9,6 +9,7 @@ from unittest import mock
 
 from ZODB.blob import FilesystemHelper
 from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.POSException import StorageError
 from ZODB.serialize import referencesf
 from ZODB.utils import p64
 
@@ -20,6 +21,10 @@ from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.files.state import Becoming
 from fsyncstorage.quorum.history.fold import beginning
 from fsyncstorage.quorum.history.record import Place
+from fsyncstorage.quorum.history.record import Trim
+from fsyncstorage.quorum.history.record import node_name
+from fsyncstorage.quorum.log.notes import Note
+from fsyncstorage.quorum.log.notes import parse_note
 
 from ..server.serving import record
 from ..support import Thread
@@ -28,12 +33,14 @@ from ..support import oid
 from ..support import until
 from .fakelog import Engine
 from .fakelog import FakeLog
+from .nodes import led
 from .roles import InProcess
+from .roles import NodeLog
 from .roles import RolesTest
+from .samples import SELF
+from .samples import settle
 
-
-def nothing(kept):
-    pass
+C = node_name('c')
 
 
 def content(path):
@@ -56,13 +63,21 @@ class Case(RolesTest):
         self.a.open()
         return self.a.leads()
 
-    def copied(self, note=nothing, **options):
-        return copied(self.a.path, self.c.path, self.log, note, **options)
+    def copied(self, **options):
+        return copied(self.a.path, self.c.path, self.log, C, **options)
+
+    def before_it_is_noted(self, do):
+        """A context: `do` is done just then."""
+        note = self.log.note
+        return mock.patch.object(
+            self.log, 'note', lambda *args: (do(), note(*args)))
 
     def refused(self, words):
         before = sorted(os.listdir(os.path.dirname(self.c.path)))
-        with self.assertRaisesRegex(FileStorageError, words):
+        notes = dict(self.engine.kept)
+        with self.assertRaisesRegex(StorageError, words):
             self.copied()
+        self.assertEqual(self.engine.kept, notes)
         self.assertEqual(
             {*os.listdir(os.path.dirname(self.c.path)), 'Data.fs.lock'},
             {*before, 'Data.fs.lock'})
@@ -108,6 +123,7 @@ class UnderLoad(Case):
                 self.c.follows()
                 self.c.close()
                 os.remove(self.c.path)
+                self.log.forget(C)
             self.copied()
         writer.result()
         self.assertGreater(counts[0], 3)
@@ -124,12 +140,18 @@ class UnderLoad(Case):
 
     def test_it_is_noted_before_anything_is_copied(self):
         """Else the log might be trimmed past it meanwhile."""
-        def note(kept):
-            found.append((kept, os.path.exists(self.c.path + '.copied')))
-
         found = []
-        kept = self.copied(note)
-        self.assertEqual(found, [(kept, False)])
+        with self.before_it_is_noted(lambda: found.append(
+                os.path.exists(self.c.path + '.copied'))):
+            kept = self.copied()
+        self.assertEqual(found, [False])
+        self.assertEqual(parse_note(self.engine.kept[C]),
+                         Note(kept.node, kept.state.place))
+
+    def test_it_is_a_node_of_its_own(self):
+        kept = self.copied()
+        self.assertEqual(states.load(self.c.path).node, kept.node)
+        self.assertNotEqual(states.load(self.a.path).node, kept.node)
 
 
 class Packed(Case):
@@ -148,7 +170,7 @@ class Packed(Case):
         load = states.load
         with mock.patch.object(
                 states, 'load', lambda path: next(loaded, None) or load(path)):
-            self.assertEqual(self.copied(), new)
+            self.assertEqual(self.copied().state, new.state)
         self.assertEqual(content(self.c.path), content(self.a.path))
 
     def test_a_node_that_packs_meanwhile(self):
@@ -195,9 +217,10 @@ class Packed(Case):
                 self.a.path, kept.state,
                 lambda position, length: os.pread(
                     file.fileno(), length, position),
-                Becoming(1000, bytes(32)))
-        self.copied()
-        self.assertEqual(states.load(self.c.path), kept)
+                kept.node, Becoming(1000, bytes(32)))
+        copied = self.copied()
+        self.assertEqual(
+            states.load(self.c.path), kept._replace(node=copied.node))
 
 
 class Refused(Case):
@@ -237,22 +260,58 @@ class Refused(Case):
     def test_too_old(self):
         self.leading()
         self.a.close()
-        for _ in range(3):
-            self.a.open()
-            self.a.leads()
-            self.a.close()
+        self.epochs()
         self.engine.trim(3)
         with self.kept_at(0):
             self.refused('too old')
 
-    def test_trimmed_before_the_note_was_there(self):
+    def epochs(self):
         for _ in range(3):
             self.a.open()
             self.a.leads()
             self.a.close()
-        with self.kept_at(0):
-            with self.assertRaisesRegex(FileStorageError, 'too old'):
-                self.copied(lambda kept: self.engine.trim(3))
+
+    def test_trimmed_before_the_note_was_there(self):
+        self.epochs()
+        with self.kept_at(0), self.before_it_is_noted(
+                lambda: self.engine.trim(3)):
+            self.refused('begins with record 3')
+
+    def test_about_to_be_trimmed(self):
+        """Whoever trims has looked at the notes, and has removed nothing yet.
+        The copy would be left behind an hour later."""
+        self.epochs()
+        writer = led(self.log, states.load(self.a.path).state, 'b')
+        for first, words in (1, None), (2, 'begins at 2'):
+            writer.say(Trim(first))
+            settle(writer)
+            with self.subTest(first), self.kept_at(0):
+                if words is None:
+                    self.copied()
+                    os.remove(self.c.path)
+                    self.log.forget(C)
+                else:
+                    self.refused(words)
+
+    def test_the_name_of_another_node(self):
+        """Its note would be replaced."""
+        for raw in Note(SELF, self.engine.head).packed(), b'nonsense':
+            self.log.note(C, raw)
+            self.refused('another node of the name c.*fsync-quorum forget c')
+        self.log.forget(C)
+        self.copied()
+
+    def test_a_note_that_cannot_be_taken_back(self):
+        def away():
+            self.c.is_away = True
+            raise OSError('no space')
+
+        self.log = NodeLog(self.c, self.engine)
+        with mock.patch.object(
+                copying, '_copy_file', lambda *args: away()), \
+                self.assertRaisesRegex(
+                    FileStorageError, 'no space. .*fsync-quorum forget c'):
+            self.copied()
 
     def test_a_copy_that_is_damaged_on_its_way(self):
         write = datafile.DataFile.write_at
@@ -275,6 +334,7 @@ class Refused(Case):
             with mock.patch.object(datafile.disk, 'replace', fails):
                 with self.assertRaises(OSError):
                     self.copied()
+            self.assertEqual(self.engine.kept, {})
             self.assertFalse(os.path.exists(self.c.path))
             self.assertFalse(os.path.exists(self.c.path + '.copied'))
         self.copied()

@@ -6,7 +6,6 @@ import typing
 import unittest
 import zlib
 
-from hypothesis import given
 from hypothesis import strategies
 
 from fsyncstorage.format import scan
@@ -15,6 +14,7 @@ from fsyncstorage.format.window import Window
 from fsyncstorage.quorum.following.evidence import judge
 from fsyncstorage.quorum.following.evidence import sealed_behind
 
+from ..generated import given
 from ..generated import settings
 
 #: Where the kept end is, and the last tid before it.

@@ -3,7 +3,6 @@
 import unittest
 from unittest import mock
 
-from hypothesis import given
 from hypothesis import strategies
 
 from fsyncstorage.quorum.history import fates
@@ -16,6 +15,7 @@ from fsyncstorage.quorum.history.record import Commit
 from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.server import outcomes
 
+from ..generated import given
 from ..generated import settings
 from ..support import oid
 from .samples import LOG

@@ -39,6 +39,7 @@ from .nodes import NodeTest
 from .nodes import begin_log
 from .nodes import followed
 from .nodes import reading
+from .samples import SELF
 from .samples import identify
 from .samples import settle
 
@@ -63,7 +64,7 @@ class NodesTest(NodeTest):
         with open(self.path_of(node), 'wb') as file:
             file.write(content)
         with open(self.path_of(node), 'rb') as file:
-            states.save(self.path_of(node), state, reading(file))
+            states.save(self.path_of(node), state, reading(file), SELF)
 
     def lead(self, node):
         """It follows to the end of the log, leads, and opens its port."""

@@ -3,7 +3,6 @@
 import dataclasses
 import unittest
 
-from hypothesis import given
 from hypothesis import strategies
 
 from fsyncstorage.quorum.history import record as records
@@ -23,6 +22,7 @@ from fsyncstorage.quorum.history.record import Unknown
 from fsyncstorage.quorum.history.record import pack
 from fsyncstorage.quorum.history.record import parse
 
+from ..generated import given
 from ..generated import settings
 from .samples import BEGIN
 from .samples import BLOBS

@@ -41,6 +41,7 @@ from .logged import found_in
 from .logged import restored
 from .samples import MAGIC
 from .samples import OTHER
+from .samples import SELF
 from .samples import following
 
 
@@ -548,7 +549,8 @@ class NotStarted(FollowTest):
         self.replace(content)
         states.save(
             self.path(), dataclasses.replace(state, end=at),
-            lambda position, length: content[position:position + length])
+            lambda position, length: content[position:position + length],
+            SELF)
         self.refused_why(Why.MISPLACED)
 
     def test_a_record_of_a_later_release(self):
@@ -585,8 +587,9 @@ class NotStarted(FollowTest):
         content[60] ^= 1
         self.replace(content)
         with mock.patch.object(states, 'TIED', 64):
-            states.save(self.path(), self.kept().state, lambda position,
-                        length: bytes(content[position:position + length]))
+            states.save(
+                self.path(), self.kept().state, lambda position, length:
+                bytes(content[position:position + length]), SELF)
             self.refused('fsync-check.*fsync-quorum bootstrap')
 
     def test_blobs_where_it_has_no_directory_for_them(self):

@@ -9,10 +9,13 @@ from unittest import mock
 from ZODB.POSException import StorageError
 
 from fsyncstorage.errors import WritingStopped
+from fsyncstorage.quorum.beginning.copying import copied
 from fsyncstorage.quorum.following import standby
 from fsyncstorage.quorum.history.record import Epoch
+from fsyncstorage.quorum.history.record import node_name
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import Refused
+from fsyncstorage.quorum.roles import holding
 from fsyncstorage.quorum.roles import primary
 from fsyncstorage.quorum.roles import role
 from fsyncstorage.storage.objectmap import NoMap
@@ -25,6 +28,55 @@ from .fakelog import FakeLog
 from .nodes import bodies
 from .nodes import led
 from .roles import RolesTest
+
+
+class Names(RolesTest):
+    """Two nodes of one name would have one note: the log would be trimmed
+    past what one of them needs."""
+
+    def setUp(self):
+        super().setUp()
+        for suffix in '', '.quorum':
+            os.remove(self.b.path + suffix)
+        self.log = FakeLog(self.engine)
+        copied(self.a.path, self.b.path, self.log, node_name('b'))
+        self.log.forget(node_name('b'))
+        self.b.name = 'a'
+
+    def test_a_name_is_that_of_one_node(self):
+        self.a.open()
+        self.a.leads()
+        notes = dict(self.engine.kept)
+        self.assertEqual(list(notes), [node_name('a')])
+        self.b.open()
+        with self.assertRaisesRegex(Refused, 'another node of the name a'):
+            self.b.leads()
+        self.assertEqual(self.engine.kept, notes)
+        self.b.close()
+        self.a.close()
+        self.a.open()  # it is its own
+        self.a.leads()
+
+    def test_until_it_is_forgotten(self):
+        self.a.open()
+        self.a.leads()
+        self.a.close()
+        self.log.forget(node_name('a'))
+        self.b.open()
+        self.b.leads()
+        self.a.open()
+        with self.assertRaisesRegex(Refused, 'another node of the name a'):
+            self.a.leads()
+
+    def test_it_is_noted_before_it_follows(self):
+        """Whoever begins next knows of it."""
+        seek = holding.Holding.seek
+        with mock.patch.object(holding.Holding, 'seek', lambda self: (
+                seen.append(dict(engine.kept)), seek(self))):
+            seen, engine = [], self.engine
+            self.a.open()
+            self.a.leads()
+        self.assertIn(node_name('a'), seen[0])
 
 
 class Following(RolesTest):

@@ -18,6 +18,7 @@ from fsyncstorage.quorum.history.record import PackBegin
 from fsyncstorage.quorum.history.record import PackSwap
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.notes import Note
 
 from ..support import PATIENCE
 from ..support import until
@@ -29,6 +30,7 @@ from .logged import FollowTest
 from .logged import Logged
 from .logged import restored
 from .samples import LOG
+from .samples import SELF
 from .samples import following
 from .samples import settle
 from .test_quorum_rejoin import scanned
@@ -151,15 +153,16 @@ class Follows(StandbyTest):
         self.logged.lead()
         until(lambda: self.kept().state == self.here().state, 'it is kept')
 
+    def note(self):
+        return Note(SELF, self.here().state.place).packed()
+
     def test_its_place_is_noted_when_it_is_kept(self):
         self.patch(SAVED_AFTER=0.0)
         self.started()
         until(lambda: self.log.noted, 'it notes where it begins')
-        self.assertEqual(
-            self.log.noted[NODE], self.here().state.place.packed())
+        self.assertEqual(self.log.noted[NODE], self.note())
         self.logged.write(10)
-        until(lambda: self.log.noted[NODE]
-              == self.here().state.place.packed(), 'it is noted')
+        until(lambda: self.log.noted[NODE] == self.note(), 'it is noted')
         self.assertEqual(self.kept().state, self.here().state)
 
     def test_it_goes_on_if_nothing_can_be_noted(self):

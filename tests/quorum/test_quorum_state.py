@@ -7,7 +7,6 @@ import unittest
 import zlib
 from unittest import mock
 
-from hypothesis import given
 from hypothesis import strategies
 
 from fsyncstorage import datafile
@@ -22,7 +21,9 @@ from fsyncstorage.quorum.history.record import LIMIT
 from fsyncstorage.quorum.history.record import Damaged
 from fsyncstorage.quorum.history.record import Place
 
+from ..generated import given
 from ..support import TestCase
+from .samples import SELF
 
 NUMBERS = strategies.integers(0, LIMIT - 1)
 IDENTITIES = strategies.binary(min_size=16, max_size=16)
@@ -34,7 +35,7 @@ STATES = strategies.builds(
         Pack, IDENTITIES, NUMBERS, OIDS, strategies.booleans(),
         strategies.binary(min_size=1, max_size=64))), IDENTITIES, OIDS)
 KEPT = strategies.builds(
-    Kept, STATES, strategies.builds(Tie, OIDS, IDENTITIES),
+    Kept, STATES, strategies.builds(Tie, OIDS, IDENTITIES), IDENTITIES,
     strategies.one_of(strategies.none(), strategies.builds(
         Becoming, NUMBERS, strategies.binary(min_size=32, max_size=32))))
 
@@ -43,7 +44,7 @@ SECOND = dataclasses.replace(FIRST, place=Place(8, b'j' * 16), end=120)
 PACK = Pack(b'p' * 16, 90, b'the time', True, b'1')
 BECOMING = Becoming(80, b'c' * 32)
 TIE = Tie(b't' * 8, b'd' * 16)
-SAMPLE = Kept(dataclasses.replace(FIRST, pack=PACK), TIE, BECOMING)
+SAMPLE = Kept(dataclasses.replace(FIRST, pack=PACK), TIE, SELF, BECOMING)
 
 
 def transaction(tid, data):
@@ -106,7 +107,7 @@ class Bytes(unittest.TestCase):
     def test_not_within_a_batch(self):
         with self.assertRaises(ValueError):
             states.pack(Kept(dataclasses.replace(
-                FIRST, incomplete=Incomplete(b'b' * 16, 120, 110)), TIE))
+                FIRST, incomplete=Incomplete(b'b' * 16, 120, 110)), TIE, SELF))
 
 
 class TheFile(unittest.TestCase):
@@ -119,7 +120,7 @@ class TheFile(unittest.TestCase):
     def misfit(self, content, kept_of=LONG, end=None):
         end = len(kept_of) if end is None else end
         state = dataclasses.replace(FIRST, end=end)
-        kept = Kept(state, states.tie_of(reader(kept_of), end))
+        kept = Kept(state, states.tie_of(reader(kept_of), end), SELF)
         return states.misfit(kept, reader(content), len(content))
 
     def test_its_own(self):
@@ -168,7 +169,8 @@ CONTENT = TheFile.LONG
 
 
 def kept(state, becoming=None):
-    return Kept(state, states.tie_of(reader(CONTENT), state.end), becoming)
+    return Kept(
+        state, states.tie_of(reader(CONTENT), state.end), SELF, becoming)
 
 
 class Disk(datafile.Disk):
@@ -208,7 +210,7 @@ class Files(TestCase):
 
     def save(self, state, disk):
         with mock.patch.object(datafile, 'disk', disk):
-            states.save(self.path(), state, reader(CONTENT))
+            states.save(self.path(), state, reader(CONTENT), SELF)
 
     def kept(self):
         return states.load(self.path())
@@ -241,13 +243,13 @@ class Files(TestCase):
         self.assertEqual({each.state.end for each in found}, {104, 120})
 
     def test_the_file_that_comes(self):
-        states.save(self.path(), FIRST, reader(CONTENT), BECOMING)
+        states.save(self.path(), FIRST, reader(CONTENT), SELF, BECOMING)
         self.assertEqual(self.kept(), kept(FIRST, BECOMING))
 
     def test_nothing_is_kept_of_a_file_that_is_too_short(self):
         self.save(FIRST, Disk())
         with self.assertRaises(OSError):
-            states.save(self.path(), SECOND, reader(CONTENT[:119]))
+            states.save(self.path(), SECOND, reader(CONTENT[:119]), SELF)
         self.assertEqual(self.kept(), kept(FIRST))
 
     def test_damage_is_not_taken_for_nothing(self):

@@ -3,6 +3,8 @@
 from unittest import mock
 
 from fsyncstorage.quorum.history.record import Place
+from fsyncstorage.quorum.history.record import node_name
+from fsyncstorage.quorum.log.notes import Note
 from fsyncstorage.quorum.roles import stepdown
 
 from ..support import PATIENCE
@@ -13,6 +15,7 @@ from ..support import until
 from ..support import vote
 from .fakelog import FakeLog
 from .roles import RolesTest
+from .samples import SELF
 
 
 class StepDown(RolesTest):
@@ -73,10 +76,11 @@ class StepDown(RolesTest):
         self.patch(LONGEST_WAIT=0.1, LOOK_EVERY=3600.0)
         self.a.open()
         commit(self.a.leads(), {1: b'x'})
-        for raw in b'', b'?' * 24, Place(1, bytes(16)).packed():
-            self.log.note(stepdown.named('b'), raw)
-        self.log.note(stepdown.named('a'), self.engine.head.packed())
-        self.log.note(b'*other', self.engine.head.packed())
+        head = Note(SELF, self.engine.head).packed()
+        for raw in b'', b'?' * 40, Note(SELF, Place(1, bytes(16))).packed():
+            self.log.note(node_name('b'), raw)
+        self.log.note(node_name('a'), head)
+        self.log.note(b'*other', head)
         with self.assertLogs('fsyncstorage', 'WARNING'):
             self.assertIn('no other node', self.requests().step_down())
         self.assertIn('no other node', stepdown.answer(self.log))
@@ -111,5 +115,5 @@ class StepDown(RolesTest):
         self.assertEqual(waited, [True, False])
 
     def test_names(self):
-        self.assertEqual(len(stepdown.named('a')), 16)
+        self.assertEqual(len(node_name('a')), 16)
         self.assertTrue(stepdown.REQUEST.startswith(stepdown.RESERVED))

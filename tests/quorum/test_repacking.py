@@ -129,8 +129,8 @@ class Swaps(RepackingCase):
         disk = Watched(self.path())
         save = states.save
 
-        def saves(path, state, read, becoming=None):
-            save(path, state, read, becoming)
+        def saves(path, state, read, node, becoming=None):
+            save(path, state, read, node, becoming)
             kept.append((state.generation, becoming))
             done.append('kept')
 
@@ -293,10 +293,10 @@ class PacksAgain(RepackingCase):
         self.pack()
         save, errors = states.save, [ENOSPC]
 
-        def saves(path, state, read, becoming=None):
+        def saves(path, state, read, node, becoming=None):
             if becoming is not None and errors:
                 raise errors.pop()
-            save(path, state, read, becoming)
+            save(path, state, read, node, becoming)
 
         with mock.patch.object(states, 'save', saves):
             with self.assertRaisesRegex(OSError, 'No space'):

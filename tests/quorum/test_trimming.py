@@ -32,6 +32,7 @@ from fsyncstorage.quorum.leading.trimming import shown
 from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.log.interface import Trimmed
 from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.notes import Note
 
 from ..support import TestCase
 from ..support import Thread
@@ -47,6 +48,8 @@ from .nodes import NodeTest
 from .nodes import begin_log
 from .nodes import started
 from .samples import LOG
+from .samples import OTHER
+from .samples import SELF
 from .samples import data
 from .samples import settle
 
@@ -59,6 +62,7 @@ class Writing:
 
     def __init__(self, logged):
         self._logged = logged
+        self.identity = SELF
         self.kept = logged.state
 
     def say(self, body):
@@ -100,7 +104,7 @@ class RoundsCase(TestCase):
         return place_of(self.engine.records[sequence - 1])
 
     def note(self, node, sequence):
-        self.engine.note(node, self.place(sequence).packed())
+        self.engine.note(node, Note(node, self.place(sequence)).packed())
 
     def trims(self):
         return [record.body.first for record in map(
@@ -152,7 +156,34 @@ class Rounds(RoundsCase):
         self.logged.write(10).write(10)
         self.trimming.round()
         self.assertEqual(self.engine.first, kept.sequence)
-        self.assertEqual(self.engine.kept[A], kept.packed())
+        self.assertEqual(self.engine.kept[A], Note(SELF, kept).packed())
+
+    def test_another_node_of_our_name(self):
+        """What it needs is not known, so nothing is removed; its note stays,
+        until it is forgotten."""
+        self.write(9)
+        another = Note(OTHER, self.place(3)).packed()
+        self.engine.note(A, another)
+        with self.assertLogs(TRIMMING, 'WARNING') as said:
+            for _ in range(3):
+                self.trimming._begun = None
+                self.trimming._work()
+        self.assertEqual(len(said.output), 1)
+        self.assertIn('another node of the name', said.output[0])
+        self.assertIn('another node of the name', self.limit.reason)
+        self.assertEqual((self.trims(), self.engine.kept), ([], {A: another}))
+        self.engine.forget(A)
+        self.trimming.round()
+        self.assertEqual(self.engine.first, self.last)
+
+    def test_what_was_forgotten_of_us_is_noted_again(self):
+        """Even if it has not changed: it is there for who writes next."""
+        self.write(9)
+        self.trimming.round()
+        before = dict(self.engine.kept)
+        self.engine.forget(A)
+        self.trimming.round()
+        self.assertEqual(self.engine.kept, before)
 
     def test_what_is_kept_meanwhile_is_not_noted_yet(self):
         self.write(4)
@@ -166,7 +197,7 @@ class Rounds(RoundsCase):
         self.assertEqual(self.engine.first, noted)
 
     def test_a_node_that_was_away_since_the_beginning(self):
-        self.engine.note(B, Place(0, self.engine.log).packed())
+        self.engine.note(B, Note(B, Place(0, self.engine.log)).packed())
         self.write(9)
         self.trimming.round()
         self.assertEqual(self.engine.first, 1)
@@ -225,7 +256,7 @@ class Rounds(RoundsCase):
         """Nothing is removed, as the node may need it; it is said once."""
         self.write(9)
         for name in B, b'\xff\n' * 8, b'':
-            for raw in b'', b'x', bytes(1024), b'\0' * 23:
+            for raw in b'', b'x', bytes(1024), b'\0' * 24, b'\0' * 39:
                 with self.subTest(name=name, raw=raw[:3]):
                     self.engine.note(name, raw)
                     trim = self.of_a_node()
@@ -241,7 +272,7 @@ class Rounds(RoundsCase):
         """It holds nothing up, and lets nothing go that we need."""
         self.write(9)
         for place in Place((1 << 64) - 1, bytes(16)), Place(50, bytes(16)):
-            self.engine.note(B, place.packed())
+            self.engine.note(B, Note(B, place).packed())
             self.trimming.round()
             self.assertEqual(self.engine.first, self.last)
 
@@ -381,7 +412,11 @@ class AtTheLimit(RoundsCase):
         self.engine.forget(B)
         while not self.limit.is_near:
             self.write(size=5000)
-        trim.round()
+        with self.assertLogs(TRIMMING, 'WARNING') as said:
+            trim.round()
+            trim.round()
+        self.assertEqual(len(said.output), 1)
+        self.assertIn('on one disk only', said.output[0])
         self.assertEqual(self.engine.first, self.last)
 
     def test_the_node_that_is_behind_is_left_behind(self):
@@ -456,7 +491,7 @@ class Served(NodeTest):
 
     def full(self, drops=False):
         """A storage whose log is full, as another node has kept nothing."""
-        self.engine.note(B, Place(0, self.engine.log).packed())
+        self.engine.note(B, Note(B, Place(0, self.engine.log)).packed())
         storage = self.lead(trims=Trims(A, self.LIMIT, drops))
         for number in range(4):
             commit(storage, {number: bytes(5000)})
@@ -476,7 +511,8 @@ class Served(NodeTest):
         self.assertEqual(len(self.engine.records), before)
         self.assertEqual(len(storage.load(bytes(7) + b'\1')[0]), 5000)
         self.assertGreaterEqual(storage.stats()['quorum']['log_size'], 20_000)
-        self.engine.note(B, place_of(self.engine.records[-1]).packed())
+        self.engine.note(
+            B, Note(B, place_of(self.engine.records[-1])).packed())
         committer.result()
         self.assertIsNone(storage.waits_for_log)
         self.has_what_the_log_has()
@@ -552,7 +588,7 @@ class Blobs(BlobNodeTest):
             commit(storage, {number: b'x'})
         storage._replica.keep()
         self.commit_blobs(storage, {5: b'second'})
-        self.engine.note(B, storage._replica.kept.place.packed())
+        self.engine.note(B, Note(B, storage._replica.kept.place).packed())
         trim.round()
         self.assertEqual(
             list(self.engine.blobs.values()), [b'second'])

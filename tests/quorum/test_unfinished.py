@@ -22,6 +22,7 @@ from .logged import Logged
 from .logged import contents
 from .logged import restored
 from .packed import becoming
+from .samples import SELF
 
 SIZES = 60, 500, 5, 300, 60, 700, 20, 90
 
@@ -46,7 +47,7 @@ class SwapCase(FollowTest):
         """What will take the place of the old file."""
         states.save(
             self.path(), self.state, lambda position, length:
-            self.old[position:position + length], becoming)
+            self.old[position:position + length], SELF, becoming)
 
     def put(self, content, suffix=''):
         with open(self.path('Data.fs') + suffix, 'wb') as file:
@@ -59,6 +60,7 @@ class SwapCase(FollowTest):
         self.assertEqual(self.content(), expected.content)
         self.assertEqual(self.kept().state, expected.state)
         self.assertIsNone(self.kept().becoming)
+        self.assertEqual(self.kept().node, SELF)
         follower.close()
         self.assertFalse({'Data.fs.pack', 'Data.fs.pack.index'} & self.names())
 

@@ -2,10 +2,11 @@
 
 import unittest
 
-from hypothesis import given
 from hypothesis import strategies
 
 from fsyncstorage.server.entrance import Entrance
+
+from ..generated import given
 
 
 class EntranceTests(unittest.TestCase):

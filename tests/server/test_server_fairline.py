@@ -2,10 +2,11 @@
 
 import unittest
 
-from hypothesis import given
 from hypothesis import strategies
 
 from fsyncstorage.server.fairline import FairLine
+
+from ..generated import given
 
 
 class FairLineTests(unittest.TestCase):

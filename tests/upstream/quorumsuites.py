@@ -19,6 +19,7 @@ from ..quorum.nodes import begin_log
 from ..quorum.nodes import reading
 from ..quorum.nodes import started
 from ..quorum.samples import LOG
+from ..quorum.samples import SELF
 from . import zodbsuites
 
 
@@ -50,7 +51,8 @@ def _log_of(path, create):
         zodbsuites.FsyncStorage(path).close()  # a torn tail is cut off
         with datafile.open_existing(path) as file:
             states.save(
-                path, fold.beginning(LOG, 0, file.size()), reading(file))
+                path, fold.beginning(LOG, 0, file.size()), reading(file),
+                SELF)
         _engines[path] = Engine(LOG)
     return Line(FakeLog(_engines[path]))
 

@@ -8,10 +8,11 @@ import contextlib
 import time
 
 from ..check.terminal import CannotRun
+from ..quorum.history.record import node_name
 from ..quorum.log.interface import Log
 from ..quorum.log.interface import Unanswered
+from ..quorum.log.notes import of_nodes
 from ..quorum.roles import stepdown
-from ..quorum.roles.stepdown import named
 
 #: Seconds: as long as a node that is asked takes at most, and some more; and
 #: between two looks.
@@ -52,7 +53,7 @@ def promote(log: Log, node: str) -> str | None:
     leader = node_of(log.holder())
     if leader == node:
         return None
-    if named(node) not in log.notes():
+    if node_name(node) not in of_nodes(log):
         raise CannotRun(
             f'there is no node {node} that follows this log (status lists'
             ' them)')
@@ -69,10 +70,7 @@ def promote(log: Log, node: str) -> str | None:
 
 
 def forget(log: Log, node: str) -> None:
-    if node_of(log.holder()) == node:
-        raise CannotRun(f'{node} has the lease: only another one can be'
-                        ' forgotten')
-    if named(node) not in log.notes():
+    if node_name(node) not in of_nodes(log):
         raise CannotRun(f'there is no note of a node {node} (status lists'
                         ' them)')
-    log.forget(named(node))
+    log.forget(node_name(node))

@@ -28,9 +28,9 @@ from ..check.terminal import progress_bar
 from ..quorum.beginning import bootstrap
 from ..quorum.beginning import copying
 from ..quorum.etcd.section import node as checked_node
+from ..quorum.history.record import node_name
 from ..quorum.log.interface import Missing
 from ..quorum.log.interface import Unanswered
-from ..quorum.roles.stepdown import named
 from . import changing
 from . import looking
 from . import words
@@ -172,12 +172,9 @@ def _join(options: argparse.Namespace, target: Configured, log: Any,
     assert target.path is not None
     source = os.path.join(options.source, os.path.basename(target.path))
     blobs = _blobs(options, target)
-    os.stat(source)
     with progress_bar(os.stat(source).st_size, STAGES) as tell:
         kept = copying.copied(
-            source, target.path, log,
-            lambda kept: log.note(named(name), kept.state.place.packed()),
-            tell, blobs)
+            source, target.path, log, node_name(name), tell, blobs)
     return (f'{target.path} is a node ({name}) of the log'
             f' {target.quorum.log}: a copy of {kept.state.end:,} bytes, as of'
             f' record {kept.state.place.sequence:,}')

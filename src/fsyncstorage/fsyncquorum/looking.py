@@ -22,14 +22,15 @@ from ..quorum.history.record import Damaged
 from ..quorum.history.record import Data
 from ..quorum.history.record import Ends
 from ..quorum.history.record import Epoch
+from ..quorum.history.record import Place
 from ..quorum.history.record import Record
 from ..quorum.history.record import Unknown
 from ..quorum.history.record import parse
-from ..quorum.history.record import parse_place
-from ..quorum.log.interface import RESERVED
 from ..quorum.log.interface import Missing
 from ..quorum.log.interface import Trimmed
 from ..quorum.log.interface import Unanswered
+from ..quorum.log.notes import of_nodes
+from ..quorum.log.notes import parse_note
 from .changing import node_of
 
 #: Seconds for which a node may be behind, and shares of etcd's quota that may
@@ -128,16 +129,15 @@ def _name(node: bytes) -> str:
 
 def _nodes(log: EtcdLog, ends: Ends, last: Record | None,
            leader: str | None) -> list[dict[str, Any]]:
-    notes = {_name(node): raw for node, raw in log.notes().items()
-             if not node.startswith(RESERVED)}
+    notes = _places(log)
     if leader is not None:
         # It has all that there is, whatever it has noted.
-        notes[leader] = ends.head.packed()
-    found = [_node(log, ends, last, name, raw) | {'leads': name == leader}
-             for name, raw in sorted(notes.items())]
+        notes[leader] = ends.head
+    found = [_node(log, ends, last, name, place) | {'leads': name == leader}
+             for name, place in sorted(notes.items())]
     if any(each['records_behind'] for each in found):
         time.sleep(NOTED_WITHIN)
-        later = {_name(node): raw for node, raw in log.notes().items()}
+        later = _places(log)
         for each in found:
             name = each['node']
             each['stands'] = (bool(each['records_behind'])
@@ -145,16 +145,25 @@ def _nodes(log: EtcdLog, ends: Ends, last: Record | None,
     return found
 
 
+def _places(log: EtcdLog) -> dict[str, Place | None]:
+    """What each node has kept; None: its note cannot be read."""
+    found: dict[str, Place | None] = {}
+    for name, raw in of_nodes(log).items():
+        found[_name(name)] = None
+        with contextlib.suppress(Damaged):
+            found[_name(name)] = parse_note(raw).place
+    return found
+
+
 def _node(log: EtcdLog, ends: Ends, last: Record | None, name: str,
-          raw: bytes) -> dict[str, Any]:
+          place: Place | None) -> dict[str, Any]:
     found: dict[str, Any] = {
         'node': name, 'sequence': None, 'records_behind': None,
         'bytes_behind': None, 'since': None, 'trimmed': False,
         'stands': False}
-    try:
-        sequence = parse_place(raw).sequence
-    except Damaged:
+    if place is None:
         return found
+    sequence = place.sequence
     found.update(
         sequence=sequence,
         records_behind=max(0, ends.head.sequence - sequence),
@@ -245,8 +254,8 @@ def _of_the_nodes(found: dict[str, Any]) -> Any:
         yield 'no node has the lease: none leads'
     others = [each for each in nodes if not each['leads']]
     if not others:
-        yield ('no other node has followed this log yet: nobody can take'
-               ' over')
+        yield ('the log knows no other node: nobody can take over, and what'
+               ' is trimmed from it is on one disk only')
     now = time.time()
     for each in others:
         if each['trimmed'] or each['sequence'] is None:

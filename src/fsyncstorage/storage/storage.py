@@ -145,9 +145,8 @@ class FsyncStorage(
 
         docs/configure.rst explains them.  Times are seconds, or text like
         ``200ms``; sizes are bytes, or text like ``64MB``.  The policy `quorum`
-        needs a `replica` (quorum.leading.replicator).  It belongs to the
-        storage from then on, and so does a file that was `opened` and read
-        for it.
+        needs a `replica` (quorum.leading), which belongs to the storage from
+        then on, and so does a file that was `opened` and read for it.
         """
         index_checkpoint = policies.index_checkpoint(index_checkpoint)
         self.reader_threads = policies.reader_threads(reader_threads)

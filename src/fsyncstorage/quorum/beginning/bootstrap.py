@@ -3,12 +3,12 @@
 `begin` makes the log, and makes a node of an existing data file, or of a new
 one.  The file is not changed, but for a torn tail.  What the node keeps is
 written first, and the log is made then, with the identity that was kept.  So
-it can be broken off, and repeated: nobody else knows that identity.
+it can be broken off, and repeated: a log that is there is known by that.  If
+there is none, another identity is taken, as the first one may be that of a log
+somewhere else: under another name, or on another etcd.  So there are never two
+logs of one identity.
 
-The other nodes join with a copy of the file, and of what is kept beside it
-(`Data.fs.quorum`): that is a node, which reads in the log what it lacks
-(rejoin).  If the copy is made while a node runs, what is kept is copied first.
-(To copy it over the network is for fsync-quorum bootstrap.)
+The other nodes begin with a copy of this one (copying).
 """
 
 import contextlib
@@ -22,6 +22,7 @@ from ... import datafile
 from ...storage import opening
 from ..files import state as states
 from ..files.state import Kept
+from ..history.fold import State
 from ..history.fold import beginning
 from ..leading.writer import new_identity
 from ..log.interface import Exists
@@ -35,21 +36,30 @@ def begin(path: str, log: Log) -> bytes:
     """Begin a log with this file; return its identity.
 
     Raise FileStorageError if the file is one of a log already, or if there is
-    a log of another file: nothing was changed then.  Unanswered: call it
+    a log of another file: what is kept is as before then.  Unanswered: call it
     again.
     """
     opening.check_arguments(path, False, False, None)
     opening.prepare(path, False, False, None)
     with _opened(path) as (file, end):
-        kept = _kept_before(path, end) or _keep(file, end)
-        identity = kept.state.log
-        try:
-            log.create(identity)
-        except Exists as error:
-            _refuse_another(path, log, identity, error)
+        before = _kept_before(path, end)
+        identity = None if before is None else before.state.log
+        found = _identity_of(log)
+        if found is None:
+            identity = new_identity()
+            _keep(file, beginning(identity, 0, end), new_identity())
+            with contextlib.suppress(Exists):  # it may be ours all the same
+                log.create(identity)
+            found = _identity_of(log)
+        if found is None or found != identity:
+            _keep_as_before(file, before)
+            raise FileStorageError(
+                f'{path}: there is a log of this name already, of another'
+                ' file, or something else in its place. Give another name to'
+                ' this one, or let this node join that log')
     logger.info('%s: a log has begun, at %d, with the identity %s',
-                path, kept.state.end, identity.hex())
-    return identity
+                path, end, found.hex())
+    return found
 
 
 @contextlib.contextmanager
@@ -76,23 +86,21 @@ def _kept_before(path: str, end: int) -> Kept | None:
     return kept
 
 
-def _keep(file: datafile.DataFile, end: int) -> Kept:
-    states.save(
-        file.name, beginning(new_identity(), 0, end),
-        lambda position, length: os.pread(file.fileno(), length, position))
-    kept = states.load(file.name)
-    assert kept is not None
-    return kept
-
-
-def _refuse_another(path: str, log: Log, identity: bytes,
-                    error: Exists) -> None:
-    """If the log that is there is not the one that was to be made."""
+def _identity_of(log: Log) -> bytes | None:
     with contextlib.suppress(Missing):
-        if log.ends().log == identity:
-            return
-    datafile.disk.remove(path + states.SUFFIX)
-    raise FileStorageError(
-        f'{path}: there is a log of this name already, of another file'
-        f' ({error or "it exists"}). Give another name to this one, or let'
-        ' this node join that log')
+        return log.ends().log
+    return None
+
+
+def _keep(file: datafile.DataFile, state: State, node: bytes) -> None:
+    states.save(
+        file.name, state,
+        lambda position, length: os.pread(file.fileno(), length, position),
+        node)
+
+
+def _keep_as_before(file: datafile.DataFile, before: Kept | None) -> None:
+    if before is None:
+        datafile.remove_if_there(file.name + states.SUFFIX)
+    else:
+        _keep(file, before.state, before.node)

@@ -6,6 +6,13 @@ file then, and no more of the file is copied than it says.  What the node has
 written since is behind that; the log has it, and the start of the new node
 reads it there (rejoin).
 
+*Its place is noted* before anything is copied, so that the log is not trimmed
+past it meanwhile.  Whoever trims the log brings a Trim into it, and looks at
+the notes after that (leading.trimming).  So behind the note this looks for a
+Trim: if there is one that is about what the copy needs, the note may have come
+too late.  A copy that fails takes its note back.  The name must be no other
+node's (log.notes): the copy is a node of its own, whose identity is new.
+
 *A pack* may put another file in the place of the one that was kept.  Then what
 was kept does not fit the file that was opened: its last transaction ends
 somewhere else, as a pack replaces a file only if the new one is shorter before
@@ -22,6 +29,7 @@ off at any moment, and repeated.
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -34,7 +42,15 @@ from ...storage import opening
 from ..files import state as states
 from ..files.state import Kept
 from ..history.record import Damaged
+from ..history.record import Trim
+from ..leading.writer import new_identity
 from ..log.interface import Log
+from ..log.interface import Unanswered
+from ..log.notes import Author
+from ..log.notes import shown
+from ..log.outage import Outage
+from ..log.outage import Patience
+from ..log.reading import Reader
 
 #: The names of what is not complete.
 SUFFIX = '.copied'
@@ -46,28 +62,28 @@ TRIES, PAUSE = 5, 0.2
 Tell = Callable[[str, int], object]
 
 
-def copied(source: str, path: str, log: Log, note: Callable[[Kept], object],
+def copied(source: str, path: str, log: Log, name: bytes,
            tell: Tell = lambda stage, position: None,
            blobs: tuple[FilesystemHelper, FilesystemHelper] | None = None
            ) -> Kept:
-    """Make a node of this file; return what it keeps.
+    """Make a node of this name of this file; return what it keeps.
 
-    `note` is called when it is known, before anything is copied, so that the
-    log is not trimmed past it.  `tell` is told of the bytes, or blob files,
-    that were copied.  `blobs`: from where, and where to.
+    `tell` is told of the bytes, or blob files, that were copied.  `blobs`:
+    from where, and where to.
 
-    Raise FileStorageError if this cannot become a node of that log: nothing
-    was changed then.
+    Raise StorageError if this cannot become a node of that log; Unanswered,
+    OSError.  It begins anew then.
     """
-    _refuse_a_taken_name(path)
+    _refuse_a_taken_path(path)
+    author = Author(name, new_identity())
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.closing(opening.lock_name(path)))
         kept, file = _opened(source)
         stack.callback(file.close)
         _refuse_another_log(source, kept, log)
-        note(kept)
-        # It may have been trimmed before the note was there.
-        _refuse_another_log(source, kept, log)
+        kept = kept._replace(node=author.identity)
+        stack.enter_context(_noted(author, log, kept))
+        _refuse_if_trimmed(source, kept, log)
         stack.callback(datafile.remove_if_there, path + SUFFIX)
         _copy_file(file, path + SUFFIX, kept.state.end, tell)
         if blobs is not None:
@@ -76,7 +92,7 @@ def copied(source: str, path: str, log: Log, note: Callable[[Kept], object],
     return kept
 
 
-def _refuse_a_taken_name(path: str) -> None:
+def _refuse_a_taken_path(path: str) -> None:
     if os.path.lexists(path):
         raise FileStorageError(
             f'{path} is there already. A node that is made anew begins'
@@ -119,15 +135,52 @@ def _refuse_another_log(source: str, kept: Kept, log: Log) -> None:
         raise FileStorageError(
             f'{source} has seen record {place.sequence}, and the log ends at'
             f' {ends.head.sequence}: it has lost its end, or was restored')
-    if place.sequence + 1 < ends.first:
+    _refuse_if_too_old(source, kept, ends.first)
+
+
+def _refuse_if_too_old(source: str, kept: Kept, first: int) -> None:
+    needed = kept.state.place.sequence + 1
+    if needed < first:
         raise FileStorageError(
-            f'{source} is too old: what comes next for it is record'
-            f' {place.sequence + 1}, and the log begins at {ends.first}. Take'
-            ' a newer copy, or a node that runs')
+            f'{source} is too old: what comes next for it is record {needed},'
+            f' and the log begins at {first}. Take a newer copy, or a node'
+            ' that runs')
 
 
 def _reading(file: datafile.DataFile) -> states.Read:
     return lambda position, length: os.pread(file.fileno(), length, position)
+
+
+# What the log keeps for it
+
+@contextlib.contextmanager
+def _noted(author: Author, log: Log, kept: Kept) -> Iterator[None]:
+    """A context: what the copy needs stays in the log; if it fails, that is
+    not needed."""
+    author.noted(log)
+    try:
+        author.note(log, kept.state.place)
+        yield
+    except BaseException as error:
+        try:
+            log.forget(author.name)
+        except Unanswered as unanswered:
+            name = shown(author.name)
+            raise FileStorageError(
+                f'{str(error) or "it was interrupted"}. And the note of the'
+                f' node {name} stays in the log ({unanswered}), which waits'
+                f' for it: fsync-quorum forget {name}') from error
+        raise
+
+
+def _refuse_if_trimmed(source: str, kept: Kept, log: Log) -> None:
+    """The note may have come too late: whoever trims has not seen it."""
+    at_once = threading.Event()
+    at_once.set()  # what is not answered is not asked again
+    for applied in Reader(log, kept.state).to_the_end(
+            Patience(Outage('the copy waits', source), at_once)):
+        if isinstance(applied.record.body, Trim):
+            _refuse_if_too_old(source, kept, applied.record.body.first)
 
 
 # Copies
@@ -204,6 +257,6 @@ def _give_names(path: str, kept: Kept) -> None:
                 f'{path}{SUFFIX} is no copy of what was kept: {misfit}. Check'
                 ' the disks and the memory of both machines')
         # (Not of a file that is about to come: it is not there.)
-        states.save(path, kept.state, _reading(copy))
+        states.save(path, kept.state, _reading(copy), kept.node)
     datafile.disk.replace(path + SUFFIX, path)
     datafile.disk.sync_directory(os.path.dirname(os.path.abspath(path)))

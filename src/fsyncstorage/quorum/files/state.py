@@ -1,9 +1,10 @@
 """What a node keeps on its disk: where in the log its file ends.
 
 It is the fold's State behind a whole batch, what ties it to the bytes of the
-data file, and the file that is about to take the place of this one, if there
-is one.  It is a small file beside Data.fs, which is replaced as a whole: after
-a crash it is the one before or the new one.
+data file, the identity of the node, by which its notes in the log are known
+from those of another one (log.notes), and the file that is about to take the
+place of this one, if there is one.  It is a small file beside Data.fs, which
+is replaced as a whole: after a crash it is the one before or the new one.
 
 The caller promises of the bytes before the end that the state names: they are
 on the disk, with the status that each transaction finally has, and nobody
@@ -31,6 +32,7 @@ from ...pack.agreed import Becoming
 from ..history.fold import Pack
 from ..history.fold import State
 from ..history.record import CHECKSUM
+from ..history.record import IDENTITY
 from ..history.record import LIMIT
 from ..history.record import LONGEST_VERSION
 from ..history.record import NOBODY
@@ -65,6 +67,8 @@ class Tie(typing.NamedTuple):
 class Kept(typing.NamedTuple):
     state: State
     tie: Tie
+    #: The identity of the node: no other one of its name has the same.
+    node: bytes
     #: The file that is about to take the place of this one.
     becoming: Becoming | None = None
 
@@ -76,9 +80,10 @@ _STATE = struct.Struct(f'>16sQ16sQ16sQQ16s{OID}s')
 # Its id, end, time, whether it collects, length of the version, version.
 _PACK = struct.Struct(f'>16sQ8sBB{LONGEST_VERSION}s')
 _TIE = struct.Struct(f'>{OID}s{DIGEST}s')
+_NODE = struct.Struct(f'>{IDENTITY}s')
 _BECOMING = struct.Struct(f'>Q{CHECKSUM}s')
 _CRC = struct.Struct('>I')
-_PARTS = _FRONT, _STATE, _PACK, _TIE, _BECOMING, _CRC
+_PARTS = _FRONT, _STATE, _PACK, _TIE, _NODE, _BECOMING, _CRC
 _SIZE = sum(part.size for part in _PARTS)
 
 _HAS_PACK, _HAS_BECOMING = 1, 2
@@ -92,7 +97,7 @@ _LENGTH = struct.Struct('>Q')
 # Its bytes
 
 def pack(kept: Kept) -> bytes:
-    state, tie, becoming = kept
+    state, tie, node, becoming = kept
     if state.incomplete is not None:
         raise ValueError('a node cannot go on from within a batch')
     has = (_HAS_PACK * (state.pack is not None)
@@ -104,6 +109,7 @@ def pack(kept: Kept) -> bytes:
                     state.generation, state.end, state.server, state.named),
         _PACK.pack(*of_pack, len(version), version),
         _TIE.pack(*tie),
+        _NODE.pack(node),
         _BECOMING.pack(*becoming or _NO_BECOMING)))
     return fields + _CRC.pack(zlib.crc32(fields))
 
@@ -111,7 +117,7 @@ def pack(kept: Kept) -> bytes:
 def parse(raw: bytes) -> Kept:
     if len(raw) != _SIZE or not raw.startswith(MAGIC):
         raise Damaged('it is no state of a node')
-    front, state, of_pack, tie, becoming, (crc,) = _parts(raw)
+    front, state, of_pack, tie, (node,), becoming, (crc,) = _parts(raw)
     if zlib.crc32(raw[:-_CRC.size]) != crc:
         raise Damaged('its CRC is wrong')
     _, version, has = front
@@ -130,7 +136,7 @@ def parse(raw: bytes) -> Kept:
             log, Place(sequence, link), epoch, writer, generation, end, None,
             Pack(pack, pack_end, time, bool(collects), text[:length])
             if has & _HAS_PACK else None, server, named),
-        Tie(*tie),
+        Tie(*tie), node,
         Becoming(*becoming) if has & _HAS_BECOMING else None)
 
 
@@ -158,14 +164,14 @@ def load(data_path: str) -> Kept | None:
         raise Damaged(f'{path}: {error}') from None
 
 
-def save(data_path: str, state: State, read: Read,
+def save(data_path: str, state: State, read: Read, node: bytes,
          becoming: Becoming | None = None) -> None:
     """Keep it durably.
 
     `read` reads the data file; what is before the end of the state is on its
     disk, and stays as it is.
     """
-    kept = Kept(state, tie_of(read, state.end), becoming)
+    kept = Kept(state, tie_of(read, state.end), node, becoming)
     with datafile.open_new(data_path + SUFFIX_OF_NEW) as file:
         file.write_at(pack(kept), 0)
         file.sync()
@@ -199,7 +205,7 @@ def _last_tid(read: Read, length: bytes, end: int) -> bytes:
 
 def misfit(kept: Kept, read: Read, size: int) -> str | None:
     """Why a file of this size is not the one that this state is about."""
-    state, tie, _ = kept
+    state, tie = kept.state, kept.tie
     if size < state.end:
         return (f'it ends at {size}, and was kept as a file of {state.end}'
                 ' bytes: it was cut off, or is an older one')

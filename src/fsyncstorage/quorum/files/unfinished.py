@@ -77,7 +77,9 @@ def settled(path: str, kept: Kept, swap: Swap | None, keep_old: bool) -> Kept:
     # A process that was killed may have left a name that is not durable.
     datafile.disk.sync_directory(os.path.dirname(os.path.abspath(path)))
     with datafile.open_existing(path, read_only=True) as file:
-        return Kept(swap.state, states.tie_of(_reading(file), swap.state.end))
+        return Kept(
+            swap.state, states.tie_of(_reading(file), swap.state.end),
+            kept.node)
 
 
 def _taken_back(path: str, kept: Kept, found: Found) -> Kept:

@@ -45,6 +45,7 @@ from ...errors import DiskError
 from ...pack.agreed import Becoming
 from ...storage import opening
 from ..files import state as states
+from ..files.state import Kept
 from ..history.fates import Fates
 from ..history.fold import Apply
 from ..history.fold import State
@@ -74,14 +75,17 @@ MISLED = (
 class Follower:
 
     def __init__(self, lock_file: zc.lockfile.LockFile,
-                 file: datafile.DataFile, state: State, indexing: Indexing,
+                 file: datafile.DataFile, kept: Kept, indexing: Indexing,
                  log: Log, stopping: threading.Event,
                  packs: repacking.Options,
                  blobs: Fetching | None = None) -> None:
-        """The file ends where the state does, which is kept.
+        """The file ends where the state does that is kept.
 
         `blobs`: None without a blob directory.
         """
+        state = kept.state
+        #: Of this node (log.notes).
+        self.identity = kept.node
         self._lock_file = lock_file
         self._file = file
         self.log = log
@@ -166,7 +170,8 @@ class Follower:
         made = self._repacking.made(self.whole, becoming)
         with contextlib.ExitStack() as stack:
             stack.enter_context(made.file)
-            states.save(self.name, self.whole, self.read, becoming)
+            states.save(
+                self.name, self.whole, self.read, self.identity, becoming)
             try:
                 self._repacking.replace(made)
             except OSError as error:
@@ -205,7 +210,7 @@ class Follower:
     def _keep(self, state: State) -> None:
         if not confirmed(self.log, state):
             raise Refused(MISLED)
-        states.save(self._file.name, state, self.read)
+        states.save(self._file.name, state, self.read, self.identity)
         self.kept = state
         if self.blobs is not None:
             self.blobs.kept(state.place.sequence)

@@ -115,10 +115,10 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
             stack.callback(blobs.close)
             lists.remove_files(blobs.helper, kept.tie.tid)
         if kept is not found:
-            states.save(path, kept.state, _reading(file))
+            states.save(path, kept.state, _reading(file), kept.node)
             unfinished.remove_what_is_left(path)
         follower = Follower(
-            lock_file, file, kept.state, indexing, log, stopping, packs, blobs)
+            lock_file, file, kept, indexing, log, stopping, packs, blobs)
         stack.callback(follower.close)
         _catch_up(follower, log, surveyed, patience)
         lists.remove()

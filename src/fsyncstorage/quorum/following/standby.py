@@ -42,6 +42,7 @@ from ..history.record import Place
 from ..log.interface import Missing
 from ..log.interface import Trimmed
 from ..log.interface import Unanswered
+from ..log.notes import Author
 from ..log.outage import FIRST_PAUSE
 from ..log.outage import LONGEST_PAUSE
 from ..log.reading import Reader
@@ -288,7 +289,8 @@ class Standby:
         if place != self._noted and now >= self._note_due:
             self._note_due = now + SAVED_AFTER
             with contextlib.suppress(Unanswered):  # a full log, for example
-                self._log.note(self._node, place.packed())
+                Author(self._node, self._follower.identity).note(
+                    self._log, place)
                 self._noted = place
 
     def _wait(self, now: float) -> None:

@@ -95,6 +95,11 @@ class Place(typing.NamedTuple):
         return _PLACE.pack(*self)
 
 
+def node_name(node: str) -> bytes:
+    """As it is called in the log."""
+    return node.encode('ascii').ljust(IDENTITY, b'\0')
+
+
 class Ends(typing.NamedTuple):
     """Of a log."""
 

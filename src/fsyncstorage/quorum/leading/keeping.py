@@ -37,7 +37,8 @@ class Keeper:
 
     def __init__(self, path: str, state: State, read: states.Read,
                  confirm: Callable[[State], object]) -> None:
-        """Save the state; raise OSError if that fails.
+        """Save the state of the node that is kept beside this file; raise
+        OSError if that fails.
 
         `confirm` raises Unanswered or Fenced.
         """
@@ -45,7 +46,11 @@ class Keeper:
         self._read = read
         self._confirm = confirm
         self._saving = threading.Lock()
-        states.save(path, state, read)
+        before = states.load(path)
+        assert before is not None
+        #: Of this node (log.notes): it stays.
+        self.identity = before.node
+        states.save(path, state, read, self.identity)
         #: What is on the disk, and what may be.
         self.kept = self.latest = state
         #: The generation of a file that is about to be replaced.
@@ -75,7 +80,8 @@ class Keeper:
         with self._saving:
             self._going = state.generation
             self._confirm(state)
-            states.save(self._path, state, self._read, becoming)
+            states.save(
+                self._path, state, self._read, self.identity, becoming)
             self.kept = self.latest = state
 
     def stays(self) -> None:
@@ -111,7 +117,7 @@ class Keeper:
             return
         try:
             self._confirm(state)
-            states.save(self._path, state, self._read)
+            states.save(self._path, state, self._read, self.identity)
         except Fenced as error:
             logger.critical(
                 '%s: what was committed last is not in its log (%s); start'

@@ -295,6 +295,12 @@ class Replicator:
         return True
 
     @property
+    def identity(self) -> bytes:
+        """Of this node."""
+        assert self._keeper is not None
+        return self._keeper.identity
+
+    @property
     def kept(self) -> State:
         """What a start of this node would go on from."""
         return self._writer.state if (

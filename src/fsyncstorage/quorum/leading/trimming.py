@@ -4,7 +4,8 @@ A thread of the node that writes.  Each node notes in the log the place that it
 has kept: it starts from there.  About once a minute, and more often while the
 log is large for its limit, there is a round:
 
-1. Note our own place: another node may write next.
+1. Note our own place: another node may write next.  If another one notes under
+   our name (log.notes), nothing is removed: what it needs is not known.
 2. Which of the places is the first one?  If more than one record stands before
    it, a `Trim` that says so is brought into the log.  A writer that is fenced
    cannot do that, and removes nothing.
@@ -46,12 +47,15 @@ from ..history.record import Place
 from ..history.record import Trim
 from ..history.record import Unknown
 from ..history.record import parse
-from ..history.record import parse_place
-from ..log.interface import RESERVED
 from ..log.interface import Log
 from ..log.interface import Missing
 from ..log.interface import Trimmed
 from ..log.interface import Unanswered
+from ..log.notes import Author
+from ..log.notes import of_nodes
+from ..log.notes import parse_note
+from ..log.notes import shown
+from ..log.reading import Refused
 from .loglimit import LogLimit
 from .loglimit import Trims
 from .loglimit import weight
@@ -73,6 +77,9 @@ class Writing(typing.Protocol):
 
     @property
     def kept(self) -> State: ...
+
+    @property
+    def identity(self) -> bytes: ...
 
 
 class Trimming:
@@ -123,6 +130,9 @@ class Trimming:
                 self.count()
         except (Unanswered, Trimmed, Missing) as error:
             logger.debug('%s: not trimmed: %s', self._name, error)
+        except Refused as error:
+            self._limit.reason = str(error)
+            self._say(self._node, f'nothing is removed from the log: {error}')
         except (Fenced, NotReplicated):
             self._closing.set()  # it is said elsewhere
 
@@ -147,8 +157,10 @@ class Trimming:
 
     def round(self) -> None:
         kept = self._writing.kept.place
-        if kept != self._noted:
-            self._log.note(self._node, kept.packed())
+        author = Author(self._node, self._writing.identity)
+        noted = author.noted(self._log)
+        if noted is None or kept != self._noted:
+            author.note(self._log, kept)
             self._noted = kept
         ends = self._log.ends()
         places = self._places(ends)
@@ -164,17 +176,23 @@ class Trimming:
     def _may_trim(self, places: Mapping[bytes, Place]) -> bool:
         """Where no other node has noted its place, the log has the only other
         copy of what is acknowledged: it keeps that while there is room."""
-        return len(places) > 1 or not self._limit.limit or self._limit.is_near
+        if len(places) > 1 or not self._limit.limit:
+            return True
+        if self._limit.is_near:
+            self._say(self._node, (
+                'it is the only one that the log knows, and the log is half'
+                ' full: what is removed from it is on one disk only'))
+        return self._limit.is_near
 
     def _places(self, ends: Ends) -> dict[bytes, Place]:
         """Of the nodes that can go on from what the log has."""
         assert self._noted is not None
         found = {self._node: self._noted}
-        for node, raw in self._log.notes().items():
-            if node == self._node or node.startswith(RESERVED):
+        for node, raw in of_nodes(self._log).items():
+            if node == self._node:
                 continue
             try:
-                place = parse_place(raw)
+                place = parse_note(raw).place
             except Damaged:
                 self._say(node, (
                     'its note in the log is none of ours; nothing is removed'
@@ -246,9 +264,3 @@ def _weight(raw: bytes) -> int:
 
 def _first(places: Mapping[bytes, Place]) -> int:
     return min(place.sequence for place in places.values())
-
-
-def shown(node: bytes) -> str:
-    """The name of a node, for people; it may be any bytes."""
-    name = node.rstrip(b'\0').decode('ascii', 'replace')
-    return name if name.isprintable() and name.isascii() else node.hex()

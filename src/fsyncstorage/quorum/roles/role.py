@@ -8,7 +8,8 @@ node that leads.
 A thread goes through the steps, while the one that opens the storage waits
 (storage.host):
 
-starting     the file becomes what the log says (rejoin)
+starting     the file becomes what the log says (rejoin), and the name of the
+             node is its own (log.notes)
 standby      it follows (standby), and asks for the lease (holding), but not
              while it is in trouble
 taking over  it has the lease: it reads to the head, and leads (takeover).  If
@@ -36,15 +37,16 @@ from ..following import repacking
 from ..following.follower import Follower
 from ..following.rejoin import rejoin
 from ..following.standby import Standby
+from ..history.record import node_name
 from ..leading.loglimit import Trims
 from ..log.interface import Log
+from ..log.notes import Author
 from ..log.outage import Outage
 from ..log.outage import Patience
 from ..log.reading import Refused
 from .holding import Holding
 from .holding import name_of_process
 from .primary import Primary
-from .stepdown import named
 from .takeover import lead
 
 logger = logging.getLogger(__name__)
@@ -73,7 +75,7 @@ class Setup(typing.NamedTuple):
 
     @property
     def trims(self) -> Trims:
-        return Trims(named(self.node), self.log_limit, self.drops)
+        return Trims(node_name(self.node), self.log_limit, self.drops)
 
 
 class _Stopped(Exception):
@@ -173,9 +175,14 @@ class Node:
         log = self._open_log()
         with contextlib.ExitStack() as stack:
             stack.callback(log.close)
-            Patience(Outage('this start waits', self._path),
-                     self._stopping).answer(self._setup.check, log)
+            patience = Patience(
+                Outage('this start waits', self._path), self._stopping)
+            patience.answer(self._setup.check, log)
             follower = self._begin(log)
+            stack.callback(follower.close)
+            patience.answer(
+                Author(node_name(self._setup.node), follower.identity).claim,
+                log, follower.kept.place)
             stack.pop_all()
         self._holding.start()
         while True:
@@ -196,7 +203,7 @@ class Node:
 
     def _follow(self, follower: Follower) -> Follower:
         """Until this node has the lease.  The log is closed then."""
-        standby = Standby(follower, named(self._setup.node),
+        standby = Standby(follower, node_name(self._setup.node),
                           self._index_every, self._woken.set)
         with contextlib.ExitStack() as stack:
             stack.callback(follower.log.close)
@@ -224,7 +231,7 @@ class Node:
             stack.callback(log.close)
             stack.callback(follower.close)
             try:
-                led = lead(follower, log, named(self._setup.node),
+                led = lead(follower, log, node_name(self._setup.node),
                            lambda: self._holding.is_believed, self._stopping)
             except Refused:
                 # As a standby does: it may be what one member alone has.

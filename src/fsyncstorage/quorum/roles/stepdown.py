@@ -29,12 +29,13 @@ from typing import Any
 from ...commit.wakeable import WakeableThread
 from ...storage.host import Host
 from ...storage.stillness import Stillness
-from ..history.record import IDENTITY
 from ..history.record import Damaged
-from ..history.record import parse_place
+from ..history.record import node_name
 from ..log.interface import RESERVED
 from ..log.interface import Log
 from ..log.interface import Unanswered
+from ..log.notes import of_nodes
+from ..log.notes import parse_note
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +48,6 @@ REQUEST = RESERVED + b'step-down'
 LOOK_EVERY = 1.0
 LONGEST_WAIT, NOTES_EVERY = 15.0, 0.2
 LONGEST_SEARCH, LONGEST_STILLNESS = 1.0, 5.0
-
-
-def named(node: str) -> bytes:
-    """As it is called in the log."""
-    return node.encode('ascii').ljust(IDENTITY, b'\0')
 
 
 def ask(log: Log) -> bool:
@@ -149,9 +145,9 @@ class Requests:
 
     def _latest_kept(self) -> int:
         """By any other node: the number of a record."""
-        latest, own = -1, named(self._node)
-        for node, raw in self._log.notes().items():
-            if node != own and not node.startswith(RESERVED):
+        latest, own = -1, node_name(self._node)
+        for node, raw in of_nodes(self._log).items():
+            if node != own:
                 with contextlib.suppress(Damaged):
-                    latest = max(latest, parse_place(raw).sequence)
+                    latest = max(latest, parse_note(raw).place.sequence)
         return latest

@@ -1,0 +1,162 @@
+"""The order of it all: faults for some minutes, then quiet, and again."""
+
+import contextlib
+import os
+import random
+import signal
+import threading
+import time
+
+from . import faults
+from .account import AFTER
+from .account import Account
+from .checking import Checking
+from .world import Taken
+from .world import Violation
+from .world import World
+
+#: Seconds of faults between two quiet points.
+ROUND = 150
+#: At most so many faults at a time, in turns; seconds between two of them, at
+#: most, and behind one that is to be alone.
+TOGETHER, BETWEEN, BEHIND = (3, 1), 12, AFTER + 2
+#: Seconds until a fault has to have undone itself.
+LONGEST = 150
+#: Seconds without any fault, before a round.
+WARM = 3
+
+
+class Run:
+
+    def __init__(self, directory, seed):
+        self._seed = seed
+        self._account = Account(directory)
+        self._directory = directory
+        self._number = 0
+        #: Faults that are under way: when it goes on, what goes on, and which.
+        self._active = []
+        self._rounds = 0
+        self._world = self._checking = None
+
+    def run(self, seconds):
+        """Whether all was well."""
+        say = self._account.say
+        say(f'seed {self._seed}, {seconds} s, in {self._directory}')
+        try:
+            try:
+                self._world = World(
+                    self._directory, self._seed, self._account)
+                self._all(seconds)
+            except BaseException as error:
+                say(f'VIOLATION, seed {self._seed}: {error}'
+                    if isinstance(error, Violation)
+                    else f'broken off: {type(error).__name__} {error}')
+                self._keep()
+                if not isinstance(error, Violation):
+                    raise
+                return False
+            finally:
+                print(self._account.table(), flush=True)
+                if self._world is not None:
+                    self._world.close()
+            self._nothing_is_left()
+            return True
+        finally:
+            self._account.close()
+
+    def _all(self, seconds):
+        world = self._world
+        world.start()
+        self._checking = checking = Checking(world, self._account)
+        deadline = time.monotonic() + seconds
+        while True:
+            checking.begin(time.monotonic())
+            self._round(min(deadline, time.monotonic() + ROUND))
+            world.heal()
+            world.hold()
+            checking.all()
+            if time.monotonic() > deadline:
+                break
+            world.go()
+        world.end_clients()
+        world.end_nodes()
+        checking.at_rest()
+
+    def _round(self, deadline):
+        together = TOGETHER[self._rounds % len(TOGETHER)]
+        self._rounds += 1
+        next_fault = time.monotonic() + WARM
+        while self._active or time.monotonic() < deadline:
+            now = time.monotonic()
+            if self._active and together == 1:
+                next_fault = max(next_fault, now + BEHIND)
+            if next_fault <= now < deadline and len(self._active) < together:
+                next_fault = now + self._begin()
+            for entry in list(self._active):
+                if entry[0] <= now:
+                    self._go_on(entry)
+            self._checking.listen()
+            self._world.look_after()
+            time.sleep(0.05)
+        # What comes of the last one.
+        time.sleep(WARM)
+
+    def _begin(self):
+        """The next fault; the seconds until the one behind it."""
+        self._number += 1
+        chosen = random.Random(f'{self._seed} {self._number}')
+        wait = chosen.uniform(0, BETWEEN)
+        kind, = chosen.choices(
+            list(faults.WEIGHTS), list(faults.WEIGHTS.values()))
+        steps = kind(self._world, chosen)
+        try:
+            words = next(steps)
+        except Taken:
+            return 0
+        fault = self._account.begins(kind.__name__, words)
+        self._active.append((0, steps, fault))
+        return wait
+
+    def _go_on(self, entry):
+        _, steps, fault = entry
+        self._active.remove(entry)
+        try:
+            seconds = next(steps)
+        except (StopIteration, Taken):
+            fault.end = time.monotonic()
+            return
+        if time.monotonic() > fault.begin + LONGEST:
+            raise Violation(f'still not over: {fault.kind}, {fault.words}')
+        self._active.append((time.monotonic() + seconds, steps, fault))
+
+    def _keep(self):
+        """What is in memory, and where all threads of the nodes are."""
+        if self._world is None:
+            return
+        for each in self._world.nodes:
+            if each.runs:
+                if each.is_frozen:
+                    each.thaw()
+                each.process.send_signal(signal.SIGABRT)
+                each.process.wait()
+            kept = os.path.join(self._directory, 'kept')
+            os.makedirs(kept, exist_ok=True)
+            each.keep(kept)
+
+    def _nothing_is_left(self):
+        # This process is the first one of its namespace: those that were left
+        # by others are its own.
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        threads = [each.name for each in threading.enumerate()
+                   if each is not threading.main_thread()]
+        processes = [_command(each) for each in os.listdir('/proc')
+                     if each.isdigit() and int(each) != os.getpid()]
+        if threads or processes:
+            raise AssertionError(f'left behind: {threads} {processes}')
+
+
+def _command(process):
+    with open(f'/proc/{process}/cmdline') as file:
+        return f"{process} {file.read()[:300]}".replace('\0', ' ')
