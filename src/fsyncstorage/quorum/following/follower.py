@@ -43,6 +43,7 @@ import zc.lockfile
 from ... import datafile
 from ...errors import DiskError
 from ...pack.agreed import Becoming
+from ...pack.unopened import BlobDirectory
 from ...storage import opening
 from ..files import state as states
 from ..files.state import Kept
@@ -106,7 +107,9 @@ class Follower:
         self._begun: Place | None = None
         self._repacking = Repacking(
             self.name, lambda: self.whole.end,
-            lambda: self.stopping.is_set(), packs)
+            lambda: self.stopping.is_set(), packs,
+            None if blobs is None else BlobDirectory(
+                blobs.blob_dir, blobs.helper, packs.keep_old))
         self._repacking.goes_by(state)
 
     @property

@@ -21,6 +21,7 @@ from collections.abc import Callable
 
 from ...pack.agreed import Becoming
 from ...pack.agreed import Begin
+from ...pack.unopened import BlobDirectory
 from ...pack.unopened import Made
 from ...pack.unopened import NotMade
 from ...pack.unopened import UnopenedPack
@@ -54,8 +55,10 @@ USUAL = Options()
 class Repacking:
 
     def __init__(self, path: str, size: Callable[[], int],
-                 is_stopped: Callable[[], bool], options: Options) -> None:
+                 is_stopped: Callable[[], bool], options: Options,
+                 blobs: BlobDirectory | None) -> None:
         """`size()` says up to where the file has whole transactions."""
+        self._blobs = blobs
         self._path = path
         self._size = size
         self._is_stopped = is_stopped
@@ -80,7 +83,7 @@ class Repacking:
         self._pack = UnopenedPack(
             self._path,
             Begin(pack.end, pack.time, pack.collects, pack.version),
-            self._size, self._options.own_process, rate)
+            self._size, self._options.own_process, rate, self._blobs)
         self._wanted = pack
 
     def catch_up(self) -> None:
