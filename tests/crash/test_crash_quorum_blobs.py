@@ -8,6 +8,7 @@ write have their crash images in test_crash_replicator.
 """
 
 import base64
+import contextlib
 import functools
 import glob
 import itertools
@@ -20,8 +21,12 @@ from ZODB.Connection import TransactionMetaData
 from fsyncstorage import FsyncStorage
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.history.fold import step
 from fsyncstorage.quorum.history.record import Blob
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import parse
 from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.log.reading import Refused
 
 from ..memory import scratch_directory
 from ..often import often
@@ -131,16 +136,38 @@ class Node(nodes.Node):
             os.path.join(os.path.dirname(self.path), 'blobs'))
 
 
+def mislead(follower):
+    """One member shows a record that nobody else has, and names a blob that
+    is gone: the node may have brought another one for it."""
+    state = follower.state
+    if state.incomplete is not None or not state.epoch:
+        return
+    there = [raw for raw in follower.log._engine.records
+             if isinstance(parse(raw).body, Data) and parse(raw).body.blobs]
+    tid = b'\x7f' * 8
+    blobs = [blob._replace(oid=oid(8), tid=tid)
+             for raw in there[-1:] for blob in parse(raw).body.blobs[:1]]
+    blobs.append(Blob(b'nobody'.ljust(16), oid(9), tid, 13, bytes(32), False))
+    raw = following(state, data(
+        state, b'late' * 300, state.end + 1200, (), tuple(blobs)))
+    with contextlib.suppress(Refused):
+        follower.apply(step(state, raw))
+        raise AssertionError('it was applied')
+
+
 def follow(node, steps=30):
     choose, follower = node.random, node.rejoin()
     for _ in range(steps):
-        step = choose.choice(('grow', 'apply', 'apply', 'save', 'start'))
-        if step == 'grow':
+        what = choose.choice((
+            'grow', 'apply', 'apply', 'save', 'start', 'mislead'))
+        if what == 'grow':
             node.logged.grow(choose.randint(1, 6))
-        elif step == 'apply':
+        elif what == 'mislead':
+            mislead(follower)
+        elif what == 'apply':
             nodes.apply(follower, node.logged, choose.randint(1, 4))
             follower.sync()
-        elif step == 'save':
+        elif what == 'save':
             follower.sync()
             follower.save()
         elif choose.random() < 0.3:

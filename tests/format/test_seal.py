@@ -149,13 +149,14 @@ class Sealed(TestCase):
     def test_an_extension_too_long_for_one(self):
         disk = self.controlled_disk()
         storage = self.open()
+        commit(storage, {0: b'sealed' * 99})
         transaction = self.long_extension(storage)
         del disk.log[:]
         storage.tpc_finish(transaction)
         self.assertEqual(disk.log, ['write', 'sync', 'status', 'sync'])
-        self.assertEqual(self.verdicts(storage), [seal.ABSENT])
+        self.assertEqual(self.verdicts(storage), [seal.SOUND, seal.ABSENT])
         self.assertEqual(storage.stats()['unsealable'], 1)
-        record, = storage.iterator()
+        _, record = storage.iterator()
         self.assertEqual(len(record.extension['a']), 65500)
 
     def test_without_one_it_is_acknowledged_when_it_is_durable(self):
@@ -165,7 +166,7 @@ class Sealed(TestCase):
                 disk = self.controlled_disk()
                 storage = self.open(
                     policy, durability=policy, sync_interval='1h')
-                commit(storage, {0: b'sealed'})
+                commit(storage, {0: b'sealed' * 99})
                 transaction = self.long_extension(storage)
                 del disk.log[:]
                 storage.tpc_finish(transaction)

@@ -1,14 +1,23 @@
 """A node that follows has the blobs of a batch, durably, before the batch
 counts (I11); and none that the log does not name."""
 
+import contextlib
 import os
+import random
+import shutil
 import threading
+import time
 from unittest import mock
+
+from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.serialize import referencesf
 
 from fsyncstorage import datafile
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.pack import packedblobs
 from fsyncstorage.quorum.following import fetching
+from fsyncstorage.quorum.following.repacking import Options
 from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.fold import Why
 from fsyncstorage.quorum.history.record import MOST
@@ -19,11 +28,15 @@ from fsyncstorage.quorum.log.reading import Refused
 
 from ..support import oid
 from ..support import until
+from . import blobnodes
 from .blobnodes import BlobNodeTest
+from .blobnodes import found_blobs
 from .fakelog import MEMBERS
 from .fakelog import FakeLog
+from .logged import Watched
 from .nodes import led
 from .nodes import state_behind
+from .samples import LOG
 from .samples import data
 from .samples import following
 
@@ -102,6 +115,15 @@ class Fetched(FetchingTest):
         behind = done[4:done.index('counts')]
         self.assertGreaterEqual(behind.count('directory'), 2)
         self.assertEqual(done[-2:], ['counts', 'Data.fs'])
+
+    def test_what_is_handed_over_has_no_lists(self):
+        self.commit_blobs(self.storage, {1: b'x'})
+        self.apply(self.follower)
+        self.assertEqual(len(self.lists('b')), 1)
+        opened = self.follower.hand_over()
+        self.addCleanup(opened.lock_file.close)
+        self.addCleanup(opened.file.close)
+        self.assertEqual(self.lists('b'), [])
 
     def test_the_takeover(self):
         tid = self.commit_blobs(self.storage, {1: LARGE, 2: b'x'})
@@ -372,6 +394,143 @@ class NotNamed(FetchingTest):
         self.follow().close()
         self.assertEqual(os.listdir(self.path('b/blobs/tmp')), ['of a client'])
         self.assertEqual(self.lists('b'), [])
+
+
+class Packs(BlobNodeTest):
+    """What a pack leaves out is taken away on each node."""
+
+    def begin_pair(self, keep_old=False):
+        self.packs = Options(own_process=False, keep_old=keep_old)
+        self.storage = self.lead(
+            pack_process=False, pack_keep_old=keep_old, pack_gc=False)
+        self.follower = self.begin_following()
+
+    def begin_following(self):
+        with mock.patch.object(blobnodes, 'IN_PROCESS', self.packs):
+            return self.follow()
+
+    def pack(self):
+        self.storage.pack(time.time() + 1, referencesf)
+
+    def changed(self, number, content, serial=bytes(8)):
+        return self.commit_blobs(
+            self.storage, {number: content}, {number: serial})
+
+    def test_it_is_removed(self):
+        self.begin_pair()
+        tid = self.changed(1, b'old')
+        self.apply(self.follower)
+        self.changed(1, b'new', tid)
+        self.pack()
+        self.apply(self.follower)
+        self.assertEqual(self.contents('a'), [b'new'])
+        self.assertEqual(self.blob_files('b'), self.blob_files('a'))
+        self.assertFalse(os.path.exists(self.path('b/blobs/.removed')))
+
+    def test_it_is_kept_beside_the_others(self):
+        self.begin_pair(keep_old=True)
+        tid = self.changed(1, b'old')
+        self.changed(1, b'new', tid)
+        self.pack()
+        self.apply(self.follower)
+        for node in 'a', 'b':
+            self.assertEqual(self.contents(node), [b'new'])
+            self.assertEqual(
+                sorted(found_blobs(self.blob_dir(node) + '.old').values()),
+                [b'new', b'old'])
+
+    def test_where_that_fails_the_file_is_replaced(self):
+        self.begin_pair()
+        tid = self.changed(1, b'old')
+        self.changed(1, b'new', tid)
+        self.pack()
+        with mock.patch.object(
+                packedblobs, 'take_away', side_effect=OSError(5, 'EIO')), \
+                self.assertLogs('fsyncstorage', 'ERROR') as logs:
+            self.apply(self.follower)
+        self.assertIn('fsync-check --blobs', logs.output[0])
+        self.has_what_the_log_has('b')
+
+    def test_random_histories(self):
+        """The directories are equal when the log is at its end."""
+        for seed in range(4):
+            choice, serials, commits = random.Random(seed), {}, 0
+            self.begin_pair()
+            for step in range(40):
+                what, number = choice.random(), choice.randrange(1, 5)
+                if what < .5:
+                    commits += 1
+                    serials[number] = self.changed(
+                        number, b'%d' % step, serials.get(number, bytes(8)))
+                elif what < .65:
+                    with contextlib.suppress(FileStorageError):
+                        self.pack()  # else there was nothing to free
+                elif what < .85:
+                    self.apply(self.follower)
+                    if what < .75:
+                        self.follower.save()
+                else:
+                    self.follower.close()
+                    self.follower = self.begin_following()
+            self.apply(self.follower)
+            self.storage.close()
+            self.follower.close()
+            self.assertEqual(self.blob_files('b'), self.blob_files('a'))
+            self.assertLess(len(self.contents('b')), commits)
+            for name in 'a', 'b':
+                shutil.rmtree(self.path(name))
+            self.engine.__init__(LOG)
+
+
+class AnotherRecord(FetchingTest):
+    """A wrong member has shown a record that could not be applied; most of
+    them have another one in its place."""
+
+    def setUp(self):
+        super().setUp()
+        self.commit_blobs(self.storage, {1: b'x'})
+        self.apply(self.follower)
+        self.follower.save()
+        head = self.engine.head
+        self.commit_blobs(self.storage, {2: b'brought', 3: b'gone'})
+        for id, data in list(self.engine.blobs.items()):
+            if data == b'gone':
+                del self.engine.blobs[id]
+        with self.assertRaises(Refused) as caught:
+            self.apply(self.follower)
+        self.assertIs(caught.exception.why, Why.DAMAGED)
+        self.assertEqual(self.contents('b'), [b'brought', b'x'])
+        self.engine.restore(head)
+
+    def size(self):
+        return os.path.getsize(self.path_of('b'))
+
+    def test_nothing_is_left_of_it(self):
+        """Nor on the disk, before anything else is written there."""
+        self.assertGreater(self.size(), self.follower.whole.end)
+        writer = led(FakeLog(self.engine), state_behind(self.engine), 'other')
+        done = Watched(self.path_of('b'))
+        with mock.patch.object(datafile, 'disk', done):
+            self.apply(self.follower)
+        self.assertEqual(done.done[:2], ['truncate', 'sync'])
+        self.assertEqual(self.follower.state.epoch, writer.state.epoch)
+        self.assertEqual(self.size(), self.follower.whole.end)
+        self.assertEqual(self.contents('b'), [b'x'])
+        self.assertEqual(self.lists('b'), [])
+        self.has_what_the_log_has('b')
+
+    def test_what_comes_in_its_place(self):
+        self.storage.close()
+        self.follow('c').close()
+        other = self.lead('c')
+        self.commit_blobs(other, {4: b'another'})
+        self.apply(self.follower)
+        self.follower.save()
+        other.close()
+        self.apply(self.follower)
+        self.assertEqual(self.contents('b'), [b'another', b'x'])
+        self.assertEqual(self.lists('b'), [])
+        self.has_what_the_log_has('b')
 
 
 class APrimaryThatDied(FetchingTest):

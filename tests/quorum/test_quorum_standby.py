@@ -6,6 +6,7 @@ import os
 import threading
 from unittest import mock
 
+import zc.lockfile
 from ZODB.utils import z64
 
 from fsyncstorage.quorum.files import state as states
@@ -423,6 +424,51 @@ class Misled(StandbyTest):
         self.has_come_to_the_end(standby)
         self.assertEqual(self.content(), self.logged.content)
         self.assertIsNone(standby.ended)
+
+    def test_what_fails_at_that_start_is_tried_again(self):
+        """A full disk, or somebody who has the file for a moment."""
+        self.patch(SAVED_AFTER=1000.0, LOOKED_EVERY=0.0, FIRST_PAUSE=0.001,
+                   LONGEST_PAUSE=0.002)
+        failures = [OSError(28, 'No space left on device'),
+                    zc.lockfile.LockError('in use'),
+                    OSError(28, 'No space left on device')]
+        seen = []
+
+        def rejoin(*args):
+            if failures:
+                raise failures.pop()
+            seen.append(standby.trouble)
+            return module_rejoin(*args)
+
+        module_rejoin, make = module.rejoin, self.make
+
+        def made():
+            nonlocal standby
+            standby = make()
+            return standby
+
+        standby = None
+        with mock.patch.object(self, 'make', made):
+            with mock.patch.object(module, 'rejoin', rejoin):
+                self.goes_on()
+        self.assertIn('No space left', seen[0])
+
+    def test_a_stop_while_it_tries_again(self):
+        self.patch(SAVED_AFTER=1000.0, LOOKED_EVERY=0.0)
+        standby = self.make()
+        self.mislead()
+        tried = threading.Event()
+
+        def rejoin(*args):
+            tried.set()
+            raise OSError(28, 'No space left on device')
+
+        with mock.patch.object(module, 'rejoin', rejoin), self.assertLogs(
+                'fsyncstorage', 'WARNING'):
+            standby.start()
+            self.assertTrue(tried.wait(PATIENCE))
+            standby.close()
+        self.assertIn('stopped while it started again', standby.ended)
 
     def test_it_keeps_nothing_of_that(self):
         self.patch(SAVED_AFTER=0.0, LOOKED_EVERY=1000.0)

@@ -14,6 +14,7 @@ from fsyncstorage.pack import naming
 from fsyncstorage.pack import progress
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following import follower as module
+from fsyncstorage.quorum.following import repacking
 from fsyncstorage.quorum.following import standby as standbys
 from fsyncstorage.quorum.following.repacking import Options
 from fsyncstorage.quorum.following.standby import Standby
@@ -221,6 +222,22 @@ class PacksAgain(RepackingCase):
         self.assertIn('it is packed now', logs.output[0])
         self.has_come_to_the_end(follower)
 
+    def test_a_full_disk_does_not_keep_it_packing(self):
+        """It is tried again behind a pause, in proportion."""
+        follower = self.rejoin()
+        self.failing_first(follower)
+        self.logged.swap()
+        with mock.patch.object(
+                bulk.Bulk, 'copied', side_effect=ENOSPC) as packs, \
+                mock.patch.object(repacking, 'PAUSES', 1 << 40):
+            for _ in range(3):
+                with self.assertRaisesRegex(OSError, 'No space left'):
+                    self.apply_all(follower)
+        self.assertEqual(packs.call_count, 1)
+        follower._repacking._again_at = 0.0
+        self.apply_all(follower)
+        self.has_come_to_the_end(follower)
+
     def is_refused(self, follower, words):
         """Its file is that of before the swap, kept as that."""
         before = self.content()
@@ -258,6 +275,7 @@ class PacksAgain(RepackingCase):
         self.logged.begin_pack().swap()
         self.is_refused(follower, 'checksum|seal')
 
+    @mock.patch.object(repacking, 'PAUSES', 0)
     def test_a_full_disk(self):
         """It may be tried again, when there is room."""
         follower = self.rejoin()

@@ -94,6 +94,15 @@ class Rows(SwapCase):
             self.comes_to(self.engine)
         self.assertIn('finished now', logs.output[0])
 
+    def test_what_is_refused_behind_it_does_not_say_that_nothing_changed(self):
+        self.put(self.new, '.pack')
+        with mock.patch.object(
+                starts, '_refuse_a_lost_log', side_effect=Refused('why')), \
+                self.assertRaises(Refused) as caught:
+            self.rejoin(self.engine)
+        self.assertEqual(str(caught.exception), 'why')
+        self.assertEqual(self.content(), self.new)
+
     def test_ready_and_agreed_and_the_log_went_on(self):
         self.put(self.new, '.pack')
         self.logged.write(50).lead().write(60)

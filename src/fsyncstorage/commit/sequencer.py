@@ -433,10 +433,7 @@ class Sequencer:
             self.settle(commit)
 
     def sync_to(self, position: int) -> None:
-        """Make everything before the position durable, whatever the policy.
-
-        Other commits go on meanwhile.  Raises WritingStopped if it fails.
-        """
+        """Make all before it durable; WritingStopped if that fails."""
         position = min(position, self.appended.end)
         while True:
             with self.mutex:
@@ -445,6 +442,13 @@ class Sequencer:
                 self.pipeline.refuse_when_stopped()
             self._sync_a_batch(alone=False)
             self.offer()
+
+    def sync_tail(self) -> None:
+        """Under the append lock, what is behind the end.  Others publish."""
+        self._sync_a_batch(alone=False)
+        self._abandoned = True
+        self.flusher.wake()
+        self.pipeline.refuse_when_stopped()
 
     # The flusher
 

@@ -6,8 +6,10 @@ From the outside in:
 - index         the index file: written, and used only if it is sound
 - objectmap     where objects are, in memory that processes share
 - scan          a walk through a file, which finds all damage
+- outerseals    seals of transactions that are no part of others
 - window        reads a file by positions, for a scan
 - seal          the checksum of a transaction, in its extension
+- lookalikes    whether content could be taken for a transaction
 - extension     the extension of a transaction, shown as plain data
 - plainpickle   reads pickles of plain data, and runs no code
 - references    what a record refers to

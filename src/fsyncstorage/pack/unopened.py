@@ -16,9 +16,12 @@ The caller has the locks of the data file, appends to it only, and keeps what a
 start has to know (generation): before `replace`, what the file becomes, and
 behind it, that it is so.  One thread calls, but `cancel`, which any may call.
 
-Left to others: blobs that are not kept.
+Blobs that are not kept are listed, as by the pack of a storage, and taken
+away when the file has its name.  A crash in between leaves them.
 """
 
+import contextlib
+import dataclasses
 import enum
 import errno
 import logging
@@ -27,6 +30,7 @@ import threading
 import typing
 from collections.abc import Callable
 
+from ZODB.blob import FilesystemHelper
 from ZODB.fsIndex import fsIndex
 from ZODB.serialize import referencesf
 
@@ -34,6 +38,7 @@ from .. import datafile
 from ..format import index
 from ..format.window import Window
 from . import naming
+from . import packedblobs
 from . import work
 from .agreed import VERSION
 from .agreed import Becoming
@@ -86,6 +91,17 @@ class Made(typing.NamedTuple):
     becoming: Becoming
 
 
+@dataclasses.dataclass(frozen=True)
+class BlobDirectory:
+    """That of the node: what packedblobs needs of a storage."""
+
+    blob_dir: str
+    fshelper: FilesystemHelper
+    pack_keep_old: bool
+    #: Who replaces the file also makes directories.
+    _lock: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+
+
 class UnopenedPack:
     """It begins at once.
 
@@ -94,7 +110,9 @@ class UnopenedPack:
     """
 
     def __init__(self, path: str, begin: Begin, size: Callable[[], int],
-                 own_process: bool = True, rate: int | None = None) -> None:
+                 own_process: bool = True, rate: int | None = None,
+                 blobs: BlobDirectory | None = None) -> None:
+        self._blobs = blobs
         self._path = os.path.abspath(path)
         self._begin = begin
         self._size = size
@@ -135,9 +153,10 @@ class UnopenedPack:
 
     def _copied(self) -> Copier:
         path, begin = self._path, self._begin
-        naming.refuse_what_is_in_the_way(path, None)
+        blob_dir = None if self._blobs is None else self._blobs.blob_dir
+        naming.refuse_what_is_in_the_way(path, blob_dir)
         old = self._old = self._opened()
-        files = self._files = Files(path, None, old, self._opened)
+        files = self._files = Files(path, blob_dir, old, self._opened)
         job = Job(begin.stop, begin.end, begin.collects_garbage, self._rate,
                   work.share_on_disk(old), sums=True)
         bulk = Bulk(
@@ -221,8 +240,21 @@ class UnopenedPack:
         """Give it the name, durably.  (A crash: `generation.finish`.)"""
         naming.replace(self._path, keep_old)
         made.file.name = self._path
+        if self._blobs is not None:
+            self._take_away_blobs(self._blobs)
         self._release()
         self.watch.over(made.becoming.size)
+
+    def _take_away_blobs(self, blobs: BlobDirectory) -> None:
+        listed = os.path.join(blobs.blob_dir, packedblobs.LIST)
+        try:
+            with open(listed, 'rb') as file:
+                packedblobs.take_away(blobs, file)
+        except OSError as error:
+            logger.error(
+                '%s: blobs that the pack has left out could not be taken away'
+                ' (%s); fsync-check --blobs lists those that are left',
+                self._path, error)
 
     def close(self) -> None:
         """End it, and leave nothing; but the file that was handed out, if it

@@ -64,6 +64,10 @@ class Lists:
     def __init__(self) -> None:
         self._due: list[tuple[int, str]] = []
 
+    @property
+    def are_due(self) -> bool:
+        return bool(self._due)
+
     def until(self, sequence: int, path: str) -> None:
         """It is needed until a state behind this record is kept."""
         self._due.append((sequence, path))

@@ -71,6 +71,8 @@ class Fetching:
         self._batch: dict[tuple[bytes, bytes], Blob] = {}
         self._list: str | None = None
         self._lists = newblobs.Lists()
+        #: The files that it has brought for that batch.
+        self._brought: list[str] = []
 
     def add(self, blobs: Iterable[Blob]) -> None:
         """A record of the batch names these."""
@@ -80,16 +82,20 @@ class Fetching:
         """The batch never comes to count."""
         self._batch.clear()
 
-    def fetch(self, log: Log, sequence: int) -> None:
-        """The batch is whole, with this record: make its blobs durable.
+    def fetch(self, log: Log, sequence: int,
+              last: Iterable[Blob] = ()) -> None:
+        """The batch is whole, with this record, which names the last of its
+        blobs: make them durable.
 
-        OSError, Unanswered, and a Refused for damage: call it again.  A
-        DiskError is final (I7).
+        OSError, Unanswered, and a Refused for damage: call it again, or
+        `take_back`.  A DiskError is final (I7).
         """
-        if not self._batch:
+        batch = {**self._batch,
+                 **{(blob.oid, blob.tid): blob for blob in last}}
+        if not batch:
             return
         missing = [
-            blob for (oid, tid), blob in self._batch.items()
+            blob for (oid, tid), blob in batch.items()
             if not has(self.helper.getBlobFilename(oid, tid), blob.size,
                        blob.checksum)]
         if missing and self._list is None:
@@ -97,11 +103,27 @@ class Fetching:
                 self._data_path, {blob.oid for blob in missing})
         for blob in missing:
             self._bring(log, blob)
-        self._sync()
+        self._sync(batch)
         self._batch.clear()
+        self._brought.clear()
         if self._list is not None:
             self._lists.until(sequence, self._list)
             self._list = None
+
+    def take_back(self) -> None:
+        """That record was none: what was brought for it goes."""
+        for path in self._brought:
+            datafile.remove_if_there(path)
+            datafile.disk.sync_directory(os.path.dirname(path))
+        self._brought.clear()
+        if self._list is not None:
+            datafile.remove_if_there(self._list)
+            self._list = None
+
+    @property
+    def has_lists(self) -> bool:
+        """Of batches behind what is kept."""
+        return self._lists.are_due
 
     def kept(self, sequence: int) -> None:
         """The state behind this record is kept."""
@@ -154,14 +176,15 @@ class Fetching:
         datafile.make_directories(
             os.path.dirname(target), self._durable_names.discard)
         ZODB.blob.set_not_writable(path)
+        self._brought.append(target)
         datafile.disk.replace(path, target)
 
-    def _sync(self) -> None:
+    def _sync(self, batch: Iterable[tuple[bytes, bytes]]) -> None:
         """Also those that were there: who wrote them may not have synced."""
         try:
             Placed(
                 self.helper, self._durable_names,
-                b''.join(oid + tid for oid, tid in self._batch)
+                b''.join(oid + tid for oid, tid in batch)
                 ).sync(self._spare)
         except OSError as error:
             raise DiskError(

@@ -13,7 +13,9 @@ of what is kept.
 
 A batch that an epoch gives up is cut off, and that is durable before anything
 else is written in its place: a part of it that came back after a crash could
-be taken for what was there (`evidence`).
+be taken for what was there (`evidence`).  So is a record that could not be
+applied, when its place turns out to have another one: one wrong member had
+shown the first.
 
 *A pack* goes on beside this (`repacking`).  At its swap, in this order:
 
@@ -41,6 +43,7 @@ import zc.lockfile
 from ... import datafile
 from ...errors import DiskError
 from ...pack.agreed import Becoming
+from ...pack.unopened import BlobDirectory
 from ...storage import opening
 from ..files import state as states
 from ..files.state import Kept
@@ -51,7 +54,9 @@ from ..history.fold import Why
 from ..history.record import Data
 from ..history.record import Epoch
 from ..history.record import PackSwap
+from ..history.record import Place
 from ..log.interface import Log
+from ..log.interface import Unanswered
 from ..log.members import confirmed
 from ..log.reading import BROKEN
 from ..log.reading import Refused
@@ -101,9 +106,13 @@ class Follower:
         #: Behind the last whole batch: as far as that; as far as it is
         #: synced; as far as it is kept on the disk.
         self.whole = self.synced = self.kept = state
+        #: A record whose bytes may be written, and which is not applied yet.
+        self._begun: Place | None = None
         self._repacking = Repacking(
             self.name, lambda: self.whole.end,
-            lambda: self.stopping.is_set(), packs)
+            lambda: self.stopping.is_set(), packs,
+            None if blobs is None else BlobDirectory(
+                blobs.blob_dir, blobs.helper, packs.keep_old))
         self._repacking.goes_by(state)
 
     @property
@@ -119,14 +128,19 @@ class Follower:
         so may a Refused for damage."""
         state, record = applied
         refuse_without(self.blob_dir, record)
+        if self._begun not in (None, state.place):
+            self._take_back()
         body = record.body
         if isinstance(body, Data):
+            self._begun = state.place
             self._file.write_at(body.data, record.position)
-            if self.blobs is not None:
-                self.blobs.add(body.blobs)
-            if state.incomplete is None:
+            if state.incomplete is not None:
                 if self.blobs is not None:
-                    self.blobs.fetch(self.log, state.place.sequence)
+                    self.blobs.add(body.blobs)
+            else:
+                if self.blobs is not None:
+                    self.blobs.fetch(
+                        self.log, state.place.sequence, body.blobs)
                 self._indexing.count(state.end, BROKEN)
         elif isinstance(body, Epoch) and self.state.incomplete is not None:
             if self.blobs is not None:
@@ -145,8 +159,17 @@ class Follower:
         if state.incomplete is None:
             self.whole = state
         self.state = state
+        self._begun = None
         self.fates.applied(applied)
         self._repacking.goes_by(state)  # last: it may fail, and is not needed
+
+    def _take_back(self) -> None:
+        """Of a record that was not applied, and is another one now."""
+        if self.blobs is not None:
+            self.blobs.take_back()
+        self._file.truncate(self.state.next)
+        self._sync_file()
+        self._begun = None
 
     def _swap(self, state: State, becoming: Becoming) -> None:
         """Replace the file; this is the state behind that."""
@@ -225,6 +248,9 @@ class Follower:
         self.sync()
         self._is_handed_over = True
         if self.blobs is not None:
+            if self.blobs.has_lists:  # else they stay until the next start
+                with contextlib.suppress(Unanswered, OSError):
+                    self.save()
             self.blobs.close()
         return opening.Opened(
             self._lock_file, self._file, self._indexing.content)

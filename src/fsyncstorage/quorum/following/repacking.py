@@ -15,11 +15,13 @@ copy the file of another node, in place of being made anew as a whole.)
 """
 
 import logging
+import time
 import typing
 from collections.abc import Callable
 
 from ...pack.agreed import Becoming
 from ...pack.agreed import Begin
+from ...pack.unopened import BlobDirectory
 from ...pack.unopened import Made
 from ...pack.unopened import NotMade
 from ...pack.unopened import UnopenedPack
@@ -34,6 +36,9 @@ logger = logging.getLogger(__name__)
 
 #: Seconds from one look whether it must end to the next.
 LOOK_EVERY = 0.1
+#: A pack that has failed for want of room is tried again behind a pause: so
+#: many times as long as it took.
+PAUSES = 10
 
 
 class Options(typing.NamedTuple):
@@ -50,8 +55,10 @@ USUAL = Options()
 class Repacking:
 
     def __init__(self, path: str, size: Callable[[], int],
-                 is_stopped: Callable[[], bool], options: Options) -> None:
+                 is_stopped: Callable[[], bool], options: Options,
+                 blobs: BlobDirectory | None) -> None:
         """`size()` says up to where the file has whole transactions."""
+        self._blobs = blobs
         self._path = path
         self._size = size
         self._is_stopped = is_stopped
@@ -59,6 +66,10 @@ class Repacking:
         #: What the state names, and what is done about it.
         self._wanted: Pack | None = None
         self._pack: UnopenedPack | None = None
+        #: Why the file could not be packed again, for which the disk has to be
+        #: mended, and when to try it once more.
+        self._failed: OSError | None = None
+        self._again_at = 0.0
 
     def goes_by(self, state: State) -> None:
         """Begin, or end, the pack that this state names."""
@@ -72,7 +83,7 @@ class Repacking:
         self._pack = UnopenedPack(
             self._path,
             Begin(pack.end, pack.time, pack.collects, pack.version),
-            self._size, self._options.own_process, rate)
+            self._size, self._options.own_process, rate, self._blobs)
         self._wanted = pack
 
     def catch_up(self) -> None:
@@ -97,13 +108,18 @@ class Repacking:
                 '%s: the log replaces it by a packed file, and this node has'
                 ' none to replace it by (%s): it is packed now',
                 self._path, failure)
+        if self._failed is not None and time.monotonic() < self._again_at:
+            raise self._failed
+        begun = time.monotonic()
         self._begin(state.pack, None)
         try:
             return self._made(state, becoming)
         except NotMade as failure:
-            if isinstance(failure.__cause__, OSError):
-                raise failure.__cause__ from None
-            raise self._refused(state, failure) from None
+            if not isinstance(failure.__cause__, OSError):
+                raise self._refused(state, failure) from None
+            self._failed, now = failure.__cause__, time.monotonic()
+            self._again_at = now + PAUSES * (now - begun)
+            raise self._failed from None
 
     def _made(self, state: State, becoming: Becoming) -> Made:
         if self._pack is not None:

@@ -31,6 +31,7 @@ import typing
 from collections.abc import Callable
 from collections.abc import Sequence
 
+import zc.lockfile
 from ZODB.POSException import StorageError
 
 from ..history import record as records
@@ -199,16 +200,25 @@ class Standby:
         logger.warning('%s: %s. The standby starts again from what it has'
                        ' kept', self._follower.name, error)
         self._stopping.wait(self._pause)
-        self._follower.close()
-        try:
-            self._follower = rejoin(
-                self._follower.name, self._log, self._stopping,
-                self._follower.packs, self._follower.blob_dir)
-        except Unanswered:
-            raise Refused(
-                f'{self._follower.name}: this node was stopped while it'
-                ' started again. Start it once more') from error
+        before = self._follower
+        before.close()
+        while self._follower is before:
+            try:
+                self._follower = rejoin(
+                    before.name, self._log, self._stopping,
+                    before.packs, before.blob_dir)
+            except Unanswered:
+                raise self._stopped_at_a_start() from error
+            except (OSError, zc.lockfile.LockError) as failure:
+                self._try_again(f'it cannot start again: {failure}')
+                if self._stopping.is_set():
+                    raise self._stopped_at_a_start() from error
         self._reader = Reader(self._log, self.state)
+
+    def _stopped_at_a_start(self) -> Refused:
+        return Refused(
+            f'{self._follower.name}: this node was stopped while it started'
+            ' again. Start it once more')
 
     def _step(self) -> None:
         now = time.monotonic()
