@@ -14,10 +14,9 @@ from fsyncstorage.format import scan
 from fsyncstorage.format import seal
 
 from ...format import hostilefiles
+from ...often import often
 from .contents import content_of
 from .contents import record_of
-
-from ...often import often
 
 SECTOR = 512
 PAGE = 4096
