@@ -10,7 +10,7 @@ import time
 import unittest
 from unittest import mock
 
-from fsyncstorage.quorum.etcd import engine
+from fsyncstorage.quorum.etcd import room
 from fsyncstorage.quorum.etcd.checks import check
 from fsyncstorage.quorum.etcd.checks import survey
 from fsyncstorage.quorum.etcd.engine import EtcdLog
@@ -350,7 +350,7 @@ class NoRoom(FaultsCase):
     def test_there_is_none(self):
         """(Once or twice some more comes in.)"""
         ids = [bytes([number]) * 16 for number in range(1, 9)]
-        with mock.patch.object(engine, 'BETWEEN_TRIES', 0.0):
+        with mock.patch.object(room, 'BETWEEN_TRIES', 0.0):
             with self.assertRaises(Full) as raised:
                 for id in ids:
                     self.fill(id)

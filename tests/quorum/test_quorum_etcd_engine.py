@@ -7,6 +7,7 @@ from unittest import mock
 
 from fsyncstorage.quorum.etcd import engine
 from fsyncstorage.quorum.etcd import http2
+from fsyncstorage.quorum.etcd import room
 from fsyncstorage.quorum.etcd.bounded import Bounded
 from fsyncstorage.quorum.etcd.keys import Keys
 from fsyncstorage.quorum.etcd.keys import sealed
@@ -419,7 +420,7 @@ class NoRoom(EtcdCase):
         self.append(b'3')
 
     def cannot_make_room(self, *words):
-        with mock.patch.object(engine, 'BETWEEN_TRIES', 0.0):
+        with mock.patch.object(room, 'BETWEEN_TRIES', 0.0):
             with self.assertRaises(Full) as raised:
                 self.log.make_room()
         for each in words:
@@ -471,7 +472,7 @@ class Trimming(EtcdCase):
     def test_a_user_who_may_not_compact(self):
         """It is said once; and what was to be removed is."""
         self.compaction_is(7, 'etcdserver: permission denied')
-        with self.assertLogs('fsyncstorage.quorum.etcd.engine') as said:
+        with self.assertLogs('fsyncstorage.quorum.etcd.room') as said:
             self.log.trim(2)
             self.log.trim(2)
         self.assertEqual(len(said.output), 1)

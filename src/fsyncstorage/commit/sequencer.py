@@ -414,11 +414,6 @@ class Sequencer:
         if last is not None:  # they are settled in order
             self.settle(last)
 
-    @property
-    def is_drained(self) -> bool:
-        """Is every commit settled that was appended?"""
-        return not self.pipeline.queue
-
     def wait_for_each_status(self) -> None:
         with self.mutex:
             commit = self.pipeline.last_without_status()

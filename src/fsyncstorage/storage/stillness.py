@@ -29,7 +29,7 @@ class Stillness:
                 self.end()
                 return False
         # (Whoever waits for these commits settles them: this one must not.)
-        while not self._storage._sequencer.is_drained:
+        while self._storage._sequencer.pipeline.queue:
             if time.monotonic() > deadline:
                 self.end()
                 return False

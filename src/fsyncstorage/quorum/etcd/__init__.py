@@ -6,6 +6,7 @@
 - keys          where everything is, and the bytes that are kept there
 - checks        what is looked at before a node relies on this etcd
 - section       the section <quorum>: which node this is, and where its log is
+- room          what is given back to it, and what is done when it is full
 - settings      what the operator says of it
 - cluster       the members together: who is asked, who is believed
 - member        one of them, its connections, and who we are

@@ -7,14 +7,11 @@ never read: an operator, and `trim`, may compact all of it at any time.
 Where the log begins is what its first record says, and is written nowhere: so
 a trim only removes, which etcd does also when it is full.  Removed keys, and
 values that were replaced, take room until they are compacted; so `trim` does
-that.  The file of the database then has free pages, and keeps its size.  Once
-that has reached the quota, free pages do not help: `make_room` lets each
-member write a smaller file.
+that, and more where that does not help (quorum.etcd.room).
 """
 
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -44,9 +41,9 @@ from .lease import parse as parse_lease
 from .member import Asked
 from .member import Member
 from .protobuf import Message
+from .room import Room
 from .settings import Settings
 from .trouble import Lost
-from .trouble import Said
 from .trouble import Trouble
 from .watch import Watch
 
@@ -62,9 +59,6 @@ _CHUNK = MOST + _AROUND
 #: Records, and staged blobs, that are removed by one question.
 AT_ONCE = 1000
 BLOBS_AT_ONCE = 100
-#: Seconds for a member to write its database anew, and until that is tried
-#: once more.
-DEFRAGMENTING, BETWEEN_TRIES, TRIES = 60.0, 1.0, 3
 #: Notes there can be, and the bytes of each.
 MOST_NOTES = 100
 _NOTE = interface.NOTE + _AROUND
@@ -84,7 +78,7 @@ class EtcdLog:
         self._watch = Watch(self.cluster, self.keys)
         self._lease = Lease(clock)
         self._asked: tuple[Asked, Place] | interface.Unanswered | None = None
-        self._compacts = True
+        self._room = Room(self.cluster, self.keys)
         #: How many records are asked for at once.
         self._records = 1
 
@@ -238,67 +232,10 @@ class EtcdLog:
         while begin < first:
             begin = min(begin + AT_ONCE, first)
             self._remove(Span(keys.records.start, keys.record(begin)))
-        self._compact()
-
-    def _compact(self) -> None:
-        now = self.cluster.ask(
-            messages.pairs_of(self.keys.head, 1), messages.revision)
-        asked = self.cluster.begin(messages.compaction(now))
-        try:
-            asked.answer(self.cluster.share())
-        except Trouble as error:
-            if isinstance(error, Said) and error.about('permission denied'):
-                self._may_not_compact(error)
-            # Nothing has changed since it was done last.
-            elif not (isinstance(error, Said)
-                      and error.about('has been compacted')):
-                raise self.cluster.failed(asked.member, error) from error
-
-    def _may_not_compact(self, error: Said) -> None:
-        if self._compacts:
-            self._compacts = False
-            logger.warning(
-                'etcd: this user may not compact (%s): without'
-                ' --auto-compaction-mode=periodic'
-                ' --auto-compaction-retention=1h each member will be full'
-                ' one day', error)
+        self._room.compact()
 
     def make_room(self) -> bool:
-        """What `etcdctl defrag` and `etcdctl alarm disarm` do.
-
-        A member that defragments answers nobody meanwhile.  But while one has
-        no room, none of them takes anything in any case.
-        """
-        full = self.cluster.ask(messages.ALARMS, messages.full_members)
-        if not full:
-            return False
-        words = ''
-        for _ in range(TRIES):
-            self._compact()
-            words = self._shrink(full)
-            if self._takes_a_chunk():
-                return True
-            # A compaction that was under way before may not be over.
-            self.cluster.pause(BETWEEN_TRIES)
-        raise interface.Full(
-            'the log needs all the room that etcd has. Raise'
-            f' --quota-backend-bytes of each member{words}')
-
-    def _shrink(self, full: Iterable[int]) -> str:
-        """One member after the other; return what went wrong."""
-        words = ''
-        for member in self.cluster.members:
-            try:
-                member.ask(messages.DEFRAGMENTATION,
-                           time.monotonic() + DEFRAGMENTING)
-            except Trouble as error:
-                words += f'; {member} does not defragment: {error}'
-        try:
-            for id in full:
-                self.cluster.ask(messages.room_for(id), _is_done)
-        except interface.Unanswered as error:
-            words += f'; the alarm is not taken back: {error}'
-        return words
+        return self._room.make(self._takes_a_chunk)
 
     def _takes_a_chunk(self) -> bool:
         try:
