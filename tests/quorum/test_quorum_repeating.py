@@ -1,6 +1,7 @@
 """A transaction whose vote was not answered is sent again, to the next node;
 what may be committed, or was promised, is not (I3, I16)."""
 
+import errno
 import os
 import tempfile
 from unittest import mock
@@ -21,6 +22,7 @@ from fsyncstorage.client import link
 from fsyncstorage.client import repeating
 from fsyncstorage.client import said
 from fsyncstorage.client.stream import Stream
+from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server import commitchannel
 from fsyncstorage.wire import commitserver
 
@@ -245,8 +247,8 @@ class Moments:
     def check_large_lost_at(self, kind):
         files, open_file = [], tempfile.TemporaryFile
 
-        def opened():
-            files.append(open_file())
+        def opened(buffering):
+            files.append(open_file(buffering=buffering))
             return files[-1]
 
         self.dies_at_request(kind)
@@ -254,6 +256,45 @@ class Moments:
                 said, 'tempfile', mock.Mock(TemporaryFile=opened)):
             self.check_large(Thread(self.commit_large))
         self.assertEqual([each.closed for each in files], [True])
+
+    def test_a_disk_that_is_full_behind_the_first_ones(self):
+        """The commit goes on, in `add` and at the end."""
+        written = os.pwrite
+
+        def pwrite(file, data, position):
+            if position > 1 << 20:
+                raise OSError(errno.ENOSPC, 'a test')
+            return written(file, data, position)
+
+        self.patch(said, 'os', mock.Mock(wraps=os, pwrite=pwrite))
+        self.check_large_is_there(self.commit_large())
+
+    def test_what_it_has_said_cannot_be_read(self):
+        """It fails as if it were not sent again."""
+        self.patch(said, 'os', mock.Mock(
+            wraps=os, pread=mock.Mock(side_effect=OSError('a test'))))
+        self.dies_at_request(commitserver.Vote)
+        committing = Thread(self.commit_large)
+        self.goes_on()
+        with self.assertRaises(ClientDisconnected):
+            committing.result()
+
+    def test_it_is_sent_again_a_few_times_at_most(self):
+        self.patch(repeating, 'MOST_TIMES', 0)
+        self.dies_at_request(self.request)
+        committing = Thread(self.commit)
+        self.goes_on()
+        with self.assertRaises(ClientDisconnected):
+            committing.result()
+        self.check_over()
+
+    def test_it_is_not_sent_again_when_it_may_be_kept(self):
+        """Whoever asks for its vote once more."""
+        committing = mock.Mock()
+        link = mock.Mock(vote_once=mock.Mock(side_effect=OutcomeUnknown('?')))
+        with self.assertRaises(OutcomeUnknown):
+            repeating.vote(link, committing)
+        committing.keep_no_more.assert_called_once_with()
 
     def test_a_large_one_without_room_on_the_disk(self):
         """It is committed as ever, but not sent again."""

@@ -55,6 +55,8 @@ class Committing:
     trip = None
     #: All that it has said; None: it cannot be said again.
     said = None
+    #: How often it was sent again (repeating).
+    times_again = 0
     #: How often a server had lost something, when it was begun (doom).
     falls = 0
     #: What encodes calls; None: there was none.

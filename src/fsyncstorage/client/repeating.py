@@ -25,7 +25,9 @@ When the next connection can be used, the cache was verified, and what others
 have changed is told to the connections of the database.  The transaction goes
 on to read what it read before (MVCC).
 
-All of it takes no longer than the storage waits for a server (`wait-timeout`).
+Each time it waits for the next node no longer than the storage waits for a
+server (`wait-timeout`); and it is sent again `MOST_TIMES` at most: a
+transaction that makes nodes fall does not go round among them.
 
 A plain server that was restarted is no such case.  It may take minutes to
 come back, while others that take part in the transaction hold their locks; of
@@ -41,6 +43,8 @@ from collections.abc import Callable
 from ZEO.Exceptions import ClientDisconnected
 
 logger = logging.getLogger(__name__)
+
+MOST_TIMES = 3
 
 
 class Node(typing.NamedTuple):
@@ -70,6 +74,10 @@ def vote(link: typing.Any, committing: typing.Any) -> typing.Any:
         except ClientDisconnected as lost:
             ends = ends or time.monotonic() + link.timeout
             _begin_again(link, committing, lost, ends)
+        except BaseException:
+            # It may be kept, or was refused: nobody may send it again.
+            committing.keep_no_more()
+            raise
 
 
 def say(link: typing.Any, committing: typing.Any,
@@ -101,12 +109,18 @@ def _begin_again(link, committing, lost, ends):
             committing.begin_again(stream)
         except ClientDisconnected as lost_again:
             lost = lost_again
+        except OSError as error:  # what it has said cannot be read
+            committing.keep_no_more()
+            logger.info('%s: a transaction could not be sent again: %r',
+                        link.name, error)
+            raise lost from error
         else:
             return
 
 
 def _next_stream(link, committing, lost, ends):
-    if committing.said is None or not link.is_here:
+    if (committing.said is None or not link.is_here
+            or committing.times_again == MOST_TIMES):
         raise lost
     ended, committing.has_waited = committing.stream, True
     try:
@@ -116,6 +130,7 @@ def _next_stream(link, committing, lost, ends):
     if (stream is None or not ended.node.may_be_followed_by(stream.node)
             or link.client.client.falls != committing.falls):
         raise lost
-    logger.info('a transaction is sent again, to the next node of the log:'
-                ' %s', lost)
+    committing.times_again += 1
+    logger.info('%s: a transaction is sent again, to the next node of the'
+                ' log: %s', link.name, lost)
     return stream

@@ -2,9 +2,12 @@
 node may have to hear all of it again (repeating).
 
 The first messages are kept in memory.  Their objects are those that are kept
-for the cache, too (written).  The others are in a file without a name.
+for the cache, too (written).  The others are in a file without a name, each
+behind its length.  It has no buffer: what the disk does not take is an error
+of `add`, and of nothing later; and a fork shares none of it.
 """
 
+import contextlib
 import os
 import pickle
 import tempfile
@@ -19,6 +22,9 @@ IN_MEMORY = 4 << 20
 # Bytes of a blob in one message to the server.
 MESSAGE_SIZE = 1 << 16
 
+# Bytes of the length of a message in the file.
+_LENGTH = 8
+
 #: A method and its arguments; or what makes several of these, to be called
 #: each time: they are too large to be held in memory.
 One = tuple[str, tuple[Any, ...]]
@@ -32,6 +38,8 @@ class Said:
     def __init__(self) -> None:
         self._messages: list[Message] = []
         self._room = IN_MEMORY
+        #: Of the file.
+        self._end = 0
 
     def add(self, message: Message, size: int) -> None:
         self._room -= size
@@ -39,25 +47,45 @@ class Said:
             self._messages.append(message)
             return
         if self._file is None:
-            self._file = tempfile.TemporaryFile()
-        pickle.dump(message, self._file, pickle.HIGHEST_PROTOCOL)
+            self._file = tempfile.TemporaryFile(buffering=0)
+        data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        end = self._write(len(data).to_bytes(_LENGTH, 'big'), self._end)
+        self._end = self._write(data, end)
+
+    def _write(self, data: bytes, position: int) -> int:
+        assert self._file is not None
+        left = memoryview(data)
+        while left:
+            written = os.pwrite(self._file.fileno(), left, position)
+            position, left = position + written, left[written:]
+        return position
 
     def __iter__(self) -> Iterator[Message]:
-        """Nothing is added meanwhile."""
+        """Raises OSError if they cannot be read.  Nothing is added meanwhile.
+        """
         yield from self._messages
-        if self._file is not None:
-            ends = self._file.seek(0, os.SEEK_END)
-            self._file.seek(0)
-            try:
-                while self._file.tell() < ends:
-                    yield pickle.load(self._file)
-            finally:
-                self._file.seek(ends)
+        position = 0
+        while position < self._end:
+            length = int.from_bytes(self._read(_LENGTH, position), 'big')
+            yield pickle.loads(self._read(length, position + _LENGTH))
+            position += _LENGTH + length
+
+    def _read(self, length: int, position: int) -> bytes:
+        assert self._file is not None
+        found = bytearray()
+        while len(found) < length:
+            piece = os.pread(self._file.fileno(), length - len(found),
+                             position + len(found))
+            if not piece:
+                raise OSError('a temporary file was cut off')
+            found += piece
+        return bytes(found)
 
     def close(self) -> None:
         """May be repeated."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):
+                self._file.close()
 
 
 def blob_messages(path: str, oid: bytes, serial: bytes, data: bytes,

@@ -237,7 +237,7 @@ def given_before(found: Content, opened: Opened | None) -> bytes:
     if opened is None or not found.index:
         return found.last_oid
     beyond = u64(found.last_oid) + random.choice(GIVEN_BY_OTHERS)
-    return p64(min(beyond, u64(maxtid)))
+    return max(found.last_oid, p64(min(beyond, u64(maxtid))))
 
 
 def open_and_read(path: str, create: bool, read_only: bool,
