@@ -18,6 +18,7 @@ import ZEO.tests.testZEO
 from fsyncstorage.client.cache import Cache
 
 from . import zeosuites
+from .test_conformance_zeo import ANY_ORDER_WILL_DO
 from .test_conformance_zeo import CANNOT_HOLD as NOT_WITH_OUR_SERVER
 from .test_conformance_zeo import OUR_NAMES as OF_OUR_SERVER
 from .zeosuites import msgpack
@@ -52,7 +53,8 @@ SIDE_BY_SIDE = {
     # The second transaction of a client waits in its tpc_begin, it says.
     'checkSecondBeginFails': None,
 }
-CANNOT_HOLD = GIVES_ANOTHER_CONNECTION | NO_RENAME_AT_ALL | NOT_FOR_EVERYBODY
+CANNOT_HOLD = (GIVES_ANOTHER_CONNECTION | NO_RENAME_AT_ALL | NOT_FOR_EVERYBODY
+               | ANY_ORDER_WILL_DO)
 CANNOT_HOLD_WITH_CHANNELS = (
     CANNOT_HOLD | READ_WHEN_IT_IS_WANTED | NOT_WITH_OUR_SERVER)
 

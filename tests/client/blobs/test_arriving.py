@@ -274,8 +274,20 @@ class Short(BlobCacheTest):
         self.assertGreater(at, 50)
 
     def test_one_byte_more_has_a_thread(self):
-        cache = self.cache()
-        self.assertIsInstance(self.open(cache, 2), ArrivingFile)
+        cache, go_on = self.cache(), threading.Event()
+        note = self.server.sending
+
+        def send(download, piece):
+            note(download, piece)
+            if download.offset:
+                go_on.wait(PATIENCE)
+
+        self.server.sending = send
+        file = cache.open_arriving(oid(2), SERIAL)
+        self.addCleanup(file.close)
+        self.assertIsInstance(file, ArrivingFile)
+        go_on.set()
+        self.assertEqual(file.read(), self.server.blobs[2])
         self.assertEqual(self.server.begun, [(2, 0)])
         self.assertEqual(self.server.asked, [(2, 1000)])
         self.assertEqual(len(self.threads), 2)
