@@ -44,11 +44,9 @@ class Lookalikes:
 
     def __init__(self, start: int, end: int) -> None:
         self._start, self._end = start, end
-        # Of all numbers between the two.  (To look for zeros takes longer.)
-        first = _packed(start)[
+        # Of all numbers between the two.
+        self._first_bytes = _packed(start)[
             :_NUMBER - ((start ^ end).bit_length() + 7) // 8]
-        self._first_bytes = first.lstrip(b'\0') or first
-        self._zeros = len(first) - len(self._first_bytes)
         self._before = b''
         self._looks = MOST_LOOKS
 
@@ -65,10 +63,8 @@ class Lookalikes:
                    for at in self._places_of(seal.MAGIC, data))
 
     def _has_record(self, data: bytes) -> bool:
-        return any(
-            at >= self._zeros and self._is_inside(data, at - self._zeros)
-            and self._fits(data, at - self._zeros)
-            for at in self._places_of(self._first_bytes, data))
+        return any(self._is_inside(data, at) and self._fits(data, at)
+                   for at in self._places_of(self._first_bytes, data))
 
     def _places_of(self, some: bytes, data: bytes) -> Iterator[int]:
         at = data.find(some)
