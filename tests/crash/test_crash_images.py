@@ -48,7 +48,6 @@ def workloads_for(policy):
         'retry': workloads.Retry(same_tid=False),
         'retry_with_the_same_tid': workloads.Retry(same_tid=True),
         'unsealable': workloads.Unsealable(),
-        'lookalikes': workloads.Lookalikes(),
         'batches': workloads.Batches(held_up=POLICIES[policy].promises),
         'asynchronous': workloads.Asynchronous(),
         'undo': workloads.Undo(),

@@ -40,20 +40,6 @@ def transaction(position, tid, body, status=b' ', field=b'', length=None,
     return front + field + body + end
 
 
-def with_lookalikes(content, position, every=900):
-    """Content of a record that will stand at this position, in which there
-    are transactions, one with a seal and one without in turns.  They say that
-    all before them is durable."""
-    content, tid = bytearray(content), 0x7f << 56
-    for number, at in enumerate(range(100, len(content), every)):
-        made = transaction(
-            position + at, tid + number,
-            record(position + at, 7, NOTHING, tid=tid + number),
-            with_seal=number % 2 > 0, durable=1 << 40)
-        content[at:at + len(made)] = made
-    return bytes(content)
-
-
 class File:
     """What is appended, transaction by transaction."""
 

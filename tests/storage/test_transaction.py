@@ -33,10 +33,6 @@ START = 1000
 TID = p64(77)
 
 
-def no_sync():
-    pass
-
-
 class Objects(TestCase):
 
     def made(self, sealed=True, **metadata):
@@ -54,7 +50,7 @@ class Objects(TestCase):
     def written(self, transaction, counts=True):
         """As a scan reads it from the file."""
         with datafile.open_new(self.path('written')) as file:
-            transaction.write(file, TID, START, 4, counts, no_sync)
+            transaction.write(file, TID, START, 4, counts)
             self.assertEqual(file.size(), START + transaction.length)
             # What makes it count, in the end.
             file.write_at(transaction.status, START + module.STATUS_OFFSET)
@@ -86,7 +82,7 @@ class Objects(TestCase):
         self.add(transaction, 1, b'one')
         with datafile.open_new(self.path('two')) as file:
             for start in START, 3 * START:
-                transaction.write(file, TID, start, 4, True, no_sync)
+                transaction.write(file, TID, start, 4, True)
                 found = scan.read_transaction(
                     Window.of_file(file.fileno()), start)
                 self.assertEqual(found.seal, seal.SOUND)

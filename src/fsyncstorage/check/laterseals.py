@@ -5,17 +5,16 @@ behind a damaged place proves that the place was on the disk, the damage is no
 torn tail.
 """
 
-from ..format import outerseals
+from ..format import scan
 
 
 class LaterSeals:
-    """`start`: of a transaction, sound or not.  The file is read once.  Only
-    seals are kept that no later one exceeds.  Places are asked for in rising
-    order."""
+    """The file is read once.  Only seals are kept that no later one exceeds.
+    Places are asked for in rising order."""
 
     def __init__(self, window, start):
         self._seals = []
-        for position, found in outerseals.find(window, start):
+        for position, found in scan.find_sound_seals(window, start):
             while self._seals and self._seals[-1][1] <= found.durable:
                 self._seals.pop()
             self._seals.append((position, found.durable))

@@ -58,7 +58,7 @@ class Tails:
     def is_tail(self, damage):
         """Is this a tail, and no damage?  To be asked in rising order."""
         if self.later_seals is None:
-            self.later_seals = LaterSeals(self.window, damage.position)
+            self.later_seals = LaterSeals(self.window, damage.position + 1)
         durable = self.later_seals.durable(damage.position)
         if damage.kind == scan.UNFINISHED:
             # Several can be unfinished at a time, and after a power cut a

@@ -428,7 +428,10 @@ class Sequencer:
             self.settle(commit)
 
     def sync_to(self, position: int) -> None:
-        """Make all before it durable; WritingStopped if that fails."""
+        """Make everything before the position durable, whatever the policy.
+
+        Other commits go on meanwhile.  Raises WritingStopped if it fails.
+        """
         position = min(position, self.appended.end)
         while True:
             with self.mutex:
@@ -437,13 +440,6 @@ class Sequencer:
                 self.pipeline.refuse_when_stopped()
             self._sync_a_batch(alone=False)
             self.offer()
-
-    def sync_tail(self) -> None:
-        """Under the append lock, what is behind the end.  Others publish."""
-        self._sync_a_batch(alone=False)
-        self._abandoned = True
-        self.flusher.wake()
-        self.pipeline.refuse_when_stopped()
 
     # The flusher
 

@@ -19,7 +19,6 @@ stillness     no transaction is voted, for a storage that another node gets
 host          the process that waits for a storage, or may have to close it
 leftovers     files that interrupted work left beside the data
 recovery      tells the torn tail of a crash from damage
-frame         what is durable before content that looks like a transaction
 crashmark     the mark beside a file whose last commits may be missing
 conflicts     records that may be unpickled, to resolve a conflict
 

@@ -5,8 +5,7 @@ Everything but `_sync_batch` and `_show` is done under the append lock
 written and not appended are a *tail*: it is cut off after a failure, and
 before anything else is written.
 
-`_sync_batch` is the sync of the sequencer, of which a transaction may need
-one before it is written (frame), and `_show` lets readers see what
+`_sync_batch` is the sync of the sequencer, and `_show` lets readers see what
 it has published: commit.sequencer says when.  Where there is a replica
 (commit.replica), a sync is of the disk and of a log, at the same time.
 """
@@ -27,7 +26,6 @@ from ..errors import SyncFailed
 from ..errors import WritingStopped
 from ..format.view import View
 from .checkpoints import Checkpoints
-from .frame import erase_lookalikes
 from .objectmap import ObjectMap
 from .records import Records
 from .transaction import STATUS_OFFSET
@@ -41,8 +39,6 @@ class Appending(Records):
     _unsynced_blobs: Placed
     #: The map for local reads, while it is built or used.
     _map: ObjectMap | None = None
-    #: The tail has a frame (frame), and so what looks like a transaction.
-    _has_frame = False
     #: Under a policy that is replicated.
     _replica: Replica | None = None
 
@@ -72,11 +68,7 @@ class Appending(Records):
         self._has_tail = True
         under_way.write(
             file, tid, self._pos, self._sequencer.pipeline.durable.end,
-            counts, self._sync_frame)
-
-    def _sync_frame(self) -> None:
-        self._has_frame = True
-        self._sequencer.sync_tail()
+            counts)
 
     def _leave_no_tail(self) -> None:
         """Cut off what was written and not appended."""
@@ -84,18 +76,14 @@ class Appending(Records):
             return
         self._cut_back_to = self._pos
         try:
-            if self._has_frame and erase_lookalikes(self._file, self._pos):
-                self._sequencer.sync_tail()
             self._file.truncate(self._pos)
-        except WritingStopped:
-            pass  # it will be cut off at the next start
         except OSError as error:
             # The rest could be taken for a transaction.
             self._sequencer.stop_writing(
                 f'the file could not be cut back to {self._pos} ({error})')
         else:
             self._reserve.renew()
-        self._has_tail = self._has_frame = False
+        self._has_tail = False
 
     def _stage_blobs(self, under_way: Transaction) -> None:
         """Before the vote: it takes long, and nobody has to wait for that.
@@ -158,7 +146,7 @@ class Appending(Records):
                     for oid, record in under_way.last.items()})
             self._pos = commit.end
             self._last_given = commit.tid  # may be in the future
-            self._has_tail = self._has_frame = False
+            self._has_tail = False
             if commit.blobs is None and under_way.blobs:  # `none`
                 self._unsynced_blobs.add(under_way.blob_keys)
             under_way.blobs = None  # `_end` would take them back

@@ -32,12 +32,10 @@ from ZODB.utils import cp
 from ZODB.utils import z64
 
 from .. import datafile
-from ..format import outerseals
 from ..format import scan
 from ..format import seal
 from ..format.index import Loaded
 from ..format.window import Window
-from .frame import erase_lookalikes
 
 logger = logging.getLogger(__name__)
 
@@ -212,18 +210,13 @@ def _proof_by_index(file: datafile.DataFile, damage: scan.Damage,
 def _proof_behind(window: Window, tid: bytes, damage: scan.Damage,
                   promised: bool) -> str | None:
     """What was written when the damaged place was durable, with a tid later
-    than this one.
-
-    Not what is within a transaction: a client has stored it.
-    """
-    for position, found in outerseals.find(
-            window, damage.position, tid):
-        if found.durable > damage.position:
+    than this one."""
+    for position, found in scan.find_sound_seals(window, damage.position):
+        if (found.durable > damage.position
+                and window.read(position, len(tid)) > tid):
             return f'the transaction at {position}'
     if promised and damage.kind != scan.UNFINISHED:
-        behind = outerseals.end_of_whole(window, damage.position, tid)
-        finished = _finished_without_seal(
-            window, tid, behind or damage.position + 1)
+        finished = _finished_without_seal(window, tid, damage.position + 1)
         if finished is not None:
             return f'the transaction at {finished}'
     return None
@@ -270,8 +263,6 @@ def _cut(file: datafile.DataFile, known: Recovered, window: Window,
         ' kept in %s', file.name, size, transactions, known.tid.hex(),
         known.end, f', tid {damage.tid.hex()}' if damage.tid else '',
         damage.reason, kept)
-    if erase_lookalikes(file, known.end):
-        file.sync()
     file.truncate(known.end)
     file.sync()
 

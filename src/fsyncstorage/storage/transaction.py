@@ -55,7 +55,6 @@ from ..commit.pipeline import Point
 from ..commit.policies import Policy
 from ..datafile import DataFile
 from ..format import seal
-from .frame import Frame
 
 # The data of a transaction up to this size are kept in memory.
 SPOOL_IN_MEMORY = 1 << 20
@@ -347,18 +346,14 @@ class Transaction:
                 or len(self.records) + len(self.read) > MOST_OBJECTS_AT_ONCE)
 
     def write(self, file: DataFile, tid: bytes, start: int, durable: int,
-              counts: bool, sync: Callable[[], object]) -> None:
+              counts: bool) -> None:
         """Write it, at `start`.
 
         `durable`: the file is known to be durable up to this position.
         `counts`: with its final status; else with status 'c', for now.
-        `sync` makes durable what is written by now.
         """
         self.tid, self.start = tid, start
         length = self.length - LENGTH_BEHIND  # as in the header
-        frame = Frame(file, start, _header.pack(
-            tid, length, b'c', *self._lengths), sync)
-        frame.is_to_have(self._texts + self._extension)
         status = self.status if counts else b'c'
         body: list[bytes] = []
         crc = 0
@@ -379,18 +374,16 @@ class Transaction:
                 record.length), content
             if at - position > COPY_CHUNK:
                 chunk = b''.join(body)
-                frame.is_to_have(chunk)
                 file.write_at(chunk, position)
                 crc = zlib.crc32(chunk, crc)
                 body, position = [], at
-        rest, end = b''.join(body), _number.pack(length)
-        frame.is_to_have(rest)
-        header = self._header(
-            status, length, zlib.crc32(end, zlib.crc32(rest, crc)), durable)
+        body.append(_number.pack(length))
+        rest = b''.join(body)
+        header = self._header(status, length, zlib.crc32(rest, crc), durable)
         if position == first:  # one write for all
-            file.write_at(b''.join((header, rest, end)), start)
+            file.write_at(header + rest, start)
         else:
-            file.write_at(rest + end, position)
+            file.write_at(rest, position)
             file.write_at(header, start)
         if len(file.serials) > MOST_SERIALS:
             file.serials.clear()

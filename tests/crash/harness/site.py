@@ -363,12 +363,8 @@ class Site(contextlib.ExitStack):
 
     def store(self, attempt, number, size, references=()):
         """Store an object with so many bytes of data."""
-        self.store_content(attempt, number, content_of(
-            attempt.tid, p64(number), size), references)
-
-    def store_content(self, attempt, number, content, references=()):
         oid = p64(number)
-        data = record_of(content, references)
+        data = record_of(content_of(attempt.tid, oid, size), references)
         attempt.content.records[oid] = data
         self.storage.store(
             oid, self._serials.get(oid, z64), data, '', attempt.metadata)

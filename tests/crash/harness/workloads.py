@@ -11,12 +11,8 @@ import pickle
 
 from fsyncstorage.errors import DiskError
 from fsyncstorage.format import scan
-from fsyncstorage.format import seal
 
-from ...format import hostilefiles
 from ...often import often
-from .contents import content_of
-from .contents import record_of
 
 SECTOR = 512
 PAGE = 4096
@@ -139,31 +135,6 @@ class Unsealable(Workload):
         site.commit({1: 3000})
         site.commit({2: 3000}, extension=pickle.dumps({'x': 'y' * 65480}))
         site.commit({3: 700})
-
-
-class Lookalikes(Workload):
-    """Content that looks like transactions, in their places, sealed or not,
-    which say that all before them was durable."""
-
-    #: In a transaction of one record, before its data.
-    BEFORE = scan.HEADER + seal.room(b'') + scan.RECORD_HEADER
-
-    def run(self, site):
-        for size in 2000, 20_000:
-            site.commit({1: 300})
-            site.finish(self._voted(site, size))
-            # Alone, so its vote has written it.
-            site.abort(self._voted(site, size, tid=site.next_tid()))
-            site.commit({2: 5000})
-
-    def _voted(self, site, size, tid=None):
-        attempt = site.begin(tid)
-        content = content_of(attempt.tid, b'', size)
-        at = record_of(content).index(content)
-        site.store_content(attempt, 3, hostilefiles.with_lookalikes(
-            content, site.storage._pos + self.BEFORE + at))
-        site.vote(attempt)
-        return attempt
 
 
 class Batches(Workload):

@@ -37,7 +37,6 @@ import typing
 from collections.abc import Iterable
 from collections.abc import Iterator
 
-from ...format import outerseals
 from ...format import scan
 from ...format import seal
 from ...format.window import Window
@@ -69,13 +68,34 @@ def sealed_behind(window: Window, end: int, tid: bytes) -> Iterator[Sealed]:
     The header and the seal may be of two transactions, if a block between them
     was lost.  So the first record behind the seal must have the same tid.
     """
-    for begin, found in outerseals.find(window, end, tid):
+    for begin, found in scan.find_sound_seals(window, end):
+        while end < begin and (
+                behind := _end_of_whole(window, end, tid)) is not None:
+            end = behind
+        if begin < end:
+            continue  # it is a part of another one
         own, length, _, *sizes = scan.unpack_header(
             window.read(begin, scan.HEADER))
         position = begin + scan.HEADER + sum(sizes) - seal.SIZE
-        if window.read(position + seal.SIZE + len(own), len(own)) == own:
-            yield Sealed(own, begin, begin + length + _LENGTH, position,
-                         window.read(position, seal.SIZE), found.durable)
+        if own <= tid or window.read(
+                position + seal.SIZE + len(own), len(own)) != own:
+            continue
+        end = begin + length + _LENGTH
+        yield Sealed(own, begin, end, position,
+                     window.read(position, seal.SIZE), found.durable)
+
+
+def _end_of_whole(window: Window, begin: int, after: bytes) -> int | None:
+    """Where the transaction ends that stands here, by both of its lengths;
+    None if it is torn, or not later than this tid."""
+    header = window.read(begin, scan.HEADER)
+    if len(header) == scan.HEADER:
+        tid, length, *_ = scan.unpack_header(header)
+        end: int = begin + length
+        if tid > after and scan.HEADER <= length <= window.end - begin and (
+                window.read(end, _LENGTH) == header[len(tid):][:_LENGTH]):
+            return end + _LENGTH
+    return None
 
 
 def judge(found: Iterable[Sealed], log_end: int, of_log: Read,

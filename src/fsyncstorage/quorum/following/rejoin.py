@@ -28,7 +28,6 @@ from ...pack.agreed import Becoming
 from ...storage import leftovers
 from ...storage import opening
 from ...storage import recovery
-from ...storage.frame import erase_lookalikes
 from ..files import state as states
 from ..files import unfinished
 from ..files.newblobs import FoundLists
@@ -100,9 +99,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
                 kept = _settled(
                     path, log, found, patience, lists, packs.keep_old)
         file = stack.enter_context(_open(path))
-        is_swapped = kept.state.generation != found.state.generation
-        with contextlib.nullcontext() if is_swapped else (
-                _nothing_was_changed()):
+        with _nothing_was_changed():
             _refuse_another_file(file, kept)
             surveyed = _survey(log, kept.state, patience, lists)
             indexing = Indexing(file, kept.state.end)
@@ -270,8 +267,6 @@ def _cut(file: datafile.DataFile, end: int) -> None:
             '%s: cut off %d bytes behind %d, the last place that this node'
             ' knows to be in the log; what the log has there is written again.'
             ' They are kept in %s', file.name, size - end, end, where)
-        if erase_lookalikes(file, end):
-            file.sync()
         file.truncate(end)
     file.sync()  # also of a start that was broken off before this line
 
