@@ -385,6 +385,19 @@ class NoRoomInTheLog(StagingTest):
         self.assertIsNone(self.storage.waits_for_log)
         self.assertEqual(self.staged, 0)
 
+    def test_one_that_finds_no_room_fails(self):
+        """In the end: it holds its objects, and a thread of its server."""
+        first = self.vote_blobs(self.storage, {1: bytes(600)})
+        with mock.patch.object(loglimit, 'LONGEST_WAIT_OF_A_VOTE', 0.0):
+            second = self.begin_blobs(self.storage, {2: bytes(600)})
+            with self.assertRaisesRegex(
+                    StorageTransactionError, 'try again later'):
+                self.storage.tpc_vote(second)
+            self.storage.tpc_abort(second)
+        self.assertEqual(self.limit.seconds, 0)
+        self.storage.tpc_finish(first)
+        self.assertEqual(self.staged, 0)
+
     def test_commits_do_not_wait_for_them(self):
         """A client may take its time between vote and finish."""
         voted = self.vote_blobs(self.storage, {1: bytes(self.LIMIT)})

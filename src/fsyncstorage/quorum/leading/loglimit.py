@@ -7,7 +7,9 @@ names yet; also those of votes that failed, until they are removed.
 - A transaction that is larger than the limit is refused by its vote.
 - A vote takes the room of its blobs before it stages them, all at once: two
   that have half of theirs would wait for each other.  While there is none, it
-  waits.
+  waits, but not for long, and then fails: it holds a thread of its server,
+  and its objects, and what it waits for may be another vote, or the blobs of
+  the last record, which stay until another one follows.
 - While records and the blobs that they name have as much as the limit, commits
   wait, in the thread that would sync them, until it is trimmed.  They do not
   wait for what is staged: a client may take its time between vote and finish.
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds from one look to the next; of a wait that is worth a word.
 PAUSE, TROUBLE_AFTER = 0.05, 1.0
+#: Seconds that a vote waits for the room of its blobs.
+LONGEST_WAIT_OF_A_VOTE = 10.0
 #: Bytes that are removed, and not named, before the engine is to let go of
 #: them; less where the limit is small.
 GARBAGE = 64 << 20
@@ -129,7 +133,17 @@ class LogLimit:
                       pause: Callable[[float], object]) -> None:
         """Return when there is room for so many bytes of blobs, which it then
         has; `gives_back` ends that."""
-        self._wait(lambda: self._takes(size), size, go_on, pause)
+        ends = time.monotonic() + LONGEST_WAIT_OF_A_VOTE
+
+        def go_on_for_a_while() -> None:
+            go_on()
+            if time.monotonic() > ends:
+                raise StorageTransactionError(
+                    f'no room in the log of the other nodes for {size} bytes'
+                    f' of blobs: {self.words}. Nothing of this transaction was'
+                    ' stored: try again later')
+
+        self._wait(lambda: self._takes(size), size, go_on_for_a_while, pause)
 
     def _takes(self, size: int) -> bool:
         with self._changed:
