@@ -160,7 +160,8 @@ class Session(Shown, ZEOStorage):
         if not self.read_only:
             about['commits'] = sessions.VERSION
             about['ticket'] = self._ticket()
-            about['log'] = log_of(self.storage)
+            if (log := log_of(self.storage)) is not None:
+                about['log'] = log
         return info
 
     def _ticket(self):
