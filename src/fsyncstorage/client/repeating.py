@@ -111,8 +111,7 @@ def _begin_again(link, committing, lost, ends):
             lost = lost_again
         except OSError as error:  # what it has said cannot be read
             committing.keep_no_more()
-            logger.info('%s: a transaction could not be sent again: %r',
-                        link.name, error)
+            logger.info('a transaction could not be sent again: %r', error)
             raise lost from error
         else:
             return

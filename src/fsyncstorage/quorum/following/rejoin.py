@@ -99,7 +99,9 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
                 kept = _settled(
                     path, log, found, patience, lists, packs.keep_old)
         file = stack.enter_context(_open(path))
-        with _nothing_was_changed():
+        is_swapped = kept.state.generation != found.state.generation
+        with contextlib.nullcontext() if is_swapped else (
+                _nothing_was_changed()):
             _refuse_another_file(file, kept)
             surveyed = _survey(log, kept.state, patience, lists)
             indexing = Indexing(file, kept.state.end)

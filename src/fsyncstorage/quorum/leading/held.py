@@ -6,7 +6,7 @@ it led is read, into another one (earlier).  What is trimmed is taken out.
 Bytes are exact to `GRAIN`: there is no mark for each record.  Of a record that
 names blobs it has their ids, 16 bytes each.
 
-Any thread may call it.
+Any thread may call it, but only one adds.
 """
 
 import collections
@@ -51,16 +51,16 @@ class Held:
         self._named: collections.deque[tuple[int, bytes]] = collections.deque()
 
     def add(self, sequence: int, item: Item) -> None:
-        """The next record, of this number."""
-        with self._changed:
-            if self.first is None:
-                self.first = sequence
-            if item.blobs:
-                self._named.append((sequence, item.blobs))
-            self._added += item.size
-            if self._added - self._marked >= GRAIN:
-                self._marked = self._added
-                self._marks.append((sequence, self._added))
+        """The next record, of this number.  By one thread, and with single
+        operations: an interrupt of a commit leaves no lock taken."""
+        if self.first is None:
+            self.first = sequence
+        if item.blobs:
+            self._named.append((sequence, item.blobs))
+        self._added += item.size
+        if self._added - self._marked >= GRAIN:
+            self._marked = self._added
+            self._marks.append((sequence, self._added))
 
     def trim(self, first: int) -> None:
         """What is before this record was removed."""
@@ -84,7 +84,7 @@ class Held:
     def named(self, first: int | None = None) -> set[bytes]:
         """The blobs that records name: all, or those before this one."""
         with self._changed:
-            joined = [ids for number, ids in self._named
+            joined = [ids for number, ids in tuple(self._named)
                       if first is None or number < first]
         return {ids[at:at + IDENTITY] for ids in joined
                 for at in range(0, len(ids), IDENTITY)}
