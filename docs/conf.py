@@ -1,10 +1,15 @@
+import pathlib
+import sys
 from importlib.metadata import version as installed
+
+sys.path.append(str(pathlib.Path(__file__).parent))
 
 project = 'fsyncstorage'
 author = 'The fsyncstorage contributors'
 copyright = author  # noqa: A001 (the name is Sphinx's)
 release = version = installed('fsyncstorage')
 
+extensions = ['modules']
 exclude_patterns = ['_build']
 nitpicky = True
 html_theme = 'furo'
