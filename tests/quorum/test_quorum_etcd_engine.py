@@ -251,6 +251,8 @@ class OneIsDamaged(EtcdCase):
                 for _ in range(3):
                     self.assertEqual(
                         self.log.notes(), {A: b'here', B: b'there'})
+                self.assertEqual(
+                    self.log.notes(gateway.number), {B: b'there'})
 
     def test_a_lease(self):
         self.log.hold(A, 60)

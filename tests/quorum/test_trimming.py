@@ -185,6 +185,18 @@ class Rounds(RoundsCase):
         self.trimming.round()
         self.assertEqual(self.engine.first, self.last)
 
+    def test_one_member_that_knows_another_node_of_our_name(self):
+        """It has a note that was forgotten; with another member away, nobody
+        knows that."""
+        self.write(9)
+        self.engine.kept_by[2] = {A: Note(OTHER, self.place(2)).packed()}
+        self.engine.away = {0}
+        with self.assertRaisesRegex(Unanswered, '1 of 3 .* and 1 have none'):
+            self.trimming.round()
+        self.engine.away = set()
+        self.trimming.round()
+        self.assertEqual(self.engine.first, self.last)
+
     def test_what_was_forgotten_of_us_is_noted_again(self):
         """Even if it has not changed: it is there for who writes next."""
         self.write(9)

@@ -105,12 +105,6 @@ class Cluster:
                 yield one, answer
         raise unanswered(troubles)
 
-    def two(self, question: Question, judge: Callable[[Message], T]
-            ) -> tuple[T, T]:
-        """What two of them answer, one after the other."""
-        answers = self.each(question, judge)
-        return next(answers), next(answers)
-
     def begin(self, question: Question) -> Asked:
         """Ask one of them, and return at once."""
         member = self.preferred

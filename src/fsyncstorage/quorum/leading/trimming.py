@@ -140,11 +140,8 @@ class Trimming:
         if self._said_first:
             self._remove_what_was_said()
         kept = self._writing.kept.place
-        author = Author(self._node, self._writing.identity)
-        noted = author.noted(self._log)
-        if noted is None or kept != self._noted:
-            author.note(self._log, kept)
-            self._noted = kept
+        Author(self._node, self._writing.identity).claim(self._log, kept)
+        self._noted = kept
         ends = self._log.ends()
         places = self._places(ends)
         first = min(_first(places), self._known_to)
