@@ -43,6 +43,7 @@ from ..log.interface import Log
 from ..log.members import confirmed
 from ..log.outage import Outage
 from ..log.outage import Patience
+from ..log.reading import ANEW
 from ..log.reading import WHAT_TO_DO
 from ..log.reading import Reader
 from ..log.reading import Refused
@@ -60,8 +61,6 @@ logger = logging.getLogger(__name__)
 # After so many bytes, what was applied is kept: a start that is broken off
 # does not begin anew.
 KEPT_AFTER = 64 << 20
-
-ANEW = 'make this node anew from one that runs (fsync-quorum bootstrap)'
 
 
 class Surveyed(typing.NamedTuple):

@@ -191,8 +191,9 @@ class Trimming:
                 if place.sequence + 1 < ends.first:
                     self._say(node, (
                         'the log does not have what it needs next: it was'
-                        ' left behind. Begin it anew (fsync-quorum bootstrap),'
-                        ' or forget it (fsync-quorum forget)'))
+                        ' left behind. Forget it (fsync-quorum forget), and'
+                        ' then, if it is to come back, begin it anew'
+                        ' (fsync-quorum bootstrap --from)'))
                     continue
                 self._said.discard(node)
             found[node] = place
@@ -233,7 +234,7 @@ class Trimming:
         logger.critical(
             '%s: the log has %d bytes, and log-limit is %d: the node %s, which'
             ' has kept no more than record %d, is left behind, and commits go'
-            ' on without it. Begin it anew (fsync-quorum bootstrap)',
+            ' on without it. Begin it anew (fsync-quorum bootstrap --from)',
             self._name, self._limit.size, self._limit.limit, shown(node),
             places[node].sequence)
         self._log.forget(node)
