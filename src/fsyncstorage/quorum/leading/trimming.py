@@ -218,6 +218,9 @@ class Trimming:
 
     def _what_holds_it(self, places: Mapping[bytes, Place],
                        ends: Ends) -> str:
+        if self._known_to < _first(places):
+            return (self._earlier.trouble
+                    or 'what it had before this node led is not read yet')
         node = min(places, key=lambda each: places[each].sequence)
         if node == self._node:
             return 'this node has not kept what came last'
@@ -229,8 +232,11 @@ class Trimming:
         own = places.pop(self._node)
         node = min(places, key=lambda each: places[each].sequence,
                    default=None)
-        if node is None or places[node].sequence >= own.sequence:
+        if node is None or places[node].sequence >= min(
+                own.sequence, self._known_to):
             return
+        # A writer that is fenced leaves nobody behind.
+        self._writing.say(Trim(self._log.ends().first))
         logger.critical(
             '%s: the log has %d bytes, and log-limit is %d: the node %s, which'
             ' has kept no more than record %d, is left behind, and commits go'
