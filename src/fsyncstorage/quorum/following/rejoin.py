@@ -24,7 +24,9 @@ from collections.abc import Iterator
 
 from ... import datafile
 from ...format.window import Window
+from ...pack import packedblobs
 from ...pack.agreed import Becoming
+from ...pack.unopened import BlobDirectory
 from ...storage import leftovers
 from ...storage import opening
 from ...storage import recovery
@@ -115,6 +117,9 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
         if kept is not found:
             states.save(path, kept.state, _reading(file), kept.node)
             unfinished.remove_what_is_left(path)
+        if blobs is not None:
+            packedblobs.take_up(BlobDirectory(
+                blobs.blob_dir, blobs.helper, packs.keep_old), path)
         follower = Follower(
             lock_file, file, kept, indexing, log, stopping, packs, blobs)
         stack.callback(follower.close)
