@@ -202,6 +202,7 @@ class Follows(StandbyTest):
     def test_a_name_that_was_lost_meanwhile(self):
         """It was cut off.  Then it looks at once, and also where it has
         nothing to note, as it might lead next."""
+        self.patch(LOOKED_EVERY=1000.0)
         standby = self.started()
         until(lambda: self.log.noted, 'it notes where it begins')
         self.log.is_away = True
