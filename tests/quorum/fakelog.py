@@ -12,6 +12,8 @@ built may take longer.
 import collections
 import contextlib
 import enum
+import functools
+import operator
 import threading
 import typing
 
@@ -82,6 +84,8 @@ class Engine:
         self.now = 0.0
         self.lease = NOBODYS
         self.kept = {}  # the notes
+        #: Notes that only this member has, by member.
+        self.kept_by = {}
         self.blobs = {}  # chunks, by id and number
         #: A member's own chunks, by member, id and number; None: it has none.
         self.damaged_blobs = {}
@@ -197,8 +201,11 @@ class Engine:
         self._needs_room()
         self.kept[node] = raw
 
-    def notes(self):
-        return dict(self.kept)
+    def notes(self, member=None):
+        self._is_there(member)
+        alone = (self.kept_by.values() if member is None
+                 else [self.kept_by.get(member % MEMBERS, {})])
+        return functools.reduce(operator.or_, alone, self.kept)
 
     def forget(self, node):
         self.kept.pop(node, None)
@@ -301,8 +308,8 @@ class FakeLog:
     def note(self, node, raw):
         self._call('note', node, raw)
 
-    def notes(self):
-        return self._call('notes')
+    def notes(self, member=None):
+        return self._call('notes', member)
 
     def forget(self, node):
         self._call('forget', node)

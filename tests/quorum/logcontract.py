@@ -244,7 +244,8 @@ class Contract:
             A: b'', B: bytes(range(256)) * (NOTE // 256)})
         self.log.forget(A)
         self.log.forget(A)
-        self.assertEqual(list(self.log.notes()), [B])
+        for member in None, *range(self.log.members):
+            self.assertEqual(list(self.log.notes(member)), [B])
 
     # Staged blobs
 

@@ -131,9 +131,10 @@ def started(storage, path, log, name, replicator=Replicator, **options):
     follower = rejoin(path, log, threading.Event(), IN_PROCESS,
                       options.get('blob_dir'))
     try:
+        writer = led(log, follower.state, name)
         return storage(
-            path, replica=replicator(log, led(log, follower.state, name)),
-            opened=follower.hand_over(), **options)
+            path, replica=replicator(log, writer),
+            opened=follower.hand_over(writer.state.epoch), **options)
     finally:
         follower.close()  # unless it was handed over
 

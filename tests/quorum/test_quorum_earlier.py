@@ -202,6 +202,34 @@ class OfEarlierWriters(NamedTest):
         with self.assertRaisesRegex(AssertionError, 'to the end'):
             self.read(self.earlier())
 
+    def test_a_record_that_no_member_has_whole(self):
+        """It is asked for again, from there on, and that is said."""
+        ids = [self.stage() for _ in range(20)]
+        for id in ids:
+            number = self.name(id)
+        self.another_leads()
+        raw = self.engine.records[number - 1]
+        for member in range(MEMBERS):
+            self.engine.damage(member, number, 999)
+        earlier = self.earlier()
+        with self.assertRaises(AssertionError):
+            self.read(earlier)
+        self.assertEqual(earlier.next, number)
+        self.assertIn(f'record {number},', earlier.trouble)
+        self.engine.damaged[1, number] = raw
+        self.is_right(self.read(earlier), *ids)
+        self.assertIsNone(earlier.trouble)
+
+    def test_members_that_do_not_answer_are_no_trouble(self):
+        number = self.name(self.stage())
+        self.another_leads()
+        self.engine.damage(0, number, 999)
+        self.engine.away = {1, 2}
+        earlier = self.earlier()
+        with self.assertRaises(AssertionError):
+            self.read(earlier)
+        self.assertIsNone(earlier.trouble)
+
     def wrong(self):
         """The records of another log: sound, and the name is not there."""
         id = self.stage()
@@ -240,8 +268,10 @@ class OfEarlierWriters(NamedTest):
     def test_all_members_have_another_log(self):
         _, number, records = self.wrong()
         self.has(range(MEMBERS), number, records)
+        earlier = self.earlier()
         with self.assertRaisesRegex(AssertionError, 'to the end'):
-            self.read(self.earlier())
+            self.read(earlier)
+        self.assertIn('not as it was', earlier.trouble)
 
     def test_a_log_that_was_trimmed(self):
         """All nodes have what it had."""

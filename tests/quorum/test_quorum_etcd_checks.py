@@ -39,6 +39,14 @@ class ChecksCase(GatewaysCase):
         for each in words:
             self.assertIn(each, str(raised.exception))
 
+    def is_said(self, *words, **options):
+        """A start that comes by itself goes on."""
+        with self.assertLogs(CHECKS, 'ERROR') as said:
+            check(self.log, **options)
+        self.assertEqual(len(set(said.output)), 1)
+        for each in words:
+            self.assertIn(each, said.output[0])
+
     def answers(self, code, words, *but):
         """All that is asked, but for these paths."""
         def instead(handler, request):
@@ -72,7 +80,12 @@ class Members(ChecksCase):
         for version in '3.5.5', '3.4.30', '2.3.7', '3.5', 'unknown', '':
             self.third.version = version
             with self.subTest(version):
-                self.refused(self.third.address, version, 'Upgrade')
+                self.refused(
+                    self.third.address, version, 'Upgrade', strict=True)
+                self.is_said(self.third.address, version, 'Upgrade')
+                self.second.version = version
+                self.refused(self.second.address, version, 'Upgrade')
+                self.second.version = self.first.version
 
     def test_the_oldest_and_newer_ones(self):
         for version in '3.5.6', '3.5.21', '3.6.0-rc.1', '3.10.0', '4.0.0':
@@ -91,9 +104,7 @@ class Members(ChecksCase):
         for gateway in self.gateways.members:
             gateway.voting = 2
         self.refused('2 members', 'etcdctl member add', strict=True)
-        with self.assertLogs(CHECKS, 'ERROR') as said:
-            check(self.log)
-        self.assertIn('2 members', said.output[0])
+        self.is_said('2 members')
 
     def test_learners_do_not_vote(self):
         learners = [{'ID': 1}, {'ID': 2}, {'ID': 3, 'isLearner': True}]
@@ -104,8 +115,12 @@ class Members(ChecksCase):
         self.refused('2 members', strict=True)
 
     def test_a_learner(self):
-        self.first.altered = lambda path, answer: {
-            **answer, 'isLearner': True}
+        """It is about to take the place of another one."""
+        self.first.altered = lambda path, answer: (
+            answer if path != STATUS else {**answer, 'isLearner': True})
+        self.refused(self.first.address, 'learner', strict=True)
+        self.is_said(self.first.address, 'learner')
+        self.second.altered = self.first.altered
         self.refused(self.first.address, 'learner')
 
     def test_one_member_under_two_names(self):
@@ -114,8 +129,27 @@ class Members(ChecksCase):
             self.first.address, self.third.address, 'the same member')
 
     def test_two_clusters(self):
-        self.third.cluster += 1
-        self.refused('2 different clusters')
+        """One member was begun anew, as a cluster of its own."""
+        self.first.cluster += 1
+        self.first.voting = 1
+        self.refused(self.first.address, 'another cluster', strict=True)
+        self.is_said(self.first.address, 'another cluster')
+
+    def test_three_clusters(self):
+        self.first.cluster += 1
+        self.second.cluster += 2
+        self.refused('3 different clusters')
+
+    def test_two_clusters_and_one_that_is_away(self):
+        """It may be the first one that is right."""
+        self.first.cluster += 1
+        self.second.close()
+        self.gateways.members.remove(self.second)
+        with self.assertLogs(CHECKS):
+            self.refused('2 different clusters', strict=True)
+        with self.assertLogs(CHECKS), self.assertRaisesRegex(
+                Unanswered, '2 different clusters'):
+            check(self.log)
 
     def test_one_that_is_away(self):
         self.first.close()
@@ -147,22 +181,24 @@ class Members(ChecksCase):
     def test_too_little_room_for_this_log(self):
         """Full is what etcd does not become by itself."""
         with self.assertRaises(Refused) as raised:
-            check(self.log, limit=1 << 30)
+            check(self.log, limit=1 << 30, strict=True)
         for words in (f'--quota-backend-bytes to {3 << 30}',
                       f'log-limit to {(1 << 31) // 3} '):
             self.assertIn(words, str(raised.exception))
         with self.assertNoLogs(CHECKS):
-            check(self.log, limit=1 << 29)
-            check(self.log)
+            check(self.log, limit=1 << 29, strict=True)
+            check(self.log, strict=True)
 
-    def test_one_that_is_small_for_this_log(self):
-        """It may have been started so while this node ran."""
+    def test_members_that_are_small_for_this_log(self):
+        """They may have been started so while this node ran.  A log that is
+        full one day is better than none today."""
         self.third.altered = lambda path, answer: (
             answer if path != STATUS else {**answer, 'dbSizeQuota': 1 << 30})
+        self.is_said(self.third.address, limit=1 << 29)
+        self.second.altered = self.third.altered
         with self.assertLogs(CHECKS, 'ERROR') as said:
             check(self.log, limit=1 << 29)
-        self.assertEqual(len(said.output), 1)
-        self.assertIn(self.third.address, said.output[0])
+        self.assertEqual(len(said.output), 2)
 
 
 class WhoWeAre(ChecksCase):
@@ -192,10 +228,7 @@ class WhoWeAre(ChecksCase):
         self.answers(12, 'unknown service etcdserverpb.Maintenance')
         self.second.instead = self.third.instead = None
         self.refused(self.first.address, 'no etcd', strict=True)
-        with self.assertLogs(CHECKS, 'ERROR') as said:
-            check(self.log)
-        self.assertIn(self.first.address, said.output[0])
-        self.assertIn('is left out', said.output[0])
+        self.is_said(self.first.address, 'no etcd')
         # A second one that is wrong is too many.
         self.second.instead = self.first.instead
         self.refused(self.first.address, 'no etcd')

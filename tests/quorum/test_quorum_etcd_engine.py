@@ -29,6 +29,7 @@ from .gateway import DEFRAGMENT
 from .gateway import KV
 from .gateway import WATCH
 from .gateway import GatewaysCase
+from .gateway import Store
 from .logcontract import START
 from .logcontract import A
 from .logcontract import B
@@ -251,6 +252,37 @@ class OneIsDamaged(EtcdCase):
                 for _ in range(3):
                     self.assertEqual(
                         self.log.notes(), {A: b'here', B: b'there'})
+                self.assertEqual(
+                    self.log.notes(gateway.number), {B: b'there'})
+
+    def test_one_that_was_begun_anew(self):
+        """As a cluster of its own, by mistake: it takes whatever it is given,
+        and nobody else has that."""
+        for number in range(self.log.members):
+            self.log.ends(number)  # so it is known which cluster is ours
+        for gateway in self.gateways.members:
+            gateway.store, gateway.cluster = Store(), gateway.cluster + 1
+            member = self.log.cluster.members[gateway.number]
+            with self.assertLogs(CLUSTER, 'WARNING') as said:
+                for call, *args in (
+                        (self.log.note, A, b'note'),
+                        (self.log.stage, A, 0, b'the chunk'),
+                        (self.log.hold, A, 60)):
+                    self.log.cluster.prefer(member)
+                    call(*args)
+            self.assertIn(gateway.address, said.output[0])
+            self.assertIn('another cluster', said.output[0])
+            self.assertTrue(gateway.store.values)
+            self.unanswered('notes', gateway.number)
+            self.append(b'more')
+            gateway.store, gateway.cluster = self.store, gateway.cluster - 1
+            # It was brought back.
+            for number in range(self.log.members):
+                self.assertEqual(self.log.notes(number), {A: b'note'})
+                self.assertEqual(
+                    self.log.staged(A, 0, number), b'the chunk')
+            self.log.forget(A)
+            self.log.unstage([A])
 
     def test_a_lease(self):
         self.log.hold(A, 60)

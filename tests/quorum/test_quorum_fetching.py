@@ -15,6 +15,8 @@ from ZODB.serialize import referencesf
 from fsyncstorage import datafile
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.pack import checksum
+from fsyncstorage.pack import naming
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.quorum.following import fetching
 from fsyncstorage.quorum.following.repacking import Options
@@ -396,6 +398,10 @@ class NotNamed(FetchingTest):
         self.assertEqual(self.lists('b'), [])
 
 
+class Killed(BaseException):
+    pass
+
+
 class Packs(BlobNodeTest):
     """What a pack leaves out is taken away on each node."""
 
@@ -450,6 +456,97 @@ class Packs(BlobNodeTest):
             self.apply(self.follower)
         self.assertIn('fsync-check --blobs', logs.output[0])
         self.has_what_the_log_has('b')
+        self.starts_again()
+
+    def starts_again(self):
+        self.follower.close()
+        self.follower = self.begin_following()
+        self.assertEqual(self.contents('b'), [b'new'])
+        self.assertFalse(os.path.exists(self.path('b/blobs/.removed')))
+        self.has_what_the_log_has('b')
+
+    def dies(self, module, name, times=0):
+        """Before it does this, or behind so many times."""
+        real, done = getattr(module, name), []
+
+        def do(*args, **options):
+            if len(done) == times:
+                raise Killed
+            done.append(1)
+            return real(*args, **options)
+
+        return mock.patch.object(module, name, do)
+
+    def begin_to_replace(self, keep_old=False):
+        self.begin_pair(keep_old)
+        tid = self.changed(1, b'old', self.changed(1, b'older'))
+        self.changed(1, b'new', tid)
+        self.pack()
+
+    def test_a_crash_before_they_are_taken_away(self):
+        """And before the state behind the swap is kept."""
+        self.begin_to_replace()
+        with self.dies(packedblobs, 'take_away'), self.assertRaises(Killed):
+            self.apply(self.follower)
+        self.assertEqual(len(self.contents('b')), 3)
+        with self.assertLogs(packedblobs.__name__, 'WARNING'):
+            self.starts_again()
+
+    def test_a_crash_before_the_file_has_its_name(self):
+        self.begin_to_replace()
+        with self.dies(naming, 'replace'), self.assertRaises(Killed):
+            self.apply(self.follower)
+        with self.assertLogs(packedblobs.__name__, 'WARNING'):
+            self.starts_again()
+
+    def test_a_crash_while_they_are_moved(self):
+        self.begin_to_replace(keep_old=True)
+        with self.dies(packedblobs, '_move', 1), self.assertRaises(Killed):
+            self.apply(self.follower)
+        self.assertEqual(len(self.contents('b')), 2)
+        self.starts_again()
+        self.assertEqual(
+            sorted(found_blobs(self.blob_dir('b') + '.old').values()),
+            [b'new', b'old', b'older'])
+
+    def test_a_primary_that_dies(self):
+        """It may have kept what is behind the swap."""
+        self.begin_pair()
+        tid = self.changed(1, b'old')
+        self.changed(1, b'new', tid)
+        with self.dies(packedblobs, 'take_away'), self.assertRaises(Killed):
+            self.pack()
+        self.storage._replica.keep()
+        self.storage.close()
+        self.assertEqual(len(self.contents('a')), 2)
+        self.lead()
+        self.assertEqual(self.contents('a'), [b'new'])
+
+    def test_a_list_of_another_pack(self):
+        """Its blobs may be needed."""
+        self.begin_pair()
+        self.changed(1, b'old')
+        self.apply(self.follower)
+        size = len(self.content('b')) - 1
+        with open(self.path_of('b'), 'rb') as file:
+            found = checksum.of_first(file.fileno(), size).hex()
+        listed = ''.join(
+            f'{oid(1).hex()}{tid}\n' for tid in self.tids_of_blobs('b'))
+        for whose in ('', f'# {size} {bytes(32).hex()}\n',
+                      f'# {size - 1} {found}\n', f'# {size + 2} {found}\n',
+                      f'# {size} {found}', f'# {size} {found}\nx'):
+            with self.subTest(whose):
+                self.follower.close()
+                with open(self.path('b/blobs/.removed'), 'w') as file:
+                    file.write(listed + whose)
+                self.follower = self.begin_following()
+                self.assertEqual(self.contents('b'), [b'old'])
+                self.assertFalse(
+                    os.path.exists(self.path('b/blobs/.removed')))
+
+    def tids_of_blobs(self, node):
+        return [os.path.basename(path).partition('.')[0].removeprefix('0x')
+                for path in self.blob_files(node)]
 
     def test_random_histories(self):
         """The directories are equal when the log is at its end."""

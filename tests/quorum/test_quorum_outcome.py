@@ -5,6 +5,7 @@ what is not kept is sent again (test_quorum_repeating)."""
 import contextlib
 import os
 import threading
+import typing
 from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
@@ -50,6 +51,7 @@ class NodesTest(NodeTest):
 
     #: Do they have blobs?
     has_blobs = False
+    server_options: typing.ClassVar[dict[str, object]] = {}
 
     def setUp(self):
         super().setUp()
@@ -85,7 +87,8 @@ class NodesTest(NodeTest):
         writer.lead(node.encode().ljust(16), name.encode().ljust(16))
         settle(writer)
         self.storage = FsyncStorage(
-            path, durability='quorum', opened=follower.hand_over(),
+            path, durability='quorum',
+            opened=follower.hand_over(writer.state.epoch),
             replica=Replicator(line, writer, follower.fates),
             blob_dir=blob_dir)
         self.addCleanup(self.storage.close)
@@ -94,7 +97,8 @@ class NodesTest(NodeTest):
             node, writer.state.server)
 
     def _serve(self, node, instance):
-        server = Server(self.addresses[node], {'1': self.storage})
+        server = Server(self.addresses[node], {'1': self.storage},
+                        **self.server_options)
         server.instance = instance
         server.storage = self.storage
         thread = Thread(server.loop)

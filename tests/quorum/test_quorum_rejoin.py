@@ -448,12 +448,13 @@ class NotStarted(FollowTest):
         with open(path, 'r+b') as file:
             file.seek(20)
             file.write(b'\xff\0\xff')
-        self.refused('fsync-quorum bootstrap')
+        self.refused('fsync-quorum forget.*fsync-quorum bootstrap --from')
 
     def test_a_missing_file(self):
         self.begin()
         os.remove(self.path())
-        self.refused('Data.fs is missing.*fsync-quorum bootstrap')
+        self.refused('Data.fs is missing.*fsync-quorum forget its name.*'
+                     'fsync-quorum bootstrap --from')
 
     def test_a_file_that_is_none(self):
         self.begin()

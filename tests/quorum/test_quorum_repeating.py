@@ -4,6 +4,7 @@ what may be committed, or was promised, is not (I3, I16)."""
 import errno
 import os
 import tempfile
+import typing
 from unittest import mock
 
 import transaction
@@ -32,6 +33,8 @@ from ..client.connected import store
 from ..client.test_client_outcome import InOneTrip
 from ..client.test_client_outcome import InTwoTrips
 from ..client.test_client_outcome import Lost
+from ..support import PATIENCE
+from ..support import TestCase
 from ..support import Thread
 from ..support import commit as commit_in_process
 from ..support import oid
@@ -82,9 +85,15 @@ class Moments:
 
     def check_repeated(self, kind):
         self.dies_at_request(kind)
-        committing = Thread(self.commit)
-        self.goes_on()
-        self.check_once(committing.result())
+        with self.assertLogs(repeating.__name__, 'INFO') as said:
+            committing = Thread(self.commit)
+            self.goes_on()
+            self.check_once(committing.result())
+        self.assertEqual(len(said.output), 2)
+        for line in said.output:
+            self.assertIn(f'{self.client.__name__}: a transaction ', line)
+        self.assertIn('has its answer', said.output[1])
+        self.assertEqual(self.client.stats()['commits_repeated'], 1)
 
     def test_its_request_was_not_read(self):
         self.check_repeated(self.request)
@@ -187,9 +196,12 @@ class Moments:
         committing = Thread(self.commit)
         until(lambda: not self.client.is_connected(), 'lost')
         begin_to_refuse()
-        self.lead('b')
-        with self.assertRaises(ClientDisconnected):
-            committing.result()
+        with self.assertLogs(repeating.__name__, 'INFO') as said:
+            self.lead('b')
+            with self.assertRaises(ClientDisconnected):
+                committing.result()
+        self.assertIn('is not sent again', said.output[0])
+        self.assertEqual(self.client.stats()['commits_repeated'], 0)
         self.assertEqual(self.called, [])
         self.assertEqual(list(self.storage.iterator()), [])
         self.check_over()
@@ -383,8 +395,52 @@ class InOne(InOneTrip, Moments, RepeatingTest):
     not_promised = 'OutcomeUnknown'
 
 
-class Databases(RepeatingTest):
-    """What an application sees."""
+class Calls(TestCase):
+    """That change nothing, within a commit."""
+
+    def test_a_call_that_is_lost_more_than_once(self):
+        """Nodes may fall one after the other."""
+        call = mock.Mock(side_effect=[
+            *[ClientDisconnected()] * repeating.MOST_TIMES, 'answer'])
+        self.assertEqual(
+            repeating.call_again(PATIENCE, {}, call, 'name'), 'answer')
+        for each in call.mock_calls:
+            self.assertLessEqual(each.kwargs['timeout'], PATIENCE)
+
+    def test_but_not_for_ever(self):
+        """Then an abort does not wait for a server once more."""
+        call = mock.Mock(side_effect=ClientDisconnected())
+        committing = mock.Mock(has_waited=False)
+        with self.assertRaises(ClientDisconnected):
+            repeating.call_again(PATIENCE, {1: committing}, call, 'name')
+        self.assertEqual(call.call_count, repeating.MOST_TIMES + 1)
+        self.assertIs(committing.has_waited, True)
+
+
+class InAFork(TestCase):
+
+    def test_it_adds_nothing(self):
+        """To a file that is its parent's, too."""
+        with mock.patch.object(said, 'IN_MEMORY', 0):
+            parents = said.Said()
+        self.addCleanup(parents.close)
+        first, second = (('storea', (name,)) for name in (b'1', b'2'))
+        parents.add(first, 1)
+        child = os.fork()
+        if not child:
+            try:
+                parents.add(('storea', (bytes(100),)), 1)
+            except ClientDisconnected:
+                os._exit(7)
+            finally:
+                os._exit(1)
+        parents.add(second, 1)
+        _, status = os.waitpid(child, 0)
+        self.assertEqual(os.waitstatus_to_exitcode(status), 7)
+        self.assertEqual(list(parents), [first, second])
+
+
+class DatabasesTest(RepeatingTest):
 
     has_blobs = True
     klass = None
@@ -415,6 +471,25 @@ class Databases(RepeatingTest):
         other = self.db.open(transaction.TransactionManager())
         self.addCleanup(other.close)
         return other.root()
+
+    def loses(self, wanted):
+        """The server, in the first of these calls."""
+        call, killed = ClientThread.call, []
+
+        def lost(link, method, *args, **options):
+            if method == wanted and not killed:
+                killed.append(1)
+                self.kill_soon()
+                until(lambda: not self.client.is_connected(), 'lost')
+                raise ClientDisconnected('a test')
+            return call(link, method, *args, **options)
+
+        self.patch(ClientThread, 'call', lost)
+        return killed
+
+
+class Databases(DatabasesTest):
+    """What an application sees."""
 
     def test_an_object(self):
         self.root['it'] = PersistentMapping(value=1)
@@ -493,18 +568,7 @@ class Databases(RepeatingTest):
 
     def test_new_oids_are_asked_for_again(self):
         """They are needed within a commit."""
-        call = ClientThread.call
-
-        def lost(link, method, *args, **options):
-            if method == 'new_oids' and not killed:
-                killed.append(1)
-                self.kill_soon()
-                until(lambda: not self.client.is_connected(), 'lost')
-                raise ClientDisconnected('a test')
-            return call(link, method, *args, **options)
-
-        killed = []
-        self.patch(ClientThread, 'call', lost)
+        killed = self.loses('new_oids')
         self.client._oids.clear()
         self.root['it'] = PersistentMapping(value=1)
         committing = Thread(self.manager.commit)
@@ -512,6 +576,28 @@ class Databases(RepeatingTest):
         self.goes_on()
         committing.result()
         self.assertEqual(self.other_root()['it']['value'], 1)
+
+
+class ResolvedByClients(DatabasesTest):
+
+    server_options: typing.ClassVar[dict[str, object]] = {
+        'client_conflict_resolution': True}
+
+    def test_what_it_needs_is_asked_for_again(self):
+        """Within its vote."""
+        self.root['length'] = length = Length(0)
+        self.manager.commit()
+        other = self.connect()
+        with ZODB.DB(other).transaction() as connection:
+            connection.root()['length'].change(10)
+        other.close()
+        length.change(1)
+        killed = self.loses('loadSerial')
+        committing = Thread(self.manager.commit)
+        until(lambda: killed, 'asked')
+        self.goes_on()
+        committing.result()
+        self.assertEqual(self.other_root()['length'](), 11)
 
 
 class DatabasesInTwoTrips(Databases):

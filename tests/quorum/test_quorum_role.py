@@ -8,6 +8,9 @@ import os
 from unittest import mock
 
 from ZODB.POSException import StorageError
+from ZODB.utils import maxtid
+from ZODB.utils import p64
+from ZODB.utils import u64
 
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.quorum.beginning.copying import copied
@@ -21,6 +24,8 @@ from fsyncstorage.quorum.roles import holding
 from fsyncstorage.quorum.roles import primary
 from fsyncstorage.quorum.roles import role
 from fsyncstorage.storage.objectmap import NoMap
+from fsyncstorage.storage.opening import OIDS_OF_AN_EPOCH
+from fsyncstorage.storage.opening import given_before
 
 from ..support import begin
 from ..support import commit
@@ -94,6 +99,36 @@ class Following(RolesTest):
         storage = self.b.leads()
         self.assertEqual(storage.load(oid(1)), (b'x', tid))
         self.assertEqual(storage.stats()['quorum']['role'], 'primary')
+
+    def test_each_epoch_has_oids_of_its_own(self):
+        """What a node has given, and nobody has committed yet, the next one
+        does not give; nor what the one before that had given."""
+        commit(self.lead_a(), {1: b'x'})
+        given = []
+        for node in self.b, self.a, self.b:
+            for each in self.a, self.b:
+                each.close()
+            node.open()
+            storage = node.leads()
+            given.append({u64(storage.new_oid()) for _ in range(1000)})
+        for number, oids in enumerate(given, 2):
+            self.assertGreater(min(oids), number * OIDS_OF_AN_EPOCH)
+            self.assertLess(max(oids), (number + 1) * OIDS_OF_AN_EPOCH)
+
+    def lead_a(self):
+        self.a.open()
+        return self.a.leads()
+
+    def test_oids_that_are_beyond_those_of_an_epoch(self):
+        """As of a log before this one: they are never given again."""
+        for last in (0, 7, 5 * OIDS_OF_AN_EPOCH, u64(maxtid) - 9, (1 << 64) - 1
+                     ):
+            found = mock.Mock(index=[1], last_oid=p64(last))
+            given = given_before(found, mock.Mock(epoch=3))
+            self.assertGreaterEqual(u64(given), last)
+            self.assertGreaterEqual(u64(given), 3 * OIDS_OF_AN_EPOCH)
+        found = mock.Mock(index=[], last_oid=p64(0))
+        self.assertEqual(given_before(found, mock.Mock(epoch=3)), p64(0))
 
     def test_blobs(self):
         """The other one has them, also those of the last moment."""

@@ -30,6 +30,7 @@ from .logged import FollowTest
 from .logged import Logged
 from .logged import restored
 from .samples import LOG
+from .samples import OTHER
 from .samples import SELF
 from .samples import following
 from .samples import settle
@@ -56,8 +57,7 @@ class StandbyLog(FakeLog):
         return answer
 
     def note(self, node, raw):
-        if self.is_away:
-            raise Unanswered('note')
+        super().note(node, raw)
         self.noted[node] = raw
 
     def stop(self):
@@ -171,6 +171,68 @@ class Follows(StandbyTest):
         standby = self.started()
         self.logged.write(10)
         self.has_come_to_the_end(standby)
+
+    def test_a_note_that_was_forgotten_is_made_again(self):
+        self.patch(LOOKED_EVERY=0.0)
+        self.started()
+        until(lambda: self.log.noted, 'it notes where it begins')
+        self.engine.forget(NODE)
+        until(lambda: NODE in self.engine.kept, 'it notes again')
+
+    def another_takes_the_name(self):
+        self.engine.kept[NODE] = Note(OTHER, self.here().state.place).packed()
+
+    def ends_as_its_name_is_taken(self, standby):
+        self.until_it_ends(standby)
+        self.assertIn('another node of the name', standby.ended)
+        self.assertIn('fsync-quorum forget', standby.ended)
+        self.assertTrue(self.engine.kept[NODE].startswith(OTHER))
+
+    def test_a_name_that_another_node_has_now(self):
+        """It was forgotten, and another one was made in its place: what that
+        has noted must stay."""
+        self.patch(SAVED_AFTER=0.0)
+        standby = self.started()
+        until(lambda: self.log.noted, 'it notes where it begins')
+        self.another_takes_the_name()
+        with self.assertLogs(module.__name__, 'CRITICAL'):
+            self.logged.write(10)
+            self.ends_as_its_name_is_taken(standby)
+
+    def test_a_name_that_was_lost_meanwhile(self):
+        """It was cut off.  Then it looks at once, and also where it has
+        nothing to note, as it might lead next."""
+        self.patch(LOOKED_EVERY=1000.0)
+        standby = self.started()
+        until(lambda: self.log.noted, 'it notes where it begins')
+        self.log.is_away = True
+        calls = self.log.calls['read']
+        until(lambda: self.log.calls['read'] > calls + 1, 'it finds that')
+        self.another_takes_the_name()
+        with self.assertLogs(module.__name__, 'CRITICAL'):
+            self.log.is_away = False
+            self.ends_as_its_name_is_taken(standby)
+
+    def test_it_does_not_start_again_for_a_name(self):
+        """As it does for a log that one member alone has."""
+        self.patch(SAVED_AFTER=1000.0, LOOKED_EVERY=0.0)
+        standby = self.started()
+        self.logged.write(10)
+        self.has_come_to_the_end(standby)
+        self.assertNotEqual(standby.state, standby.follower.kept)
+        with self.assertLogs(module.__name__, 'CRITICAL'):
+            self.another_takes_the_name()
+            self.ends_as_its_name_is_taken(standby)
+
+    def test_one_member_has_a_note_that_was_forgotten(self):
+        """That alone takes no name."""
+        self.patch(LOOKED_EVERY=0.0)
+        self.engine.kept_by[1] = {
+            NODE: Note(OTHER, self.here().state.place).packed()}
+        self.started()
+        until(lambda: NODE in self.engine.kept, 'it notes')
+        calls = self.log.calls['note']
+        until(lambda: self.log.calls['note'] > calls, 'and again')
 
     def test_an_index_is_written_when_it_is_due(self):
         standby = self.started(index_every=500)

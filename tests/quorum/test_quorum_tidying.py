@@ -96,8 +96,11 @@ class Swept(TidyingTest):
         self.another_leads()
         for member in range(self.log.members):
             self.engine.damage(member, number, 999)
-        tidying = self.tidying()
-        until(lambda: tidying._earlier._times > 3, 'it tries')
+        with self.assertLogs(LOGGER, 'ERROR') as logs:
+            tidying = self.tidying()
+            until(lambda: tidying._earlier._times > 5, 'it tries')
+        self.assertEqual(len(logs.output), 1)
+        self.assertIn(f'record {number},', logs.output[0])
         self.assertEqual(self.engine.all_staged(), {used})
         self.assertIsNone(tidying._swept)
 

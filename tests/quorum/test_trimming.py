@@ -1,6 +1,7 @@
 """The log is trimmed by what all nodes have kept, and by nothing else; and
 what happens at its limit (I16)."""
 
+import contextlib
 import os
 import random
 import threading
@@ -39,6 +40,7 @@ from ..support import commit
 from ..support import until
 from ..support import vote
 from .blobnodes import BlobNodeTest
+from .fakelog import MEMBERS
 from .fakelog import FakeLog
 from .fakelog import Fault
 from .gateway import GatewaysCase
@@ -185,6 +187,18 @@ class Rounds(RoundsCase):
         self.trimming.round()
         self.assertEqual(self.engine.first, self.last)
 
+    def test_one_member_that_knows_another_node_of_our_name(self):
+        """It has a note that was forgotten; with another member away, nobody
+        knows that."""
+        self.write(9)
+        self.engine.kept_by[2] = {A: Note(OTHER, self.place(2)).packed()}
+        self.engine.away = {0}
+        with self.assertRaisesRegex(Unanswered, '1 of 3 .* and 1 have none'):
+            self.trimming.round()
+        self.engine.away = set()
+        self.trimming.round()
+        self.assertEqual(self.engine.first, self.last)
+
     def test_what_was_forgotten_of_us_is_noted_again(self):
         """Even if it has not changed: it is there for who writes next."""
         self.write(9)
@@ -320,7 +334,8 @@ class Rounds(RoundsCase):
             self.trimming.round()
             self.trimming.round()
         self.assertEqual(len(said.output), 1)
-        self.assertIn('bootstrap', said.output[0])
+        self.assertRegex(
+            said.output[0], 'fsync-quorum forget.*bootstrap --from')
         self.assertEqual(self.engine.first, self.last)
 
     def test_names_for_people(self):
@@ -404,6 +419,28 @@ class Sizes(RoundsCase):
         self.assertGreater(len(self.trims()), 3)
 
 
+    def test_what_it_waits_for_where_that_is_not_known(self):
+        """It is no node that is to blame, and none is left behind for it."""
+        self.write(30)
+        self.logged.lead()
+        self.writing.keep()
+        trim = self.of_a_node(limit=1000, drops=True, is_read=False)
+        self.note(B, self.last)
+        trim.round()
+        self.assertIn('not read yet', self.limit.reason)
+        for member in range(MEMBERS):
+            self.engine.damage(member, 2, 999)
+        while self.earlier.trouble is None:
+            with contextlib.suppress(Unanswered):
+                self.earlier.go_on()
+        self.write(1, size=2000)
+        trim.round()
+        self.assertIn('record 2, ', self.limit.reason)
+        self.assertNotIn('node b', self.limit.reason)
+        self.assertTrue(self.limit.lacks_room)
+        self.assertEqual(set(self.engine.kept), {A, B})
+
+
 class AtTheLimit(RoundsCase):
 
     def setUp(self):
@@ -465,6 +502,16 @@ class AtTheLimit(RoundsCase):
         self.assertTrue(self.limit.lacks_room)
         self.assertEqual(set(self.engine.kept), {A, B})
         self.assertIn('this node', self.limit.words)
+
+    def test_a_writer_that_is_fenced_leaves_nobody_behind(self):
+        """It may have been frozen, and another one leads."""
+        trim = self.of_a_node(limit=5000, drops=True)
+        self.write(10, size=1000)
+        self.note(B, 1)
+        Logged(self.engine, 'other').lead()
+        with self.assertRaises(Fenced):
+            trim.round()
+        self.assertEqual(set(self.engine.kept), {A, B})
 
     def test_one_whose_note_is_none(self):
         trim = self.of_a_node(limit=5000, drops=True)

@@ -93,6 +93,18 @@ class Silence(NodeServed):
         self.may_answer = True
         self.assertEqual(self.connect(self.server).load(1)[0], record())
 
+    def test_a_server_that_is_made_meanwhile(self):
+        """It greets nobody before the lease is back."""
+        node = Hosting(Manager({}), '1')
+        node.be_silent(True)
+        node.serves(self.server)
+        self.zeo.wait_for_end()
+        with contextlib.closing(socket.create_connection(self.server.addr)):
+            self.is_left_alone()
+        connecting = Thread(self.connect, self.server)
+        node.be_silent(False)
+        self.assertEqual(connecting.result().load(1)[0], record())
+
     def test_those_that_ask_nothing(self):
         """They may read from their caches."""
         reading = self.reading()
@@ -226,7 +238,7 @@ class Leaving(NodeServed):
     def test_while_a_transaction_is_voted(self):
         """All goes on."""
         self.zeo.vote({2: record()})
-        self.assertFalse(self.hosting.leave(0.0))
+        self.assertFalse(self.hosting.leave(0.1))
         self.assertFalse(self.hosting.is_over)
         self.zeo.finish()
 
@@ -289,11 +301,27 @@ class Leaving(NodeServed):
         kept = []
         self.hosting.server = SimpleNamespace(
             if_none_is_voted=lambda then, done: kept.append(then))
-        with mock.patch.object(hosting, 'LONGEST_FAREWELL', 0.0):
-            self.assertFalse(self.hosting.leave(0.0))
+        self.assertFalse(self.hosting.leave(0.0))
         for then in kept:
             then()
         self.assertFalse(self.hosting.is_over)
+
+    def test_a_disk_that_fails_just_before(self):
+        """Then the process ends: somebody should look at it first."""
+        ended = []
+
+        def if_none_is_voted(then, done):
+            self.hosting.end('the disk has failed', again=False)
+            then()
+            done()
+
+        self.hosting.server = SimpleNamespace(
+            if_none_is_voted=if_none_is_voted, stop=lambda: None,
+            leave_to_another=lambda: ended.append('left'))
+        self.assertTrue(self.hosting.leave(PATIENCE))
+        self.assertEqual(ended, [])
+        self.assertFalse(self.hosting.begins_anew)
+        self.assertEqual(self.hosting.status, 1)
 
     def test_before_there_is_a_server(self):
         self.hosting.server = None

@@ -55,8 +55,11 @@ class Committing:
     trip = None
     #: All that it has said; None: it cannot be said again.
     said = None
-    #: How often it was sent again (repeating).
+    #: How often it was sent again, and since when it has to be (repeating).
     times_again = 0
+    lost_since = None
+    #: Of the storage.
+    name = ''
     #: How often a server had lost something, when it was begun (doom).
     falls = 0
     #: What encodes calls; None: there was none.
@@ -103,7 +106,8 @@ class Committing:
             self.keep_no_more()
             if not isinstance(error, Exception):
                 raise
-            logger.info('a transaction could not be sent again: %r', error)
+            logger.info('%s: a transaction could not be sent again: %r',
+                        self.name, error)
 
     def keep_no_more(self):
         said, self.said = self.said, None

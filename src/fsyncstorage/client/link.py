@@ -55,8 +55,9 @@ GATHERED = {
 # Calls of a transaction that are answered.
 ON_THE_STREAM = {'vote', 'tpc_abort'}
 
-# Calls within a commit that may be lost, and change nothing.
-ASKED_AGAIN = {'new_oids'}
+# Calls within a commit that may be lost, and change nothing; the latter where
+# a client resolves conflicts.
+ASKED_AGAIN = {'new_oids', 'loadSerial'}
 
 
 class Link(ClientThread):
@@ -95,6 +96,8 @@ class Link(ClientThread):
         self.load_times = {'local': self.local_counts.times,
                            'channel': Histogram(), 'connection': Histogram()}
         self._committing = {}  # id of a transaction -> Committing
+        #: How long each waited until it was sent again (repeating).
+        self.repeats = Histogram()
         self._plain_prefetches = PlainPrefetches(super().prefetch)
         self._process = Process('storage')
         # Without addresses: ZEO would connect before `setup_delegation`.
@@ -355,6 +358,7 @@ class Link(ClientThread):
             self._committing[transaction] = committing = Committing(
                 stream, transaction, *description)
             committing.falls = self.client.client.falls
+            committing.name = self.name
             return
         protocol = self.client.protocol
         # In this order: a connection that ends is first not operational, then
@@ -421,7 +425,8 @@ class Link(ClientThread):
         elif method == 'tpc_abort' and self._forget(*args):
             return None
         elif method in ASKED_AGAIN and self.node is not None:
-            return call_again(self, super().call, method, *args)
+            return call_again(self.timeout, self._committing, super().call,
+                              method, *args)
         return super().call(method, *args, wait=wait, **options)
 
     def _ping(self, timeout=None):

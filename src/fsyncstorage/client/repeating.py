@@ -35,6 +35,7 @@ commits in one trip, nobody could say there what became of them; and what a
 client of ZEO does then is ClientDisconnected, at once.
 """
 
+import contextlib
 import logging
 import time
 import typing
@@ -70,7 +71,7 @@ def vote(link: typing.Any, committing: typing.Any) -> typing.Any:
     ends = None
     while True:
         try:
-            return link.vote_once(committing)
+            voted = link.vote_once(committing)
         except ClientDisconnected as lost:
             ends = ends or time.monotonic() + link.timeout
             _begin_again(link, committing, lost, ends)
@@ -78,6 +79,18 @@ def vote(link: typing.Any, committing: typing.Any) -> typing.Any:
             # It may be kept, or was refused: nobody may send it again.
             committing.keep_no_more()
             raise
+        else:
+            _say_end(link, committing)
+            return voted
+
+
+def _say_end(link: typing.Any, committing: typing.Any) -> None:
+    if committing.lost_since is not None:
+        logger.info(
+            '%s: a transaction that was sent again has its answer, %.1f s'
+            ' after it was lost', link.name,
+            time.monotonic() - committing.lost_since)
+        committing.lost_since = None
 
 
 def say(link: typing.Any, committing: typing.Any,
@@ -90,14 +103,23 @@ def say(link: typing.Any, committing: typing.Any,
             link, committing, lost, time.monotonic() + link.timeout)
 
 
-def call_again(link: typing.Any, call: Callable[..., typing.Any],
-               *what: typing.Any) -> typing.Any:
-    """A call that changes nothing: it may have ended with its connection."""
-    ends = time.monotonic() + link.timeout
+def call_again(timeout: float, under_way: dict[int, typing.Any],
+               call: Callable[..., typing.Any], *what: typing.Any
+               ) -> typing.Any:
+    """A call that changes nothing: it may have ended with its connection.
+
+    Where none comes in time, no transaction waits for it once more.
+    """
+    ends = time.monotonic() + timeout
+    for _ in range(MOST_TIMES):
+        with contextlib.suppress(ClientDisconnected):
+            return call(*what, timeout=max(0, ends - time.monotonic()))
     try:
-        return call(*what)
-    except ClientDisconnected:
         return call(*what, timeout=max(0, ends - time.monotonic()))
+    except ClientDisconnected:
+        for committing in list(under_way.values()):
+            committing.has_waited = True
+        raise
 
 
 def _begin_again(link, committing, lost, ends):
@@ -111,25 +133,38 @@ def _begin_again(link, committing, lost, ends):
             lost = lost_again
         except OSError as error:  # what it has said cannot be read
             committing.keep_no_more()
-            logger.info('a transaction could not be sent again: %r', error)
+            logger.info('%s: a transaction could not be sent again: %r',
+                        link.name, error)
             raise lost from error
         else:
             return
 
 
 def _next_stream(link, committing, lost, ends):
-    if (committing.said is None or not link.is_here
-            or committing.times_again == MOST_TIMES):
+    if committing.said is None or not link.is_here:
         raise lost
+    begun = time.monotonic()
+    committing.lost_since = committing.lost_since or begun
+    if committing.times_again == MOST_TIMES:
+        raise _given_up(link, lost, f'it was, {MOST_TIMES} times')
     ended, committing.has_waited = committing.stream, True
     try:
         stream = link.stream_behind(ended, max(0, ends - time.monotonic()))
-    except ClientDisconnected:
-        raise lost from None
-    if (stream is None or not ended.node.may_be_followed_by(stream.node)
-            or link.client.client.falls != committing.falls):
-        raise lost
+    except ClientDisconnected as error:
+        raise _given_up(link, lost, error) from None
+    if stream is None or not ended.node.may_be_followed_by(stream.node):
+        raise _given_up(link, lost, 'what came next is no other node of its'
+                                    ' log')
+    if link.client.client.falls != committing.falls:
+        raise _given_up(link, lost, 'the next node has lost what was seen')
     committing.times_again += 1
+    link.repeats.add(time.monotonic() - begun)
     logger.info('%s: a transaction is sent again, to the next node of the'
                 ' log: %s', link.name, lost)
     return stream
+
+
+def _given_up(link, lost, why):
+    logger.info('%s: a transaction is not sent again (%s): %s', link.name,
+                why, lost)
+    return lost

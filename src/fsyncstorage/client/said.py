@@ -4,7 +4,7 @@ node may have to hear all of it again (repeating).
 The first messages are kept in memory.  Their objects are those that are kept
 for the cache, too (written).  The others are in a file without a name, each
 behind its length.  It has no buffer: what the disk does not take is an error
-of `add`, and of nothing later; and a fork shares none of it.
+of `add`, and of nothing later.  A fork has the same file, and adds nothing.
 """
 
 import contextlib
@@ -15,6 +15,8 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from typing import IO
 from typing import Any
+
+from .process import Process
 
 # Bytes of messages.
 IN_MEMORY = 4 << 20
@@ -40,12 +42,14 @@ class Said:
         self._room = IN_MEMORY
         #: Of the file.
         self._end = 0
+        self._process = Process('transaction')
 
     def add(self, message: Message, size: int) -> None:
         self._room -= size
         if self._room >= 0:
             self._messages.append(message)
             return
+        self._process.check()
         if self._file is None:
             self._file = tempfile.TemporaryFile(buffering=0)
         data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)

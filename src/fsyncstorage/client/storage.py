@@ -182,6 +182,7 @@ class FsyncClient(OneTrip):
                 'reads_locally':
                 local is not None and local.source is not None,
                 'local_reads': self._server.local_counts.loads,
+                'commits_repeated': self._server.repeats.count,
                 **({} if self._blobs is None else self._blobs.stats())}
 
     def load_times(self) -> dict[str, Histogram]:

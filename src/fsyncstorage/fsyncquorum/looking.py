@@ -260,8 +260,9 @@ def _of_the_nodes(found: dict[str, Any]) -> Any:
     for each in others:
         if each['trimmed'] or each['sequence'] is None:
             yield (f'{each["node"]} cannot follow: the log does not have what'
-                   ' comes next for it. Make it anew (fsync-quorum bootstrap'
-                   ' --from), or forget it')
+                   f' comes next for it. fsync-quorum forget {each["node"]};'
+                   ' and then, if it is to come back, move its files away, and'
+                   ' make it anew there (fsync-quorum bootstrap --from)')
         elif each['since'] is not None and now - each['since'] > LATE:
             yield (f'{each["node"]} lacks commits of the last'
                    f' {(now - each["since"]) / 60:.0f} minutes')

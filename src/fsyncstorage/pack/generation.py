@@ -58,7 +58,7 @@ def look(path: str, becoming: Becoming,
     """`is_old` tells whether this is the file from before, by what was kept
     of that."""
     data = _data(path, becoming, is_old)
-    return decide(data, data is not Data.NEW and _begins_with(
+    return decide(data, data is not Data.NEW and begins_with(
         path + naming.PACKED, becoming, whole=True))
 
 
@@ -75,13 +75,13 @@ def _data(path: str, becoming: Becoming,
         with datafile.open_existing(path, read_only=True) as file:
             if is_old(file):
                 return Data.OLD
-        if _begins_with(path, becoming):
+        if begins_with(path, becoming):
             return Data.NEW
     return Data.OTHER
 
 
-def _begins_with(path: str, becoming: Becoming, whole: bool = False) -> bool:
-    """`whole`: and has it nothing else?"""
+def begins_with(path: str, becoming: Becoming, whole: bool = False) -> bool:
+    """Does a file begin as this one?  `whole`: and has it nothing else?"""
     if not os.path.isfile(path):    # a pipe would hang
         return False
     with datafile.open_existing(path, read_only=True) as file:

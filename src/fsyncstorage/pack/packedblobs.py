@@ -5,6 +5,12 @@ hexadecimal: an oid and a tid.  (Stock's packer also lists an oid alone, if
 nothing before the pack time is left of the object.)  They are taken away when
 the packed data file has its name durably.
 
+A crash may come before that.  A start that finds a list has to know whether it
+is that of the pack which has made the data file, as the blobs of any other one
+may be needed.  So where several nodes pack, and know a checksum of what their
+file becomes (agreed), the list ends with that (`say_whose`), before the file
+gets its name; and a start takes up what was left (`take_up`).
+
 With `pack_keep_old`, `blobs.old` has the blobs of `Data.fs.old`: those that
 were taken away, and hard links to those that stay.  Without hard links it has
 only the first: the others stay where they were, and copying them would need
@@ -17,6 +23,7 @@ import errno
 import io
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -24,23 +31,63 @@ from typing import Any
 from ZODB.blob import LAYOUT_MARKER
 
 from .. import datafile
+from . import generation
+from .agreed import Becoming
 
 logger = logging.getLogger(__name__)
 
 LIST = '.removed'
 
+#: What stands before the size and the checksum of a file: no line of a blob.
+_MARK = b'#'
+_WHOSE = re.compile(rb'^# (\d{1,19}) ([0-9a-f]{64})\n\Z', re.MULTILINE)
+_LONGEST_WHOSE = 100
 
-def take_away(storage: Any, listed: io.BufferedReader) -> None:
+
+def say_whose(blob_dir: str, becoming: Becoming) -> None:
+    """The list is complete, and of the pack that has made this file."""
+    with datafile.open_existing(os.path.join(blob_dir, LIST)) as file:
+        file.write_at(b'# %d %s\n' % (
+            becoming.size, becoming.checksum.hex().encode()), file.size())
+        file.sync()
+    datafile.disk.sync_directory(blob_dir)
+
+
+def take_up(storage: Any, path: str) -> None:
+    """At a start, of a data file that has the name which it keeps: what a
+    crash has left.  The list goes in any case."""
+    name = os.path.join(storage.blob_dir, LIST)
+    if os.path.isfile(name) and not os.path.islink(name):
+        with open(name, 'rb') as listed:
+            if _is_of(path, listed):
+                logger.warning(
+                    '%s: a crash had interrupted a pack: the blobs that it has'
+                    ' left out are taken away now', path)
+                take_away(storage, listed, anew=False)
+    datafile.remove_if_there(name)
+
+
+def _is_of(path: str, listed: io.BufferedReader) -> bool:
+    listed.seek(max(0, os.fstat(listed.fileno()).st_size - _LONGEST_WHOSE))
+    found = _WHOSE.search(listed.read())
+    listed.seek(0)
+    return found is not None and generation.begins_with(
+        path, Becoming(int(found[1]), bytes.fromhex(found[2].decode())))
+
+
+def take_away(storage: Any, listed: io.BufferedReader,
+              anew: bool = True) -> None:
     """Take away the listed blobs: the packed file has its name durably.
 
     The storage may be closed meanwhile: `listed` is still the list of this
-    pack, but the file of that name may belong to another pack.
+    pack, but the file of that name may belong to another pack.  Not `anew`:
+    some may be in `blobs.old` already.
     """
     blob_dir = storage.blob_dir
     old = blob_dir + '.old'
-    if os.path.lexists(old):
+    if anew and os.path.lexists(old):
         _remove(old)
-    if storage.pack_keep_old:
+    if storage.pack_keep_old and not os.path.lexists(old):
         datafile.disk.make_directory(old)
         _copy_marker(blob_dir, old)
     for path in paths(storage, listed):
@@ -57,6 +104,8 @@ def take_away(storage: Any, listed: io.BufferedReader) -> None:
 def paths(storage: Any, listed: io.BufferedReader) -> Iterator[str]:
     """The paths of the listed files and directories that exist."""
     for line in listed:
+        if line.startswith(_MARK):
+            break
         name = binascii.unhexlify(line.strip())
         oid, tid = name[:8], name[8:]
         path = (storage.fshelper.getBlobFilename(oid, tid) if tid

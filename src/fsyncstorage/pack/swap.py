@@ -22,6 +22,7 @@ from ..format import index
 from . import naming
 from . import packedblobs
 from .agreed import Agreement
+from .agreed import Becoming
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,9 @@ def swap(storage: Any, agreement: Agreement, end: int, new_index: fsIndex,
             with datafile.open_existing(path_of_index) as index_file:
                 naming.make_like(storage._file, index_file)
             index.say_whole(path_of_index, end)
+            if storage.blob_dir and checksum is not None:
+                packedblobs.say_whose(
+                    storage.blob_dir, Becoming(end, checksum))
             agreement.swaps(end, checksum)
             to_rename = naming.must_rename(path, storage.pack_keep_old)
             with storage._checkpoints.replacing(index_to):

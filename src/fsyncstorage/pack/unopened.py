@@ -17,7 +17,7 @@ start has to know (generation): before `replace`, what the file becomes, and
 behind it, that it is so.  One thread calls, but `cancel`, which any may call.
 
 Blobs that are not kept are listed, as by the pack of a storage, and taken
-away when the file has its name.  A crash in between leaves them.
+away when the file has its name; after a crash in between, by the next start.
 """
 
 import contextlib
@@ -238,6 +238,8 @@ class UnopenedPack:
 
     def replace(self, made: Made, keep_old: bool) -> None:
         """Give it the name, durably.  (A crash: `generation.finish`.)"""
+        if self._blobs is not None:
+            packedblobs.say_whose(self._blobs.blob_dir, made.becoming)
         naming.replace(self._path, keep_old)
         made.file.name = self._path
         if self._blobs is not None:

@@ -93,8 +93,17 @@ class Hosting(Host):
         #: Where the process shows all that it has.
         self.metrics: exporters.Hold | None = None
         self.server: Any = None
+        self._is_silent = False
+        self._silence = threading.Lock()
         self._ending = threading.Lock()
         self._is_leaving = False
+
+    def serves(self, server: Any) -> None:
+        """The server is made, and has greeted nobody yet."""
+        with self._silence:
+            self.server = server
+            if self._is_silent:
+                server.rest_soon()
 
     def wait(self, opened: threading.Event, node: Node) -> None:
         exporters.process_is(probes.FOLLOWING)
@@ -118,16 +127,17 @@ class Hosting(Host):
         clients are told when their connections end.  So those that commit
         one transaction after the other have nothing under way then."""
         deadline = time.monotonic() + seconds
-        while self.server is not None and not self._leaves_now():
+        while self.server is not None and not self._leaves_now(
+                deadline - time.monotonic()):
             if time.monotonic() > deadline:
                 break
             time.sleep(A_MOMENT)
         return self.is_over
 
-    def _leaves_now(self) -> bool:
+    def _leaves_now(self, seconds: float) -> bool:
         looked, self._is_leaving = threading.Event(), True
         self.server.if_none_is_voted(self._leave, looked.set)
-        looked.wait(LONGEST_FAREWELL)
+        looked.wait(max(0, seconds))
         with self._ending:  # a look that comes later changes nothing
             self._is_leaving = False
             return self.is_over
@@ -136,17 +146,19 @@ class Hosting(Host):
         """In the server's loop: nothing is voted from here to the end of its
         clients."""
         with self._ending:
-            if self._is_leaving:
+            if self._is_leaving and not self.is_over:
                 self.begins_anew = self.is_over = True
                 self.server.leave_to_another()
 
     def be_silent(self, silent: bool) -> None:
-        if self.server is None:
-            return
-        if silent:
-            self.server.rest_soon()
-        else:
-            self.server.go_on_soon()
+        with self._silence:
+            self._is_silent = silent
+            if self.server is None:
+                return
+            if silent:
+                self.server.rest_soon()
+            else:
+                self.server.go_on_soon()
 
     def hang_up(self) -> None:
         if self.server is not None:
@@ -155,8 +167,9 @@ class Hosting(Host):
             done.wait(LONGEST_FAREWELL)
 
     def end(self, reason: str, again: bool) -> None:
-        self.begins_anew, self.status = again, int(not again)
-        self.is_over = True  # first: a server that is being made does not run
+        with self._ending:
+            self.begins_anew, self.status = again, int(not again)
+            self.is_over = True  # a server that is being made does not run
         if self.server is not None:
             self.server.stop()
 

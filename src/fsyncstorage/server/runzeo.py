@@ -173,7 +173,7 @@ class Runner(ZEO.runzeo.ZEOServer):
             ssl=options.ssl,
             metrics=self._metrics_address,
             passed=self._passed)
-        self._hosting.server = self.server
+        self._hosting.serves(self.server)
         self._manager.watch(self.server.acceptor.event_loop)
         exporters.process_is(probes.SERVING)
         self._warn_of_strangers()

@@ -216,10 +216,12 @@ class Content(typing.NamedTuple):
             return z64
 
 
-#: How many oids the node before may have given to clients that have not
-#: committed them yet: 100 to each at a time, and those of large commits.
-#: Clients of ours commit them to the next node.  At random, as that node may
-#: have begun in the same place, and have committed none of its own.
+#: A node gives oids to clients, and keeps no account of them.  Clients of ours
+#: may commit them to the next node: so each epoch has so many of its own.
+OIDS_OF_AN_EPOCH = 1 << 36
+#: Where objects have oids beyond those (of a log before this one, which had
+#: more epochs), new ones begin so far behind them, at random: the node before
+#: may have begun in the same place, and have committed none of its own.
 GIVEN_BY_OTHERS = range(1 << 16, 1 << 20)
 
 
@@ -229,6 +231,8 @@ class Opened(typing.NamedTuple):
     lock_file: zc.lockfile.LockFile
     file: datafile.DataFile
     content: Content
+    #: Of the node that writes.
+    epoch: int = 0
 
 
 def given_before(found: Content, opened: Opened | None) -> bytes:
@@ -236,7 +240,8 @@ def given_before(found: Content, opened: Opened | None) -> bytes:
     unless nothing was committed yet: nobody was there.)"""
     if opened is None or not found.index:
         return found.last_oid
-    beyond = u64(found.last_oid) + random.choice(GIVEN_BY_OTHERS)
+    beyond = max(opened.epoch * OIDS_OF_AN_EPOCH,
+                 u64(found.last_oid) + random.choice(GIVEN_BY_OTHERS))
     return max(found.last_oid, p64(min(beyond, u64(maxtid))))
 
 

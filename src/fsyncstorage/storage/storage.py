@@ -232,7 +232,7 @@ class FsyncStorage(
         BaseStorage.__init__(self, file_name)
         self._file_name = os.path.abspath(file_name)
         self._home = os.path.dirname(self._file_name)
-        self._file, found = opened[1:] if opened is not None else (
+        self._file, found = opened[1:3] if opened is not None else (
             opening.open_and_read(
                 file_name, create, read_only, stop,
                 self._checksums or self.durability.policy.promises))

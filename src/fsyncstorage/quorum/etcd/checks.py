@@ -8,10 +8,11 @@ Members that do not answer are left out, as long as one does; if none does, it
 is Unanswered, and a start waits.
 
 A start may come by itself, years after the set-up, and one member may be wrong
-then: a certificate is over, it is about to be replaced.  So one at which we
-may not come in is left out with an error, as long as a majority has none; and
-of three members one may have been removed.  Where a log or a node begins,
-neither is let pass (`strict`).
+then: a certificate is over, it is about to be replaced, it was begun anew as a
+cluster of its own.  So what is wrong with one is an error in the log, as long
+as a majority is sound; and so is it that of three members one was removed, or
+that some have too little room.  Where a log or a node begins, nothing of that
+is let pass (`strict`).
 
 3.5.6: those before may give different answers by different members after a
 crash within a defragmentation, or with users switched on.
@@ -74,6 +75,15 @@ class Survey(typing.NamedTuple):
 def survey(log: EtcdLog) -> Survey:
     cluster = log.cluster
     members = _each(cluster, messages.STATUS, messages.status)
+    for member in cluster.members:
+        status = members[str(member)]
+        if isinstance(status, Status):
+            cluster.is_of(member, status.cluster)
+    for member in cluster.members:
+        try:
+            cluster.refuse_another(member)
+        except Trouble as error:
+            members[str(member)] = error
     try:
         voting = cluster.ask(messages.MEMBERS, messages.voting)
         alarms = cluster.ask(messages.ALARMS, messages.alarms)
@@ -89,8 +99,9 @@ def check(log: EtcdLog, limit: int = 0, strict: bool = False) -> None:
     """
     found = survey(log)
     allowed = 0 if strict else (log.members - 1) // 2
-    answered = _those_that_answer(found.members, allowed)
-    _check_members(answered)
+    answered = _those_that_answer(found.members, allowed, _fault_of)
+    _refuse_one_twice(answered)
+    _refuse_two_clusters(found.members, strict)
     _check_prefix(log, allowed)
     if found.voting is None:
         raise Unanswered('etcd: no majority of its members answers')
@@ -104,7 +115,7 @@ def check(log: EtcdLog, limit: int = 0, strict: bool = False) -> None:
         logger.error('%s', too_few)
     for alarm in found.alarms:
         logger.error('etcd: alarm %s. %s', alarm, MEANING.get(alarm, ''))
-    _check_room(answered, limit)
+    _check_room(answered, limit, strict)
     log.find_leader()
 
 
@@ -120,52 +131,70 @@ def _each(cluster: Cluster, question: Question,
     return found
 
 
-def _those_that_answer(found: dict[str, T | Trouble],
-                       allowed: int) -> dict[str, T]:
+def _those_that_answer(
+        found: dict[str, T | Trouble], allowed: int,
+        fault_of: Callable[[T], str | None] = lambda answer: None
+        ) -> dict[str, T]:
     """Refused if more than so many have a fault."""
-    troubles = {name: each for name, each in found.items()
-                if isinstance(each, Trouble)}
-    faults = []
-    for name, trouble in troubles.items():
-        wrong = fault(trouble)
-        if wrong is None:
-            logger.warning('etcd: %s does not answer: %s', name, trouble)
+    troubles: dict[str, Trouble] = {}
+    faults: list[str] = []
+    for name, each in found.items():
+        if isinstance(each, Trouble):
+            troubles[name] = each
+            wrong = fault(each)
+            if wrong is None:
+                logger.warning('etcd: %s does not answer: %s', name, each)
         else:
+            wrong = fault_of(each)
+        if wrong is not None:
             faults.append(f'{name}: {wrong}')
     if len(faults) > allowed:
         raise Refused(f'etcd: {faults[0]}')
-    for each in faults:
-        logger.error('etcd: a member is left out: %s', each)
+    for words in faults:
+        logger.error('etcd: a member is not sound, so that no other one may be'
+                     ' lost: %s', words)
     if len(troubles) == len(found):
         raise unanswered(troubles)
     return {name: each for name, each in found.items()
             if not isinstance(each, Trouble)}
 
 
-def _check_members(answered: dict[str, Status]) -> None:
+def _fault_of(status: Status) -> str | None:
+    if release(status) < OLDEST:
+        return (f'it is of release {status.version}: before 3.5.6 members'
+                ' could come to have different data. Upgrade it')
+    if status.learner:  # etcd lets it answer nothing else
+        return ('it is a learner, which does not vote: name another member, or'
+                ' promote this one (etcdctl member promote)')
+    return None
+
+
+def _refuse_one_twice(answered: dict[str, Status]) -> None:
     names: dict[int, str] = {}
     for name, status in answered.items():
-        if release(status) < OLDEST:
-            raise Refused(
-                f'etcd: {name} is of release {status.version}: before 3.5.6'
-                ' members could come to have different data. Upgrade it')
-        if status.learner:
-            raise Refused(
-                f'etcd: {name} is a learner, which does not vote: name another'
-                ' member, or promote this one (etcdctl member promote)')
         other = names.setdefault(status.id, name)
         if other != name:
             raise Refused(
                 f'etcd: {other} and {name} are the same member: name each'
                 ' once, and at least three')
-    clusters = {status.cluster for status in answered.values()}
-    if len(clusters) > 1:
-        raise Refused(
-            'etcd: the addresses are those of members of'
-            f' {len(clusters)} different clusters')
 
 
-def _check_room(answered: dict[str, Status], limit: int) -> None:
+def _refuse_two_clusters(found: dict[str, Status | Trouble],
+                         strict: bool) -> None:
+    """Where most are of one, the others are in trouble (survey)."""
+    answered = [each for each in found.values() if isinstance(each, Status)]
+    clusters = {status.cluster for status in answered}
+    if len(clusters) < 2:
+        return
+    words = ('etcd: the addresses are those of members of'
+             f' {len(clusters)} different clusters')
+    if strict or len(answered) == len(found):
+        raise Refused(words)
+    raise Unanswered(words)
+
+
+def _check_room(answered: dict[str, Status], limit: int,
+                strict: bool) -> None:
     """One with too little would make all of them full.  (But it may have been
     started with another quota while this node ran.)"""
     words = [
@@ -174,7 +203,7 @@ def _check_room(answered: dict[str, Status], limit: int) -> None:
         f' log-limit to {status.quota // ROOM} or less'
         for name, status in answered.items()
         if 0 < status.quota < ROOM * limit]
-    if len(words) > 1:
+    if strict and words:
         raise Refused(words[0])
     for each in words:
         logger.error(each)

@@ -9,6 +9,10 @@ next time.
 What an answer means is found by a function that is given with the question;
 what it finds to be damaged is as no answer at all.  Where one member is not
 enough, `each` goes on to the others.
+
+Each answer names the cluster that it comes from.  That of most members is the
+right one, and what another one answers is as no answer, too: a member that was
+begun anew as a cluster of its own, by mistake, takes whatever it is given.
 """
 
 import logging
@@ -21,11 +25,13 @@ from collections.abc import Sequence
 
 from ..history.record import Damaged
 from ..log.interface import Unanswered
+from . import messages
 from .member import Asked
 from .member import Member
 from .messages import Question
 from .protobuf import Message
 from .settings import Settings
+from .trouble import Foreign
 from .trouble import Late
 from .trouble import Trouble
 from .trouble import unanswered
@@ -54,6 +60,9 @@ class Cluster:
         self.members = [
             Member(address, tls, self) for address in settings.addresses]
         self._first = 0
+        #: The cluster of most members; 0: that is not known yet.
+        self._id = 0
+        self._id_of: dict[Member, int] = {}
         self.patience = PATIENCE
         #: Until when nothing more is said of a member.
         self._silent: dict[Member, float] = {}
@@ -95,7 +104,8 @@ class Cluster:
             patience = min(
                 deadline, now + (min(SHORT, share) if is_late else share))
             try:
-                answer = judge(one.ask(question, patience))
+                answer = self._judged(
+                    one, one.ask(question, patience), judge)
             except (Trouble, Damaged) as error:
                 if isinstance(error, Late) and not is_late:
                     self._late[one] = time.monotonic() + LATE
@@ -104,12 +114,6 @@ class Cluster:
                 self._late.pop(one, None)
                 yield one, answer
         raise unanswered(troubles)
-
-    def two(self, question: Question, judge: Callable[[Message], T]
-            ) -> tuple[T, T]:
-        """What two of them answer, one after the other."""
-        answers = self.each(question, judge)
-        return next(answers), next(answers)
 
     def begin(self, question: Question) -> Asked:
         """Ask one of them, and return at once."""
@@ -122,13 +126,39 @@ class Cluster:
     def answer(self, asked: Asked, judge: Callable[[Message], T]) -> T:
         """What it answers to what was begun."""
         try:
-            return judge(asked.answer(self.share()))
+            return self._judged(
+                asked.member, asked.answer(self.share()), judge)
         except (Trouble, Damaged) as error:
             raise self.failed(asked.member, error) from error
 
     def share(self) -> float:
         """The deadline of a question to one of them."""
         return time.monotonic() + self.patience / len(self.members)
+
+    # Who is believed
+
+    def _judged(self, member: Member, answer: Message,
+                judge: Callable[[Message], T]) -> T:
+        self.is_of(member, messages.cluster(answer))
+        self.refuse_another(member)
+        return judge(answer)
+
+    def is_of(self, member: Member, id: int) -> None:
+        """It says that it is of this cluster; 0: it does not say."""
+        if id and self._id_of.get(member) != id:
+            self._id_of[member] = id
+            ids = list(self._id_of.values())
+            self._id = next((each for each in ids if 2 * ids.count(each)
+                             > len(self.members)), 0)
+
+    def refuse_another(self, member: Member) -> None:
+        """Raise Foreign if it is of another cluster than most."""
+        if self._id and self._id_of.get(member, self._id) != self._id:
+            raise Foreign(
+                'it is a member of another cluster than most. To bring it'
+                ' back: etcdctl member remove and member add, and start it'
+                ' with an empty directory and --initial-cluster-state'
+                ' existing')
 
     # Who is asked
 
@@ -159,21 +189,24 @@ class Cluster:
         return unanswered({str(member): self._in_trouble(member, error)})
 
     def _in_trouble(self, member: Member, error: Exception) -> Trouble:
-        if isinstance(error, Damaged):
-            self._is_damaged(member, error)
+        if isinstance(error, Damaged) and self._may_say(member):
+            logger.warning(
+                'etcd: %s gives what it was not given: %s. Other members are'
+                ' asked. Replace this one: remove it, and add it with an'
+                ' empty directory', member, error)
+        elif isinstance(error, Foreign) and self._may_say(member):
+            logger.warning('etcd: %s is not believed: %s', member, error)
         self.turn_from(member)
         # Its traceback has what was read.
         error.__traceback__ = error.__context__ = error.__cause__ = None
         return error if isinstance(error, Trouble) else Trouble(str(error))
 
-    def _is_damaged(self, member: Member, error: Damaged) -> None:
+    def _may_say(self, member: Member) -> bool:
         now = time.monotonic()
-        if now >= self._silent.get(member, now):
-            self._silent[member] = now + SILENCE
-            logger.warning(
-                'etcd: %s gives what it was not given: %s. Other members are'
-                ' asked. Replace this one: remove it, and add it with an'
-                ' empty directory', member, error)
+        if now < self._silent.get(member, now):
+            return False
+        self._silent[member] = now + SILENCE
+        return True
 
     # The end
 

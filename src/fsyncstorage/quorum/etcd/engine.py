@@ -347,11 +347,12 @@ class EtcdLog:
         self.cluster.ask(
             messages.transaction([messages.put(key, value)]), _is_done)
 
-    def notes(self) -> dict[bytes, bytes]:
-        one, other = self.cluster.two(messages.pairs_of(
+    def notes(self, member: int | None = None) -> dict[bytes, bytes]:
+        answers = self.cluster.each(messages.pairs_of(
             self.keys.notes, MOST_NOTES + 1, (MOST_NOTES + 1) * _NOTE),
-            self._notes)
-        return other | one
+            self._notes, member)
+        found = next(answers)
+        return found if member is not None else next(answers) | found
 
     def _notes(self, answer: Message) -> dict[bytes, bytes]:
         found = messages.pairs(answer, MOST_NOTES + 1)

@@ -217,6 +217,11 @@ def revision(answer: Message) -> int:
     return found
 
 
+def cluster(answer: Message) -> int:
+    """Which one has answered; 0: it does not say."""
+    return answer.message(1).number(1)
+
+
 def token(answer: Message) -> str:
     return answer.text(2)
 

@@ -38,7 +38,7 @@ class Untrusted(Lost):
 
 
 class Foreign(Lost):
-    """What answers is no etcd."""
+    """What answers is no etcd, or of another cluster."""
 
 
 class Said(Trouble):

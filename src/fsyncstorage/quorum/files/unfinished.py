@@ -29,6 +29,7 @@ from ...pack.agreed import Becoming
 from ...pack.generation import Found
 from ..history.fold import State
 from ..history.fold import Why
+from ..log.reading import ANEW
 from ..log.reading import WHAT_TO_DO
 from ..log.reading import Refused
 from . import state as states
@@ -60,8 +61,7 @@ def settled(path: str, kept: Kept, swap: Swap | None, keep_old: bool) -> Kept:
             f'{path} was about to be replaced by a packed file of'
             f' {becoming.size} bytes, and is neither that nor the one that it'
             f' was. Put the right file there, with the {states.SUFFIX} that'
-            ' was kept beside it; or make this node anew from one that runs'
-            ' (fsync-quorum bootstrap)')
+            f' was kept beside it; or {ANEW}')
     if swap is None or swap.becoming != becoming:
         return _taken_back(path, kept, found)
     if found is Found.OLD:

@@ -234,8 +234,9 @@ class Follower:
     def read(self, position: int, length: int) -> bytes:
         return os.pread(self._file.fileno(), length, position)
 
-    def hand_over(self) -> opening.Opened:
-        """For a storage, which goes on behind the last whole batch.
+    def hand_over(self, epoch: int = 0) -> opening.Opened:
+        """For a storage, which goes on behind the last whole batch, as the
+        one that writes in this epoch.
 
         That one leads: its epoch has given up what there is of another batch,
         which is cut off.
@@ -253,7 +254,7 @@ class Follower:
                     self.save()
             self.blobs.close()
         return opening.Opened(
-            self._lock_file, self._file, self._indexing.content)
+            self._lock_file, self._file, self._indexing.content, epoch)
 
     def close(self) -> None:
         """Let go of the file, unless it was handed over."""

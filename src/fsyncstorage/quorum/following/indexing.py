@@ -23,14 +23,14 @@ from ...format.window import Window
 from ...storage import opening
 from ...storage import recovery
 from ...storage.checkpoints import TIMES_ITS_SIZE
+from ..log.reading import ANEW
 from ..log.reading import Refused
 
 logger = logging.getLogger(__name__)
 
 OF_OUR_FILE = (
     'This file is damaged where the log has nothing any more. Run fsync-check'
-    ' to see all of it, and copy the file anew from another node'
-    ' (fsync-quorum bootstrap)')
+    f' to see all of it, and {ANEW}')
 
 
 class Indexing:

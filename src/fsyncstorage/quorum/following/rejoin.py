@@ -24,7 +24,9 @@ from collections.abc import Iterator
 
 from ... import datafile
 from ...format.window import Window
+from ...pack import packedblobs
 from ...pack.agreed import Becoming
+from ...pack.unopened import BlobDirectory
 from ...storage import leftovers
 from ...storage import opening
 from ...storage import recovery
@@ -43,6 +45,7 @@ from ..log.interface import Log
 from ..log.members import confirmed
 from ..log.outage import Outage
 from ..log.outage import Patience
+from ..log.reading import ANEW
 from ..log.reading import WHAT_TO_DO
 from ..log.reading import Reader
 from ..log.reading import Refused
@@ -60,8 +63,6 @@ logger = logging.getLogger(__name__)
 # After so many bytes, what was applied is kept: a start that is broken off
 # does not begin anew.
 KEPT_AFTER = 64 << 20
-
-ANEW = 'make this node anew from one that runs (fsync-quorum bootstrap)'
 
 
 class Surveyed(typing.NamedTuple):
@@ -116,6 +117,9 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
         if kept is not found:
             states.save(path, kept.state, _reading(file), kept.node)
             unfinished.remove_what_is_left(path)
+        if blobs is not None:
+            packedblobs.take_up(BlobDirectory(
+                blobs.blob_dir, blobs.helper, packs.keep_old), path)
         follower = Follower(
             lock_file, file, kept, indexing, log, stopping, packs, blobs)
         stack.callback(follower.close)

@@ -30,6 +30,7 @@ from ...pack.unopened import made
 from ..history.fold import Pack
 from ..history.fold import State
 from ..log.interface import Unanswered
+from ..log.reading import ANEW
 from ..log.reading import Refused
 
 logger = logging.getLogger(__name__)
@@ -134,8 +135,7 @@ class Repacking:
         return Refused(
             f'{self._path}: the log replaces this file, of generation'
             f' {state.generation}, by a packed one, and this node cannot make'
-            f' that ({failure}). The file is what the log had before; make'
-            ' this node anew from one that runs (fsync-quorum bootstrap)')
+            f' that ({failure}). The file is what the log had before; {ANEW}')
 
     def replace(self, made: Made) -> None:
         """Give the new file the name, durably: the pack is over."""

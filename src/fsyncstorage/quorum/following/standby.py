@@ -8,7 +8,10 @@ It does nothing else, and nobody else touches the file.
   saved of that is up to a second late, as a writer's; a change of the epoch or
   of the generation is saved at once.  It is saved when a majority of the
   members has it.  The node's place in the log is noted when it is saved, for
-  the primary, which removes from the log what no node needs.
+  the primary, which removes from the log what no node needs.  Now and then,
+  and when the log was out of sight, it looks whether that is noted still: it
+  may have been forgotten.  If another node has the name by then, this one
+  ends: it must not be in the way of that.
 - A log that does not answer is asked again, after pauses of up to a second;
   so is one of which all members show a damaged record, and so is a disk that
   is full.  `trouble` says so.
@@ -43,6 +46,7 @@ from ..log.interface import Missing
 from ..log.interface import Trimmed
 from ..log.interface import Unanswered
 from ..log.notes import Author
+from ..log.notes import Taken
 from ..log.outage import FIRST_PAUSE
 from ..log.outage import LONGEST_PAUSE
 from ..log.reading import Reader
@@ -86,9 +90,9 @@ class Standby:
         self._head, self._head_end = follower.state.place.sequence, 0
         self._measured = self._looked = self._heard = time.monotonic()
         self._save_due: float | None = None
-        #: The place that is noted in the log, and when to try again.
+        #: The place that was noted in the log, and when that was tried last.
         self._noted: Place | None = None
-        self._note_due = self._heard
+        self._note_tried = -LOOKED_EVERY
         #: How often in a row a wait ended early, and there was nothing.
         self._in_vain = 0
         #: Where one member has shown nothing, it asks all.
@@ -167,10 +171,13 @@ class Standby:
         try:
             self._step()
         except Unanswered as error:
-            self._looked = -LOOKED_EVERY  # it was out of sight: ask all
+            # It was out of sight: ask all, and whose name it is.
+            self._looked = self._note_tried = -LOOKED_EVERY
             self._try_again(f'the log does not answer: {error}')
         except OSError as error:
             self._try_again(f'the file cannot be written: {error}')
+        except Taken:
+            raise
         except Refused as error:
             if error.why is not None and error.why.elsewhere:
                 self._is_misled = True
@@ -230,6 +237,7 @@ class Standby:
         else:
             self._has_come_to(self.state, self.state.place.sequence)
         self._save_if_due(now)
+        self._note_if_due(now)
         if not given:
             self._wait(now)
 
@@ -290,11 +298,14 @@ class Standby:
                 follower.save()
                 self._save_due = None
                 follower.save_index(self._index_every)
-        place = follower.kept.place
-        if place != self._noted and now >= self._note_due:
-            self._note_due = now + SAVED_AFTER
+
+    def _note_if_due(self, now: float) -> None:
+        place = self._follower.kept.place
+        pause = LOOKED_EVERY if place == self._noted else SAVED_AFTER
+        if now >= self._note_tried + pause:
+            self._note_tried = now
             with contextlib.suppress(Unanswered):  # a full log, for example
-                Author(self._node, self._follower.identity).note(
+                Author(self._node, self._follower.identity).claim(
                     self._log, place)
                 self._noted = place
 

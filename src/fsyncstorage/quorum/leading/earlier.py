@@ -8,9 +8,11 @@ names (tidying).
 One member of the log may be wrong, and show records that the others do not
 have.  So each has to be linked to the one before, up to the one that has begun
 the epoch of this writer.  If it is not, all is read anew, and another member
-is asked first.
+is asked first.  A record that no member has whole is asked for again, and
+`trouble` says so.
 """
 
+import typing
 from collections.abc import Iterable
 
 from ..history.record import Damaged
@@ -27,6 +29,10 @@ from .held import Held
 from .held import item
 
 
+class _DoesNotFit(Exception):
+    """A sound record, which is not linked to the one before."""
+
+
 class Earlier:
 
     def __init__(self, log: Log) -> None:
@@ -35,10 +41,12 @@ class Earlier:
         self.is_read = False
         #: The number of the record that is read next; 0: none was.
         self.next = 0
+        #: Why it comes no further, where that may need a person; or None.
+        self.trouble: str | None = None
         self._log = log
         self._own = Place(0, b'')
         self._before: Place | None = None
-        #: How often it was begun anew.
+        #: How often no member has shown what comes next.
         self._times = 0
 
     def begin(self, own: Place) -> None:
@@ -56,10 +64,7 @@ class Earlier:
             self.next = self._log.ends().first
         own = self._own
         if self.next <= own.sequence:
-            shown = self._shown()
-            if not shown:
-                self._begin_anew()
-            for raw, record, place in shown:
+            for raw, record, place in self._shown():
                 if place.sequence < own.sequence:
                     self.held.add(place.sequence, item(raw, record.body))
                 if place.sequence <= own.sequence:
@@ -67,31 +72,41 @@ class Earlier:
                     self.next = place.sequence + 1
         if self.next > own.sequence:
             if self._before not in (None, own):
-                self._begin_anew()
-            self.is_read = True
+                self._has_failed(anew=True)
+            self.is_read, self.trouble = True, None
 
-    def _begin_anew(self) -> None:
-        number = self.next
-        first = self._log.ends().first  # if it is answered
-        self.next, self._before = first, None
-        self.held.clear()
+    def _has_failed(self, anew: bool) -> typing.NoReturn:
+        words = (f'record {self.next}, which was there before this node led,'
+                 ' is shown by no member, or not as it was')
         self._times += 1
-        raise Unanswered(
-            f'record {number} is shown by no member, or not as it was')
+        if self._times >= self._log.members:  # each was asked first
+            self.trouble = (
+                f'{words}: nothing behind it is removed. Replace the members'
+                ' whose disks are damaged')
+        if anew:
+            first = self._log.ends().first  # if it is answered
+            self.next, self._before = first, None
+            self.held.clear()
+        raise Unanswered(words)
 
     def _shown(self) -> list[tuple[bytes, Record, Place]]:
         """The next record, and some behind it, from a member that has it."""
-        members = self._log.members
+        members, answered, anew = self._log.members, 0, False
         for member in (*(() if self._times else (None,)), *(
                 (self._times + number) % members
                 for number in range(members))):
             try:
                 found = self._linked(self._log.read(self.next, member))
-            except (Missing, Trimmed, Unanswered):
+            except Unanswered:
                 continue
+            except (Missing, Trimmed, _DoesNotFit):
+                found, anew = [], True
             if found:
                 return found
-        return []
+            answered += member is not None
+        if anew or answered == members:
+            self._has_failed(anew)
+        raise Unanswered(f'record {self.next} is shown by no member')
 
     def _linked(self, shown: Iterable[bytes]
                 ) -> list[tuple[bytes, Record, Place]]:
@@ -103,8 +118,11 @@ class Earlier:
             except (Damaged, Unknown):
                 break
             place = place_of(raw)
-            if place.sequence != self.next + len(found) or (
-                    before is not None and record.previous != before.link):
+            if place.sequence != self.next + len(found):
+                break
+            if before is not None and record.previous != before.link:
+                if not found:
+                    raise _DoesNotFit
                 break
             found.append((raw, record, place))
             before = place

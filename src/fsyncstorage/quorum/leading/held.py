@@ -9,6 +9,7 @@ names blobs it has their ids, 16 bytes each.
 Any thread may call it, but only one adds.
 """
 
+import bisect
 import collections
 import threading
 import typing
@@ -84,7 +85,8 @@ class Held:
     def named(self, first: int | None = None) -> set[bytes]:
         """The blobs that records name: all, or those before this one."""
         with self._changed:
-            joined = [ids for number, ids in tuple(self._named)
-                      if first is None or number < first]
-        return {ids[at:at + IDENTITY] for ids in joined
+            named = tuple(self._named)
+        if first is not None:
+            named = named[:bisect.bisect_left(named, (first,))]
+        return {ids[at:at + IDENTITY] for _, ids in named
                 for at in range(0, len(ids), IDENTITY)}

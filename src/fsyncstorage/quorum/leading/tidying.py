@@ -21,6 +21,7 @@ next writer finds.
 """
 
 import collections
+import itertools
 import logging
 import time
 from collections.abc import Callable
@@ -65,6 +66,8 @@ class Tidying:
         #: The engine may be full; when it can be asked to make room.
         self._is_full = False
         self._room_at = 0.0
+        #: The trouble of `earlier` was said.
+        self._is_said = False
         self._pause = FIRST_PAUSE
         self._again: float | None = None
         self._thread = WakeableThread(
@@ -109,15 +112,23 @@ class Tidying:
             logger.debug('%s: not tidied: %s', self._path, error)
             self._come_again(self._pause)
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            self._say_trouble()
         else:
             self._pause = FIRST_PAUSE
+
+    def _say_trouble(self) -> None:
+        trouble = self._earlier.trouble
+        if trouble is not None and not self._is_said:
+            self._is_said = True
+            logger.error('%s: its log is trimmed no further: %s', self._path,
+                         trouble)
 
     def _come_again(self, seconds: float) -> None:
         self._again = time.monotonic() + seconds
 
     def _remove_dropped(self) -> None:
         while self._dropped:
-            some = list(self._dropped)[:AT_ONCE]
+            some = list(itertools.islice(self._dropped, AT_ONCE))
             self._log.unstage([id for id, _ in some])
             for _, size in some:
                 self._dropped.popleft()

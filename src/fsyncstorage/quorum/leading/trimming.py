@@ -140,11 +140,8 @@ class Trimming:
         if self._said_first:
             self._remove_what_was_said()
         kept = self._writing.kept.place
-        author = Author(self._node, self._writing.identity)
-        noted = author.noted(self._log)
-        if noted is None or kept != self._noted:
-            author.note(self._log, kept)
-            self._noted = kept
+        Author(self._node, self._writing.identity).claim(self._log, kept)
+        self._noted = kept
         ends = self._log.ends()
         places = self._places(ends)
         first = min(_first(places), self._known_to)
@@ -194,8 +191,9 @@ class Trimming:
                 if place.sequence + 1 < ends.first:
                     self._say(node, (
                         'the log does not have what it needs next: it was'
-                        ' left behind. Begin it anew (fsync-quorum bootstrap),'
-                        ' or forget it (fsync-quorum forget)'))
+                        ' left behind. Forget it (fsync-quorum forget), and'
+                        ' then, if it is to come back, begin it anew'
+                        ' (fsync-quorum bootstrap --from)'))
                     continue
                 self._said.discard(node)
             found[node] = place
@@ -220,6 +218,9 @@ class Trimming:
 
     def _what_holds_it(self, places: Mapping[bytes, Place],
                        ends: Ends) -> str:
+        if self._known_to < _first(places):
+            return (self._earlier.trouble
+                    or 'what it had before this node led is not read yet')
         node = min(places, key=lambda each: places[each].sequence)
         if node == self._node:
             return 'this node has not kept what came last'
@@ -231,12 +232,15 @@ class Trimming:
         own = places.pop(self._node)
         node = min(places, key=lambda each: places[each].sequence,
                    default=None)
-        if node is None or places[node].sequence >= own.sequence:
+        if node is None or places[node].sequence >= min(
+                own.sequence, self._known_to):
             return
+        # A writer that is fenced leaves nobody behind.
+        self._writing.say(Trim(self._log.ends().first))
         logger.critical(
             '%s: the log has %d bytes, and log-limit is %d: the node %s, which'
             ' has kept no more than record %d, is left behind, and commits go'
-            ' on without it. Begin it anew (fsync-quorum bootstrap)',
+            ' on without it. Begin it anew (fsync-quorum bootstrap --from)',
             self._name, self._limit.size, self._limit.limit, shown(node),
             places[node].sequence)
         self._log.forget(node)

@@ -24,8 +24,8 @@ older ones.  So:
   caller has the lease (writer).
 - A wrong member may say that the head has moved.  `ends` and `read` show it:
   the append has taken effect then.
-- `ends`, `read` and `staged` can be asked of one member by its number.  It is
-  what this one says, alone; no other is asked in its place.
+- `ends`, `read`, `notes` and `staged` can be asked of one member by its
+  number.  It is what this one says, alone; no other is asked in its place.
 
 The fence between two writers is the swap on the head.  The lease says who
 tries to write, so that two of them do not take turns.  While all members are
@@ -209,10 +209,11 @@ class Log(typing.Protocol):
         replaces a later one, too.
         """
 
-    def notes(self) -> Mapping[bytes, bytes]:
+    def notes(self, member: int | None = None) -> Mapping[bytes, bytes]:
         """Of each node, what was kept of it.
 
-        Two members were asked; a note that either has is there.
+        Two members were asked, and a note that either has is there; or it is
+        what this member has.
         """
 
     def forget(self, node: bytes) -> None:

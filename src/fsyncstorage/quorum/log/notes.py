@@ -4,12 +4,15 @@ Two machines may be given one name by mistake.  Then the one would replace the
 note of the other, and the log would be trimmed past what that needs.  So a
 note has the *identity* of its node, too: random bytes, which a node has from
 its beginning (files.state).  A name whose note has another identity is taken:
-no node starts under it, and none begins, before that note is forgotten.
+no node goes on under it, and none begins, before that note is forgotten.  One
+member of the log may still have a note that was forgotten, so a majority has
+to show it.
 
 What the log promises of notes is little (interface): one that comes late
 replaces a later one.
 """
 
+import contextlib
 import typing
 
 from ..history.record import IDENTITY
@@ -17,6 +20,8 @@ from ..history.record import Place
 from ..history.record import parse_place
 from .interface import RESERVED
 from .interface import Log
+from .interface import Unanswered
+from .members import majority
 from .reading import Refused
 
 
@@ -48,6 +53,10 @@ def shown(name: bytes) -> str:
     return text if text.isprintable() and text.isascii() else name.hex()
 
 
+class Taken(Refused):
+    """Another node has our name."""
+
+
 class Author(typing.NamedTuple):
     """A node, as it notes."""
 
@@ -58,18 +67,37 @@ class Author(typing.NamedTuple):
         log.note(self.name, Note(self.identity, place).packed())
 
     def claim(self, log: Log, place: Place) -> None:
-        """The name is ours from now on."""
-        self.noted(log)
-        self.note(log, place)
+        """The name is ours, and what is noted under it is this place."""
+        if self.noted(log) != Note(self.identity, place).packed():
+            self.note(log, place)
 
     def noted(self, log: Log) -> bytes | None:
-        """What we have noted; raise Refused if another node has our name."""
+        """What we have noted; raise Taken if another node has our name."""
         raw = log.notes().get(self.name)
-        if raw is not None and not raw.startswith(self.identity):
+        if not self._is_of_another(raw):
+            return raw
+        if self._is_taken(log):
             name = shown(self.name)
-            raise Refused(
+            raise Taken(
                 f'the log knows another node of the name {name}. Two nodes'
                 ' never have one name: give this one another (node in'
                 ' <quorum>). If that one is gone, and this one is to be in its'
                 f' place: fsync-quorum forget {name}, then try again')
-        return raw
+        return None
+
+    def _is_of_another(self, raw: bytes | None) -> bool:
+        return raw is not None and not raw.startswith(self.identity)
+
+    def _is_taken(self, log: Log) -> bool:
+        words = []
+        for member in range(log.members):
+            with contextlib.suppress(Unanswered):
+                words.append(self._is_of_another(
+                    log.notes(member).get(self.name)))
+        for word in False, True:
+            if words.count(word) >= majority(log):
+                return word
+        raise Unanswered(
+            f'{words.count(True)} of {log.members} members have a note of'
+            f' another node of the name {shown(self.name)}, and'
+            f' {words.count(False)} have none')

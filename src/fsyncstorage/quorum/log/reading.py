@@ -28,6 +28,10 @@ from .members import confirmed
 from .members import majority
 from .outage import Patience
 
+#: (While its old note is in the log, its name is taken.)
+ANEW = (
+    'make this node anew: move its files away, fsync-quorum forget its name,'
+    ' then fsync-quorum bootstrap --from another one')
 _RESTORED = (
     'The log was restored from a backup, emptied, or is another one, and what'
     ' was acknowledged since is only in the files of the nodes. Bring back the'
@@ -46,8 +50,7 @@ WHAT_TO_DO = {
     Why.UNKNOWN: 'Upgrade this node: standbys are upgraded first',
     Why.OTHER_LOG: (
         'Either the name in the section is that of another database, or this'
-        ' file was copied from one. Correct the name; or make this node anew'
-        ' (fsync-quorum bootstrap)'),
+        f' file was copied from one. Correct the name; or {ANEW}'),
     Why.FORKED: _RESTORED,
     Why.STALE: BROKEN,
     Why.USURPED: BROKEN,
@@ -55,9 +58,7 @@ WHAT_TO_DO = {
     Why.INCOMPLETE: BROKEN,
     Why.SENSELESS: BROKEN,
     Why.BEHIND: _RESTORED,
-    Why.TRIMMED: (
-        'This node was away for too long. Copy the file anew from a node that'
-        ' runs (fsync-quorum bootstrap)'),
+    Why.TRIMMED: f'This node was away for too long: {ANEW}',
 }
 
 

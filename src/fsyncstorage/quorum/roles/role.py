@@ -249,7 +249,7 @@ class Node:
             stack.pop_all()
         if led is None:
             return follower
-        return follower.hand_over(), Primary(
+        return follower.hand_over(led.writer.state.epoch), Primary(
             log, led, follower.fates, self._setup.trims, self._holding,
             self._setup.node, self._host)
 

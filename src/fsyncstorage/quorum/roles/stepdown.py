@@ -15,6 +15,7 @@ What it does then (`step_down`):
    is on its way to the disk, gives the lease back, and begins anew.  If there
    is no such moment, votes wait until there is one (storage.stillness); for
    less than a second at a time, as what takes longer may take very long.
+   Each part has a bound, also while the server's loop is busy.
 
 So what was promised by the answer to a vote is kept.  Votes that have no
 answer then end with their connections: clients of ours send them to the next
@@ -48,14 +49,14 @@ REQUEST = RESERVED + b'step-down'
 
 #: Seconds: how often the primary looks; how long it waits for a note of
 #: another node, and how often it looks for that; for how long it looks for a
-#: moment without voted transactions, and how long those may take while votes
-#: wait.
+#: moment without voted transactions, how long those may take while votes wait,
+#: and how long it takes then to leave.
 LOOK_EVERY = 1.0
 LONGEST_WAIT, NOTES_EVERY = 15.0, 0.2
-LONGEST_SEARCH, LONGEST_STILLNESS = 1.0, 0.5
+LONGEST_SEARCH, LONGEST_STILLNESS, LONGEST_LEAVE = 1.0, 0.5, 0.25
 #: How often it does both, one behind the other.
 TRIES = 4
-LONGEST = TRIES * (LONGEST_SEARCH + LONGEST_STILLNESS)
+LONGEST = TRIES * (LONGEST_SEARCH + LONGEST_STILLNESS + LONGEST_LEAVE)
 
 
 def ask(log: Log) -> bool:
@@ -138,7 +139,7 @@ class Requests:
         stillness = Stillness(self._storage)
         try:
             return (stillness.begin(LONGEST_STILLNESS)
-                    and self._host.leave(LONGEST_SEARCH))
+                    and self._host.leave(LONGEST_LEAVE))
         finally:
             stillness.end()
 
