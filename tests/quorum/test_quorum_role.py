@@ -22,6 +22,7 @@ from fsyncstorage.quorum.roles import primary
 from fsyncstorage.quorum.roles import role
 from fsyncstorage.storage.objectmap import NoMap
 
+from ..support import PATIENCE
 from ..support import begin
 from ..support import commit
 from ..support import oid
@@ -284,7 +285,7 @@ class Silence(RolesTest):
 class Retreat(RolesTest):
 
     def is_over(self, again=True):
-        self.assertTrue(self.a.host.has_ended.wait(30))
+        self.assertTrue(self.a.host.has_ended.wait(PATIENCE))
         self.assertEqual(self.a.host.done, ['hang up', ('end', again)])
         self.assertFalse(self.a.storage.may_answer())
 
