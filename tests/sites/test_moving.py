@@ -80,8 +80,8 @@ class Site(Commands):
 
     def end(self, kind, process):
         """A stock server may have to be told again: what handles its signal
-        raises SystemExit wherever it comes, and that is lost in a finalizer,
-        such as those that run when a client has gone."""
+        raises SystemExit wherever it comes, and uvloop takes one that comes
+        while a message is read for an error of that connection."""
         process.terminate()
         if kind == STOCK:
             with contextlib.suppress(subprocess.TimeoutExpired):

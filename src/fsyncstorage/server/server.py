@@ -283,14 +283,15 @@ class Server(StorageServer):
         and with an answer they would send more.  In the loop.
         """
         self.acceptor.stop_listening()
-        for connection, _ in self._commit_channels():
+        for connection in self._commit_channels():
             connection.abort()
         loop = self.acceptor.event_loop
         loop.call_soon(loop.stop)  # behind the end of these connections
 
-    def _commit_channels(self) -> list[tuple[Connection, CommitChannel]]:
-        return [(each, each.session) for each in self.connections
-                if isinstance(getattr(each, 'session', None), CommitChannel)]
+    def _commit_channels(self) -> list[Connection]:
+        return [each for each in self.connections
+                if isinstance(each, Connection)
+                and isinstance(each.session, CommitChannel)]
 
     def _say_farewell(self, loop: asyncio.AbstractEventLoop) -> None:
         self.said_farewell = True
@@ -298,8 +299,8 @@ class Server(StorageServer):
         for service in self.services.values():
             attempt(service.announce)  # what was published last
         # Before any client sees a connection end.
-        for _, channel in self._commit_channels():
-            attempt(channel.say_goodbye)
+        for each in self._commit_channels():
+            attempt(each.session.say_goodbye)
         loop.call_later(FAREWELL, loop.stop)
         for connection in list(self.connections):
             connection.close()
