@@ -492,6 +492,21 @@ class Replies(unittest.TestCase):
         client, number = in_state(commits.IN_ONE_TRIP)
         self.refuse(client, server.done(number, TID, 1, 2, b'short'))
 
+    def test_a_goodbye(self):
+        """In each state of a transaction, but to none."""
+        for state in STATES:
+            client, number = in_state(state)
+            self.assertEqual(
+                received(client, server.goodbye()), [commits.Goodbye()])
+            self.refuse(client, server.goodbye()[:-4] + number.to_bytes(
+                4, 'big'))
+        waiting = commits.Client(INSTANCE, TICKET)
+        self.assertEqual(
+            received(waiting, ANNOUNCEMENT, framing.welcome(),
+                     server.goodbye()), [commits.Welcome()])
+        self.refuse(commits.Client(INSTANCE, TICKET),
+                    ANNOUNCEMENT + server.goodbye())
+
     def test_every_outcome(self):
         for outcome in range(256):
             client, number = in_state(commits.ASKING)
@@ -640,7 +655,7 @@ class TheFormat(unittest.TestCase):
     def test_of_the_client(self):
         client = opened()
         number = b'\0\0\0\1'
-        self.check(client.hello, b'\0\0\0\x29', b'\xf5COMMITS', b'\4',
+        self.check(client.hello, b'\0\0\0\x29', b'\xf5COMMITS', b'\5',
                    INSTANCE, TICKET)
         self.check(client.begin(b'call')[1],
                    b'\0\0\0\x09', b'B', number, b'call')
@@ -682,3 +697,4 @@ class TheFormat(unittest.TestCase):
         self.check(server.invalid(TID, [oid(1)]),
                    b'\0\0\0\x15', b'i', bytes(4), TID, oid(1))
         self.check(server.pong(258, TID), b'\0\0\0\x0d', b'p', number, TID)
+        self.check(server.goodbye(), b'\0\0\0\5', b'g', bytes(4))

@@ -975,6 +975,20 @@ class Ends(Announcing):
         self.client.tpc_abort(transaction)
         self.check_connected_again()
 
+    def test_a_server_that_restarts_behind_a_finish(self):
+        """It has not read it, and says so."""
+        transaction = vote(self.client, {2: b'x'})
+        self.in_loop(self.session().told.transport.pause_reading)
+        answers = self.client._server.stream._answers
+        finishing = Thread(self.client.tpc_finish, transaction)
+        until(lambda: any(each.waits for each in answers.copy().values()),
+              'has left')
+        self.serve_again()
+        with self.assertRaises(CUT):
+            finishing.result()
+        self.client.tpc_abort(transaction)
+        self.check_connected_again()
+
     def test_a_timeout_of_the_server(self):
         """It disconnects the client, as always."""
         self.in_loop(setattr, self.server.services['1'], 'timeout', 0.05)

@@ -11,6 +11,7 @@ from fsyncstorage.client.liveness import LOOKS
 from fsyncstorage.client.liveness import Liveness
 from fsyncstorage.client.liveness import Silent
 
+from ..support import PATIENCE
 from ..support import until
 
 
@@ -203,7 +204,7 @@ class Sockets(unittest.TestCase):
                 one.sendall(bytes(1 << 16))
         left = sockets.unsent(one)
         self.assertGreater(left, 0)
-        other.settimeout(5)
+        other.settimeout(PATIENCE)
         for _ in range(2 * left // 100 + (16 << 20) // (1 << 16)):
             other.recv(1 << 16)
             if sockets.unsent(one) < left:

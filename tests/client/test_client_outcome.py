@@ -229,6 +229,36 @@ class Outcomes:
         self.assertEqual(len(self.called), 1)
         self.check_all_is_well()
 
+    def test_the_server_stops_and_has_not_read_it(self):
+        """It says so: the next one, which knows nothing, is not asked."""
+        stream = self.client._server.stream
+        send = stream._send
+
+        def unread(data):
+            if not stream._finishes:
+                return send(data)
+            session, = self.server.services['1'].sessions
+            self.in_loop(session.told.transport.pause_reading)
+            send(data)
+            self.serve_again()
+
+        with mock.patch.object(stream, '_send', unread), \
+                mock.patch.object(Stream, 'ask') as ask:
+            with self.assertRaises(ClientDisconnected):
+                self.commit()
+        ask.assert_not_called()
+        self.assertEqual(self.called, [])
+        self.commit()
+        self.check_all_is_well()
+
+    def test_the_server_stops_and_has_answered(self):
+        """Another thread has completed that, and then heard the goodbye."""
+        self.client._server.stream.said_goodbye = True
+        with self.done_is_taken_by_another():
+            tid = self.commit()
+        self.assertEqual(self.called, [tid])
+        self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
+
     def test_nothing_of_it_has_left(self):
         """The server is not asked."""
         stream = self.client._server.stream

@@ -1,6 +1,8 @@
 """One trip, and questions about lost answers, on the stream of a client; with
 a server by hand."""
 
+import contextlib
+import threading
 from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
@@ -125,6 +127,44 @@ class Trips(Opened):
         self.peer.close()
         with self.assertRaises(Unanswered):
             waiting.result()
+
+    def test_a_goodbye_behind_its_request(self):
+        """What was done before is completed; the rest is not committed."""
+        first, second = self.begin(), self.begin()
+        trips = [self.ask_trip(first), self.ask_trip(second)]
+        self.peer.send(server.done(first, oid(1), 1, 1) + server.goodbye()
+                       + server.done(second, oid(2), 1, 1))
+        self.assertEqual(trips[0].result(), self.completed[0])
+        with self.assertRaises(Unanswered):
+            trips[1].result()
+        self.assertEqual(len(self.completed), 1)
+        self.assertTrue(self.stream.said_goodbye)
+        self.check_it_has_ended()
+
+    def test_a_goodbye_that_nobody_has_seen(self):
+        """The request cannot leave: what has come is looked at."""
+        number = self.begin()
+        broken = mock.Mock(wraps=self.stream._socket)
+
+        def say_goodbye(data):
+            self.peer.send(server.goodbye())
+            raise OSError('of a test')
+
+        broken.sendall.side_effect = say_goodbye
+        with self.not_read_in_background(), mock.patch.object(
+                self.stream, '_socket', broken):
+            with self.assertRaises(Unanswered):
+                self.stream.trip(number, b'', self.complete)
+            self.assertTrue(self.stream.said_goodbye)
+
+    @contextlib.contextmanager
+    def not_read_in_background(self):
+        go_on, take = threading.Event(), self.stream._background_has_turn
+        with mock.patch.object(
+                self.stream, '_background_has_turn',
+                lambda: go_on.wait(PATIENCE) and take()):
+            yield
+        go_on.set()
 
     def test_a_part_of_its_request(self):
         number = self.begin()

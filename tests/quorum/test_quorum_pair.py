@@ -14,6 +14,7 @@ from fsyncstorage.quorum.roles import stepdown
 
 from ..commands import SCRIPTS
 from ..commands import answers
+from ..support import PATIENCE
 from ..support import commit as commit_with
 from ..support import oid
 from ..support import until
@@ -33,7 +34,7 @@ class Takeover(Pair):
     def client(self):
         """Of both."""
         found = FsyncClient(
-            [each.address for each in self.nodes], wait_timeout=30)
+            [each.address for each in self.nodes], wait_timeout=PATIENCE)
         self.addCleanup(found.close)
         return found
 
@@ -126,7 +127,7 @@ class NoLog(Pair):
         lease is over."""
         self.a.start()
         until(lambda: self.a.leads, 'it leads')
-        client = ClientStorage(self.a.address, wait_timeout=30)
+        client = ClientStorage(self.a.address, wait_timeout=PATIENCE)
         self.addCleanup(client.close)
         tid = commit(client, {1: b'one'})
         self.assertEqual(client.load(oid(1)), (b'one', tid))

@@ -27,6 +27,7 @@ from fsyncstorage.storage.objectmap import NoMap
 from fsyncstorage.storage.opening import OIDS_OF_AN_EPOCH
 from fsyncstorage.storage.opening import given_before
 
+from ..support import PATIENCE
 from ..support import begin
 from ..support import commit
 from ..support import oid
@@ -319,7 +320,7 @@ class Silence(RolesTest):
 class Retreat(RolesTest):
 
     def is_over(self, again=True):
-        self.assertTrue(self.a.host.has_ended.wait(30))
+        self.assertTrue(self.a.host.has_ended.wait(PATIENCE))
         self.assertEqual(self.a.host.done, ['hang up', ('end', again)])
         self.assertFalse(self.a.storage.may_answer())
 

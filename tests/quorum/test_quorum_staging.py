@@ -19,6 +19,7 @@ from fsyncstorage.quorum.leading import staging
 from fsyncstorage.quorum.log import outage
 from fsyncstorage.quorum.log.interface import Unanswered
 
+from ..support import PATIENCE
 from ..support import Thread
 from ..support import begin
 from ..support import commit
@@ -41,10 +42,10 @@ class Held:
 
     def _hold(self):
         self._entered.release()
-        self._let_go.wait(30)
+        self._let_go.wait(PATIENCE)
 
     def wait(self):
-        assert self._entered.acquire(timeout=30)
+        assert self._entered.acquire(timeout=PATIENCE)
 
     def let_go(self):
         self._let_go.set()
@@ -297,15 +298,15 @@ class NoMajority(StagingTest):
 
         def takes_long():
             entered.set()
-            ended.wait(30)
+            ended.wait(PATIENCE)
 
         entered, ended = threading.Event(), threading.Event()
         line.before_stage = takes_long
         transaction = self.begin_blobs(storage, {1: bytes(MOST + 1)})
         vote = Thread(storage.tpc_vote, transaction)
-        assert entered.wait(30)
+        assert entered.wait(PATIENCE)
         close = Thread(storage.close)
-        assert line.stop_was_called.wait(30)
+        assert line.stop_was_called.wait(PATIENCE)
         close.join(0.2)
         self.assertFalse(line.is_closed)
         ended.set()
@@ -325,7 +326,7 @@ class NoMajority(StagingTest):
 
         storage.line.before_stage = unanswered
         vote = Thread(storage.tpc_vote, transaction)
-        assert entered.wait(30)
+        assert entered.wait(PATIENCE)
         led(FakeLog(self.engine), state_behind(self.engine), 'other')
         with self.assertLogs('fsyncstorage', 'WARNING'):
             with self.assertRaises(OutcomeUnknown):

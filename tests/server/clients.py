@@ -28,9 +28,6 @@ from ..support import oid
 
 OBJECTS = 20  # of each client
 TRANSACTION = 1  # what a light client calls each of its transactions
-# Seconds for which a stock client waits until it has a connection again; it
-# tries every second.
-WAIT = 20
 
 
 def content(number, count):
@@ -158,10 +155,11 @@ class BlobClient(Client):
         if self._storage is None:
             self._blobs = tempfile.TemporaryDirectory()
             self._storage = self.make(
-                self._address, blob_dir=self._blobs.name, wait_timeout=WAIT)
+                self._address, blob_dir=self._blobs.name,
+                wait_timeout=PATIENCE)
             # Where no server answers, ZEO tries again after a second or two.
             self._storage._server.client.connect_poll = 0
-        self._storage._server.timeout = WAIT
+        self._storage._server.timeout = PATIENCE
         self._storage.ping()  # waits until there is a connection
         # No server is started before each client has found this one killed.
         self._storage._server.timeout = 1

@@ -407,11 +407,11 @@ class Transactions(ChannelTestCase):
                 with contextlib.suppress(ZeroDivisionError):
                     served._quiet_is_over()
             ended.append(flush.call_count)
+            ended.append(served._quiet is not None)  # for a moment
 
         with self.assertLogs('fsyncstorage.server', 'ERROR'):
             self.in_loop(step)
-        self.assertEqual(ended, [first, 1])
-        self.assertIsNotNone(served._quiet)
+        self.assertEqual(ended, [first, 1, True])
 
     def test_in_one_trip(self):
         transaction = self.channel.trip({1: b'one', 2: b'two'})
@@ -1165,11 +1165,62 @@ class Ends(ChannelTestCase):
             self.assertTrue(votes.wait(PATIENCE))
             closing = Thread(self.server.close)
             go_on.set()
-            with self.assertRaises(EOFError):
-                while True:  # it may be answered before the server stops
-                    self.assertIsInstance(self.channel.next(), commits.Voted)
+            # It may be answered before the server stops.
+            while (event := self.channel.next()) != commits.Goodbye():
+                self.assertIsInstance(event, commits.Voted)
             closing.result()
         self.assertEqual(len(self.open()), 0)
+
+    def test_a_server_that_stops_says_goodbye(self):
+        """In each state: nothing of it is committed.  Also of what it has not
+        read."""
+        begun, voted = self.channel.begin(), self.channel.vote({1: b'x'})
+        self.assertEqual(self.channel.next(), commits.Voted(voted, []))
+        self.channel.vote({1: b'other'})  # waits for that one
+        self.channel.store(begun, 2, b'x')
+        self.channel.ping()
+        told = self.server.services['1'].sessions[0].told
+        self.in_loop(told.transport.pause_reading)
+        self.channel.send(self.channel.client.finish(voted))
+        self.channel.send(self.channel.client.trip(begun))
+        self.server.close()
+        self.assertEqual(self.channel.next(), commits.Goodbye())
+        with self.assertRaises(EOFError):
+            self.channel.next()
+        self.assertEqual(len(self.open()), 0)
+
+    def test_a_goodbye_comes_behind_the_answers(self):
+        """What is on its way to the disk is finished before."""
+        transaction = self.channel.vote({1: record()})
+        self.channel.next()
+        self.disk.hold_syncs()
+        self.channel.send(self.channel.client.finish(transaction))
+        self.disk.wait_for_sync()
+        closing = Thread(self.server.close)
+        until(lambda: self.server._closing, 'it closes')
+        self.disk.release_syncs()
+        self.assertEqual(self.channel.done().number, transaction)
+        self.assertEqual(self.channel.next(), commits.Goodbye())
+        closing.result()
+
+    def test_no_goodbye_while_one_is_finishing(self):
+        """Nor if it is noted what became of one that was not told."""
+        for is_settled in False, True:
+            with self.subTest(is_settled=is_settled):
+                number = self.channel.vote({1 + is_settled: record()})
+                self.channel.next()
+                channel = self.server.services['1'].sessions[-1].told.session
+                transaction = channel._transactions[number]
+                if is_settled:
+                    self.in_loop(lambda: transaction.finished(None))
+                else:
+                    transaction.ballot.state = ballot.FINISHING
+                self.in_loop(
+                    channel.say_goodbye, channel._connection.close)
+                with self.assertRaises(EOFError):
+                    self.channel.next()
+                transaction.ballot = None
+                self.again()
 
     def test_of_the_connection_while_the_channel_is_not_read(self):
         """What was voted does not wait for what nobody takes."""

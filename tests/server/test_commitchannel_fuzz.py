@@ -19,7 +19,6 @@ from ZEO.asyncio.marshal import encoder
 from ZODB.utils import z64
 
 from fsyncstorage.server import calls
-from fsyncstorage.server.commitchannel import CALLS
 from fsyncstorage.wire import batch
 
 from ..support import Thread
@@ -108,7 +107,7 @@ class Conversation:
                        self.random.choice((0, 0, 0, 16, 30))))
 
     def wrong_call(self, number):
-        name = self.random.choice(sorted(CALLS))
+        name = self.random.choice(sorted(calls.OF_A_TRANSACTION))
         count = len(calls.REGISTERED[name].kinds)
         return raw(ord('C'), number, encode(0, True, name, tuple(
             self.random.choice(VALUES) for _ in range(count))))

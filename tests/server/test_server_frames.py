@@ -22,6 +22,7 @@ from fsyncstorage.commit.policies import DEFAULT_READER_THREADS
 from fsyncstorage.server.service import SLOW_THREADS
 from fsyncstorage.timing.zeo import zeowire
 
+from ..support import PATIENCE
 from ..support import Thread
 from ..support import until
 from .fuzzing import TRANSACTION
@@ -44,8 +45,6 @@ QUIETLY = """
 AT_ONCE = 50
 # Threads that begin when they are needed, and stay.
 POOLS = DEFAULT_READER_THREADS + SLOW_THREADS
-# Seconds in which an honest client is answered, however busy the machine is.
-LIVENESS = 10
 
 
 class HonestClient:
@@ -61,7 +60,7 @@ class HonestClient:
         self._number = 0
         self._serial = z64
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(LIVENESS)
+        self._socket.settimeout(PATIENCE)
         self._socket.connect(address)
         self._next()
         self._socket.sendall(zeowire.frame(encoding))
@@ -149,7 +148,7 @@ class Pickles(Hostile):
         peers = collections.deque()
         for _ in range(count // fuzzer.frames):
             peer = socket.socket(socket.AF_UNIX)
-            peer.settimeout(LIVENESS)
+            peer.settimeout(PATIENCE)
             peer.connect(self.address)
             peers.append(peer)
             with contextlib.suppress(ConnectionError):  # disconnected already

@@ -7,6 +7,7 @@ import sys
 
 from fsyncstorage.timing.zeo import zeowire
 
+from ..support import PATIENCE
 from ..support import until
 from .serving import Served
 
@@ -83,7 +84,7 @@ class TryingOut(Served):
              'from fsyncstorage.server.runzeo import main\nmain()' % sys.path,
              '-a:0', '-f', self.path(), '--test'],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            timeout=30)
+            timeout=PATIENCE)
         self.assertEqual(done.returncode, 0)
         for words in ("opening storage '1' using FileStorage",
                       'Server created RW with storages', 'listening on',

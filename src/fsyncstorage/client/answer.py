@@ -10,7 +10,8 @@ from ..wire import commits
 
 class Unanswered(ClientDisconnected):
     """The stream has ended behind a request, or a part of it, that has left:
-    nobody here knows what the server has made of it."""
+    if the server has not said goodbye, nobody here knows what it has made of
+    it."""
 
 
 class Answer:

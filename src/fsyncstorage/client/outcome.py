@@ -2,12 +2,15 @@
 
 The request to finish it has left, or a part of it, and then the commit channel
 has ended.  An application that got ClientDisconnected would try again, and
-commit twice if the commit was kept.  So the thread waits for the next
-connection, and asks there.  One of three comes of it:
+commit twice if the commit was kept.
+
+A server that is stopped says goodbye: what it has not answered is not kept.
+Else the thread waits for the next connection, and asks there.  One of three
+comes of it:
 
 - it is kept: the commit goes on, with its tid, as if it had been answered;
 - it is not, and never will be: ClientDisconnected, and it can be repeated;
-- nobody knows: OutcomeUnknown.  The server was restarted, or is another one
+- nobody knows: OutcomeUnknown.  The server was killed, or is another one
   that has no log of the commits of the first, or has forgotten it; or no
   connection came in time; or the next one has no commit channel, or the
   storage was closed.
@@ -75,6 +78,8 @@ def check_kept(link, committing, lost):
     """If it is kept, return the oids that the server has resolved, or None:
     they are not known.  Raise if it is not kept, or if nobody knows."""
     finishing = committing.finishing
+    if finishing.tid is None and committing.stream.said_goodbye:
+        raise lost
     committing.has_waited = True
     outcome = None
     # Another thread may have completed its Done, or the Outcome, although a

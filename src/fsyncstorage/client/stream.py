@@ -68,6 +68,8 @@ class Stream:
     node = None
     #: When it is over: the last tid of what has come.
     last_tid = None
+    #: Its server has stopped: what has no answer is not committed.
+    said_goodbye = False
     #: The cache may be half changed.
     is_broken = False
     #: A thread of this process was interrupted, and the server did nothing.
@@ -224,13 +226,15 @@ class Stream:
         with UntilSent(self):
             self._send(data)
 
-    def _send(self, data, error_class=ClientDisconnected):
+    def _send(self, data):
         with self._sending:
             try:
                 self._socket.sendall(data)
-            except OSError as error:  # a part of it may have left
+            except OSError as error:
+                # A part of it may have left; or all of it, if the handler of
+                # a signal has raised that.
                 self.end(str(error))
-                raise error_class(self.end_reason) from error
+                raise ClientDisconnected(self.end_reason) from error
 
     def _ask(self, make, before=b''):
         """Send what `make` returns with its number; return the answer."""
@@ -238,11 +242,12 @@ class Stream:
         answer = Answer()
         try:
             try:
-                with UntilSent(self):
+                # If it cannot leave, what has come may still tell more.
+                with contextlib.suppress(ClientDisconnected), UntilSent(self):
                     with self._states:
                         answer.number, frame = make()
                         self._answers[answer.number] = answer
-                    self._send(before + frame, Unanswered)
+                    self._send(before + frame)
                 answer.waits = True
                 self._wait(answer)
             finally:
@@ -407,6 +412,10 @@ class Stream:
         kind = event.__class__
         if kind is commits.Invalid:
             self._complete_invalid(events)
+            return
+        if kind is commits.Goodbye:
+            self.said_goodbye = True
+            self._be_over(CLOSED)
             return
         answer = self._answers.get(event.number)
         finish = self._finishes.pop(event.number, None)

@@ -175,3 +175,28 @@ REGISTERED = {
     'tpc_finish': Call(is_number),
     'tpc_abort': Call(is_number),
 }
+
+# What a commit channel takes in the form of a call, and how many of the
+# arguments are wanted: the last one may be the id.
+BEGIN = {
+    'tpc_begin': 6,
+}
+OF_A_TRANSACTION = {
+    'storea': 3,  # whose serial has another form, or data that are wrong
+    'restorea': 4,
+    'deleteObject': 2,
+    'checkCurrentSerialInTransaction': 2,
+    'undoa': 1,
+    'storeBlobStart': 0,
+    'storeBlobChunk': 1,
+    'storeBlobEnd': 3,
+    'storeBlobShared': 4,
+}
+
+
+def checked(name, arguments, wanted):
+    """Those that are wanted, of the right types."""
+    REGISTERED[name].check(name, arguments)
+    if len(arguments) < wanted[name]:
+        raise TypeError(f'{name} with {len(arguments)} arguments')
+    return arguments[:wanted[name]]

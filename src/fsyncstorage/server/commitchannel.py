@@ -46,23 +46,6 @@ from .storing import Storing
 
 logger = quiet.get_logger(__name__)
 
-# The calls of a transaction that are encoded as on the ZEO connection, and how
-# many of their arguments are wanted: the last one may be the id.
-BEGIN = {
-    'tpc_begin': 6,
-}
-CALLS = {
-    'storea': 3,  # whose serial has another form, or data that are wrong
-    'restorea': 4,
-    'deleteObject': 2,
-    'checkCurrentSerialInTransaction': 2,
-    'undoa': 1,
-    'storeBlobStart': 0,
-    'storeBlobChunk': 1,
-    'storeBlobEnd': 3,
-    'storeBlobShared': 4,
-}
-
 # Questions of one client that may wait for their answers.
 MOST_QUESTIONS = 1000
 
@@ -216,6 +199,16 @@ class CommitChannel:
         while self._questions:
             self._questions.popitem()[1].drop()
 
+    def say_goodbye(self):
+        """The server stops.  Promise that nothing without an answer is
+        committed, or ever will be; but not while one is finishing."""
+        may_be_kept = any(
+            each.is_finishing or each.is_settled
+            for each in self._transactions.values())
+        self._end_all()
+        if not may_be_kept:
+            self._send(commitserver.goodbye())
+
     # Requests
 
     def receive(self, message):
@@ -223,9 +216,9 @@ class CommitChannel:
         _METHODS[request.__class__](self, *request)
 
     def _begin(self, number, message):
-        name, arguments = self._decoded(message, BEGIN)
+        name, arguments = self._decoded(message, calls.BEGIN)
         self._begin_new(number, lambda transaction: transaction.begin(
-            *_checked(name, arguments, BEGIN)[1:]))
+            *calls.checked(name, arguments, calls.BEGIN)[1:]))
 
     def _begin_plain(self, number, user, description):
         self._begin_new(number, lambda transaction: transaction.begin(
@@ -259,13 +252,14 @@ class CommitChannel:
 
     def _call(self, number, message):
         transaction = self._begun(number)
-        name, arguments = self._decoded(message, CALLS)
+        name, arguments = self._decoded(
+            message, calls.OF_A_TRANSACTION)
         if transaction is not None:
             self._do(transaction, self._call_it, transaction, name, arguments)
 
     def _call_it(self, transaction, name, arguments):
         getattr(transaction.storing, name)(
-            *_checked(name, arguments, CALLS))
+            *calls.checked(name, arguments, calls.OF_A_TRANSACTION))
 
     def _decoded(self, message, offered):
         """The name of a call and its arguments, which may have any type."""
@@ -469,14 +463,6 @@ class CommitChannel:
 
     def _send(self, frame):
         self._connection.outbox.send(frame)
-
-
-def _checked(name, arguments, offered):
-    """Those that are wanted, of the right types."""
-    calls.REGISTERED[name].check(name, arguments)
-    if len(arguments) < offered[name]:
-        raise TypeError(f'{name} with {len(arguments)} arguments')
-    return arguments[:offered[name]]
 
 
 _METHODS = {

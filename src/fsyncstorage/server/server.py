@@ -283,17 +283,24 @@ class Server(StorageServer):
         and with an answer they would send more.  In the loop.
         """
         self.acceptor.stop_listening()
-        for connection in list(self.connections):
-            if isinstance(getattr(connection, 'session', None), CommitChannel):
-                connection.abort()
+        for connection in self._commit_channels():
+            connection.abort()
         loop = self.acceptor.event_loop
         loop.call_soon(loop.stop)  # behind the end of these connections
+
+    def _commit_channels(self) -> list[Connection]:
+        return [each for each in self.connections
+                if isinstance(each, Connection)
+                and isinstance(each.session, CommitChannel)]
 
     def _say_farewell(self, loop: asyncio.AbstractEventLoop) -> None:
         self.said_farewell = True
         self.mailbox.deliver()
         for service in self.services.values():
             attempt(service.announce)  # what was published last
+        # Before any client sees a connection end.
+        for each in self._commit_channels():
+            attempt(each.session.say_goodbye)
         loop.call_later(FAREWELL, loop.stop)
         for connection in list(self.connections):
             connection.close()

@@ -28,6 +28,9 @@ client may ask for it in each state but FINISHING and IN ONE TRIP, and is
 ABORTING until the server says so; what else comes meanwhile was sent before,
 and is left out.
 
+A server that stops says *goodbye*: what it has not answered by then is not
+committed, and never will be.  Nothing comes behind it.
+
 A client whose channel has ended may *ask*, on its next one, what became of a
 commit: see `sessions.InDoubt`.
 
@@ -68,7 +71,8 @@ MOVED = 'fsyncstorage-moved'
 # Kinds of frames, of the client and of the server.
 (BEGIN, BEGIN_PLAIN, STORE, STORES, CALL, VOTE, FINISH, TRIP, ABORT, PING,
  ASK) = b'BNSMCVFTAPQ'
-VOTED, CONFLICTS, ERROR, DONE, ABORTED, INVALID, PONG, OUTCOME = b'vkedaipo'
+(VOTED, CONFLICTS, ERROR, DONE, ABORTED, INVALID, PONG, OUTCOME,
+ GOODBYE) = b'vkedaipog'
 
 # What became of a commit.
 COMMITTED, NOT_COMMITTED, NOT_KNOWN = 1, 2, 3
@@ -141,6 +145,10 @@ class Outcome(typing.NamedTuple):
     tid: bytes
 
 
+class Goodbye(typing.NamedTuple):
+    number: int = 0
+
+
 def _taken_apart(oids: bytes) -> list[bytes]:
     if len(oids) % 8:
         raise PeerError(f'{len(oids)} bytes of oids')
@@ -148,7 +156,7 @@ def _taken_apart(oids: bytes) -> list[bytes]:
 
 
 Event = (Welcome | Refused | Voted | Conflicts | Error | Done | Aborted
-         | Invalid | Pong | Outcome)
+         | Invalid | Pong | Outcome | Goodbye)
 
 ANNOUNCING, GREETING, WAITING, OPEN, CLOSED = (
     'before its announcement', 'before its welcome',
@@ -419,6 +427,9 @@ class Client:
         del self._states[number]
         return Outcome(number, outcome, tid)
 
+    def _goodbye(self, number: int, rest: bytes) -> Goodbye:
+        return Goodbye()
+
     def _rises(self, tid: bytes) -> None:
         if tid <= self._last_tid:
             raise PeerError(f'{tid.hex()} behind {self._last_tid.hex()}')
@@ -445,4 +456,5 @@ _REPLIES: dict[int, tuple[
     INVALID: (OPEN, _NOTHING, TID_SHAPE, True, Client._invalid),
     PONG: (OPEN, (PINGING,), TID_SHAPE, False, Client._pong),
     OUTCOME: (OPEN, (ASKING,), OUTCOME_SHAPE, False, Client._outcome),
+    GOODBYE: (OPEN, _NOTHING, HEAD, False, Client._goodbye),
 }

@@ -23,6 +23,7 @@ from .commits import DONE
 from .commits import DONE_SHAPE
 from .commits import ERROR
 from .commits import FINISH
+from .commits import GOODBYE
 from .commits import INVALID
 from .commits import OUTCOME
 from .commits import OUTCOME_SHAPE
@@ -197,6 +198,12 @@ def pong(number: int, tid: bytes) -> bytes:
 def outcome(number: int, outcome: int, tid: bytes) -> bytes:
     check(tid)
     return make(OUTCOME_SHAPE, OUTCOME, number, outcome, tid)
+
+
+def goodbye() -> bytes:
+    """Nothing comes behind it.  What was not answered is not committed, and
+    never will be."""
+    return make(HEAD, GOODBYE, 0)
 
 
 def joined(oids: Iterable[bytes]) -> bytes:

@@ -13,7 +13,7 @@ from .framing import PeerError
 from .framing import other_version
 
 MAGIC = b'\xf5COMMITS'
-VERSION = 4
+VERSION = 5
 #: Bytes of the name by which a client finds its session again.
 TICKET = 16
 

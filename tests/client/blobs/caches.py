@@ -9,6 +9,7 @@ from unittest import mock
 from fsyncstorage.client.blobs.blobcache import BlobCache
 from fsyncstorage.wire import LONGEST_BLOB
 
+from ...support import PATIENCE
 from ...support import TestCase
 from ...support import oid
 
@@ -150,7 +151,7 @@ def hold(function):
 
     def held(*args):
         reached.set()
-        go_on.wait(30)
+        go_on.wait(PATIENCE)
         return function(*args)
 
     return held, reached, go_on

@@ -30,6 +30,7 @@ from fsyncstorage.client.blobs.ledger import Ledger
 
 from ...commit.test_interrupts import AfterCalls
 from ...commit.test_interrupts import Interrupter
+from ...support import PATIENCE
 from ...support import Thread
 from ...support import oid
 from ...support import until
@@ -814,7 +815,7 @@ class OneDownload(BlobCacheTest):
         caches = [self.cache(fetch=held) for _ in range(2)]
         threads = [Thread(load, cache, 1)
                    for cache in caches for _ in range(4)]
-        self.assertTrue(reached.wait(30))
+        self.assertTrue(reached.wait(PATIENCE))
         self.wait_for_claims(len(threads))
         go_on.set()
         for thread in threads:
@@ -825,7 +826,7 @@ class OneDownload(BlobCacheTest):
         def fail(download, piece):
             self.server.sending = lambda *args: None
             reached.set()
-            go_on.wait(30)
+            go_on.wait(PATIENCE)
             raise OSError('no more')
 
         _, reached, go_on = hold(None)
@@ -833,7 +834,7 @@ class OneDownload(BlobCacheTest):
         self.server.sending = fail
         cache = self.cache()
         first = Thread(self.read, cache, 1)
-        self.assertTrue(reached.wait(30))
+        self.assertTrue(reached.wait(PATIENCE))
         second = Thread(self.read, cache, 1)
         self.wait_for_claims(2)
         go_on.set()

@@ -15,6 +15,7 @@ from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
 
+from ...support import PATIENCE
 from ...support import oid
 from ..serving import Peer
 from ..serving import record
@@ -102,7 +103,7 @@ class Server:
     def close(self):
         self.process.send_signal(signal.SIGTERM)
         try:
-            return self.process.wait(30)
+            return self.process.wait(PATIENCE)
         finally:
             self.process.kill()
             self.process.wait()
