@@ -223,9 +223,13 @@ def owners(turns):
 
 def until(condition, what):
     """Poll for what no event tells: that a thread has begun to wait."""
-    for _ in range(PATIENCE * 1000):
+    waited, pause = 0.0, 0.001
+    while waited < PATIENCE:
         found = condition()
         if found:
             return found
-        threading.Event().wait(0.001)
+        threading.Event().wait(pause)
+        waited += pause
+        # To look all the time would take the processor from what it is about.
+        pause = min(1.1 * pause, 0.02)
     raise AssertionError(f'never: {what}')

@@ -46,6 +46,7 @@ from ..format.sealing import small_file
 from ..format.sealing import stock_file
 from ..format.sealing import window_of
 from ..format.sealing import write
+from ..often import often
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
@@ -100,10 +101,11 @@ class EveryByteTests(CheckCase):
     #: All transactions have the same length, and each place in one is met in
     #: some of them.
     STEP = 37
+    TRANSACTIONS = often(80, 200)
 
     def setUp(self):
         super().setUp()
-        self.data = sealed(small_file(self.path(), 200))
+        self.data = sealed(small_file(self.path(), self.TRANSACTIONS))
         self.positions = positions(self.data)
 
     def found(self, position, value):

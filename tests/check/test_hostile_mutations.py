@@ -13,6 +13,7 @@ from unittest import mock
 
 from fsyncstorage import datafile
 
+from ..often import often
 from ..support import TestCase
 from .mutating import Fuzzer
 
@@ -23,8 +24,8 @@ MOST_MEMORY = 2
 class MutationTests(TestCase):
 
     #: So many mutations, and so many of which the memory is counted.
-    number = 300
-    traced = 60
+    number = often(120, 300)
+    traced = often(25, 60)
 
     def setUp(self):
         super().setUp()

@@ -369,7 +369,7 @@ class MemoryTests(InfoCase):
 
     def test_an_object(self):
         """Without the B-tree, which takes 30 bytes more."""
-        count, references = 50_000, 2
+        count, references = often(20_000, 50_000), 2
         file = hostilefiles.File()
         for begin in range(0, count, 1000):
             file.append(*(
@@ -387,7 +387,7 @@ class MemoryTests(InfoCase):
 
     def test_a_record_that_was_made_to_take_much(self):
         # Values that nothing refers to are not kept, but for rows of them.
-        largest = often(8 << 20, wrapped.LARGEST)
+        largest = often(2 << 20, wrapped.LARGEST)
         patch = mock.patch.object(wrapped, 'LARGEST', largest)
         patch.start()
         self.addCleanup(patch.stop)

@@ -8,6 +8,8 @@ others, and at level 2 alone.
 
 import unittest
 
+from ..server.test_server_caches import STAY
+from ..server.test_server_caches import TRANSACTIONS
 from ..server.test_server_caches import CachesTestCase
 from .trips import Trips
 
@@ -21,7 +23,7 @@ class Caches(CachesTestCase):
         self.trips = Trips(self)
 
     def test_no_violation(self):
-        self.check_no_violation(1_000, 50)
+        self.check_no_violation(TRANSACTIONS, STAY)
         self.check_trips()
 
     def check_trips(self):

@@ -30,6 +30,7 @@ from fsyncstorage.wire import commitserver as server
 from fsyncstorage.wire import framing
 
 from ..generated import settings
+from ..often import often
 from ..test_wire import ANNOUNCEMENT
 from ..test_wire import INSTANCE
 from ..test_wire_commits import TICKET
@@ -237,7 +238,7 @@ def run(machine, examples):
 class TheOrder(unittest.TestCase):
 
     def test_of_the_stream(self):
-        run(Machine, 300)
+        run(Machine, often(100, 300))
 
     # What is broken is shown by one order of events: whether a broken machine
     # is found among those that Hypothesis draws depends on the modules that

@@ -247,13 +247,19 @@ class Loads(LocalTestCase):
 
     def test_a_fork_of_which_python_does_not_know(self):
         client = self.connect()
-        reads, number = client._server.local, os.getpid() + 1
-        with mock.patch.object(os, 'getpid', lambda: number):
+        reads, here, own = (
+            client._server.local, threading.get_ident(), os.getpid())
+
+        def getpid():
+            """(The threads of a client end themselves in a fork.)"""
+            return own + (threading.get_ident() == here)
+
+        with mock.patch.object(os, 'getpid', getpid):
             self.assertIs(
                 reads.load_before(oid(1), after(self.tid)), NOT_KNOWN)
             self.assertEqual(reads.prefetch([oid(1)]), [oid(1)])
         self.assertIsNotNone(reads.source)
-        with mock.patch.object(os, 'getpid', lambda: number):
+        with mock.patch.object(os, 'getpid', getpid):
             reads.close()
         self.assertIsNone(reads.source)
 

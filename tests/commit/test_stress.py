@@ -20,13 +20,14 @@ from ZODB.POSException import UndoError
 
 from fsyncstorage.commit import policies
 
+from ..often import often
 from ..support import TestCase
 
 
 class Stress(TestCase):
 
     threads = 16
-    seconds = 2
+    seconds = often(1, 2)
 
     def run_policy(self, policy):
         storage = self.open(

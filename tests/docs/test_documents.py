@@ -72,17 +72,18 @@ class Pictures(unittest.TestCase):
 class LogLines(unittest.TestCase):
 
     def test_each_is_explained(self):
-        explained = _LOG_ENTRY.findall(LOG_PAGE.read_text())
+        explained = {entry: re.compile(_pattern(entry), re.DOTALL)
+                     for entry in _LOG_ENTRY.findall(LOG_PAGE.read_text())}
         nodes = [node for path in SOURCES
                  for node in ast.walk(ast.parse(path.read_text()))]
         for text in filter(None, map(_logged, nodes)):
             with self.subTest(text):
                 self.assertTrue(
-                    any(_matches(entry, text) for entry in explained))
+                    any(each.fullmatch(text) for each in explained.values()))
         texts = set(filter(None, map(_text, nodes)))
-        for entry in explained:
+        for entry, pattern in explained.items():
             with self.subTest(entry):
-                self.assertTrue(any(_matches(entry, text) for text in texts))
+                self.assertTrue(any(map(pattern.fullmatch, texts)))
 
 
 def _logged(node):
@@ -108,9 +109,8 @@ def _text(argument):
     return text if re.search(r'\w', text) else None
 
 
-def _matches(entry, text):
-    pattern = '.*'.join(map(re.escape, entry.split('...')))
-    return re.fullmatch(pattern, text, re.DOTALL) is not None
+def _pattern(entry):
+    return '.*'.join(map(re.escape, entry.split('...')))
 
 
 def test_suite():

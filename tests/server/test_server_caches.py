@@ -19,10 +19,13 @@ import ZEO
 from fsyncstorage import FsyncStorage
 from fsyncstorage.server.outbox import Outbox
 
+from ..often import often
 from . import reader
 from .serving import Served
 
 CLIENTS = 8
+#: Of all of them; and of each, between coming and going.
+TRANSACTIONS, STAY = often(400, 1_000), often(20, 50)
 READ_WITHIN = 3600
 
 
@@ -105,7 +108,7 @@ class CachesTestCase(Served):
 class Caches(CachesTestCase):
 
     def test_no_violation(self):
-        self.check_no_violation(1_000, 50)
+        self.check_no_violation(TRANSACTIONS, STAY)
 
     def test_without_the_barrier_there_are_violations(self):
         none = property(lambda outbox: 0, lambda outbox, count: None)

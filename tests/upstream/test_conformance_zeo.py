@@ -15,6 +15,7 @@ import ZEO.tests.testZEOOptions
 from fsyncstorage.server.runzeo import Options
 
 from . import zeosuites
+from . import zodbsuites
 from .zeosuites import msgpack
 from .zeosuites import our_server
 
@@ -47,6 +48,9 @@ ANY_ORDER_WILL_DO = {
 }
 CANNOT_HOLD = (ANY_ORDER_WILL_DO | NOT_OUR_SERVER | MORE_IS_SAID
                | ONLY_PROTOCOL_5 | ASKS_SINCE_A_TID_THAT_NEVER_WAS)
+
+# What is the same with any server, and at level 2.
+OF_THE_CLIENT_ALONE = {'zeo_blob_cache_test'}
 
 # Where a doctest itself, or a script that it writes, starts a server.
 OUR_NAMES = {
@@ -97,6 +101,14 @@ def in_the_default_run(case):
     return not case.__name__.startswith(('MappingStorage', 'SSL'))
 
 
+def doctests():
+    suite = zeosuites.doctests([our_server], CANNOT_HOLD, OUR_NAMES)
+    for test in zodbsuites.flattened(suite):
+        if test.id() in OF_THE_CLIENT_ALONE:
+            test.level = 2
+        yield test
+
+
 class OptionsTests(ZEO.tests.testZEOOptions.TestZEOOptions):
 
     OptionsClass = Options
@@ -107,6 +119,6 @@ def test_suite():
         *generic_tests(),
         *zeosuites.connection_tests(
             [our_server], default=in_the_default_run),
-        zeosuites.doctests([our_server], CANNOT_HOLD, OUR_NAMES),
+        *doctests(),
         unittest.defaultTestLoader.loadTestsFromTestCase(OptionsTests),
     ]))
