@@ -55,3 +55,7 @@ class Occupied(Exception):
 
     It can be made again.
     """
+
+
+class NoRoom(Occupied):
+    """A vote had to wait for room in a log, and has nothing meanwhile."""

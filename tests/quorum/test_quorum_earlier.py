@@ -98,8 +98,24 @@ class Counted(TestCase):
         counted.trim(5000)
         self.assertTrue(
             5_000_000 <= counted.size <= 5_000_000 + 2 * held.GRAIN)
-        counted.trim(20_000)
-        self.assertLessEqual(counted.size, held.GRAIN)
+        counted.trim(10_000)
+        self.assertTrue(0 < counted.size <= held.GRAIN)
+        counted.trim(10_001)
+        self.assertEqual(counted.size, 0)
+
+    def test_of_blobs_all_is_known(self):
+        """Votes wait until they are gone."""
+        counted = Held()
+        counted.add(1, Item(10, b''))
+        counted.add(2, Item(5000, bytes(16)))
+        counted.add(3, Item(7, b''))
+        self.assertFalse(counted.frees(2))
+        counted.trim(2)
+        self.assertEqual(counted.size, 5017)
+        self.assertTrue(counted.frees(3))
+        counted.trim(3)
+        self.assertFalse(counted.frees(3))
+        self.assertEqual(counted.size, 7)
 
     def test_what_is_named(self):
         counted = Held()

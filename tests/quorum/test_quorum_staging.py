@@ -10,10 +10,12 @@ from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import Unsupported
 
+from fsyncstorage.errors import NoRoom
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.staged import new_sum
+from fsyncstorage.quorum.leading import held as counted
 from fsyncstorage.quorum.leading import loglimit
 from fsyncstorage.quorum.leading import staging
 from fsyncstorage.quorum.log import outage
@@ -24,6 +26,7 @@ from ..support import Thread
 from ..support import begin
 from ..support import commit
 from ..support import oid
+from ..support import owners
 from ..support import until
 from .blobnodes import RECORD
 from .blobnodes import BlobNodeTest
@@ -335,15 +338,17 @@ class NoMajority(StagingTest):
                 vote.result()
 
 
-class NoRoomInTheLog(StagingTest):
-    """What votes have staged counts for log-limit."""
+class RoomTest(StagingTest):
+    """A log that has room for so many bytes."""
 
     LIMIT = 1000
 
     def setUp(self):
         super().setUp()
-        for name, value in ('PAUSE', 0.01), ('TROUBLE_AFTER', 0.05):
-            patch = mock.patch.object(loglimit, name, value)
+        for module, name, value in (
+                (loglimit, 'PAUSE', 0.01), (loglimit, 'TROUBLE_AFTER', 0.05),
+                (counted, 'GRAIN', 1)):
+            patch = mock.patch.object(module, name, value)
             patch.start()
             self.addCleanup(patch.stop)
         self.storage = self.lead()
@@ -354,11 +359,16 @@ class NoRoomInTheLog(StagingTest):
     def staged(self):
         return self.limit.size - self.limit.named
 
+
+class NoRoomInTheLog(RoomTest):
+    """What votes have staged counts for log-limit."""
+
     def waiting(self, contents):
-        """A vote that waits for room."""
+        """A vote that waits for room, in a thread."""
         transaction = self.begin_blobs(self.storage, contents)
+        before = len(self.limit._line)
         voting = Thread(self.storage.tpc_vote, transaction)
-        until(lambda: self.limit.seconds, 'it waits')
+        until(lambda: len(self.limit._line) > before, 'it waits')
         return transaction, voting
 
     def test_what_is_counted(self):
@@ -376,20 +386,44 @@ class NoRoomInTheLog(StagingTest):
         with self.assertLogs(loglimit.__name__, 'WARNING') as said:
             second, voting = self.waiting({2: bytes(300), 3: bytes(300)})
             until(lambda: said.output, 'said')
-            self.assertIn('votes with blobs wait', self.storage.waits_for_log)
+            self.assertIn('votes with blobs wait until others end',
+                          self.storage.waits_for_log)
             self.assertIn('600 of blobs', self.storage.waits_for_log)
             self.assertEqual(len(self.engine.all_staged()), 1)
             self.storage.tpc_abort(first)
             voting.result()
-        self.assertEqual(self.staged, 600)
+            self.assertEqual(self.staged, 600)
+            until(lambda: len(said.output) > 1, 'that it goes on')
+            self.assertIn('has room again', said.output[1])
         self.storage.tpc_finish(second)
         self.assertIsNone(self.storage.waits_for_log)
         self.assertEqual(self.staged, 0)
 
-    def test_one_that_finds_no_room_fails(self):
-        """In the end: it holds its objects, and a thread of its server."""
+    def test_first_come_first_served(self):
+        """One that is small passes no large one."""
         first = self.vote_blobs(self.storage, {1: bytes(600)})
-        with mock.patch.object(loglimit, 'LONGEST_WAIT_OF_A_VOTE', 0.0):
+        large, voting_large = self.waiting({2: bytes(900)})
+        small, voting_small = self.waiting({3: bytes(100)})
+        self.storage.tpc_abort(first)
+        voting_large.result()
+        until(lambda: self.staged == 1000, 'and the small one fits')
+        voting_small.result()
+        third, voting = self.waiting({4: bytes(200)})
+        fourth, voting_last = self.waiting({5: bytes(100)})
+        self.storage.tpc_abort(small)
+        until(lambda: self.staged == 900, 'it is removed')
+        self.assertTrue(voting.is_alive())
+        self.assertTrue(voting_last.is_alive())
+        self.storage.tpc_abort(large)
+        voting.result()
+        voting_last.result()
+        for each in third, fourth:
+            self.storage.tpc_abort(each)
+        until(lambda: self.staged == 0, 'all is given back')
+
+    def test_one_that_stands_first_for_too_long_fails(self):
+        first = self.vote_blobs(self.storage, {1: bytes(600)})
+        with mock.patch.object(loglimit, 'LONGEST_AS_FIRST', 0.0):
             second = self.begin_blobs(self.storage, {2: bytes(600)})
             with self.assertRaisesRegex(
                     StorageTransactionError, 'try again later'):
@@ -401,7 +435,8 @@ class NoRoomInTheLog(StagingTest):
 
     def test_commits_do_not_wait_for_them(self):
         """A client may take its time between vote and finish."""
-        voted = self.vote_blobs(self.storage, {1: bytes(self.LIMIT)})
+        voted = self.vote_blobs(self.storage, {1: bytes(self.LIMIT - 1)})
+        self.limit.limit -= 1
         self.assertEqual(self.limit.size, self.limit.limit)
         commit(self.storage, {2: b'x'})
         self.storage.tpc_finish(voted)
@@ -445,6 +480,23 @@ class NoRoomInTheLog(StagingTest):
         with self.assertRaisesRegex(WritingStopped, 'is being closed'):
             voting.result()
 
+    def test_what_ends_it_without_a_close(self):
+        """A failed disk, a retreat (`offer_no_more` is one way); a server that
+        is about to close."""
+        replica = self.storage._replica
+        first = self.vote_blobs(self.storage, {2: bytes(300)})
+        _, voting = self.waiting({1: bytes(900)})
+        replica.offer_no_more('a reason')
+        with self.assertRaisesRegex(WritingStopped, r'more \(a reason\)'):
+            voting.result()
+        replica._stopped.clear()
+        _, voting = self.waiting({1: bytes(900)})
+        self.storage.about_to_close()
+        with self.assertRaisesRegex(WritingStopped, 'is being closed'):
+            voting.result()
+        self.assertIsNotNone(first)
+        self.assertEqual((len(self.limit._line), self.staged), (0, 300))
+
     def test_what_is_under_way_is_not_swept(self):
         voted = self.vote_blobs(self.storage, {1: b'content'})
         tidying = self.storage._replica._staging._tidying
@@ -458,6 +510,81 @@ class NoRoomInTheLog(StagingTest):
                 self.storage.tpc_finish(voted)
                 voted = None
         self.assertEqual(self.contents('a'), [b'content'])
+
+
+class WithoutAThread(RoomTest):
+    """A vote that must not wait in its thread is called, and made again."""
+
+    def no_room(self, contents):
+        """A vote that has found none, and an event."""
+        transaction, called = self.begin_blobs(
+            self.storage, contents), threading.Event()
+        with self.assertRaises(NoRoom):
+            self.storage.tpc_vote(transaction, wait=False)
+        self.assertTrue(
+            self.storage.call_when_served(transaction, called.set))
+        return transaction, called
+
+    def setUp(self):
+        super().setUp()
+        self.first = self.vote_blobs(self.storage, {1: bytes(600)})
+
+    def test_it_is_called(self):
+        second, called = self.no_room({2: bytes(600)})
+        self.assertFalse(called.is_set())
+        self.assertEqual(owners(self.storage._turns), 1)  # it holds nothing
+        self.storage.tpc_abort(self.first)
+        assert called.wait(PATIENCE)
+        self.storage.tpc_vote(second, wait=False)
+        self.assertEqual(self.staged, 600)
+        self.storage.tpc_finish(second)
+        self.assertEqual(self.staged, 0)
+
+    def test_in_the_order_in_which_they_came(self):
+        second, called = self.no_room({2: bytes(900)})
+        third, called_behind = self.no_room({3: bytes(200)})
+        self.storage.tpc_abort(self.first)
+        assert called.wait(PATIENCE)
+        self.assertFalse(called_behind.is_set())
+        self.storage.tpc_vote(second, wait=False)
+        self.storage.tpc_abort(second)
+        assert called_behind.wait(PATIENCE)
+        self.storage.tpc_abort(third)
+
+    def test_one_that_is_aborted_leaves_the_line(self):
+        """And gives back what it was given, and has not used."""
+        second, called = self.no_room({2: bytes(900)})
+        third, called_behind = self.no_room({3: bytes(400)})
+        self.storage.tpc_abort(second)
+        assert called_behind.wait(PATIENCE)
+        self.assertFalse(called.is_set())
+        self.assertEqual(self.staged, 1000)
+        self.storage.tpc_abort(third)
+        self.assertEqual(self.staged, 600)
+
+    def test_room_that_comes_before_it_is_asked_for(self):
+        """The function is called at once."""
+        second = self.begin_blobs(self.storage, {2: bytes(600)})
+        with self.assertRaises(NoRoom):
+            self.storage.tpc_vote(second, wait=False)
+        self.storage.tpc_abort(self.first)
+        until(lambda: not self.limit._line, 'given')
+        called = threading.Event()
+        self.assertTrue(self.storage.call_when_served(second, called.set))
+        self.assertTrue(called.is_set())
+        self.storage.tpc_vote(second, wait=False)
+        self.assertFalse(self.storage.call_when_served(second, called.set))
+
+    def test_one_that_never_gets_any_is_called_too(self):
+        second, called = self.no_room({2: bytes(600)})
+        with mock.patch.object(loglimit, 'LONGEST_AS_FIRST', 0.0):
+            self.limit.look()
+        self.assertTrue(called.is_set())
+        with self.assertRaisesRegex(
+                StorageTransactionError, 'try again later'):
+            self.storage.tpc_vote(second, wait=False)
+        self.storage.tpc_abort(second)
+        self.assertEqual(self.staged, 600)
 
 
 class Failing(StagingTest):

@@ -28,7 +28,7 @@ class TidyingTest(NamedTest):
             self.addCleanup(patch.stop)
         logger = logging.getLogger(LOGGER)
         self.addCleanup(logger.setLevel, logger.level)
-        self.limit = LogLimit(0, Held(), Held())
+        self.limit = LogLimit(0, Held(), self.earlier())
         #: Ids that votes have.
         self.under_way = set()
 

@@ -6,6 +6,7 @@ policy.
 """
 
 import contextlib
+import dataclasses
 import errno
 import itertools
 import logging
@@ -489,6 +490,40 @@ class FailedDisk(NodeTest):
                     replica.say(Trim(1))
                 self.assertEqual(len(self.engine.records), before)
                 self.assertTrue(replica._writer.left)
+
+
+class WhatIsNoBatch(NodeTest):
+    """It is kept, too: so the log need not have what is before it for us."""
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.lead()
+        commit(self.storage, {1: b'x'})
+        self.replica = self.storage._replica
+        self.keeper = self.replica._keeper
+
+    def test_behind_what_is_synced(self):
+        state = self.replica.say(Trim(1))
+        self.replica.keep()
+        self.assertEqual(self.kept(), state)
+
+    def test_not_behind_a_batch_that_was_interrupted(self):
+        """The log has it; whether the disk does is not known."""
+        before = dataclasses.replace(
+            self.keeper.latest, end=self.keeper.latest.end - 10)
+        self.keeper.latest = before
+        self.replica.say(Trim(1))
+        self.assertIs(self.keeper.latest, before)
+        self.keeper.latest = self.keeper.kept  # for the close
+
+    def test_not_before_the_packed_file_has_its_name(self):
+        """The file that would be read is the old one."""
+        before = dataclasses.replace(
+            self.keeper.latest, generation=self.keeper.latest.generation - 1)
+        self.keeper.latest = before
+        self.replica.say(Trim(1))
+        self.assertIs(self.keeper.latest, before)
+        self.keeper.latest = self.keeper.kept  # for the close
 
 
 class Close(NodeTest):

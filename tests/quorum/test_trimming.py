@@ -26,6 +26,7 @@ from fsyncstorage.quorum.leading import trimming
 from fsyncstorage.quorum.leading.earlier import Earlier
 from fsyncstorage.quorum.leading.loglimit import LogLimit
 from fsyncstorage.quorum.leading.loglimit import Trims
+from fsyncstorage.quorum.leading.loglimit import Wanted
 from fsyncstorage.quorum.leading.replicator import Replicator
 from fsyncstorage.quorum.leading.trimming import Trimming
 from fsyncstorage.quorum.leading.trimming import shown
@@ -97,7 +98,7 @@ class RoundsCase(TestCase):
         self.earlier.begin(self.place(own.first))
         while is_read and not self.earlier.is_read:
             self.earlier.go_on()
-        self.limit = LogLimit(limit, own, self.earlier.held)
+        self.limit = LogLimit(limit, own, self.earlier)
         return Trimming('a test', self.log, self.writing, Trims(
             A, limit, drops), self.limit, self.earlier)
 
@@ -105,6 +106,23 @@ class RoundsCase(TestCase):
         for _ in range(count):
             self.logged.write(size)
         self.writing.keep()
+
+    def name_blob(self, size):
+        """In a record of its own."""
+        id = new_id(1)
+        self.log.stage(id, 0, b'x')
+        state = self.logged.state
+        self.logged.add(10)
+        content = self.logged.content[state.end:]
+        self.writing.say(data(state, content, blobs=(Blob(
+            id, bytes(8), bytes(8), size, bytes(32), False),)))
+        self.writing.keep()
+        return id
+
+    def wants(self, size):
+        wanted = Wanted(size)
+        self.limit.ask(wanted)
+        return wanted
 
     @property
     def last(self):
@@ -135,21 +153,15 @@ class Rounds(RoundsCase):
 
     def test_the_blobs_that_they_name_go_too(self):
         """And before them: otherwise nobody would know of these."""
-        ids = [new_id(1) for _ in range(3)]
-        for id in ids:
-            self.log.stage(id, 0, b'x')
-        for id in ids[:2]:
-            state = self.logged.state
-            self.logged.add(10)
-            content = self.logged.content[state.end:]
-            self.writing.say(data(state, content, blobs=(Blob(
-                id, bytes(8), bytes(8), 1, bytes(32), False),)))
-        self.writing.keep()
+        first, last = self.name_blob(1), self.name_blob(1)
+        other = new_id(1)
+        self.log.stage(other, 0, b'x')
+        self.assertIn(first, self.engine.all_staged())
         real, seen = self.engine.trim, []
         with mock.patch.object(self.engine, 'trim', lambda first: (
                 seen.append(self.engine.all_staged()), real(first))):
             self.trimming.round()
-        self.assertEqual(seen, [set(ids[1:])])
+        self.assertEqual(seen, [{last, other}])
 
     def test_a_record_says_so_before(self):
         self.write(9)
@@ -248,6 +260,26 @@ class Rounds(RoundsCase):
             self.trimming.round()
             trim.assert_called_once_with(self.engine.first)
         self.assertEqual(len(self.trims()), 1)
+
+    def test_and_after_many_appends(self):
+        """Also where nothing can be removed: each leaves the head before it
+        behind."""
+        self.write(9)
+        before = self.last
+        self.write(1)
+        ten = 10 * (self.last - before)
+        self.note(B, 2)
+        self.trimming.round()
+        with mock.patch.object(self.engine, 'trim') as trim, \
+                mock.patch.object(
+                    trimming, 'AN_OLD_HEAD', self.limit.garbage // ten + 1):
+            self.write(8)
+            self.trimming.round()
+            trim.assert_not_called()
+            self.write(2)
+            self.trimming.round()
+            self.trimming.round()
+            trim.assert_called_once_with(self.engine.first)
 
     def test_a_removal_that_was_broken_off_needs_no_room(self):
         """The record that permits it is in the log."""
@@ -418,7 +450,6 @@ class Sizes(RoundsCase):
         self.assertEqual(len(self.trims()), len(set(self.trims())))
         self.assertGreater(len(self.trims()), 3)
 
-
     def test_what_it_waits_for_where_that_is_not_known(self):
         """It is no node that is to blame, and none is left behind for it."""
         self.write(30)
@@ -441,13 +472,62 @@ class Sizes(RoundsCase):
         self.assertEqual(set(self.engine.kept), {A, B})
 
 
-class AtTheLimit(RoundsCase):
+class BeforeItIsRead(RoundsCase):
+    """What was there before is not known yet: it may be much, and so this
+    writer brings little."""
 
     def setUp(self):
         super().setUp()
         patch = mock.patch.object(held, 'GRAIN', 1)
         patch.start()
         self.addCleanup(patch.stop)
+        self.write(30)
+        self.logged.lead()
+        self.writing.keep()
+        self.of_a_node(limit=40_000, is_read=False)
+
+    def read(self):
+        while not self.earlier.is_read:
+            self.earlier.go_on()
+        self.limit.look()
+
+    def test_votes(self):
+        self.assertTrue(self.wants(5000).is_given)
+        second = self.wants(5000)
+        self.limit.look()
+        self.assertFalse(second.is_given)
+        self.assertIn('before this node led is read', self.limit.words)
+        self.read()
+        self.assertTrue(second.is_given)
+
+    def test_commits(self):
+        class Waits(Exception):
+            pass
+
+        def sync():
+            self.limit.wait_to_sync(mock.Mock(side_effect=Waits), None)
+
+        self.write(1, size=3000)
+        sync()
+        self.limit.takes_anyway(5000)  # they do not wait for that
+        sync()
+        self.write(1, size=3000)
+        with self.assertRaises(Waits):
+            sync()
+        self.assertFalse(self.limit.lacks_room)  # no trim would help
+        self.read()
+        sync()
+
+
+class AtTheLimit(RoundsCase):
+
+    def setUp(self):
+        super().setUp()
+        for module, name, value in (
+                (held, 'GRAIN', 1), (trimming, 'STANDS_STILL', 0.0)):
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
 
     def test_the_only_node_keeps_what_it_has_room_for(self):
         """The log is the second copy."""
@@ -533,6 +613,122 @@ class AtTheLimit(RoundsCase):
                       self.limit.words)
 
 
+class LeftBehind(RoundsCase):
+    """Under `drop`: who does not come on, and nobody else."""
+
+    def setUp(self):
+        super().setUp()
+        self.clock = mock.Mock()
+        self.at(0)
+        for module, name, value in (
+                (held, 'GRAIN', 1), (trimming, 'time', self.clock)):
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.trim = self.of_a_node(limit=50_000, drops=True)
+        self.write(3)
+        self.note(B, self.last)
+        self.trim.round()
+
+    def at(self, seconds):
+        self.clock.monotonic.return_value = 1000.0 + seconds
+
+    def is_left_behind(self):
+        with self.assertLogs(TRIMMING) as said:
+            trimming.logger.warning('a round')
+            self.trim.round()
+        self.assertEqual(B not in self.engine.kept, len(said.output) > 1)
+        return B not in self.engine.kept
+
+    def test_one_that_is_well_has_some_time(self):
+        """It stood still because there was nothing; then there is much."""
+        self.at(3600)
+        self.trim.round()
+        self.write(12, size=3000)
+        self.assertTrue(self.limit.lacks_room)
+        self.at(3601)
+        self.assertFalse(self.is_left_behind())
+        self.at(3630)
+        self.assertFalse(self.is_left_behind())
+        self.at(3631)
+        self.assertTrue(self.is_left_behind())
+
+    def test_one_that_comes_on_is_not(self):
+        self.write(12, size=3000)
+        self.assertFalse(self.is_left_behind())
+        for seconds in 29, 58, 87:
+            self.at(seconds)
+            self.note(B, self.engine.first + 1)
+            for _ in range(2):  # there may be something to trim
+                self.assertFalse(self.is_left_behind())
+            self.assertTrue(self.limit.lacks_room)
+
+    def test_not_for_a_vote_that_waits_for_others(self):
+        """No trim helps it."""
+        self.limit.takes_anyway(40_000)
+        self.write(1)
+        self.wants(15_000)
+        for seconds in 1, 61:
+            self.at(seconds)
+            self.assertFalse(self.is_left_behind())
+
+    def test_for_a_vote_that_waits_for_a_trim(self):
+        self.write(1)
+        self.wants(49_500)
+        self.at(1)
+        self.assertFalse(self.is_left_behind())
+        self.at(31)
+        self.assertTrue(self.is_left_behind())
+
+
+class TheLastBlob(RoundsCase):
+    """Nothing has come behind the record that names it but a Trim."""
+
+    def setUp(self):
+        super().setUp()
+        patch = mock.patch.object(held, 'GRAIN', 1000)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.trim = self.of_a_node(limit=10_000)
+        self.write(3)
+        self.blob = self.name_blob(8000)
+        self.go_on()
+
+    def go_on(self, rounds=6):
+        for _ in range(rounds):
+            self.note(B, self.last)
+            self.trim.round()
+            self.writing.keep()  # also behind a Trim: see the replicator
+
+    def test_it_stays_while_nobody_wants_its_room(self):
+        self.assertEqual(len(self.trims()), 1)
+        self.assertEqual(self.engine.all_staged(), {self.blob})
+
+    def test_it_goes_when_somebody_does(self):
+        wanted = self.wants(4000)
+        self.assertFalse(wanted.is_given)
+        self.go_on()
+        self.assertTrue(wanted.is_given)
+        self.assertEqual(self.engine.all_staged(), set())
+
+    def test_no_trim_is_said_that_frees_nothing(self):
+        """Once, and not twice a second for as long as somebody waits."""
+        wanted = self.wants(9900)  # which never fits
+        self.go_on(20)
+        self.assertFalse(wanted.is_given)
+        self.assertTrue(self.limit.lacks_room)
+        self.assertEqual(len(self.trims()), 2)
+
+    def test_not_before_the_other_node_has_it(self):
+        self.note(B, self.last - 1)
+        self.wants(4000)
+        for _ in range(3):
+            self.trim.round()
+            self.writing.keep()
+        self.assertEqual(self.engine.all_staged(), {self.blob})
+        self.assertEqual(len(self.trims()), 1)
+
+
 class Served(NodeTest):
     """A storage whose log has a limit."""
 
@@ -542,7 +738,7 @@ class Served(NodeTest):
         super().setUp()
         for module, name, value in (
                 (held, 'GRAIN', 1), (trimming, 'SOON', 0.01),
-                (loglimit, 'PAUSE', 0.01),
+                (trimming, 'STANDS_STILL', 0.05), (loglimit, 'PAUSE', 0.01),
                 (loglimit, 'TROUBLE_AFTER', 0.05)):
             patch = mock.patch.object(module, name, value)
             patch.start()
@@ -627,13 +823,35 @@ class Served(NodeTest):
 class Blobs(BlobNodeTest):
 
     def test_more_than_the_limit_is_refused_before_it_is_staged(self):
+        """And what would not fit into a log that was trimmed, as less than
+        GRAIN stays."""
         storage = self.lead(trims=Trims(A, 20_000))
-        with mock.patch.object(self.engine, 'stage') as stage:
-            with self.assertRaises(StorageTransactionError) as raised:
-                in_time(self.vote_blobs, storage, {
-                    1: bytes(10_000), 2: bytes(10_001)})
-            stage.assert_not_called()
-        self.assertIn('log-limit', str(raised.exception))
+        patch = mock.patch.object(held, 'GRAIN', 1000)
+        patch.start()
+        self.addCleanup(patch.stop)
+        for size in 10_001, 9_001:
+            with mock.patch.object(self.engine, 'stage') as stage:
+                with self.assertRaises(StorageTransactionError) as raised:
+                    in_time(self.vote_blobs, storage, {
+                        1: bytes(10_000), 2: bytes(size)})
+                stage.assert_not_called()
+            self.assertIn('log-limit', str(raised.exception))
+            self.assertIn('make several', str(raised.exception))
+
+    def test_large_ones_with_nothing_else(self):
+        """Each has to wait until the one before is trimmed, and no commit
+        comes behind that."""
+        for module, name, value in (
+                (held, 'GRAIN', 1000), (trimming, 'SOON', 0.01),
+                (keeping, 'LATE', 0.01), (loglimit, 'PAUSE', 0.01)):
+            patch = mock.patch.object(module, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        storage = self.lead(trims=Trims(A, 20_000))
+        for number in range(4):
+            in_time(self.commit_blobs, storage, {number: bytes(19_000)})
+        until(lambda: len(self.engine.all_staged()) == 1, 'removed')
+        self.has_what_the_log_has()
 
     def test_they_go_with_the_records_that_name_them(self):
         storage = self.lead(trims=Trims(A, 1 << 30))

@@ -1191,6 +1191,24 @@ class Room(ByHand):
             ballot.abort()
         self.world.settle()
 
+    def test_until_it_is_given(self):
+        """What it takes is known then: while it waits, others go in."""
+        self.stored({1: b'x'})
+        elsewhere = vote(self.storage, {2: b'x'})  # in a thread of the process
+        undo = self.begin('undo')
+        undo.add('undo', self.storage.undoLog(0, 1)[0]['id'])
+        self.world.ask_vote(undo)
+        other = self.vote('other', {3: b'x'})
+        self.assertEqual(self.states(undo, other), [VOTING, OUTSIDE])
+        self.world.settle()
+        self.assertEqual(self.states(undo, other), [WAITING, WAITING])
+        self.storage.tpc_abort(elsewhere)
+        self.world.settle()
+        self.assertEqual(self.states(undo, other), [VOTED, WAITING])
+        for ballot in undo, other:
+            ballot.abort()
+        self.world.settle()
+
     def test_no_more_files_than_said(self):
         """A storage has a file for what is above 1 MB with what was stored
         before a conflict was resolved."""

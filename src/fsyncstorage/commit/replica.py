@@ -70,14 +70,20 @@ class Replica(typing.Protocol):
         """Part of a vote: raise if a transaction of so many bytes is too
         large."""
 
-    def stage(self, blobs: Stored, has_turn: bool) -> None:
+    def stage(self, blobs: Stored, has_turn: bool, wait: bool) -> None:
         """Part of a vote: these blobs must be there when a batch names them.
 
         It may take long, so it comes before the transaction has its turn; and
         again when it has, for those that came since.  It notes in
         `blobs.replicated` what the commit of the transaction will have.  Raise
-        if they cannot be there.
+        if they cannot be there.  Without `wait`, NoRoom if there is no room
+        for them: then they have a place in a line, and it is called again.
         """
+
+    def call_when_room(self, blobs: Stored,
+                       function: Callable[[], object]) -> bool:
+        """Behind NoRoom: call the function when `stage` will not wait, in any
+        thread.  False: they do not wait for room."""
 
     def unstage(self, blobs: Stored) -> None:
         """The transaction was aborted: nothing names its blobs."""
@@ -110,8 +116,9 @@ class Replica(typing.Protocol):
         """
 
     def closing(self) -> None:
-        """The storage is being closed: wait some seconds for answers, and no
-        longer.  A `sync` that has none by then raises NotReplicated."""
+        """The storage is being closed, or is about to be: votes do not wait
+        any more, and a `sync` that has no answer within some seconds raises
+        NotReplicated.  May be repeated."""
 
     def keep(self) -> None:
         """Nothing is under way any more: keep what has come of it."""

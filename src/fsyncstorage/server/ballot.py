@@ -10,7 +10,8 @@ Its states, which the event loop owns (the committer changes them)::
     BEGUN      the client stores
     OUTSIDE    its vote waits for room in the storage
     VOTING     the loop or a thread votes it, or it waits for a thread
-    WAITING    its vote waits for its objects
+    WAITING    its vote waits for its objects, or before that for room in the
+               log of the storage; no thread does
     ASIDE      its vote waits for a transaction to be published
     VOTED      the storage has it: it holds its objects, and its client has
                `transaction-timeout` to finish it
@@ -60,7 +61,8 @@ IN_MEMORY = 1 << 20
 OVERHEAD = 300
 # Bytes that an operation takes in the storage, in addition to its data.
 IN_STORAGE = 1000
-# The same for an undo: nobody knows yet, so no other is there beside it.
+# The same for an undo: nobody knows before it is given, so none goes in beside
+# it until then.
 OF_AN_UNDO = 1 << 40
 # Stores and other operations of a transaction.  Each takes some 330 bytes of
 # memory while the storage has it, however small it is: 1.4 GB in all.
@@ -313,10 +315,12 @@ class Ballot(Timed):
         It keeps what was stored and what resolves a conflict, in a file if
         that is more than IN_MEMORY.
         """
+        size, number = 2 * self._size, 1 + self._number
         if self._has_undo:
-            return OF_AN_UNDO
-        return (min(2 * self._size, IN_MEMORY)
-                + IN_STORAGE * (1 + self._number)
+            if not self.is_given:
+                return OF_AN_UNDO
+            size, number = IN_MEMORY, number + len(self.oids)
+        return (min(size, IN_MEMORY) + IN_STORAGE * number
                 + sum(IN_STORAGE + len(data)
                       for _, data, _ in self._blobs.values()))
 

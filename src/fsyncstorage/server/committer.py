@@ -9,6 +9,8 @@ says that they are not free (Occupied), the ballot waits, and the storage
 notifies the loop when its turn has come (`call_when_served`).  So the ballots
 of all clients stand in the queues of their objects, as other threads do that
 commit in the same storage, and each holds its objects and nothing else (I12).
+In the same way a vote waits for room in the log of a storage, before that
+(NoRoom).
 
 A vote that conflicts with a transaction that is appended and not yet published
 is put *aside* (I6), and repeated when that transaction is published; or when
@@ -42,6 +44,7 @@ import time
 from ZODB.POSException import StorageError
 from ZODB.utils import maxtid
 
+from ..errors import NoRoom
 from ..errors import Occupied
 from ..errors import Unpublished
 from ..storage import AsyncFinish
@@ -141,6 +144,9 @@ class Committer:
         with self._lock:
             self._closing = True
             self._queue.clear()
+        about_to_close = getattr(self._storage, 'about_to_close', None)
+        if about_to_close is not None:  # else a thread might wait for the end
+            attempt(about_to_close)
         if self._voters is not self._appender:
             self._voters.shutdown()
         try:
@@ -254,7 +260,7 @@ class Committer:
         elif ballot.aborted:
             self._drop(ballot)
         elif isinstance(error, Occupied):
-            self._wait(ballot)
+            self._wait(ballot, error)
         elif isinstance(error, Unpublished):
             self._leave(ballot)
             self._put_aside(ballot, error.tid)
@@ -270,11 +276,17 @@ class Committer:
             ballot.voted(self._service.loop, self._service.timeout)
             ballot.tell(result, None)
 
-    def _wait(self, ballot):
+    def _wait(self, ballot, error):
         """Until its turn; if it has its turn, a thread waits for the rest."""
         ballot.state = WAITING
-        ballot.waits(times.OBJECTS, self._service.commit_log.in_the_way(
-            ballot, self._ballots))
+        if isinstance(error, NoRoom):
+            ballot.waits(times.LOG)
+        else:
+            ballot.waits(times.OBJECTS, self._service.commit_log.in_the_way(
+                ballot, self._ballots))
+        if ballot.is_given:  # so its weight is known
+            for admitted in self._entrance.weighs(ballot, ballot.weight):
+                self._post(self._admitted, admitted)
         if not self._storage.call_when_served(
                 ballot.transaction,
                 functools.partial(self._post, self._served, ballot)):

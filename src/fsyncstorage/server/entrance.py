@@ -30,6 +30,13 @@ class Entrance:
         self._weights[guest] = weight
         return False
 
+    def weighs(self, guest, weight):
+        """One that is inside has another weight by now; return the guests that
+        go in because of that."""
+        self._weight += weight - self._inside[guest]
+        self._inside[guest] = weight
+        return self._admitted()
+
     def leave(self, guest):
         """It is not inside any more, and does not wait; return the guests
         that go in because of that."""

@@ -10,7 +10,8 @@ it.
 import time
 
 # What a ballot waits for before its vote.
-ROOM, OBJECTS, PUBLISHING = 'room', 'its objects', 'another to be published'
+ROOM, LOG, OBJECTS, PUBLISHING = (
+    'room', 'room in the log', 'its objects', 'another to be published')
 
 
 class Timed:

@@ -12,6 +12,7 @@ it has published: commit.sequencer says when.  Where there is a replica
 
 import functools
 import os
+from collections.abc import Callable
 from collections.abc import Sequence
 
 from ZODB.POSException import StorageTransactionError
@@ -85,7 +86,7 @@ class Appending(Records):
             self._reserve.renew()
         self._has_tail = False
 
-    def _stage_blobs(self, under_way: Transaction) -> None:
+    def _stage_blobs(self, under_way: Transaction, wait: bool) -> None:
         """Before the vote: it takes long, and nobody has to wait for that.
 
         So another may change an object meanwhile, and this vote then fails, or
@@ -94,7 +95,20 @@ class Appending(Records):
         if self._replica is not None and under_way.blobs:
             if not under_way.alone:
                 self._check_again(under_way)  # if it loses, for nothing
-            self._replica.stage(under_way.blobs, has_turn=False)
+            self._replica.stage(under_way.blobs, has_turn=False, wait=wait)
+
+    def _waits_for_room(self, under_way: Transaction,
+                        function: Callable[[], object]) -> bool:
+        """In a log; the function is called when it waits no more."""
+        stored = under_way.blobs
+        return (self._replica is not None and stored is not None
+                and self._replica.call_when_room(stored, function))
+
+    def about_to_close(self) -> None:
+        """For a server, which ends its threads before it closes the storage:
+        what waits for a log waits no longer than at a close."""
+        if self._replica is not None:
+            self._replica.closing()
 
     def _take_back_blobs(self, stored: Stored) -> None:
         stored.take_back()
@@ -105,7 +119,7 @@ class Appending(Records):
         """Part of the vote: whatever may fail, does it here."""
         if self._replica is not None:
             # What an undo has copied since.
-            self._replica.stage(stored, has_turn=True)
+            self._replica.stage(stored, has_turn=True, wait=True)
         stored.prepare(under_way.policy.name != 'none')
 
     def _name_blobs(self, under_way: Transaction, commit: Commit) -> None:

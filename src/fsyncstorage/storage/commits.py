@@ -170,7 +170,7 @@ class Commits(Undoing, Appending):
             under_way.alone = (under_way.alone or under_way.is_large()
                                or not self._reserve.is_real)
         try:
-            self._stage_blobs(under_way)
+            self._stage_blobs(under_way, wait)
             if under_way.alone:
                 self._vote_alone(under_way, wait)
             else:
@@ -190,14 +190,15 @@ class Commits(Undoing, Appending):
     def call_when_served(self, transaction: Metadata,
                          function: Callable[[], object]) -> bool:
         """After a vote that did not wait: call the function when the turn of
-        this transaction comes, in any thread, or if it never will.
+        this transaction comes, or room in a log, or if it never will.
 
         Return False if there is nothing to wait for.  The function must only
-        notify another thread, and may be called again.
+        notify another thread, from any, and may be called again.
         """
         under_way = self._find(transaction)
-        return under_way is not None and self._turns.call_when_served(
-            under_way, function)
+        return under_way is not None and (
+            self._waits_for_room(under_way, function)
+            or self._turns.call_when_served(under_way, function))
 
     def _vote_for_its_objects(self, under_way: Transaction,
                               wait: bool) -> None:

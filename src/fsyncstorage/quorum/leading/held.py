@@ -3,8 +3,9 @@
 A writer has one `Held`, of what it brings into the log; what was there before
 it led is read, into another one (earlier).  What is trimmed is taken out.
 
-Bytes are exact to `GRAIN`: there is no mark for each record.  Of a record that
-names blobs it has their ids, 16 bytes each.
+Bytes are exact to `GRAIN`: there is no mark for each record, but for each that
+names blobs; of those it has the ids, too, 16 bytes each.  What is trimmed up
+to the end is known to be gone.
 
 Any thread may call it, but only one adds.
 """
@@ -46,6 +47,8 @@ class Held:
         self.first: int | None = None
         self._changed = threading.Lock()
         self._added = self._marked = self._trimmed = 0
+        #: The number of the last record.
+        self._last = 0
         #: Numbers of records, with the bytes that were added up to each.
         self._marks: collections.deque[tuple[int, int]] = collections.deque()
         #: Of records that name blobs: their numbers, and the ids.
@@ -58,25 +61,34 @@ class Held:
             self.first = sequence
         if item.blobs:
             self._named.append((sequence, item.blobs))
+        self._last = sequence  # before it is added: see `trim`
         self._added += item.size
-        if self._added - self._marked >= GRAIN:
+        if item.blobs or self._added - self._marked >= GRAIN:
             self._marked = self._added
             self._marks.append((sequence, self._added))
 
     def trim(self, first: int) -> None:
         """What is before this record was removed."""
         with self._changed:
+            added = self._added
             while self._named and self._named[0][0] < first:
                 self._named.popleft()
             while self._marks and self._marks[0][0] < first:
                 self._trimmed = self._marks.popleft()[1]
+            if self._last < first:
+                self._trimmed = added
+
+    def frees(self, first: int) -> bool:
+        """Would `trim` find something to take out?"""
+        with self._changed:
+            return bool(self._marks) and self._marks[0][0] < first
 
     def clear(self) -> None:
         """It is counted anew."""
         with self._changed:
             self._named.clear()
             self._marks.clear()
-            self._added = self._marked = self._trimmed = 0
+            self._added = self._marked = self._trimmed = self._last = 0
 
     @property
     def size(self) -> int:

@@ -4,12 +4,15 @@ The log has records, with the blobs that they name (`Held`, of this writer and
 of what was there before), and blobs that votes have *staged* and no record
 names yet; also those of votes that failed, until they are removed.
 
-- A transaction that is larger than the limit is refused by its vote.
+- A transaction that is larger than the limit is refused by its vote.  So are
+  blobs for which there would be no room in a log that is trimmed as far as it
+  can be: less than `GRAIN` of it stays (held).
 - A vote takes the room of its blobs before it stages them, all at once: two
-  that have half of theirs would wait for each other.  While there is none, it
-  waits, but not for long, and then fails: it holds a thread of its server,
-  and its objects, and what it waits for may be another vote, or the blobs of
-  the last record, which stay until another one follows.
+  that have half of theirs would wait for each other.  While there is none it
+  stands in a *line*, and room is given to the first one of that, so that no
+  vote is passed by smaller ones for ever.  There it has no object, and no
+  thread of its server, so that nobody waits for it but those behind it.  And
+  it does not stand first for longer than `LONGEST_AS_FIRST`: then it fails.
 - While records and the blobs that they name have as much as the limit, commits
   wait, in the thread that would sync them, until it is trimmed.  They do not
   wait for what is staged: a client may take its time between vote and finish.
@@ -18,8 +21,18 @@ names yet; also those of votes that failed, until they are removed.
 
 So the log may have the limit, one batch and a few small records; and once more
 the limit, of what is staged.  The engine needs room for more than that.
+
+What was there before this writer led is known when it was read (earlier).
+Until then this writer brings no more than a quarter of the limit: the reading
+does not take long, and several writers, one after the other, might fill the
+engine otherwise.
+
+Whoever has a thread looks again each `PAUSE`.  Whoever has none is called: by
+the one that gives room back, or by `look`, which the thread that trims does
+twice a second.  The lock is a leaf.
 """
 
+import collections
 import logging
 import threading
 import time
@@ -28,14 +41,16 @@ from collections.abc import Callable
 
 from ZODB.POSException import StorageTransactionError
 
-from .held import Held
+from . import held
+from .earlier import Earlier
 
 logger = logging.getLogger(__name__)
 
 #: Seconds from one look to the next; of a wait that is worth a word.
 PAUSE, TROUBLE_AFTER = 0.05, 1.0
-#: Seconds that a vote waits for the room of its blobs.
-LONGEST_WAIT_OF_A_VOTE = 10.0
+#: Seconds for which a vote stands first: longer than a node may stand still
+#: before it is left behind (trimming).
+LONGEST_AS_FIRST = 60.0
 #: Bytes that are removed, and not named, before the engine is to let go of
 #: them; less where the limit is small.
 GARBAGE = 64 << 20
@@ -53,16 +68,29 @@ class Trims(typing.NamedTuple):
     drops: bool = False
 
 
-class _Wait(typing.NamedTuple):
-    """Of one thread."""
+class Wanted:
+    """The room that a vote asks for, in bytes of blobs.  What becomes of it is
+    decided once."""
 
-    since: float
-    size: int
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.since = time.monotonic()
+        #: Since when it is the first one of the line.
+        self.first_since: float | None = None
+        self.is_given = False
+        #: Why it is not given.
+        self.refused: str | None = None
+        #: Called when it is decided, perhaps twice; by any thread.
+        self.tell: Callable[[], object] = lambda: None
+
+    @property
+    def is_decided(self) -> bool:
+        return self.is_given or self.refused is not None
 
 
 class LogLimit:
 
-    def __init__(self, limit: int, own: Held, earlier: Held) -> None:
+    def __init__(self, limit: int, own: held.Held, earlier: Earlier) -> None:
         """`own`: what this writer has brought into the log."""
         self.limit = limit
         self._own = own
@@ -72,8 +100,12 @@ class LogLimit:
         self._name = ''
         self._changed = threading.Lock()
         self._staged = 0
-        self._waits: list[_Wait] = []
-        self._is_said = False
+        #: Votes that wait, in the order in which they came.
+        self._line: collections.deque[Wanted] = collections.deque()
+        #: Since when commits wait.
+        self._commits_since: float | None = None
+        #: Since when somebody waits, if it was said.
+        self._said_since: float | None = None
 
     def begin(self, name: str) -> None:
         """`name`: whose log it is."""
@@ -88,15 +120,20 @@ class LogLimit:
     @property
     def named(self) -> int:
         """Of records, and of the blobs that they name."""
-        return self._earlier.size + self._own.size
+        return self._earlier.held.size + self._own.size
 
     def named_before(self, first: int) -> set[bytes]:
         """The blobs that records before this one name."""
-        return self._earlier.named(first) | self._own.named(first)
+        return self._earlier.held.named(first) | self._own.named(first)
+
+    def frees(self, first: int) -> bool:
+        """Would the log be smaller without what is before this record?"""
+        return self._earlier.held.frees(first) or self._own.frees(first)
 
     def trimmed(self, first: int) -> None:
-        self._earlier.trim(first)
+        self._earlier.held.trim(first)
         self._own.trim(first)
+        self._serve()
 
     @property
     def garbage(self) -> int:
@@ -106,54 +143,79 @@ class LogLimit:
 
     @property
     def is_near(self) -> bool:
-        return 0 < self.limit <= 2 * self.size or bool(self._waits)
+        return 0 < self.limit <= 2 * self.size or self._is_waited_for
 
     @property
     def lacks_room(self) -> bool:
         """Somebody waits, or will, for what trims can remove."""
         with self._changed:
-            wanted = max([1, *(each.size for each in self._waits)])
-        return self._lacks(wanted)
+            wanted = self._line[0].size if self._line else 0
+        return 0 < self.limit < self.named + max(wanted, 1)
 
     def _lacks(self, wanted: int, staged: int = 0) -> bool:
-        return 0 < self.limit < self.named + staged + wanted
+        own = self._own.size + staged + wanted
+        return 0 < self.limit and (
+            self.limit < own + self._earlier.held.size
+            or not self._earlier.is_read and self.limit // 4 < own)
 
     # A vote
 
     def check(self, size: int) -> None:
         """Raise if a transaction of so many bytes never fits into the log."""
         if 0 < self.limit < size:
-            raise StorageTransactionError(
-                f'a transaction of {size} bytes does not fit into the log of'
-                f' the other nodes, as log-limit is {self.limit}: make several'
-                ' of it, or set log-limit higher on each node. Nothing of it'
-                ' was stored')
+            self._refuse(f'a transaction of {size} bytes does')
 
-    def wait_to_stage(self, size: int, go_on: Callable[[], object],
-                      pause: Callable[[float], object]) -> None:
-        """Return when there is room for so many bytes of blobs, which it then
-        has; `gives_back` ends that."""
-        ends = time.monotonic() + LONGEST_WAIT_OF_A_VOTE
+    def check_blobs(self, size: int) -> None:
+        """The same for its blobs, for which it takes the room before."""
+        if 0 < self.limit < size + held.GRAIN:
+            self._refuse(f'blobs of {size} bytes, in one transaction, do')
 
-        def go_on_for_a_while() -> None:
-            go_on()
-            if time.monotonic() > ends:
-                raise StorageTransactionError(
-                    f'no room in the log of the other nodes for {size} bytes'
-                    f' of blobs: {self.words}. Nothing of this transaction was'
-                    ' stored: try again later')
+    def _refuse(self, what: str) -> typing.NoReturn:
+        raise StorageTransactionError(
+            f'{what} not fit into the log of the other nodes, as log-limit is'
+            f' {self.limit}: make several transactions of it, or set log-limit'
+            ' higher on each node. Nothing of it was stored')
 
-        self._wait(lambda: self._takes(size), size, go_on_for_a_while, pause)
+    def ask(self, wanted: Wanted) -> None:
+        """It is given at once, or later.
 
-    def _takes(self, size: int) -> bool:
+        Who has it gives it back (`gives_back`), and who wants it no more tells
+        that (`leave`).
+        """
         with self._changed:
-            if self._lacks(size, self._staged):
-                return False
-            self._staged += size
-            return True
+            self._line.append(wanted)
+        self._serve()
+
+    def call_when_decided(self, wanted: Wanted,
+                          function: Callable[[], object]) -> None:
+        """Or at once, if it is; the function only notifies another thread."""
+        wanted.tell = function
+        if wanted.is_decided:
+            function()
+
+    def wait(self, wanted: Wanted, go_on: Callable[[], object],
+             pause: Callable[[float], object]) -> None:
+        """Until it is decided; `go_on` raises to end that."""
+        try:
+            while not wanted.is_decided:
+                go_on()
+                self.look()
+                pause(PAUSE)
+        finally:
+            self._say()
+
+    def leave(self, wanted: Wanted) -> None:
+        """It is not wanted any more, and was not used."""
+        with self._changed:
+            if wanted.is_given:
+                wanted.is_given = False
+                self._staged -= wanted.size
+            elif wanted in self._line:
+                self._line.remove(wanted)
+        self._serve()
 
     def takes_anyway(self, size: int) -> None:
-        """The same for one that nobody must wait for."""
+        """One that nobody must wait for takes its room, and does not ask."""
         with self._changed:
             self._staged += size
 
@@ -161,53 +223,95 @@ class LogLimit:
         """A record names them; or they are removed."""
         with self._changed:
             self._staged -= size
+        self._serve()
+
+    def _serve(self) -> None:
+        """Those that are next in the line, as far as there is room."""
+        with self._changed:
+            line = self._line
+            while line and (line[0].is_decided or self._gives(line[0])):
+                line[0].tell()
+                line.popleft()
+            if line and line[0].first_since is None:
+                line[0].first_since = time.monotonic()
+
+    def _gives(self, wanted: Wanted) -> bool:
+        if self._lacks(wanted.size, self._staged):
+            return False
+        self._staged += wanted.size
+        wanted.is_given = True
+        return True
 
     # A sync
 
     def wait_to_sync(self, go_on: Callable[[], object],
                      pause: Callable[[float], object]) -> None:
-        """Return when there is room."""
-        self._wait(lambda: not self._lacks(1), 1, go_on, pause)
+        """Return when there is room; `go_on` raises to end that."""
+        if not self._lacks(1):
+            return
+        self._commits_since = time.monotonic()
+        try:
+            while self._lacks(1):
+                go_on()
+                self.look()
+                pause(PAUSE)
+        finally:
+            self._commits_since = None
+            self._say()
 
     # Waiting
 
-    def _wait(self, is_there: Callable[[], bool], size: int,
-              go_on: Callable[[], object],
-              pause: Callable[[float], object]) -> None:
-        """`go_on` raises to end it."""
-        if is_there():
-            return
-        own = _Wait(time.monotonic(), size)
+    def look(self) -> None:
+        """Called now and then: who has stood first for too long fails."""
+        words = self.words
         with self._changed:
-            self._waits.append(own)
-        try:
-            while not is_there():
-                go_on()
-                self._say_if_long()
-                pause(PAUSE)
-        finally:
-            self._waits_no_more(own)
+            first = self._line[0] if self._line else None
+            if first is not None and first.first_since is not None and (
+                    time.monotonic() >= first.first_since + LONGEST_AS_FIRST):
+                first.refused = (
+                    f'no room for {first.size} bytes of blobs: {words}.'
+                    ' Nothing of this transaction was stored: try again later')
+        self._serve()
+        self._say()
 
-    def _say_if_long(self) -> None:
-        trouble = self.trouble
-        if trouble is not None and not self._is_said:
-            self._is_said = True
-            logger.warning('%s: %s', self._name, trouble)
-
-    def _waits_no_more(self, own: _Wait) -> None:
+    def _say(self) -> None:
+        trouble, is_over = self.trouble, not self._is_waited_for
         with self._changed:
-            self._waits.remove(own)
-            if self._waits or not self._is_said:
+            since = self._said_since
+            if since is None and trouble is not None:
+                self._said_since = self._waits_since() or time.monotonic()
+            elif since is not None and is_over:
+                self._said_since = None
+            else:
                 return
-            self._is_said = False
-        logger.warning('%s: the log has room again, after %.1f s',
-                       self._name, time.monotonic() - own.since)
+        if since is None:
+            logger.warning('%s: %s', self._name, trouble)
+        else:
+            logger.warning('%s: the log has room again, after %.1f s',
+                           self._name, time.monotonic() - since)
+
+    @property
+    def _is_waited_for(self) -> bool:
+        return bool(self._line) or self._commits_since is not None
+
+    def _waits_since(self) -> float | None:
+        """(`_changed` is held.)"""
+        since = [] if self._commits_since is None else [self._commits_since]
+        if self._line:
+            since.append(self._line[0].since)
+        return min(since, default=None)
 
     @property
     def seconds(self) -> float:
         """For how long somebody waits."""
         with self._changed:
-            since = min((each.since for each in self._waits), default=None)
+            since = self._waits_since()
+        return 0.0 if since is None else time.monotonic() - since
+
+    @property
+    def seconds_of_commits(self) -> float:
+        """For how long commits wait."""
+        since = self._commits_since
         return 0.0 if since is None else time.monotonic() - since
 
     @property
@@ -217,8 +321,14 @@ class LogLimit:
 
     @property
     def words(self) -> str:
-        who = 'commits wait' if self._lacks(1) else 'votes with blobs wait'
-        return (f'the log is full, and {who} until it is trimmed: it has'
-                f' {self.named} bytes, and {self._staged} of blobs that no'
-                f' commit names yet, log-limit is {self.limit}, and'
-                f' {self.reason}')
+        who = ('commits wait' if self._commits_since is not None
+               else 'votes with blobs wait')
+        if not self._earlier.is_read:
+            what = 'what it had before this node led is read'
+        elif self._commits_since is None and not self.lacks_room:
+            what = 'others end'
+        else:
+            what = f'it is trimmed, and {self.reason}'
+        return (f'the log is full: it has {self.named} bytes, and'
+                f' {self._staged} of blobs that no commit names yet, and'
+                f' log-limit is {self.limit}. So {who} until {what}')

@@ -107,8 +107,9 @@ class Replicator:
         self._earlier = Earlier(log)
         self._limit = LogLimit(
             0 if trims is None else trims.limit, writer.held,
-            self._earlier.held)
-        self._staging = Staging(log, writer, self._earlier, self._limit)
+            self._earlier)
+        self._staging = Staging(log, writer, self._earlier, self._limit,
+                                self._refuse_when_stopped)
         self._stopped = threading.Event()
         self._syncing = threading.Lock()
         self.pack_hooks = PackHooks(self)
@@ -149,11 +150,15 @@ class Replicator:
     def check_size(self, size: int) -> None:
         self._limit.check(size)
 
-    def stage(self, blobs: Stored, has_turn: bool) -> None:
+    def stage(self, blobs: Stored, has_turn: bool, wait: bool) -> None:
         assert self._keeper is not None
-        self.check_size(sum(map(os.path.getsize, blobs.files())))
+        self._limit.check_blobs(sum(map(os.path.getsize, blobs.files())))
         self._staging.kept(self._keeper.kept.place.sequence)
-        self._staging.stage(blobs, has_turn)
+        self._staging.stage(blobs, has_turn, wait)
+
+    def call_when_room(self, blobs: Stored,
+                       function: Callable[[], object]) -> bool:
+        return self._staging.call_when_room(blobs, function)
 
     def unstage(self, blobs: Stored) -> None:
         self._staging.unstage(blobs)
@@ -261,7 +266,16 @@ class Replicator:
             self._refuse_when_stopped()
             self._writer.say(body)
             self._bring_in()
+            self._keep_behind()
             return self._writer.state
+
+    def _keep_behind(self) -> None:
+        """What is no batch, if it stands behind what is synced: then the log
+        need not keep the batch before it for us."""
+        assert self._keeper is not None
+        state, latest = self._writer.state, self._keeper.latest
+        if (state.end, state.generation) == (latest.end, latest.generation):
+            self._keeper.synced(state)
 
     def _bring_in(self) -> None:
         """What is begun; or what an interrupt has left of that."""
@@ -350,7 +364,7 @@ class Replicator:
     def _give_up_if_late(self) -> None:
         if self._is_closing and max(
                 self._outage.seconds,
-                self._limit.seconds) >= LONGEST_WAIT_AT_CLOSE:
+                self._limit.seconds_of_commits) >= LONGEST_WAIT_AT_CLOSE:
             self.stop()
 
     def keep(self) -> None:

@@ -6,7 +6,9 @@ takes the memory of a chunk.
 
 *No answer*: the vote waits, as commits do, and `trouble` says so.  It fails
 when the storage is closed, or nothing more of this writer comes into the log.
-*No room* within log-limit: it waits, before it stages anything (loglimit).
+*No room* within log-limit: it waits, before it stages anything (loglimit).  A
+vote that must not wait in its thread is `Occupied` then, and made again when
+that is decided (`call_when_room`).
 *No room* in the engine: it fails at once, and what it has staged is removed.
 
 What was staged for a transaction is noted with its blobs (`Ours`), and goes
@@ -21,13 +23,17 @@ import contextlib
 import os
 import threading
 import typing
+from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Iterable
 
 from ZODB.POSException import StorageError
+from ZODB.POSException import StorageTransactionError
 
 from ... import datafile
 from ...commit.blobs import Stored
+from ...commit.replica import NotReplicated
+from ...errors import NoRoom
 from ...errors import WritingStopped
 from ..files import newblobs
 from ..history.fold import State
@@ -42,6 +48,7 @@ from ..log.outage import Outage
 from ..log.outage import Patience
 from .earlier import Earlier
 from .loglimit import LogLimit
+from .loglimit import Wanted
 from .tidying import Tidying
 from .writer import Writer
 
@@ -64,6 +71,8 @@ class Ours:
         self.staged: dict[str, _Staged] = {}
         #: The path of the list of its objects.
         self.list: str | None = None
+        #: Room that it has asked for, and not used yet.
+        self.room: Wanted | None = None
 
     def named(self, tid: bytes) -> list[Blob]:
         """As a record names them."""
@@ -78,8 +87,10 @@ class Staging:
     _tidying: Tidying | None = None
 
     def __init__(self, log: Log, writer: Writer, earlier: Earlier,
-                 limit: LogLimit) -> None:
+                 limit: LogLimit, refuse: Callable[[], object]) -> None:
+        """`refuse` raises NotReplicated if nothing more is to be offered."""
         self._log = log
+        self._refuse = refuse
         self._writer = writer
         self._earlier = earlier
         self._limit = limit
@@ -113,10 +124,11 @@ class Staging:
 
     # A vote
 
-    def stage(self, blobs: Stored, has_turn: bool) -> None:
+    def stage(self, blobs: Stored, has_turn: bool, wait: bool) -> None:
         """What is not staged yet.  `blobs.replicated` is an `Ours` then.
 
-        One that has its turn takes the room that it needs: others, which have
+        Without `wait`, raise NoRoom if it would have to wait for that.  One
+        that has its turn takes the room that it needs: others, which have
         some, may wait for that turn.
         """
         ours = blobs.replicated
@@ -132,9 +144,7 @@ class Staging:
         if has_turn:
             self._limit.takes_anyway(sum(sizes.values()))
         else:
-            self._limit.wait_to_stage(
-                sum(sizes.values()), self._refuse_to_go_on,
-                self._closing.wait)
+            self._take_room(ours, sum(sizes.values()), wait)
         try:
             with self._vote() as patience:
                 for path in new:
@@ -146,6 +156,39 @@ class Staging:
             self._path, {oid for oid, _ in files.values()})
         if before is not None:
             datafile.remove_if_there(before)
+
+    def _take_room(self, ours: Ours, size: int, wait: bool) -> None:
+        """From here on it is the caller's, who gives it back."""
+        room = ours.room
+        if room is None:
+            self._refuse_to_go_on()
+            room = ours.room = Wanted(size)
+            self._limit.ask(room)
+        if not room.is_decided and not wait:
+            raise NoRoom
+        try:
+            self._limit.wait(room, self._refuse_to_go_on, self._closing.wait)
+        except BaseException:
+            self._leave_the_line(ours)
+            raise
+        ours.room = None
+        if room.refused is not None:
+            raise StorageTransactionError(f'{self._path}: {room.refused}')
+
+    def _leave_the_line(self, ours: Ours) -> None:
+        room, ours.room = ours.room, None
+        if room is not None:
+            self._limit.leave(room)
+
+    def call_when_room(self, blobs: Stored,
+                       function: Callable[[], object]) -> bool:
+        """Does its vote wait for room, or has it just been decided?  Then the
+        function is called behind that."""
+        ours = blobs.replicated
+        if ours is None or ours.room is None:
+            return False
+        self._limit.call_when_decided(ours.room, function)
+        return True
 
     @contextlib.contextmanager
     def _vote(self) -> Generator[Patience, None, None]:
@@ -189,7 +232,11 @@ class Staging:
                 ) from error
 
     def _refuse_to_go_on(self) -> None:
-        why = self._writer.fenced
+        why: object = self._writer.fenced
+        try:
+            self._refuse()
+        except NotReplicated as error:
+            why = error
         if self._closing.is_set():
             why = 'it is being closed'
         if why is not None:
@@ -200,6 +247,7 @@ class Staging:
     def unstage(self, blobs: Stored) -> None:
         """Its transaction was aborted, and the files are removed."""
         ours = typing.cast(Ours, blobs.replicated)
+        self._leave_the_line(ours)
         self._drop([each.id for each in ours.staged.values()])
         if ours.list is not None:
             datafile.remove_if_there(ours.list)

@@ -8,7 +8,10 @@ log is large for its limit, there is a round:
    our name (log.notes), nothing is removed: what it needs is not known.
 2. Which of the places is the first one?  If more than one record stands before
    it, a `Trim` that says so is brought into the log.  A writer that is fenced
-   cannot do that, and removes nothing.
+   cannot do that, and removes nothing.  While somebody waits for room, one
+   record that takes some is enough, also if that is the last one: then the
+   nodes go on to the Trim, and a later round removes it.  (A Trim takes no
+   room, so this ends.)
 3. Look at the notes once more: did a node come in between, with an earlier
    place?  Then nothing is removed now.
 4. Remove the blobs that the records name, and then the records.  The one that
@@ -27,11 +30,13 @@ trimmed already, is of a node that needs more than a log: the former holds
 everything up, as it may be of a node that can still come back; the latter
 nothing.
 
-At the limit, if it is to be so, the node whose place is the first one is left
-behind: its note is removed.
+If it is to be so, the node whose place is the first one is left behind while
+somebody waits for room: its note is removed.  But only if it has stood in that
+place, behind ours, for half a minute: one that is well needs some seconds for
+large blobs.
 
-Once an hour the log is trimmed where it begins: then the engine lets go of
-what was replaced.
+Once an hour, and after many records, the log is trimmed where it begins: then
+the engine lets go of what was replaced.
 
 What a round was not answered, the next one does.  What the log had before this
 writer led is trimmed as far as it is known (earlier).
@@ -69,8 +74,12 @@ logger = logging.getLogger(__name__)
 
 #: Seconds from one round to the next: as a rule, and while the log is large.
 EVERY, SOON = 60.0, 0.5
-#: Seconds from one compaction to the next.
+#: Seconds from one compaction to the next; bytes of the engine that an append
+#: leaves behind: the head before it.
 COMPACTED_EVERY = 3600.0
+AN_OLD_HEAD = 256
+#: Seconds for which a node stands still before it is left behind.
+STANDS_STILL = 30.0
 #: Blobs that are removed by one call.
 AT_ONCE = 1000
 
@@ -103,6 +112,12 @@ class Trimming:
         self._said_first = 0
         self._begun: float | None = None
         self._compacted = time.monotonic()
+        #: The last record in this round, and at the last compaction.
+        self._head: int | None = None
+        self._compacted_at = 0
+        #: Nodes that are behind us: their places, and since when they stand
+        #: there.
+        self._behind: dict[bytes, tuple[Place, float]] = {}
         #: Of which nodes something was said.
         self._said: set[bytes] = set()
         self._closing = threading.Event()
@@ -121,6 +136,7 @@ class Trimming:
 
     def _work(self) -> None:
         now, limit = time.monotonic(), self._limit
+        limit.look()
         pause = SOON if limit.is_near else EVERY
         if self._closing.is_set() or (
                 self._begun is not None and now < self._begun + pause):
@@ -143,17 +159,36 @@ class Trimming:
         Author(self._node, self._writing.identity).claim(self._log, kept)
         self._noted = kept
         ends = self._log.ends()
+        if self._head is None:
+            self._compacted_at = ends.head.sequence
+        self._head = ends.head.sequence
         places = self._places(ends)
+        self._see_who_is_behind(places)
         first = min(_first(places), self._known_to)
         self._limit.reason = self._what_holds_it(places, ends)
-        if first > ends.first + 1 and self._may_trim(places):
+        if self._is_worth_a_trim(first, ends) and self._may_trim(places):
             self._writing.say(Trim(first))
             self._said_first = first
             self._remove_what_was_said()
-        elif time.monotonic() >= self._compacted + COMPACTED_EVERY:
+            return
+        if self._is_to_be_compacted():
             self._remove(ends.first)
-        elif self._drops and self._limit.lacks_room:
+        if self._drops and self._limit.lacks_room:
             self._leave_behind(places)
+
+    def _is_worth_a_trim(self, first: int, ends: Ends) -> bool:
+        if first > ends.first + 1 or not self._limit.lacks_room:
+            return first > ends.first + 1
+        # All have the last record, and nobody may commit behind it: a Trim
+        # lets them go on, so that the next one removes it.
+        is_last = first == ends.head.sequence
+        return self._limit.frees(first + is_last)
+
+    def _is_to_be_compacted(self) -> bool:
+        assert self._head is not None
+        left = AN_OLD_HEAD * (self._head - self._compacted_at)
+        return (left >= self._limit.garbage
+                or time.monotonic() >= self._compacted + COMPACTED_EVERY)
 
     @property
     def _known_to(self) -> int:
@@ -213,6 +248,8 @@ class Trimming:
         self._log.trim(first)
         self._limit.trimmed(first)
         self._compacted = time.monotonic()
+        if self._head is not None:
+            self._compacted_at = self._head
 
     # The limit
 
@@ -228,21 +265,31 @@ class Trimming:
                 f' {places[node].sequence} of {ends.head.sequence}. Start it,'
                 ' or forget it (fsync-quorum forget)')
 
-    def _leave_behind(self, places: dict[bytes, Place]) -> None:
-        own = places.pop(self._node)
-        node = min(places, key=lambda each: places[each].sequence,
+    def _see_who_is_behind(self, places: Mapping[bytes, Place]) -> None:
+        now, own = time.monotonic(), places[self._node]
+        before, self._behind = self._behind, {}
+        for node, place in places.items():
+            if place.sequence < own.sequence:
+                stood, since = before.get(node, (place, now))
+                self._behind[node] = place, since if stood == place else now
+
+    def _leave_behind(self, places: Mapping[bytes, Place]) -> None:
+        node = min(self._behind, key=lambda each: places[each].sequence,
                    default=None)
-        if node is None or places[node].sequence >= min(
-                own.sequence, self._known_to):
+        if node is None:
+            return
+        place, since = self._behind[node]
+        if (place.sequence >= self._known_to
+                or time.monotonic() < since + STANDS_STILL):
             return
         # A writer that is fenced leaves nobody behind.
         self._writing.say(Trim(self._log.ends().first))
         logger.critical(
             '%s: the log has %d bytes, and log-limit is %d: the node %s, which'
-            ' has kept no more than record %d, is left behind, and commits go'
-            ' on without it. Begin it anew (fsync-quorum bootstrap --from)',
-            self._name, self._limit.size, self._limit.limit, shown(node),
-            places[node].sequence)
+            ' has kept no more than record %d for %.0f s, is left behind, and'
+            ' commits go on without it. Begin it anew (fsync-quorum'
+            ' bootstrap --from)', self._name, self._limit.size, self._limit.limit,
+            shown(node), place.sequence, time.monotonic() - since)
         self._log.forget(node)
 
     # What is said
