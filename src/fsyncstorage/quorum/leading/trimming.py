@@ -288,8 +288,9 @@ class Trimming:
             '%s: the log has %d bytes, and log-limit is %d: the node %s, which'
             ' has kept no more than record %d for %.0f s, is left behind, and'
             ' commits go on without it. Begin it anew (fsync-quorum'
-            ' bootstrap --from)', self._name, self._limit.size, self._limit.limit,
-            shown(node), place.sequence, time.monotonic() - since)
+            ' bootstrap --from)', self._name, self._limit.size,
+            self._limit.limit, shown(node), place.sequence,
+            time.monotonic() - since)
         self._log.forget(node)
 
     # What is said
