@@ -387,7 +387,7 @@ class MemoryTests(InfoCase):
 
     def test_a_record_that_was_made_to_take_much(self):
         # Values that nothing refers to are not kept, but for rows of them.
-        largest = often(2 << 20, wrapped.LARGEST)
+        largest = often(8 << 20, wrapped.LARGEST)
         patch = mock.patch.object(wrapped, 'LARGEST', largest)
         patch.start()
         self.addCleanup(patch.stop)
