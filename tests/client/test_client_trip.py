@@ -138,8 +138,10 @@ class Trips(Opened):
         with self.assertRaises(Unanswered):
             trips[1].result()
         self.assertEqual(len(self.completed), 1)
-        self.assertTrue(self.stream.said_goodbye)
+        self.assertTrue(self.stream.is_lost(second))
         self.check_it_has_ended()
+        # Also if nobody could complete it.
+        self.assertFalse(self.stream.is_lost(first))
 
     def test_a_goodbye_that_nobody_has_seen(self):
         """The request cannot leave: what has come is looked at."""

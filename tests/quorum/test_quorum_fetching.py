@@ -509,6 +509,50 @@ class Packs(BlobNodeTest):
             sorted(found_blobs(self.blob_dir('b') + '.old').values()),
             [b'new', b'old', b'older'])
 
+    def dies_in_the_second_pack(self, name, module=packedblobs):
+        self.begin_pair(keep_old=True)
+        tid = self.changed(1, b'old', self.changed(1, b'older'))
+        self.pack()
+        self.changed(1, b'new', tid)
+        self.apply(self.follower)
+        self.pack()
+        with self.dies(module, name), self.assertRaises(Killed):
+            self.apply(self.follower)
+        self.starts_again()
+        self.assertEqual(
+            self.blobs_of_the_last_pack('b'), [b'new', b'old'])
+
+    def test_a_crash_before_the_blobs_of_the_last_pack_go(self):
+        """What it has left has other names of files that are to go."""
+        self.dies_in_the_second_pack('take_away')
+
+    def test_a_crash_when_they_have_gone(self):
+        self.dies_in_the_second_pack('_begin_old')
+
+    def test_a_crash_when_all_are_moved(self):
+        self.dies_in_the_second_pack('_link_what_stays')
+
+    def test_a_crash_when_all_is_done_but_the_list_is_there(self):
+        self.dies_in_the_second_pack('remove_if_it_is', datafile)
+
+    def blobs_of_the_last_pack(self, node):
+        old = self.blob_dir(node) + '.old'
+        self.assertNotIn(packedblobs.OF_PACK, os.listdir(old))
+        return sorted(found_blobs(old).values())
+
+    def test_a_start_that_cannot_take_them_away(self):
+        """It is none that fails; and the next one tries it again."""
+        self.begin_to_replace()
+        with self.dies(packedblobs, 'take_away'), self.assertRaises(Killed):
+            self.apply(self.follower)
+        self.follower.close()
+        with mock.patch.object(
+                packedblobs, '_remove', side_effect=OSError(5, 'EIO')), \
+                self.assertLogs(packedblobs.__name__, 'ERROR'):
+            self.follower = self.begin_following()
+        self.assertEqual(len(self.contents('b')), 3)
+        self.starts_again()
+
     def test_a_primary_that_dies(self):
         """It may have kept what is behind the swap."""
         self.begin_pair()

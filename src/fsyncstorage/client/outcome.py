@@ -78,7 +78,7 @@ def check_kept(link, committing, lost):
     """If it is kept, return the oids that the server has resolved, or None:
     they are not known.  Raise if it is not kept, or if nobody knows."""
     finishing = committing.finishing
-    if finishing.tid is None and committing.stream.said_goodbye:
+    if finishing.tid is None and committing.stream.is_lost(committing.number):
         raise lost
     committing.has_waited = True
     outcome = None

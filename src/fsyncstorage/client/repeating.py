@@ -10,8 +10,8 @@ checked there: a conflict is a conflict.
 It is known not to be committed
 
 - in two trips, as nothing has asked for its finish;
-- in one trip, if nothing of the request has left, or if the next node has
-  promised it (outcome).
+- in one trip, if nothing of the request has left, or if its own node has said
+  goodbye, or the next one has promised it (outcome).
 
 Where anything else may be true, nothing is sent again: behind the answer to
 a vote, or to an older or another history.  And
@@ -101,6 +101,8 @@ def say(link: typing.Any, committing: typing.Any,
     except ClientDisconnected as lost:
         _begin_again(
             link, committing, lost, time.monotonic() + link.timeout)
+        # What comes now is the time of the application.
+        committing.lost_since = None
 
 
 def call_again(timeout: float, under_way: dict[int, typing.Any],

@@ -179,6 +179,11 @@ class Stream:
         with self._states:
             return self._frames.may_be_finished(number)
 
+    def is_lost(self, number):
+        """Its server has said goodbye, without an answer to its finish."""
+        with self._states:
+            return self.said_goodbye and self._frames.is_finishing(number)
+
     def commit_id(self, number):
         return self._frames.commit_id(number)
 
@@ -231,8 +236,7 @@ class Stream:
             try:
                 self._socket.sendall(data)
             except OSError as error:
-                # A part of it may have left; or all of it, if the handler of
-                # a signal has raised that.
+                # Part of it may have left; all, if a signal's handler raised.
                 self.end(str(error))
                 raise ClientDisconnected(self.end_reason) from error
 

@@ -16,6 +16,11 @@ were taken away, and hard links to those that stay.  Without hard links it has
 only the first: the others stay where they were, and copying them would need
 room for all blobs twice.  The `blobs.old` of the last pack is removed now, not
 earlier: its blobs belong to the `Data.fs.old` that was replaced just now.
+
+While a pack whose list says whose it is fills `blobs.old`, that says it, too
+(`OF_PACK`).  By this a start knows whether `blobs.old` is what the crash has
+interrupted, or is that of the last pack, and has other names of files that are
+to go.
 """
 
 import binascii
@@ -37,6 +42,8 @@ from .agreed import Becoming
 logger = logging.getLogger(__name__)
 
 LIST = '.removed'
+#: In `blobs.old`: the pack that fills it.
+OF_PACK = '.pack'
 
 #: What stands before the size and the checksum of a file: no line of a blob.
 _MARK = b'#'
@@ -55,50 +62,66 @@ def say_whose(blob_dir: str, becoming: Becoming) -> None:
 
 def take_up(storage: Any, path: str) -> None:
     """At a start, of a data file that has the name which it keeps: what a
-    crash has left.  The list goes in any case."""
+    crash has left.  The list of another pack goes.  Nobody needs these blobs,
+    so no start fails because of them."""
     name = os.path.join(storage.blob_dir, LIST)
-    if os.path.isfile(name) and not os.path.islink(name):
-        with open(name, 'rb') as listed:
-            if _is_of(path, listed):
-                logger.warning(
-                    '%s: a crash had interrupted a pack: the blobs that it has'
-                    ' left out are taken away now', path)
-                take_away(storage, listed, anew=False)
-    datafile.remove_if_there(name)
+    try:
+        if os.path.isfile(name) and not os.path.islink(name):
+            with open(name, 'rb') as listed:
+                if _is_of(path, listed):
+                    logger.warning(
+                        '%s: a crash had interrupted a pack: the blobs that it'
+                        ' has left out are taken away now', path)
+                    take_away(storage, listed)
+        datafile.remove_if_there(name)
+    except OSError as error:
+        logger.error(
+            '%s: blobs that a pack has left out could not be taken away (%s):'
+            ' the next start tries it again; fsync-check --blobs lists those'
+            ' that are left', path, error)
 
 
 def _is_of(path: str, listed: io.BufferedReader) -> bool:
+    whose = _WHOSE.search(_end(listed))
+    return whose is not None and generation.begins_with(
+        path, Becoming(int(whose[1]), bytes.fromhex(whose[2].decode())))
+
+
+def _end(listed: io.BufferedReader) -> bytes:
+    """Of the list: what may say whose it is."""
     listed.seek(max(0, os.fstat(listed.fileno()).st_size - _LONGEST_WHOSE))
-    found = _WHOSE.search(listed.read())
+    end = listed.read()
     listed.seek(0)
-    return found is not None and generation.begins_with(
-        path, Becoming(int(found[1]), bytes.fromhex(found[2].decode())))
+    return end
 
 
-def take_away(storage: Any, listed: io.BufferedReader,
-              anew: bool = True) -> None:
+def take_away(storage: Any, listed: io.BufferedReader) -> None:
     """Take away the listed blobs: the packed file has its name durably.
 
     The storage may be closed meanwhile: `listed` is still the list of this
-    pack, but the file of that name may belong to another pack.  Not `anew`:
-    some may be in `blobs.old` already.
+    pack, but the file of that name may belong to another pack.  A crash may
+    have interrupted it before: then it goes on.
     """
     blob_dir = storage.blob_dir
     old = blob_dir + '.old'
-    if anew and os.path.lexists(old):
-        _remove(old)
-    if storage.pack_keep_old and not os.path.lexists(old):
-        datafile.disk.make_directory(old)
-        _copy_marker(blob_dir, old)
+    whose = _WHOSE.search(_end(listed))
+    begun = storage.pack_keep_old and whose and _is_filled_by(old, whose[0])
+    if not begun:
+        if os.path.lexists(old):
+            _remove(old)
+        if storage.pack_keep_old:
+            _begin_old(blob_dir, old, whose)
     for path in paths(storage, listed):
         if storage.pack_keep_old:
             _move(path, old + path[len(blob_dir):])
         else:
             _remove(path)
         _remove_empty_directories(storage, os.path.dirname(path))
-    datafile.remove_if_it_is(os.path.join(blob_dir, LIST), listed)
     if storage.pack_keep_old:
         _link_what_stays(blob_dir, old)
+    datafile.remove_if_it_is(os.path.join(blob_dir, LIST), listed)
+    if whose and storage.pack_keep_old:
+        datafile.remove_if_there(os.path.join(old, OF_PACK))
 
 
 def paths(storage: Any, listed: io.BufferedReader) -> Iterator[str]:
@@ -148,6 +171,26 @@ def _remove_empty_directories(storage: Any, path: str) -> None:
         path = os.path.dirname(path)
 
 
+def _is_filled_by(old: str, whose: bytes) -> bool:
+    try:
+        with open(os.path.join(old, OF_PACK), 'rb') as said:
+            return said.read(_LONGEST_WHOSE) == whose
+    except OSError:
+        return False
+
+
+def _begin_old(blob_dir: str, old: str, whose: re.Match[bytes] | None) -> None:
+    datafile.disk.make_directory(old)
+    _copy_marker(blob_dir, old)
+    if whose:
+        # Durable before anything is moved: else what is there was lost.
+        with datafile.open_new(os.path.join(old, OF_PACK)) as said:
+            said.write(whose[0])
+            said.sync()
+        datafile.disk.sync_directory(old)
+        datafile.disk.sync_directory(os.path.dirname(old))
+
+
 def _copy_marker(blob_dir: str, old: str) -> None:
     with open(os.path.join(blob_dir, LAYOUT_MARKER), 'rb') as marker:
         with datafile.open_new(os.path.join(old, LAYOUT_MARKER)) as copy:
@@ -166,6 +209,8 @@ def _link_what_stays(blob_dir: str, old: str) -> None:
                 linked = datafile.link_if_possible(source, target)
             except FileNotFoundError:
                 continue  # of a transaction that was aborted just now
+            except FileExistsError:
+                continue  # a crash came behind it
             if not linked:
                 logger.warning(
                     '%s has only the blobs that the pack took away: without'

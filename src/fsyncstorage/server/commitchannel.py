@@ -434,10 +434,13 @@ class CommitChannel:
     def _finished(self, transaction, tid, error, resolved=b''):
         """If it has a tid, it is announced now."""
         number, ballot = transaction.number, transaction.ballot
-        self._end(transaction, abort=False)
         if tid is None:
-            self._fail(number, error)
+            answer = self._error(number, error)
+            self._end(transaction, abort=False)
+            # Behind what may fail: without an answer, no goodbye is true.
+            self._send(answer)
             return
+        self._end(transaction, abort=False)
         self.session.count_commit(ballot)
         if error is not None:
             frames = commitserver.invalid(tid, ballot.oids) + self._error(

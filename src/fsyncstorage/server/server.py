@@ -295,13 +295,13 @@ class Server(StorageServer):
 
     def _say_farewell(self, loop: asyncio.AbstractEventLoop) -> None:
         self.said_farewell = True
+        loop.call_later(FAREWELL, loop.stop)  # whatever fails below
         self.mailbox.deliver()
         for service in self.services.values():
             attempt(service.announce)  # what was published last
         # Before any client sees a connection end.
         for each in self._commit_channels():
             attempt(each.session.say_goodbye)
-        loop.call_later(FAREWELL, loop.stop)
         for connection in list(self.connections):
             connection.close()
         self._stop_behind_the_last()
