@@ -29,8 +29,8 @@ What is checked is in `checking`, and by the clients at each transaction that
 only reads.  A violation stops the run: its directory is kept, with what
 everybody has said, and the last events.
 
-It needs Linux, `ip` and `tc` (iproute2), `unshare`, `nsenter` and `mount`
-(util-linux), and etcd.  It changes nothing outside of its directory: all
-namespaces, mounts and processes end with it.  The choice of the faults depends
-on the seed alone; what comes of them depends on time.
+It needs Linux, `ip` and `tc` (iproute2), `unshare`, `nsenter`, `mount`
+and `umount` (util-linux), and etcd.  It changes nothing outside of its
+directory: all namespaces, mounts and processes end with it.  The choice of the
+faults depends on the seed alone; what comes of them depends on time.
 """

@@ -12,7 +12,7 @@ from .. import etcdcluster
 
 #: All that this starts, mounts and connects is in namespaces of its own.
 UNSHARE = 'unshare --net --mount --pid --fork --kill-child --mount-proc'
-NEEDED = 'unshare', 'nsenter', 'ip', 'tc', 'mount'
+NEEDED = 'unshare', 'nsenter', 'ip', 'tc', 'mount', 'umount'
 
 
 def main():

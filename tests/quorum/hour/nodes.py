@@ -161,6 +161,10 @@ class Node(Program):
             else:
                 os.unlink(entry)
 
+    def unmount(self):
+        """Else the directory could not be removed."""
+        subprocess.run(['umount', '--lazy', self.disk], check=True)
+
     def keep(self, directory):
         """Copy what it has, as it is in memory only."""
         shutil.copytree(self.disk, os.path.join(directory, self.name),

@@ -259,4 +259,6 @@ class World:
             self.watcher.close()
         for each in [*self.clients, *self.nodes, *self.members]:
             each.kill()
+        for node in self.nodes:
+            node.unmount()
         self.network.close()
