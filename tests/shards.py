@@ -67,7 +67,7 @@ LONGEST = (
 )
 
 # Of the others, at most so many run in one process.
-TOGETHER = 5
+TOGETHER = 8
 
 BREAKING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 came = []   # the number of the one that breaks off the run

@@ -1,8 +1,9 @@
 """The suites of ZEO, our client over ZEO's server and over ours.
 
 The default run has each way through the client once, with one of the servers;
-all else is at level 2.  All of FullGenericTests is run over our server, and
-over stock's what is for every storage.
+all else is at level 2.  All of FullGenericTests is run by stock's client over
+our server (test_conformance_zeo), and by ours over a pair of servers
+(test_conformance_pair); here, over each server, what is for every storage.
 """
 
 import functools
@@ -97,8 +98,10 @@ def generic_tests():
         level=zeosuites.what_each_storage_has(cases.FileStorageTests))
     over = functools.partial(
         zeosuites.over_policy, BOTH, 'group-commit', **SIDE_BY_SIDE)
-    yield over(cases.BlobAdaptedFileStorageTests, more='blob-dir blobs',
-               **NOT_IN_A_CASE)
+    yield over(
+        cases.BlobAdaptedFileStorageTests, more='blob-dir blobs',
+        level=zeosuites.what_each_storage_has(
+            cases.BlobAdaptedFileStorageTests), **NOT_IN_A_CASE)
     yield over(cases.BlobWritableCacheTests, more='blob-dir blobs', level=2)
     yield over(level=2)
     yield over(encoding='msgpack', getZEOConfig=msgpack, level=2)

@@ -49,6 +49,9 @@ ANY_ORDER_WILL_DO = {
 CANNOT_HOLD = (ANY_ORDER_WILL_DO | NOT_OUR_SERVER | MORE_IS_SAID
                | ONLY_PROTOCOL_5 | ASKS_SINCE_A_TID_THAT_NEVER_WAS)
 
+# What takes long, and our client does over our server in the default run.
+BY_OUR_CLIENT = {'checkConcurrentUpdates19Storages'}
+
 # What is the same with any server, and at level 2.
 OF_THE_CLIENT_ALONE = {'zeo_blob_cache_test'}
 
@@ -118,7 +121,8 @@ def test_suite():
     return zeosuites.lasting(unittest.TestSuite([
         *generic_tests(),
         *zeosuites.connection_tests(
-            [our_server], default=in_the_default_run),
+            [our_server], default=in_the_default_run,
+            long=zeosuites.TEN_SECONDS_EACH | BY_OUR_CLIENT),
         *doctests(),
         unittest.defaultTestLoader.loadTestsFromTestCase(OptionsTests),
     ]))

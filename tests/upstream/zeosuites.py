@@ -163,15 +163,18 @@ def over(contexts, case, name=None, **attributes):
 
 
 def what_each_storage_has(case):
-    """The level of its tests: by default, those that are for every storage,
-    and a few of undo and iteration, of which the client and the server only
-    pass on what is asked.  What upstream says is long is at its level 2."""
-    common = {*dir(ZEO.tests.testZEO.GenericTests), *A_FEW_OF_THE_REST}
+    """The level of its tests: by default, its own, those that are for every
+    storage, and a few of undo, packs and iteration, of which the client and
+    the server only pass on what is asked.  What upstream says is long is at
+    its level 2."""
+    cases = ZEO.tests.testZEO
+    rest = {*dir(cases.FullGenericTests)} - {
+        *dir(cases.GenericTests), *A_FEW_OF_THE_REST}
     assert all(hasattr(case, name) for name in A_FEW_OF_THE_REST)
 
     def level(self):
         name = self._testMethodName
-        return max(1 + (name not in common),
+        return max(1 + (name in rest),
                    getattr(getattr(self, name), 'level', 1))
 
     return property(level)
@@ -189,10 +192,10 @@ def msgpack(self):
     return ZEO.tests.forker.ZEOConfig(('127.0.0.1', 0), msgpack='true')
 
 
-def connection_tests(contexts, default):
+def connection_tests(contexts, default, long=TEN_SECONDS_EACH):
     """testConnection, at level 2 what is not for the default run."""
     for case in ZEO.tests.testConnection.test_classes:
-        more = TEN_SECONDS_EACH if default(case) else dir(case)
+        more = long if default(case) else dir(case)
         yield over(contexts, case, level=property(
             lambda self, more=more: 1 + (self._testMethodName in more)))
     yield during(contexts, doctest.DocTestSuite(
