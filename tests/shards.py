@@ -2,7 +2,7 @@
 
 A process runs one of the `LONGEST` modules, or a few others that are in one
 directory: to start one for each of them took a tenth of the whole processor
-time.  There are two more at a time than there are processors (``-j`` says
+time.  There are three more at a time than there are processors (``-j`` says
 another number): while one waits, for a server that starts, a disk that syncs
 or a time that is over, it leaves its processor to another.  The options are
 those of zope.testrunner, and select modules and tests as they do there.
@@ -165,7 +165,7 @@ def summary(shards):
 
 def main(arguments, root=ROOT, package='tests'):
     options = get_options(
-        ['tests.shards', *arguments], ['-j', str(os.cpu_count() + 2)])
+        ['tests.shards', *arguments], ['-j', str(os.cpu_count() + 3)])
     if options.fail:
         return 1
     whole = options.all and options.test == ['.'] and not options.layer
