@@ -25,6 +25,20 @@ from fsyncstorage.server import quiet
 PATIENCE = 60
 
 
+def all_is_cached(case):
+    """Where the file system of the tests cannot tell what is in the page cache
+    (tmpfs): let it say of all that it is."""
+    with tempfile.TemporaryFile() as file:
+        file.write(b'x')
+        file.flush()
+        try:
+            os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+        except OSError:
+            patch = mock.patch.object(os, 'RWF_NOWAIT', 0)
+            patch.start()
+            case.addCleanup(patch.stop)
+
+
 class ControlledDisk(datafile.Disk):
     """A disk whose syncs can be counted, held up, and made to fail."""
 

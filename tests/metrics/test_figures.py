@@ -29,6 +29,7 @@ from ..server.serving import record
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
+from ..support import all_is_cached
 from ..support import begin
 from ..support import commit
 from ..support import oid
@@ -237,6 +238,10 @@ class InOneProcess(FiguresTestCase):
 
 
 class OverZeo(Served, FiguresTestCase):
+
+    def setUp(self):
+        super().setUp()
+        all_is_cached(self)
 
     def served(self, storage=None, **options):
         self.server = self.serve(storage, metrics=HERE, **options)

@@ -19,6 +19,7 @@ from fsyncstorage.server.server import Server
 
 from ..support import PATIENCE
 from ..support import TestCase
+from ..support import all_is_cached
 from ..support import begin
 from ..support import oid
 from ..support import until
@@ -117,6 +118,7 @@ class ChannelTestCase(TestCase):
 
     def setUp(self):
         super().setUp()
+        all_is_cached(self)
         self.storage = self.open(blob_dir=self.path('blobs'))
 
     def serve(self, **storages):

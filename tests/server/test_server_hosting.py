@@ -34,6 +34,7 @@ from ..metrics.asking import probe
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
+from ..support import all_is_cached
 from ..support import until
 from .channels import Peer as Reading
 from .serving import Served
@@ -51,6 +52,7 @@ class NodeServed(Served):
 
     def setUp(self):
         super().setUp()
+        all_is_cached(self)
         self.may_answer = True
         may_answer = staticmethod(lambda: self.may_answer)
         for name, value in (('may_answer', may_answer),
