@@ -118,7 +118,9 @@ class Figures(Served, PageTestCase):
         peer.load(1)
         with self.assertRaises(ErrorReply):
             peer.vote({1: record(2)})
-        self.server.storages['1'].pack(1, lambda data: [])
+        storage = self.server.storages['1']
+        storage.pack(1, lambda data: [])
+        until(lambda: storage.stats()['scrub']['passes'], 'all is read')
         shown = self.check_it_says_what_the_metrics_say()
         figures = shown['figures']
         self.assertEqual(
