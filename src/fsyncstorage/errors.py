@@ -57,5 +57,5 @@ class Occupied(Exception):
     """
 
 
-class NoRoom(Occupied):
+class NoRoomInLog(Occupied):
     """A vote had to wait for room in a log, and has nothing meanwhile."""

@@ -259,9 +259,11 @@ class Loads(LocalTestCase):
                 reads.load_before(oid(1), after(self.tid)), NOT_KNOWN)
             self.assertEqual(reads.prefetch([oid(1)]), [oid(1)])
         self.assertIsNotNone(reads.source)
-        with mock.patch.object(os, 'getpid', getpid):
-            reads.close()
-        self.assertIsNone(reads.source)
+        with reads._connection.dup() as of_the_parent:
+            with mock.patch.object(os, 'getpid', getpid):
+                reads.close()
+            self.assertIsNone(reads.source)
+            of_the_parent.shutdown(socket.SHUT_RDWR)  # for its thread
 
     def test_the_processor_may_not_be_offered(self):
         client = self.connect()

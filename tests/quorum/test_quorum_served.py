@@ -3,6 +3,7 @@
 import os
 from unittest import mock
 
+from ZODB.POSException import StorageTransactionError
 from ZODB.utils import z64
 
 from fsyncstorage.commit.policies import POLICIES
@@ -12,7 +13,9 @@ from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.leading import held
 from fsyncstorage.quorum.leading import replicator
 from fsyncstorage.quorum.log import outage
+from fsyncstorage.server import committer
 from fsyncstorage.server import times
+from fsyncstorage.server.ballot import OVER
 from fsyncstorage.server.ballot import VOTED
 from fsyncstorage.server.ballot import WAITING
 from fsyncstorage.server.committer import VOTERS
@@ -142,6 +145,38 @@ class WithoutRoom(BlobNodeTest, serving.Served):
                   'the next one is served')
         ballot.abort()
         world.settle()
+        world.committer.close()
+
+    def test_large_ones_leave_room_to_others(self):
+        """In the memory of the server."""
+        world = World(self.storage)
+        first = self.ballot(world, 'first', 1, 600)
+        second, third, fourth = waiting = [
+            self.ballot(world, name, number, 800)
+            for number, name in enumerate(('second', 'third', 'fourth'), 2)]
+        patch = mock.patch.object(
+            committer, 'MOST_FOR_THE_LOG', 2 * second.weight - 1)
+        for ballot in first, second, third:
+            world.ask_vote(ballot)
+        with patch:
+            Thread(world.settle).result()
+        self.assertEqual([each.state for each in (first, second, third)],
+                         [VOTED, WAITING, OVER])
+        name, _, error = world.told.pop()
+        self.assertEqual(name, 'vote third')
+        self.assertIsInstance(error, StorageTransactionError)
+        self.assertIn('try again later', str(error))
+        self.assertEqual(len(self.limit._line), 1)
+        second.abort()
+        world.ask_vote(fourth)
+        with patch:
+            Thread(world.settle).result()
+        self.assertIs(fourth.state, WAITING)
+        for ballot in first, fourth:
+            ballot.abort()
+        world.settle()
+        self.assertEqual([each.state for each in waiting], [OVER] * 3)
+        self.assertEqual(world.committer.ballots(), set())
         world.committer.close()
 
     def peer(self, server, number, size):

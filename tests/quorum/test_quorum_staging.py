@@ -3,6 +3,7 @@ waits for that, and nobody else does."""
 
 import os
 import threading
+import time
 from unittest import mock
 
 from ZODB.POSException import ConflictError
@@ -10,7 +11,8 @@ from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import Unsupported
 
-from fsyncstorage.errors import NoRoom
+from fsyncstorage.commit.blobs import Stored
+from fsyncstorage.errors import NoRoomInLog
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.quorum.history.record import MOST
@@ -421,9 +423,9 @@ class NoRoomInTheLog(RoomTest):
             self.storage.tpc_abort(each)
         until(lambda: self.staged == 0, 'all is given back')
 
-    def test_one_that_stands_first_for_too_long_fails(self):
+    def test_in_a_line_that_stands_still(self):
         first = self.vote_blobs(self.storage, {1: bytes(600)})
-        with mock.patch.object(loglimit, 'LONGEST_AS_FIRST', 0.0):
+        with mock.patch.object(loglimit, 'LONGEST_STILL', 0.0):
             second = self.begin_blobs(self.storage, {2: bytes(600)})
             with self.assertRaisesRegex(
                     StorageTransactionError, 'try again later'):
@@ -432,6 +434,18 @@ class NoRoomInTheLog(RoomTest):
         self.assertEqual(self.limit.seconds, 0)
         self.storage.tpc_finish(first)
         self.assertEqual(self.staged, 0)
+
+    def test_an_abort_by_another_thread(self):
+        """It waits no more, and has no room."""
+        first = self.vote_blobs(self.storage, {1: bytes(600)})
+        second, voting = self.waiting({2: bytes(600)})
+        self.storage.tpc_abort(second)
+        with self.assertRaisesRegex(
+                StorageTransactionError, 'was aborted|not in progress'):
+            voting.result()
+        self.assertEqual((len(self.limit._line), self.staged), (0, 600))
+        self.storage.tpc_abort(first)
+        until(lambda: self.staged == 0, 'all is given back')
 
     def test_commits_do_not_wait_for_them(self):
         """A client may take its time between vote and finish."""
@@ -491,7 +505,8 @@ class NoRoomInTheLog(RoomTest):
             voting.result()
         replica._stopped.clear()
         _, voting = self.waiting({1: bytes(900)})
-        self.storage.about_to_close()
+        self.storage.about_to_close()  # and the watch over its lease goes on
+        self.assertFalse(replica._is_closing)
         with self.assertRaisesRegex(WritingStopped, 'is being closed'):
             voting.result()
         self.assertIsNotNone(first)
@@ -519,7 +534,7 @@ class WithoutAThread(RoomTest):
         """A vote that has found none, and an event."""
         transaction, called = self.begin_blobs(
             self.storage, contents), threading.Event()
-        with self.assertRaises(NoRoom):
+        with self.assertRaises(NoRoomInLog):
             self.storage.tpc_vote(transaction, wait=False)
         self.assertTrue(
             self.storage.call_when_served(transaction, called.set))
@@ -565,7 +580,7 @@ class WithoutAThread(RoomTest):
     def test_room_that_comes_before_it_is_asked_for(self):
         """The function is called at once."""
         second = self.begin_blobs(self.storage, {2: bytes(600)})
-        with self.assertRaises(NoRoom):
+        with self.assertRaises(NoRoomInLog):
             self.storage.tpc_vote(second, wait=False)
         self.storage.tpc_abort(self.first)
         until(lambda: not self.limit._line, 'given')
@@ -575,9 +590,52 @@ class WithoutAThread(RoomTest):
         self.storage.tpc_vote(second, wait=False)
         self.assertFalse(self.storage.call_when_served(second, called.set))
 
+    def test_how_long_they_wait(self):
+        """For none of those before it, but until the line has stood still for
+        a minute: then all that have waited for as long fail."""
+        waiting = [self.no_room({number: bytes(size)})
+                   for number, size in ((2, 500), (3, 700), (4, 300))]
+        clock = mock.Mock(wraps=time)
+        patch = mock.patch.object(loglimit, 'time', clock)
+        patch.start()
+        self.addCleanup(patch.stop)
+        moved = time.monotonic() + loglimit.LONGEST_STILL - 1
+        clock.monotonic = lambda: moved
+        self.storage.tpc_abort(self.first)
+        assert waiting[0][1].wait(PATIENCE)
+        clock.monotonic = lambda: moved + loglimit.LONGEST_STILL - 1
+        self.limit.look()
+        self.assertEqual(self.are_called(waiting), [True, False, False])
+        clock.monotonic = lambda: moved + loglimit.LONGEST_STILL
+        self.limit.look()
+        self.assertEqual(self.are_called(waiting), [True] * 3)
+        self.storage.tpc_vote(waiting[0][0], wait=False)
+        with self.assertRaisesRegex(
+                StorageTransactionError, 'try again later'):
+            self.storage.tpc_vote(waiting[1][0], wait=False)
+        # Behind that one there was room for the last.
+        self.storage.tpc_vote(waiting[2][0], wait=False)
+        for transaction, _ in waiting:
+            self.storage.tpc_abort(transaction)
+        until(lambda: self.staged == 0, 'all is given back')
+
+    def are_called(self, waiting):
+        return [called.is_set() for _, called in waiting]
+
+    def test_an_abort_that_cannot_remove_its_files(self):
+        """It gives back its room, and its place in the line."""
+        second, _ = self.no_room({2: bytes(600)})
+        for transaction in second, self.first:
+            with mock.patch.object(
+                    Stored, 'take_back', side_effect=OSError('a disk')):
+                with self.assertRaisesRegex(OSError, 'a disk'):
+                    self.storage.tpc_abort(transaction)
+        self.assertEqual(len(self.limit._line), 0)
+        until(lambda: self.staged == 0, 'all is given back')
+
     def test_one_that_never_gets_any_is_called_too(self):
         second, called = self.no_room({2: bytes(600)})
-        with mock.patch.object(loglimit, 'LONGEST_AS_FIRST', 0.0):
+        with mock.patch.object(loglimit, 'LONGEST_STILL', 0.0):
             self.limit.look()
         self.assertTrue(called.is_set())
         with self.assertRaisesRegex(

@@ -76,14 +76,15 @@ class Replica(typing.Protocol):
         It may take long, so it comes before the transaction has its turn; and
         again when it has, for those that came since.  It notes in
         `blobs.replicated` what the commit of the transaction will have.  Raise
-        if they cannot be there.  Without `wait`, NoRoom if there is no room
-        for them: then they have a place in a line, and it is called again.
+        if they cannot be there.  Without `wait`, NoRoomInLog if there is no
+        room for them: then they have a place in a line, and it is called
+        again.
         """
 
     def call_when_room(self, blobs: Stored,
                        function: Callable[[], object]) -> bool:
-        """Behind NoRoom: call the function when `stage` will not wait, in any
-        thread.  False: they do not wait for room."""
+        """Behind NoRoomInLog: call the function when `stage` will not wait, in
+        any thread.  False: they do not wait for room."""
 
     def unstage(self, blobs: Stored) -> None:
         """The transaction was aborted: nothing names its blobs."""
@@ -115,10 +116,13 @@ class Replica(typing.Protocol):
         It would be behind the tid `since`.  LookupError: nobody here can know.
         """
 
+    def end_votes(self) -> None:
+        """The storage is about to be closed: votes do not wait any more."""
+
     def closing(self) -> None:
-        """The storage is being closed, or is about to be: votes do not wait
-        any more, and a `sync` that has no answer within some seconds raises
-        NotReplicated.  May be repeated."""
+        """The storage is being closed: votes do not wait any more, and a
+        `sync` that has no answer within some seconds raises NotReplicated.
+        May be repeated."""
 
     def keep(self) -> None:
         """Nothing is under way any more: keep what has come of it."""

@@ -74,11 +74,11 @@ def take_up(storage: Any, path: str) -> None:
                         ' has left out are taken away now', path)
                     take_away(storage, listed)
         datafile.remove_if_there(name)
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a damaged line
         logger.error(
             '%s: blobs that a pack has left out could not be taken away (%s):'
-            ' the next start tries it again; fsync-check --blobs lists those'
-            ' that are left', path, error)
+            ' the next start tries it again, if this node does not lead;'
+            ' fsync-check --blobs lists those that are left', path, error)
 
 
 def _is_of(path: str, listed: io.BufferedReader) -> bool:
@@ -154,7 +154,9 @@ def _move(source: str, target: str) -> None:
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        # The blob directory is a file system of its own.
+        # The blob directory is a file system of its own.  A copy that a crash
+        # has left cannot be written on: blobs are read-only.
+        datafile.remove_if_there(target)
         shutil.move(source, target)
 
 

@@ -30,6 +30,8 @@ from ..metrics import address
 from . import quiet
 from .ballot import FINISHING
 from .ballot import VOTED
+from .ballot import WAITING
+from .times import LOG
 
 # What is shown: transactions of a client, oids of a transaction, and
 # characters of what a peer has said.
@@ -178,8 +180,10 @@ def _client(session, states, now):
 def _state_of(ballot):
     """What is to be known of one that has asked for its vote: its state may
     be another one in a moment."""
-    state = ballot.state
+    state, waits_for = ballot.state, ballot.waits_for
     holds = state in (VOTED, FINISHING)
+    if state is WAITING and waits_for is LOG:
+        state = f'waiting for {LOG}'
     return ballot, state, holds, (
         ballot.held_since if holds else ballot.asked_at)
 

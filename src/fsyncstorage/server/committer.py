@@ -10,7 +10,8 @@ notifies the loop when its turn has come (`call_when_served`).  So the ballots
 of all clients stand in the queues of their objects, as other threads do that
 commit in the same storage, and each holds its objects and nothing else (I12).
 In the same way a vote waits for room in the log of a storage, before that
-(NoRoom).
+(NoRoomInLog); it fails where those that do would leave too little of `ROOM`
+to the votes of others.
 
 A vote that conflicts with a transaction that is appended and not yet published
 is put *aside* (I6), and repeated when that transaction is published; or when
@@ -42,9 +43,10 @@ import threading
 import time
 
 from ZODB.POSException import StorageError
+from ZODB.POSException import StorageTransactionError
 from ZODB.utils import maxtid
 
-from ..errors import NoRoom
+from ..errors import NoRoomInLog
 from ..errors import Occupied
 from ..errors import Unpublished
 from ..storage import AsyncFinish
@@ -71,6 +73,9 @@ RETREAT = 2
 VOTERS = 4
 # Bytes of all ballots that are in a storage.
 ROOM = 128 << 20
+# Of these, bytes of those that wait for room in the log, which may take a
+# minute.  The rest is for the votes of others.
+MOST_FOR_THE_LOG = ROOM // 2
 
 
 class Committer:
@@ -279,8 +284,11 @@ class Committer:
     def _wait(self, ballot, error):
         """Until its turn; if it has its turn, a thread waits for the rest."""
         ballot.state = WAITING
-        if isinstance(error, NoRoom):
+        if isinstance(error, NoRoomInLog):
             ballot.waits(times.LOG)
+            if self._weight_of_those_for_the_log() > MOST_FOR_THE_LOG:
+                self._refuse(ballot)
+                return
         else:
             ballot.waits(times.OBJECTS, self._service.commit_log.in_the_way(
                 ballot, self._ballots))
@@ -293,6 +301,21 @@ class Committer:
             ballot.has_turn = ballot.is_given
             ballot.goes_on()
             self._leave_to_a_thread(ballot)
+
+    def _weight_of_those_for_the_log(self):
+        return sum(ballot.weight for ballot in self._ballots
+                   if ballot.waits_for is times.LOG)
+
+    def _refuse(self, ballot):
+        """It is given to the storage, and not voted."""
+        ballot.goes_on()
+        error = StorageTransactionError(
+            'the log of the storage has no room now, and this transaction'
+            ' is too large to wait for some beside others. Nothing of it was'
+            ' stored: try again later')
+        self._service.refused(ballot, error)
+        self._drop(ballot)
+        ballot.tell(None, error)
 
     def _put_aside(self, ballot, tid):
         if (tid <= self._storage.lastTransaction()

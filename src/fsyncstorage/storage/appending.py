@@ -106,14 +106,16 @@ class Appending(Records):
 
     def about_to_close(self) -> None:
         """For a server, which ends its threads before it closes the storage:
-        what waits for a log waits no longer than at a close."""
+        a vote that waits for a log, in one of them, fails."""
         if self._replica is not None:
-            self._replica.closing()
+            self._replica.end_votes()
 
     def _take_back_blobs(self, stored: Stored) -> None:
-        stored.take_back()
-        if self._replica is not None and stored.replicated is not None:
-            self._replica.unstage(stored)
+        try:
+            stored.take_back()
+        finally:  # its room in the log is given back, whatever the disk does
+            if self._replica is not None and stored.replicated is not None:
+                self._replica.unstage(stored)
 
     def _prepare_blobs(self, under_way: Transaction, stored: Stored) -> None:
         """Part of the vote: whatever may fail, does it here."""

@@ -11,8 +11,8 @@ names yet; also those of votes that failed, until they are removed.
   that have half of theirs would wait for each other.  While there is none it
   stands in a *line*, and room is given to the first one of that, so that no
   vote is passed by smaller ones for ever.  There it has no object, and no
-  thread of its server, so that nobody waits for it but those behind it.  And
-  it does not stand first for longer than `LONGEST_AS_FIRST`: then it fails.
+  thread of its server.  It fails when it has waited for `LONGEST_STILL` while
+  the line stood still: nobody in it was given room.
 - While records and the blobs that they name have as much as the limit, commits
   wait, in the thread that would sync them, until it is trimmed.  They do not
   wait for what is staged: a client may take its time between vote and finish.
@@ -29,7 +29,9 @@ engine otherwise.
 
 Whoever has a thread looks again each `PAUSE`.  Whoever has none is called: by
 the one that gives room back, or by `look`, which the thread that trims does
-twice a second.  The lock is a leaf.
+twice a second.  (In an outage of the log that thread waits for an answer, and
+who has no thread waits until that ends.)  The lock is a leaf.  An interrupt of
+the main thread may lose room until the next start.
 """
 
 import collections
@@ -48,9 +50,9 @@ logger = logging.getLogger(__name__)
 
 #: Seconds from one look to the next; of a wait that is worth a word.
 PAUSE, TROUBLE_AFTER = 0.05, 1.0
-#: Seconds for which a vote stands first: longer than a node may stand still
-#: before it is left behind (trimming).
-LONGEST_AS_FIRST = 60.0
+#: Seconds for which a vote waits in a line that stands still: longer than a
+#: node may stand still before it is left behind (trimming).
+LONGEST_STILL = 60.0
 #: Bytes that are removed, and not named, before the engine is to let go of
 #: them; less where the limit is small.
 GARBAGE = 64 << 20
@@ -75,8 +77,6 @@ class Wanted:
     def __init__(self, size: int) -> None:
         self.size = size
         self.since = time.monotonic()
-        #: Since when it is the first one of the line.
-        self.first_since: float | None = None
         self.is_given = False
         #: Why it is not given.
         self.refused: str | None = None
@@ -101,7 +101,10 @@ class LogLimit:
         self._changed = threading.Lock()
         self._staged = 0
         #: Votes that wait, in the order in which they came.
-        self._line: collections.deque[Wanted] = collections.deque()
+        self._line: collections.OrderedDict[Wanted, None] = (
+            collections.OrderedDict())
+        #: When one of them was given room, last.
+        self._moved = 0.0
         #: Since when commits wait.
         self._commits_since: float | None = None
         #: Since when somebody waits, if it was said.
@@ -149,7 +152,7 @@ class LogLimit:
     def lacks_room(self) -> bool:
         """Somebody waits, or will, for what trims can remove."""
         with self._changed:
-            wanted = self._line[0].size if self._line else 0
+            wanted = self._first.size if self._line else 0
         return 0 < self.limit < self.named + max(wanted, 1)
 
     def _lacks(self, wanted: int, staged: int = 0) -> bool:
@@ -183,7 +186,7 @@ class LogLimit:
         that (`leave`).
         """
         with self._changed:
-            self._line.append(wanted)
+            self._line[wanted] = None
         self._serve()
 
     def call_when_decided(self, wanted: Wanted,
@@ -207,11 +210,12 @@ class LogLimit:
     def leave(self, wanted: Wanted) -> None:
         """It is not wanted any more, and was not used."""
         with self._changed:
+            self._line.pop(wanted, None)
             if wanted.is_given:
                 wanted.is_given = False
                 self._staged -= wanted.size
-            elif wanted in self._line:
-                self._line.remove(wanted)
+            if wanted.refused is None:  # a thread may wait, as another aborts
+                wanted.refused = 'its transaction was aborted'
         self._serve()
 
     def takes_anyway(self, size: int) -> None:
@@ -226,21 +230,25 @@ class LogLimit:
         self._serve()
 
     def _serve(self) -> None:
-        """Those that are next in the line, as far as there is room."""
         with self._changed:
-            line = self._line
-            while line and (line[0].is_decided or self._gives(line[0])):
-                line[0].tell()
-                line.popleft()
-            if line and line[0].first_since is None:
-                line[0].first_since = time.monotonic()
+            self._serve_line()
 
-    def _gives(self, wanted: Wanted) -> bool:
-        if self._lacks(wanted.size, self._staged):
-            return False
-        self._staged += wanted.size
-        wanted.is_given = True
-        return True
+    def _serve_line(self) -> None:
+        """Those that are next, as far as there is room.  (`_changed` is
+        held.)"""
+        while self._line:
+            first = self._first
+            if self._lacks(first.size, self._staged):
+                break
+            del self._line[first]
+            self._staged += first.size
+            first.is_given = True
+            self._moved = time.monotonic()
+            first.tell()
+
+    @property
+    def _first(self) -> Wanted:
+        return next(iter(self._line))
 
     # A sync
 
@@ -249,8 +257,8 @@ class LogLimit:
         """Return when there is room; `go_on` raises to end that."""
         if not self._lacks(1):
             return
-        self._commits_since = time.monotonic()
         try:
+            self._commits_since = time.monotonic()
             while self._lacks(1):
                 go_on()
                 self.look()
@@ -262,16 +270,20 @@ class LogLimit:
     # Waiting
 
     def look(self) -> None:
-        """Called now and then: who has stood first for too long fails."""
+        """Called now and then: those that have waited for too long fail."""
         words = self.words
         with self._changed:
-            first = self._line[0] if self._line else None
-            if first is not None and first.first_since is not None and (
-                    time.monotonic() >= first.first_since + LONGEST_AS_FIRST):
+            self._serve_line()
+            # (Behind one that fails there may be room for the next one.)
+            while self._line and time.monotonic() >= LONGEST_STILL + max(
+                    self._moved, self._first.since):
+                first = self._first
+                del self._line[first]
                 first.refused = (
                     f'no room for {first.size} bytes of blobs: {words}.'
                     ' Nothing of this transaction was stored: try again later')
-        self._serve()
+                first.tell()
+                self._serve_line()
         self._say()
 
     def _say(self) -> None:
@@ -298,7 +310,7 @@ class LogLimit:
         """(`_changed` is held.)"""
         since = [] if self._commits_since is None else [self._commits_since]
         if self._line:
-            since.append(self._line[0].since)
+            since.append(self._first.since)
         return min(since, default=None)
 
     @property
@@ -323,8 +335,10 @@ class LogLimit:
     def words(self) -> str:
         who = ('commits wait' if self._commits_since is not None
                else 'votes with blobs wait')
+        trouble = self._earlier.trouble
         if not self._earlier.is_read:
-            what = 'what it had before this node led is read'
+            what = ('what it had before this node led is read'
+                    + (f' ({trouble})' if trouble else ''))
         elif self._commits_since is None and not self.lacks_room:
             what = 'others end'
         else:

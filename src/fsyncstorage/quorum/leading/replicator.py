@@ -356,10 +356,13 @@ class Replicator:
 
     # The close
 
+    def end_votes(self) -> None:
+        self._staging.closing()
+
     def closing(self) -> None:
         self._is_closing = True
         self._watch.wake()
-        self._staging.closing()
+        self.end_votes()
 
     def _give_up_if_late(self) -> None:
         if self._is_closing and max(

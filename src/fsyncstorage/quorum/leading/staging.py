@@ -33,7 +33,7 @@ from ZODB.POSException import StorageTransactionError
 from ... import datafile
 from ...commit.blobs import Stored
 from ...commit.replica import NotReplicated
-from ...errors import NoRoom
+from ...errors import NoRoomInLog
 from ...errors import WritingStopped
 from ..files import newblobs
 from ..history.fold import State
@@ -127,8 +127,8 @@ class Staging:
     def stage(self, blobs: Stored, has_turn: bool, wait: bool) -> None:
         """What is not staged yet.  `blobs.replicated` is an `Ours` then.
 
-        Without `wait`, raise NoRoom if it would have to wait for that.  One
-        that has its turn takes the room that it needs: others, which have
+        Without `wait`, raise NoRoomInLog if it would have to wait for that.
+        One that has its turn takes the room that it needs: others, which have
         some, may wait for that turn.
         """
         ours = blobs.replicated
@@ -146,6 +146,7 @@ class Staging:
         else:
             self._take_room(ours, sum(sizes.values()), wait)
         try:
+            ours.room = None  # from here on, it is given back below
             with self._vote() as patience:
                 for path in new:
                     ours.staged[path] = self._staged(
@@ -158,21 +159,21 @@ class Staging:
             datafile.remove_if_there(before)
 
     def _take_room(self, ours: Ours, size: int, wait: bool) -> None:
-        """From here on it is the caller's, who gives it back."""
+        """Return when `ours.room` is given."""
         room = ours.room
         if room is None:
             self._refuse_to_go_on()
             room = ours.room = Wanted(size)
             self._limit.ask(room)
         if not room.is_decided and not wait:
-            raise NoRoom
+            raise NoRoomInLog
         try:
             self._limit.wait(room, self._refuse_to_go_on, self._closing.wait)
         except BaseException:
             self._leave_the_line(ours)
             raise
-        ours.room = None
         if room.refused is not None:
+            self._leave_the_line(ours)
             raise StorageTransactionError(f'{self._path}: {room.refused}')
 
     def _leave_the_line(self, ours: Ours) -> None:
