@@ -28,6 +28,7 @@ be called by any thread, at any time, and again.
 
 import contextlib
 import logging
+import math
 import threading
 import time
 import typing
@@ -64,6 +65,10 @@ SAVED_AFTER = 1.0
 MEASURED_EVERY = 1.0
 LOOKED_EVERY = 10.0
 
+#: When something was done that is due at once.  (The clock may begin with the
+#: machine: a moment before 0 is not long enough ago.)
+NEVER = -math.inf
+
 
 class Lag(typing.NamedTuple):
     """What the log has, and this node has not synced."""
@@ -92,7 +97,7 @@ class Standby:
         self._save_due: float | None = None
         #: The place that was noted in the log, and when that was tried last.
         self._noted: Place | None = None
-        self._note_tried = -LOOKED_EVERY
+        self._note_tried = NEVER
         #: How often in a row a wait ended early, and there was nothing.
         self._in_vain = 0
         #: Where one member has shown nothing, it asks all.
@@ -172,7 +177,7 @@ class Standby:
             self._step()
         except Unanswered as error:
             # It was out of sight: ask all, and whose name it is.
-            self._looked = self._note_tried = -LOOKED_EVERY
+            self._looked = self._note_tried = NEVER
             self._try_again(f'the log does not answer: {error}')
         except OSError as error:
             self._try_again(f'the file cannot be written: {error}')
