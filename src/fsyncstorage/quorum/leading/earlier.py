@@ -7,8 +7,8 @@ that name them.  So until a record is read, nothing after it is trimmed
 One member of the log may be wrong, and show records that the others do not
 have.  So each record has to be linked to the one before, up to the one that
 has begun the epoch of this writer.  If a record is not linked, everything is
-read anew, beginning with another member.  A record that no member has whole is read
-again later, and `trouble` reports it.
+read anew, beginning with another member.  A record that no member has whole is
+read again later, and `trouble` reports it.
 """
 
 import typing
