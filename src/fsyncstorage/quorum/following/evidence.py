@@ -9,9 +9,9 @@ was in the log stays there.
 
 The sealed transactions after the kept end count (`sealed_behind`), except
 those that are a part of another transaction: a client may have stored a
-Data.fs, or bytes that look like a transaction in that place.  A transaction that is not
-later than the last one before the kept end does not count either: the disk had
-it there before.  `judge` looks at the others:
+Data.fs, or bytes that look like a transaction in that place.  A transaction
+that is not later than the last one before the kept end does not count either:
+the disk had it there before.  `judge` looks at the others:
 
 - A transaction that the log has in the same place says nothing that the log
   does not say.  (The seals are compared: each has the checksum of all of its
