@@ -8,8 +8,8 @@ A connection has one question at a time.  After any trouble except Said, and
 after an interrupt, its owner closes it, because nobody knows what arrives on
 it next.  Another thread may call `abort`, which ends a wait at once.
 
-A member may send something while nobody asks (a ping, or settings).  It is
-answered together with the next question.
+A member may send something while nobody asks (a ping, to check that we are
+alive or how far we are).  It is answered together with the next question.
 """
 
 import contextlib
