@@ -37,7 +37,7 @@ from .changing import node_of
 #: be in use, without a warning.
 LATE = 60
 NEARLY_FULL = 0.8
-#: Within so many seconds a running node notes what it has kept, if it is new.
+#: Seconds within which a running node notes a new state that it has kept.
 NOTED_WITHIN = 3.0
 #: Records that are read to find the first commit that a node does not have.
 MOST_READ = 20

@@ -19,7 +19,7 @@ from .interface import Unanswered
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
-#: After so many seconds without an answer, the outage is reported.
+#: An outage is reported after this many seconds without an answer.
 TROUBLE_AFTER = 1.0
 
 Answer = typing.TypeVar('Answer')
