@@ -1,9 +1,9 @@
-"""`fsync-quorum`: what an operator sees of `durability quorum`, and does.
+"""`fsync-quorum`: shows `durability quorum` to an operator, and changes it.
 
-- commandline   options, what is done, exit codes
-- configured    which log, and which file: of a zeo.conf, or of options
+- commandline   options, commands, exit codes
+- configured    which log, and which file: from a zeo.conf, or from options
 - looking       what the log, its members and the nodes say
-- words         that, for people
+- words         the same as text
 - changing      promote, step-down, forget
 
 All but `bootstrap` works from any machine that reaches the members of the log.

@@ -1,7 +1,7 @@
-"""What an operator changes: who leads, and which nodes there are.
+"""What an operator changes: which node leads, and which nodes there are.
 
-Each is a note in the log, so it works from any machine; what becomes of it is
-read there, too.
+Each change is made by the notes in the log, so it works from any machine.  Its
+result is read there, too.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from ..quorum.log.interface import Unanswered
 from ..quorum.log.notes import of_nodes
 from ..quorum.roles import stepdown
 
-#: Seconds: as long as a node that is asked takes at most, and some more; and
+#: Seconds: a little more than a node that is asked may take; and the time
 #: between two looks.
 PATIENCE = stepdown.LONGEST_WAIT + stepdown.LONGEST + 10
 LOOK_EVERY = 0.2
@@ -27,7 +27,7 @@ def node_of(holder: bytes | None) -> str | None:
 
 
 def step_down(log: Log) -> tuple[str, str]:
-    """Return who has led, and who leads."""
+    """Return the node that has led, and the node that leads now."""
     before = log.holder()
     if before is None or not stepdown.ask(log):
         raise CannotRun('no node has the lease: none leads')
@@ -49,7 +49,7 @@ def step_down(log: Log) -> tuple[str, str]:
 
 
 def promote(log: Log, node: str) -> str | None:
-    """Return who has led; None: this one leads already."""
+    """Return the node that has led; None: this node leads already."""
     leader = node_of(log.holder())
     if leader == node:
         return None

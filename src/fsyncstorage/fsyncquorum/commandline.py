@@ -1,7 +1,7 @@
 """The command line of `fsync-quorum`.
 
-Exit codes: 0 done, and all is well; 1 `status` has a warning; 2 it cannot be
-done; 130 interrupted.  Errors are one line.
+Exit codes: 0 done, and all is well; 1 `status` has a warning; 2 the command
+could not be done; 130 interrupted.  An error is one line.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser()
     options = arguments.parse_args(argv)
     options.path = options.configuration or options.log
-    # What goes wrong is said once; without a handler, Python prints it too.
+    # Errors are printed once; without a handler, Python prints them too.
     silent = logging.NullHandler()
     logging.getLogger().addHandler(silent)
     try:
@@ -101,7 +101,7 @@ def parser() -> argparse.ArgumentParser:
         help='with --from: its blob directory')
     promoted = command('promote', 'let this node lead')
     promoted.add_argument('node', metavar='NODE', type=_node)
-    command('step-down', 'let another node lead than the one that does')
+    command('step-down', 'let another node lead in place of the one that does')
     forgotten = command('forget', 'keep nothing in the log for this node any'
                         ' more; it can only come back as a new one')
     forgotten.add_argument('node', metavar='NODE', type=_node)
@@ -145,7 +145,7 @@ def _show(found: Any, options: argparse.Namespace) -> int:
     return 1 if found['warnings'] else 0
 
 
-# The commands: each returns what is to be said
+# The commands: each returns what is to be printed
 
 def status(options: argparse.Namespace, target: Configured,
            log: Any) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _blobs(options: argparse.Namespace, target: Configured
 
 
 def _refuse_root(path: str) -> None:
-    """What it makes would belong to root, and a server could not open it."""
+    """Its files would belong to root, and a server could not open them."""
     owner = os.stat(os.path.dirname(os.path.abspath(path))).st_uid
     if os.geteuid() == 0 and owner != 0:
         raise CannotRun(

@@ -1,8 +1,8 @@
-"""Which log, and which file: of a zeo.conf, or of options.
+"""Which log, and which file: from a zeo.conf, or from options.
 
-A zeo.conf is read as fsync-runzeo reads it.  Its one `<fsyncstorage>` with a
-`<quorum>` is meant, as a server cannot have two.  Options name a log alone,
-for a machine that has no such file.
+A zeo.conf is read as fsync-runzeo reads it.  It must have one `<fsyncstorage>`
+with a `<quorum>`, as a server cannot have two.  Options name only a log, for a
+machine that has no zeo.conf.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from ..check.terminal import CannotRun
 from ..quorum.etcd import section
 from ..quorum.etcd.section import Section
 
-#: Options in the place of a zeo.conf, named as the keys of <quorum> are.
+#: Options in place of a zeo.conf, with the names of the keys of <quorum>.
 OF_A_LOG = 'log', 'etcd', 'ca', 'cert', 'key', 'user', 'password_file'
 
 
@@ -38,7 +38,7 @@ def _of_file(path: str) -> Configured:
         config, _ = ZConfig.loadConfig(ZConfig.loadSchema(os.path.join(
             os.path.dirname(ZEO.__file__), 'schema.xml')), path)
     except (ZConfig.ConfigurationError, UnicodeError) as error:
-        # (Some end with a line of their own.)
+        # (Some of these messages end with a newline.)
         raise CannotRun(
             f'{path} cannot be read as a zeo.conf: {str(error).strip()}'
         ) from None
@@ -53,7 +53,7 @@ def _of_file(path: str) -> Configured:
 
 
 def _of_options(options: argparse.Namespace) -> Section:
-    """Options have the names of the keys, and are checked as keys are."""
+    """The options have the names of the keys, and the same checks."""
     if options.log is None or options.etcd is None:
         raise CannotRun(
             'which log? Give -C and a zeo.conf, or both --log and --etcd')
@@ -62,7 +62,7 @@ def _of_options(options: argparse.Namespace) -> Section:
             **{name: getattr(options, name) for name in OF_A_LOG} | {
                 'log': section.log(options.log),
                 'etcd': section.etcd(' '.join(options.etcd)),
-                # Of a node, which this is not.
+                # Settings of a node, which this is not.
                 'node': 'command', 'lease': 5.0}))
     except ValueError as error:
         raise CannotRun(str(error)) from None

@@ -1,9 +1,9 @@
 """What the log, its members and the nodes say, as plain data.
 
-A member that does not answer is a part of the answer.  Where too few answer,
-what only a majority knows is None, and the reason is in `trouble`.
+If a member does not answer, that is a part of the result.  If too few answer,
+a value that only a majority knows is None, and the reason is in `trouble`.
 
-Nothing but the fronts of a few records is read of the log, however long it is.
+However long the log is, only a few of its records are read.
 """
 
 import bisect
@@ -33,11 +33,11 @@ from ..quorum.log.notes import of_nodes
 from ..quorum.log.notes import parse_note
 from .changing import node_of
 
-#: Seconds for which a node may be behind, and shares of etcd's quota that may
+#: How many seconds a node may be behind, and which share of etcd's quota may
 #: be in use, without a warning.
 LATE = 60
 NEARLY_FULL = 0.8
-#: Seconds in which a node that runs notes what it has kept, if that is new.
+#: Seconds within which a running node notes a new state that it has kept.
 NOTED_WITHIN = 3.0
 #: Records that are read to find the first commit that a node does not have.
 MOST_READ = 20
@@ -79,7 +79,7 @@ def _of_log(log: EtcdLog, ends: Ends) -> dict[str, Any]:
 
 
 def _record(log: EtcdLog, sequence: int) -> Record | None:
-    """None: it is not there, or no member has it whole."""
+    """None if it is not there, or no member has it whole."""
     for member in None, *range(log.members):
         with contextlib.suppress(Damaged, Unknown, Trimmed):
             for raw in log.read(sequence, member)[:1]:
@@ -90,8 +90,8 @@ def _record(log: EtcdLog, sequence: int) -> Record | None:
 
 
 def _between(first: Record | None, last: Record | None) -> int | None:
-    """Bytes of the data file; None: not known, as it is another file since.
-    """
+    """Bytes of the data file; None if that is not known, because a pack has
+    replaced the file in between."""
     if first is None or last is None:
         return 0 if first is last else None
     if first.generation != last.generation:
@@ -105,7 +105,7 @@ def _end(record: Record) -> int:
 
 
 def _epoch(log: EtcdLog, ends: Ends, last: Record) -> dict[str, Any]:
-    """Epochs only grow: so the first record of this one is soon found."""
+    """Epochs only grow, so bisection finds the first record of this one."""
     def epoch(sequence: int) -> int:
         record = _record(log, sequence)
         return 0 if record is None else record.epoch
@@ -115,7 +115,7 @@ def _epoch(log: EtcdLog, ends: Ends, last: Record) -> dict[str, Any]:
     begin = _record(log, numbers[at]) if at < len(numbers) else None
     return {
         'number': last.epoch, 'writer': last.writer.hex(),
-        # It is not known any more if that record was trimmed.
+        # The node is not known any more if that record was trimmed.
         'node': (_name(begin.body.node) if begin is not None
                  and isinstance(begin.body, Epoch) else None),
         'generation': last.generation}
@@ -131,7 +131,7 @@ def _nodes(log: EtcdLog, ends: Ends, last: Record | None,
            leader: str | None) -> list[dict[str, Any]]:
     notes = _places(log)
     if leader is not None:
-        # It has all that there is, whatever it has noted.
+        # The leader has all that there is, whatever it has noted.
         notes[leader] = ends.head
     found = [_node(log, ends, last, name, place) | {'leads': name == leader}
              for name, place in sorted(notes.items())]
@@ -146,7 +146,7 @@ def _nodes(log: EtcdLog, ends: Ends, last: Record | None,
 
 
 def _places(log: EtcdLog) -> dict[str, Place | None]:
-    """What each node has kept; None: its note cannot be read."""
+    """What each node has kept; None if its note cannot be read."""
     found: dict[str, Place | None] = {}
     for name, raw in of_nodes(log).items():
         found[_name(name)] = None
@@ -180,7 +180,8 @@ def _node(log: EtcdLog, ends: Ends, last: Record | None, name: str,
 
 
 def _first_commit(log: EtcdLog, sequences: range) -> float | None:
-    """When the first of these commits was made; None: none of them is one."""
+    """When the first commit in these records was made; None if none is there.
+    """
     for sequence in sequences:
         record = _record(log, sequence)
         body = record and record.body
@@ -206,12 +207,12 @@ def _member(log: EtcdLog, number: int, address: str,
         size=status.size, in_use=status.in_use, quota=status.quota or None)
     with contextlib.suppress(Missing, Unanswered):
         found['head'] = log.ends(number).head.sequence
-    # No answer is older than its question, and `head` was asked for before.
+    # No answer is older than its question, and `head` was read before.
     found['lacks'] = (found['head'] or 0) < head
     return found
 
 
-# What needs somebody
+# What an operator should do something about
 
 def _warnings(found: dict[str, Any]) -> Any:
     yield from _of_the_members(found)

@@ -1,4 +1,4 @@
-"""What `fsync-quorum status` has found, for people."""
+"""The result of `fsync-quorum status` as text."""
 
 import time
 from collections.abc import Iterator

@@ -1,12 +1,13 @@
 """A log begins with a file: what is done once, on the first node.
 
 `begin` makes the log, and makes a node of an existing data file, or of a new
-one.  The file is not changed, but for a torn tail.  What the node keeps is
-written first, and the log is made then, with the identity that was kept.  So
-it can be broken off, and repeated: a log that is there is known by that.  If
-there is none, another identity is taken, as the first one may be that of a log
-somewhere else: under another name, or on another etcd.  So there are never two
-logs of one identity.
+one.  It does not change the file, except that it cuts off a torn tail.  It
+first writes what the node keeps, with a new identity for the log, and then
+creates the log with that identity.  So it can be interrupted and repeated: it
+recognises a log that is there by the identity that was kept.  If there is no
+log, it takes a new identity, because the kept one may be that of a log
+somewhere else: under another name, or on another etcd.  So two logs never have
+one identity.
 
 The other nodes begin with a copy of this one (copying).
 """
@@ -35,9 +36,9 @@ logger = logging.getLogger(__name__)
 def begin(path: str, log: Log) -> bytes:
     """Begin a log with this file; return its identity.
 
-    Raise FileStorageError if the file is one of a log already, or if there is
-    a log of another file: what is kept is as before then.  Unanswered: call it
-    again.
+    Raise FileStorageError if the file already belongs to a log, or if there is
+    a log of another file: then what was kept before is kept again.  After
+    Unanswered, call it again.
     """
     opening.check_arguments(path, False, False, None)
     opening.prepare(path, False, False, None)
@@ -48,7 +49,7 @@ def begin(path: str, log: Log) -> bytes:
         if found is None:
             identity = new_identity()
             _keep(file, beginning(identity, 0, end), new_identity())
-            with contextlib.suppress(Exists):  # it may be ours all the same
+            with contextlib.suppress(Exists):  # it may still be ours
                 log.create(identity)
             found = _identity_of(log)
         if found is None or found != identity:
@@ -75,7 +76,7 @@ def _opened(path: str) -> Iterator[tuple[datafile.DataFile, int]]:
 
 
 def _kept_before(path: str, end: int) -> Kept | None:
-    """By a beginning that was broken off."""
+    """What was kept by a beginning that was interrupted."""
     kept = states.load(path)
     if kept is not None and (kept.state.place.sequence
                              or kept.state.end != end):

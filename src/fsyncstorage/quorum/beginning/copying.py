@@ -1,30 +1,31 @@
-"""A node is made of the files of another one, which may run meanwhile.
+"""A node is made of the files of another one, which may be running.
 
 What a node keeps (`Data.fs.quorum`) says up to where its file is on the disk,
-and the bytes before that do not change any more.  So it is read first, the
-file then, and no more of the file is copied than it says.  What the node has
-written since is behind that; the log has it, and the start of the new node
-reads it there (rejoin).
+and the bytes before that end do not change any more.  So this module first
+reads what was kept, then opens the file, and copies no more of it than that
+end.  What the other node has written since is after that end; the log has it,
+and the start of the new node reads it there (rejoin).
 
-*Its place is noted* before anything is copied, so that the log is not trimmed
-past it meanwhile.  Whoever trims the log brings a Trim into it, and looks at
-the notes after that (leading.trimming).  So behind the note this looks for a
-Trim: if there is one that is about what the copy needs, the note may have come
-too late.  A copy that fails takes its note back.  The name must be no other
-node's (log.notes): the copy is a node of its own, whose identity is new.
+*The place is noted* before anything is copied, so that the log is not trimmed
+past it during the copy.  A node that trims the log first appends a Trim, and
+then looks at the notes again (leading.trimming).  So after noting its place,
+the copy reads the log for a Trim: if one is about records that the copy needs,
+the note may have come too late.  A copy that fails removes its note.  No other
+node may have the name (log.notes): the copy is a new node with a new identity.
 
 *A pack* may put another file in the place of the one that was kept.  Then what
 was kept does not fit the file that was opened: its last transaction ends
-somewhere else, as a pack replaces a file only if the new one is shorter before
-that end.  Both are read again then.  A file that has been opened stays as it
-is.  The new node packs its copy itself, when it meets that pack in the log.
+somewhere else, because a pack replaces a file only if the new one is shorter
+before that end.  Both are then read again.  A file that has been opened does
+not change.  The new node packs its copy itself, when it meets that pack in the
+log.
 
-*Blobs* have their final names, and do not change.  Those of the transactions
-that are copied are copied; the new node has the others from the log.  One that
-a pack removes meanwhile is not needed behind that pack.
+*Blobs* have their final names, and do not change.  Blobs of the transactions
+that are copied are copied; the new node gets the others from the log.  A blob
+that a pack removes during the copy is not needed after that pack.
 
-The copy gets its name when it is complete and durable.  So this can be broken
-off at any moment, and repeated.
+The copy gets its name when it is complete and durable.  So it can be
+interrupted at any moment, and repeated.
 """
 
 import contextlib
@@ -52,11 +53,11 @@ from ..log.outage import Outage
 from ..log.outage import Patience
 from ..log.reading import Reader
 
-#: The names of what is not complete.
+#: The suffix of files that are not complete.
 SUFFIX = '.copied'
 #: Bytes that are copied at once.
 PIECE = 1 << 20
-#: How often, and after how many seconds, it is read again, because of packs.
+#: Packs may change the files: how many tries, and seconds between two.
 TRIES, PAUSE = 5, 0.2
 
 Tell = Callable[[str, int], object]
@@ -66,13 +67,13 @@ def copied(source: str, path: str, log: Log, name: bytes,
            tell: Tell = lambda stage, position: None,
            blobs: tuple[FilesystemHelper, FilesystemHelper] | None = None
            ) -> Kept:
-    """Make a node of this name of this file; return what it keeps.
+    """Make a node of this name from the file `source`; return what it keeps.
 
-    `tell` is told of the bytes, or blob files, that were copied.  `blobs`:
-    from where, and where to.
+    `tell` is called with the bytes, or blob files, copied so far.  `blobs` are
+    the blob directories to copy from and to.
 
     Raise StorageError if this cannot become a node of that log; Unanswered,
-    OSError.  Its note is taken back then, and it may be called again.
+    OSError.  The note is removed then, and `copied` may be called again.
     """
     _refuse_a_taken_path(path)
     author = Author(name, new_identity())
@@ -103,7 +104,7 @@ def _refuse_a_taken_path(path: str) -> None:
 # What is copied
 
 def _opened(source: str) -> tuple[Kept, datafile.DataFile]:
-    """What was kept, and the file that it is about."""
+    """What was kept, and the file to which it belongs."""
     for tried in range(TRIES):
         time.sleep(PAUSE if tried else 0)
         try:
@@ -151,12 +152,12 @@ def _reading(file: datafile.DataFile) -> states.Read:
     return lambda position, length: os.pread(file.fileno(), length, position)
 
 
-# What the log keeps for it
+# What the log keeps for the copy
 
 @contextlib.contextmanager
 def _noted(author: Author, log: Log, kept: Kept) -> Iterator[None]:
-    """A context: what the copy needs stays in the log; if it fails, that is
-    not needed."""
+    """A context: the log keeps what the copy needs.  If the copy fails, its
+    note is removed."""
     author.noted(log)
     try:
         author.note(log, kept.state.place)
@@ -174,9 +175,10 @@ def _noted(author: Author, log: Log, kept: Kept) -> Iterator[None]:
 
 
 def _refuse_if_trimmed(source: str, kept: Kept, log: Log) -> None:
-    """The note may have come too late: whoever trims has not seen it."""
+    """The note may have come too late: a node that trims may not have seen it.
+    """
     at_once = threading.Event()
-    at_once.set()  # what is not answered is not asked again
+    at_once.set()  # no retries
     for applied in Reader(log, kept.state).to_the_end(
             Patience(Outage('the copy waits', source), at_once)):
         if isinstance(applied.record.body, Trim):
@@ -198,7 +200,7 @@ def _copy_file(file: datafile.DataFile, target: str, end: int,
 
 def _copy_blobs(source: FilesystemHelper, target: FilesystemHelper,
                 last_tid: bytes, tell: Tell) -> None:
-    """Those of transactions up to this one, which are not there yet."""
+    """Copy the blobs of transactions up to `last_tid` that are missing."""
     target.create()
     directories: dict[str, None] = {}
     for number, (oid, tid, found) in enumerate(_blob_files(source)):
@@ -238,7 +240,7 @@ def _copy_blob(source: str, path: str) -> None:
 
 
 def _up_to(directory: str, base: str) -> Iterator[str]:
-    """It, and those above it, which may be new."""
+    """This directory, and those above it, which may be new."""
     base = base.rstrip(os.sep)
     while len(directory) >= len(base):
         yield directory
@@ -248,15 +250,15 @@ def _up_to(directory: str, base: str) -> Iterator[str]:
 # Names
 
 def _give_names(path: str, kept: Kept) -> None:
-    """First to what is kept: without the file, that is a start which is
-    refused, and this can be repeated."""
+    """First to what is kept: without the file, a start is refused, and the
+    copy can be repeated."""
     with datafile.open_existing(path + SUFFIX, read_only=True) as copy:
         misfit = states.misfit(kept, _reading(copy), copy.size())
         if misfit is not None:
             raise FileStorageError(
                 f'{path}{SUFFIX} is no copy of what was kept: {misfit}. Check'
                 ' the disks and the memory of both machines')
-        # (Not of a file that is about to come: it is not there.)
+        # (Without a file that is about to come: that file is not here.)
         states.save(path, kept.state, _reading(copy), kept.node)
     datafile.disk.replace(path + SUFFIX, path)
     datafile.disk.sync_directory(os.path.dirname(os.path.abspath(path)))

@@ -1,18 +1,18 @@
 """The log on etcd, by gRPC.
 
-- engine        the log: what the interface asks for, as transactions
-- lease         who holds it, and since when nobody has renewed it
+- engine        the log: the calls of the interface, as transactions
+- lease         which node holds it, and since when nobody has renewed it
 - watch         notices that the head has moved
-- keys          where everything is, and the bytes that are kept there
-- checks        what is looked at before a node relies on this etcd
+- keys          the keys of everything, and the bytes of the values
+- checks        checks etcd before a node relies on it
 - section       the section <quorum>: which node this is, and where its log is
-- room          what is given back to it, and what is done when it is full
-- settings      what the operator says of it
-- cluster       the members together: who is asked, who is believed
-- member        one of them, its connections, and who we are
+- room          gives room back to etcd, also when it is full
+- settings      the operator's settings for etcd
+- cluster       the members together: which is asked, and which is believed
+- member        one member, its connections, and our name and password
 - connection    calls of gRPC
 - http2         what a client of gRPC needs of HTTP/2
-- bounded       a socket within a deadline, and a number of bytes
+- bounded       a socket with a deadline, and a limit of bytes
 - messages      the questions and the answers
 - protobuf      the bytes of a message
 - trouble       what goes wrong, and what that means

@@ -1,8 +1,8 @@
-"""A socket that is used up to a point in time, and for so many bytes.
+"""A socket with a deadline, and a limit for the bytes that it receives.
 
-A peer that sends a byte now and then, or never ends, could hold a caller for
-ever, and fill the memory.  So whoever asks says until when, and how much may
-come; both are looked at here, below whatever makes sense of the bytes.
+A peer that sends a byte now and then, or never ends, could hold up a caller
+for ever, and fill the memory.  So each question sets a deadline, and a limit
+for its answer.  Both are checked here, below the code that parses the bytes.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ class Bounded:
         self._left = 0
 
     def within(self, most: int, deadline: float) -> None:
-        """From now on: so many bytes may come, and it is over then."""
+        """From now on, receive at most `most` bytes, before the deadline."""
         self._left = most
         self.deadline = deadline
 
@@ -36,18 +36,18 @@ class Bounded:
                 rest = rest[self.socket.send(rest):]
         except (ConnectionError, ssl.SSLEOFError):
             if isinstance(self.socket, ssl.SSLSocket):
-                # It may have said why it left: our certificate.
+                # It may have said why it closed: because of our certificate.
                 self.socket.settimeout(self._patience())
                 self.socket.recv(1)
             raise
 
     def receive(self) -> bytes:
-        """Some bytes; none: it has ended."""
+        """Some bytes; none if the connection has ended."""
         self.socket.settimeout(self._patience())
         return self._counted(self.socket.recv(PACKET))
 
     def receive_at_once(self) -> bytes | None:
-        """What is there already; None: nothing."""
+        """What has already arrived; None if nothing has."""
         self.socket.settimeout(0)
         try:
             return self._counted(self.socket.recv(PACKET))
@@ -67,7 +67,8 @@ class Bounded:
         return data
 
     def abort(self) -> None:
-        """Any thread: whoever waits for it is woken, by its end."""
+        """Any thread may call it: the connection ends, which wakes the thread
+        that waits for it."""
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
 

@@ -1,23 +1,23 @@
-"""What is looked at before a node relies on this etcd: at each start.
+"""What each start checks before a node relies on this etcd.
 
-It is refused, with what is to be changed, if a member is older than 3.5.6, if
-fewer than three members vote, if addresses name one member twice, two clusters
-or a learner, if we may not come in, if there is too little room for the log,
+A start is refused, with advice, if a member is older than 3.5.6, if fewer than
+three members vote, if the addresses name one member twice, two clusters or a
+learner, if etcd does not let us in, if there is too little room for the log,
 or if what is below the prefix is no log.
-Members that do not answer are left out, as long as one does; if none does, it
-is Unanswered, and a start waits.
+Members that do not answer are left out, as long as one answers.  If none does,
+the check raises Unanswered, and a start waits.
 
-A start may come by itself, years after the set-up, and one member may be wrong
-then: a certificate is over, it is about to be replaced, it was begun anew as a
-cluster of its own.  So what is wrong with one is an error in the log, as long
-as a majority is sound; and so is it that of three members one was removed, or
-that some have too little room.  Where a log or a node begins, nothing of that
-is let pass (`strict`).
+A start may happen unattended, years after the set-up, and then one member may
+be wrong: its certificate has expired, it is about to be replaced, or it was
+begun anew as a cluster of its own.  So while a majority is sound, what is
+wrong with one member is only logged as an error.  The same holds if one of
+three members was removed, or if some have too little room.  Where a log or a
+node begins, all of this is refused (`strict`).
 
-3.5.6: those before may give different answers by different members after a
+3.5.6: in earlier releases, members may come to give different answers after a
 crash within a defragmentation, or with users switched on.
 
-`survey` is what people are shown of the members.
+`survey` is what an operator is shown of the members.
 """
 
 import logging
@@ -48,9 +48,9 @@ logger = logging.getLogger(__name__)
 OLDEST = 3, 5, 6
 _VERSION = re.compile(r'(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?!\d)')
 
-#: Bytes of the quota of a member, at least, for each byte of `log-limit`: the
-#: log has as much again of what votes have staged, what was removed takes room
-#: until it is compacted, and free pages do not fit all that comes.
+#: The smallest quota of a member, for each byte of `log-limit`: votes may
+#: stage as much again, what was removed takes room until it is compacted, and
+#: not everything fits into free pages.
 ROOM = 3
 
 MEANING = {
@@ -64,11 +64,11 @@ T = typing.TypeVar('T')
 
 
 class Survey(typing.NamedTuple):
-    #: By the addresses of all members; of one that did not answer, why.
+    #: By the addresses of all members; for one that did not answer, the error.
     members: dict[str, Status | Trouble]
-    #: How many members vote, as etcd has them; None: it did not say.
+    #: How many members vote, according to etcd; None: it did not answer.
     voting: int | None
-    #: Of those that are full, or damaged: what etcd calls it.
+    #: The alarms of members that are full, or damaged, by etcd's names.
     alarms: Sequence[str]
 
 
@@ -93,9 +93,9 @@ def survey(log: EtcdLog) -> Survey:
 
 
 def check(log: EtcdLog, limit: int = 0, strict: bool = False) -> None:
-    """Raise Refused or Unanswered if no node should rely on it.
+    """Raise Refused or Unanswered if no node should rely on this etcd.
 
-    `limit`: the bytes that the log is to have at most, if that is known.
+    `limit` is the most bytes that the log may have, if that is known.
     """
     found = survey(log)
     allowed = 0 if strict else (log.members - 1) // 2
@@ -121,7 +121,7 @@ def check(log: EtcdLog, limit: int = 0, strict: bool = False) -> None:
 
 def _each(cluster: Cluster, question: Question,
           read: Callable[[Message], T]) -> dict[str, T | Trouble]:
-    """What each member answers, by its address."""
+    """The answer of each member, by its address."""
     found: dict[str, T | Trouble] = {}
     for member in cluster.members:
         try:
@@ -135,7 +135,7 @@ def _those_that_answer(
         found: dict[str, T | Trouble], allowed: int,
         fault_of: Callable[[T], str | None] = lambda answer: None
         ) -> dict[str, T]:
-    """Refused if more than so many have a fault."""
+    """Raise Refused if more than `allowed` members have a fault."""
     troubles: dict[str, Trouble] = {}
     faults: list[str] = []
     for name, each in found.items():
@@ -163,7 +163,7 @@ def _fault_of(status: Status) -> str | None:
     if release(status) < OLDEST:
         return (f'it is of release {status.version}: before 3.5.6 members'
                 ' could come to have different data. Upgrade it')
-    if status.learner:  # etcd lets it answer nothing else
+    if status.learner:  # etcd lets it answer nothing but its status
         return ('it is a learner, which does not vote: name another member, or'
                 ' promote this one (etcdctl member promote)')
     return None
@@ -181,7 +181,8 @@ def _refuse_one_twice(answered: dict[str, Status]) -> None:
 
 def _refuse_two_clusters(found: dict[str, Status | Trouble],
                          strict: bool) -> None:
-    """Where most are of one, the others are in trouble (survey)."""
+    """(If most are of one cluster, the others are in trouble: see `survey`.)
+    """
     answered = [each for each in found.values() if isinstance(each, Status)]
     clusters = {status.cluster for status in answered}
     if len(clusters) < 2:
@@ -195,8 +196,8 @@ def _refuse_two_clusters(found: dict[str, Status | Trouble],
 
 def _check_room(answered: dict[str, Status], limit: int,
                 strict: bool) -> None:
-    """One with too little would make all of them full.  (But it may have been
-    started with another quota while this node ran.)"""
+    """A member with too little room would make the others stop, too.  (But it
+    may have got another quota while this node ran.)"""
     words = [
         f'etcd: {name} is full at {status.quota} bytes. For a log-limit of'
         f' {limit} set its --quota-backend-bytes to {ROOM * limit} or more; or'
@@ -210,11 +211,12 @@ def _check_room(answered: dict[str, Status], limit: int,
 
 
 def _check_prefix(log: EtcdLog, allowed: int) -> None:
-    """There is a log of ours below it, or nothing.  One may be damaged."""
+    """Below the prefix is a log of ours, or nothing.  (One member may be
+    damaged.)"""
     keys = log.keys
 
     def other(answer: Message) -> str | None:
-        """What else there is."""
+        """What else is there."""
         identity, some = messages.ranges(answer, 2)
         value = messages.one(identity)
         if value is None:

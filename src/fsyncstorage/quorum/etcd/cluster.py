@@ -1,18 +1,19 @@
-"""The members of etcd together: who is asked, and who is believed.
+"""The members of etcd together: which is asked, and which is believed.
 
-A question goes to one member, and then to the next, until one answers: each
-has a share of the time, so that one that is frozen leaves some to the others.
-One that did not answer in time has less, for some seconds: it would hold up
-all that is asked of each member.  The one that has answered is asked first the
-next time.
+A question goes to one member, and then to the next, until one answers.  Each
+member has a share of the time, so that one that is frozen leaves some to the
+others.  For some seconds, a member that did not answer in time has a smaller
+share; otherwise it would hold up everything that is asked of each member.  The
+member that has answered is asked first the next time.
 
-What an answer means is found by a function that is given with the question;
-what it finds to be damaged is as no answer at all.  Where one member is not
+A function that is given with the question decides what an answer means.  If it
+finds the answer damaged, that counts as no answer.  Where one member is not
 enough, `each` goes on to the others.
 
-Each answer names the cluster that it comes from.  That of most members is the
-right one, and what another one answers is as no answer, too: a member that was
-begun anew as a cluster of its own, by mistake, takes whatever it is given.
+Each answer names the cluster that it comes from.  The cluster of most members
+is the right one, and an answer from another one counts as no answer, too: a
+member that was begun anew as a cluster of its own, by mistake, takes whatever
+it is given.
 """
 
 import logging
@@ -38,12 +39,12 @@ from .trouble import unanswered
 
 logger = logging.getLogger(__name__)
 
-#: Seconds until a call gives up, and until it asks another member: longer
-#: than etcd takes to choose a new leader.
+#: Seconds until a call gives up, with all members together: longer than etcd
+#: takes to choose a new leader.
 PATIENCE = 6.0
-#: Seconds for one that was late, and for how long that is held against it.
+#: Seconds for a member that was late, and for how long it has only these.
 SHORT, LATE = 0.5, 10.0
-#: Seconds between two lines about one damaged member.
+#: Seconds between two log lines about one damaged member.
 SILENCE = 60.0
 
 T = typing.TypeVar('T')
@@ -54,7 +55,7 @@ class Cluster:
     def __init__(self, settings: Settings) -> None:
         self.user = settings.user
         self.password = settings.password
-        #: Of all members; none until one is asked for.
+        #: The token for all members; None until one is requested.
         self.token: str | None = None
         tls = settings.tls
         self.members = [
@@ -64,9 +65,9 @@ class Cluster:
         self._id = 0
         self._id_of: dict[Member, int] = {}
         self.patience = PATIENCE
-        #: Until when nothing more is said of a member.
+        #: Until when nothing more is logged of a member.
         self._silent: dict[Member, float] = {}
-        #: Until when those that did not answer in time have less.
+        #: Until when members that did not answer in time have a short share.
         self._late: dict[Member, float] = {}
         self._stopping = threading.Event()
 
@@ -75,15 +76,15 @@ class Cluster:
     def ask(self, question: Question, judge: Callable[[Message], T],
             member: int | None = None,
             seconds: float | None = None) -> T:
-        """What one of them answers; if it is named, that one."""
+        """The answer of one member: of `member`, if it is given."""
         return next(self.each(question, judge, member, seconds))
 
     def each(self, question: Question, judge: Callable[[Message], T],
              member: int | None = None,
              seconds: float | None = None) -> Iterator[T]:
-        """What one after the other answers.
+        """The answers of one member after the other.
 
-        It does not end: behind the last of them it raises Unanswered.
+        It does not end: after the last member it raises Unanswered.
         """
         for _, answer in self.answers(
                 self._in_turn(member), question, judge, seconds):
@@ -92,7 +93,7 @@ class Cluster:
     def answers(self, members: Sequence[Member], question: Question,
                 judge: Callable[[Message], T], seconds: float | None = None
                 ) -> Iterator[tuple[Member, T]]:
-        """The same of these members, with who it was."""
+        """The same for these members; each answer comes with its member."""
         if seconds is None:
             seconds = self.patience
         share = seconds / len(self.members)
@@ -116,7 +117,7 @@ class Cluster:
         raise unanswered(troubles)
 
     def begin(self, question: Question) -> Asked:
-        """Ask one of them, and return at once."""
+        """Ask one member, and return at once."""
         member = self.preferred
         try:
             return member.begin(question, self.share())
@@ -124,7 +125,7 @@ class Cluster:
             raise self.failed(member, error) from error
 
     def answer(self, asked: Asked, judge: Callable[[Message], T]) -> T:
-        """What it answers to what was begun."""
+        """The answer to a question that was begun."""
         try:
             return self._judged(
                 asked.member, asked.answer(self.share()), judge)
@@ -132,10 +133,10 @@ class Cluster:
             raise self.failed(asked.member, error) from error
 
     def share(self) -> float:
-        """The deadline of a question to one of them."""
+        """The deadline of a question to one member."""
         return time.monotonic() + self.patience / len(self.members)
 
-    # Who is believed
+    # Which member is believed
 
     def _judged(self, member: Member, answer: Message,
                 judge: Callable[[Message], T]) -> T:
@@ -144,7 +145,7 @@ class Cluster:
         return judge(answer)
 
     def is_of(self, member: Member, id: int) -> None:
-        """It says that it is of this cluster; 0: it does not say."""
+        """The member says that it is of this cluster; 0: it does not say."""
         if id and self._id_of.get(member) != id:
             self._id_of[member] = id
             ids = list(self._id_of.values())
@@ -152,7 +153,7 @@ class Cluster:
                              > len(self.members)), 0)
 
     def refuse_another(self, member: Member) -> None:
-        """Raise Foreign if it is of another cluster than most."""
+        """Raise Foreign if it is of another cluster than most members."""
         if self._id and self._id_of.get(member, self._id) != self._id:
             raise Foreign(
                 'it is a member of another cluster than most. To bring it'
@@ -160,7 +161,7 @@ class Cluster:
                 ' with an empty directory and --initial-cluster-state'
                 ' existing')
 
-    # Who is asked
+    # Which member is asked
 
     @property
     def preferred(self) -> Member:
@@ -175,17 +176,17 @@ class Cluster:
         return self.all_from(self.preferred)
 
     def all_from(self, member: Member) -> list[Member]:
-        """It comes first."""
+        """All members, this one first."""
         first = self.members.index(member)
         return self.members[first:] + self.members[:first]
 
     def turn_from(self, member: Member) -> None:
-        """It is not asked first any more."""
+        """This member is not asked first any more."""
         if member is self.preferred:
             self._first = (self._first + 1) % len(self.members)
 
     def failed(self, member: Member, error: Exception) -> Unanswered:
-        """What is raised for it."""
+        """The error to raise for this member's trouble."""
         return unanswered({str(member): self._in_trouble(member, error)})
 
     def _in_trouble(self, member: Member, error: Exception) -> Trouble:
@@ -197,7 +198,7 @@ class Cluster:
         elif isinstance(error, Foreign) and self._may_say(member):
             logger.warning('etcd: %s is not believed: %s', member, error)
         self.turn_from(member)
-        # Its traceback has what was read.
+        # Its traceback refers to the bytes that were read.
         error.__traceback__ = error.__context__ = error.__cause__ = None
         return error if isinstance(error, Trouble) else Trouble(str(error))
 
@@ -215,7 +216,7 @@ class Cluster:
         return self._stopping.is_set()
 
     def pause(self, seconds: float) -> None:
-        """Less, if it is stopped."""
+        """Wait, but return early when the cluster is stopped."""
         self._stopping.wait(seconds)
 
     def stop(self) -> None:

@@ -1,15 +1,15 @@
 """One connection to a member: calls of gRPC, within a deadline.
 
-A call of gRPC is a question of HTTP/2 (`http2`) on a socket of ours
-(`bounded`): each has one deadline, for all that is sent and read, and a bound
-on the bytes that come.
+A call of gRPC is a request of HTTP/2 (`http2`) on a socket (`bounded`).  Each
+call has one deadline, for all that is sent and read, and a limit for the bytes
+that arrive.
 
-A connection has one question at a time.  After any trouble but Said, and after
-an interrupt, its owner closes it: nobody knows what comes on it next.  `abort`
-may be called by another thread, and ends a wait at once.
+A connection has one question at a time.  After any trouble except Said, and
+after an interrupt, its owner closes it, because nobody knows what arrives on
+it next.  Another thread may call `abort`, which ends a wait at once.
 
-What a member sends while nobody asks (it wants to know whether we live, or how
-far we are) is answered together with the next question.
+A member may send something while nobody asks (a ping, to check that we are
+alive or how far we are).  It is answered together with the next question.
 """
 
 import contextlib
@@ -33,13 +33,13 @@ from .trouble import Lost
 from .trouble import Said
 from .trouble import of_tls
 
-#: Bytes of an answer beside its message: headers, and frames about the
-#: connection.  Those around the message come to a part of it, too.
+#: Bytes of an answer besides its message: headers, and frames about the
+#: connection.  The frames around the message need a fraction of its size, too.
 AROUND = 1 << 14
 
 
 class Address(typing.NamedTuple):
-    """Of a member, as it is written: http://host:port."""
+    """The address of a member, as it is written: http://host:port."""
 
     text: str
     host: str
@@ -65,7 +65,7 @@ class Connection:
 
     @property
     def is_fresh(self) -> bool:
-        """It has not ended while nobody asked."""
+        """The connection has not ended while nobody asked."""
         self._socket.within(AROUND, 0)
         try:
             with _translated():
@@ -88,7 +88,8 @@ class Connection:
             self._send(memoryview(question.body), answer)
 
     def _send(self, rest: memoryview, answer: Answer) -> None:
-        """As it has room.  If it answers before it has all, that is all."""
+        """Send as flow control allows.  If the answer ends before all is sent,
+        the rest is not sent."""
         kept = 0
         while rest and not answer.has_ended:
             room = self._http.room
@@ -106,7 +107,7 @@ class Connection:
         self._flush()
 
     def answer(self, deadline: float) -> Message:
-        """To what was sent.  Raise Said if it is an error of etcd."""
+        """The answer to what was sent.  Raise Said for an error of etcd."""
         question, answer = self._what_was_asked()
         self._socket.deadline = deadline
         with _translated():
@@ -119,10 +120,10 @@ class Connection:
             raise Lost('an answer that is not one message')
         return found
 
-    # An answer that goes on
+    # An answer that is a stream
 
     def listen(self, deadline: float) -> None:
-        """The answer to what was sent is a stream of messages."""
+        """Begin to read the answer to what was sent: a stream of messages."""
         _, answer = self._what_was_asked()
         self._socket.deadline = deadline
         with _translated():
@@ -132,7 +133,7 @@ class Connection:
             _check(answer)
 
     def next(self, deadline: float) -> Message:
-        """The next one.  Raise Said if it is an error."""
+        """The next message of the stream.  Raise Said for an error of etcd."""
         question, answer = self._what_was_asked()
         self._within(question, deadline)
         while (found := _next(question, answer)) is None:
@@ -154,7 +155,7 @@ class Connection:
         self._socket.within(most + most // 16 + AROUND, deadline)
 
     def _receive(self) -> None:
-        """Some more; what it wants to have answered, is."""
+        """Receive some bytes; answer what HTTP/2 wants to have answered."""
         self._take(self._socket.receive())
         self._flush()
 
@@ -176,11 +177,11 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """All that was asked is answered, and more can be asked."""
+        """All questions are answered, and another one can be asked."""
         return self._asked is None and not self._is_cut
 
     def abort(self) -> None:
-        """Wake the thread that waits for it; that one closes it."""
+        """Wake the thread that waits for it, which then closes it."""
         self._socket.abort()
 
     def close(self) -> None:
@@ -216,7 +217,7 @@ def _connected(address: Address, tls: ssl.SSLContext | None,
 
 
 def _check(answer: Answer) -> None:
-    """It has ended well.  Raise Said if it is an error of etcd."""
+    """Check how the answer has ended.  Raise Said for an error of etcd."""
     status = answer.headers.get(b':status')
     if status != b'200':
         raise Lost(f'an answer of HTTP, with status {_number(status)}')
@@ -228,14 +229,14 @@ def _check(answer: Answer) -> None:
 
 
 def _number(raw: bytes | None) -> int:
-    """A short one, as text."""
+    """Parse a short number."""
     if raw is None or not raw.isdigit() or len(raw) > 3:
         raise Lost('an answer with no status')
     return int(raw)
 
 
 def _next(question: Question, answer: Answer) -> Message | None:
-    """Its next message, if all of it is there."""
+    """The next message of the answer, if all of it has arrived."""
     body = answer.body
     if len(body) < PREFIX.size:
         return None

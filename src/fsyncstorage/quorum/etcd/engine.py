@@ -1,13 +1,13 @@
-"""The log on etcd: what the interface asks for, as transactions.
+"""The log on etcd: the calls of the interface, as transactions.
 
-An append is one transaction: if the head has this value, put the record and
-the new head.  Nothing here relies on the revisions of etcd, and old ones are
-never read: an operator, and `trim`, may compact all of it at any time.
+An append is one transaction: if the head has a given value, put the record and
+the new head.  Nothing here relies on the revisions of etcd, and old revisions
+are never read: an operator, and `trim`, may compact all of them at any time.
 
-Where the log begins is what its first record says, and is written nowhere: so
-a trim only removes, which etcd does also when it is full.  Removed keys, and
-values that were replaced, take room until they are compacted; so `trim` does
-that, and more where that does not help (quorum.etcd.room).
+Where the log begins is not written anywhere; its first record shows it.  So a
+trim only removes, which etcd does even when it is full.  Removed keys, and
+values that were replaced, take room until they are compacted.  So `trim` also
+compacts, and quorum.etcd.room does more where that does not help.
 """
 
 import contextlib
@@ -49,20 +49,20 @@ from .watch import Watch
 
 logger = logging.getLogger(__name__)
 
-#: Records of one answer, fewer where they are large: of so many bytes each.
+#: The most records of one answer; fewer if they are large.
 MOST_RECORDS = 8
-#: There is something around each value: its key, numbers.
+#: Bytes around each value: its key, numbers.
 _AROUND = 512
 _RECORD = LARGEST + _AROUND
 _CHUNK = MOST + _AROUND
 
-#: Records, and staged blobs, that are removed by one question.
+#: How many records, and how many staged blobs, one request removes.
 AT_ONCE = 1000
 BLOBS_AT_ONCE = 100
-#: Notes there can be, and the bytes of each.
+#: The most notes, and the bytes of each.
 MOST_NOTES = 100
 _NOTE = interface.NOTE + _AROUND
-#: Keys of one answer, and the bytes of each.
+#: The most keys of one answer, and the bytes of each.
 KEYS = 1000
 _KEY = 512
 
@@ -79,7 +79,7 @@ class EtcdLog:
         self._lease = Lease(clock)
         self._asked: tuple[Asked, Place] | interface.Unanswered | None = None
         self._room = Room(self.cluster, self.keys)
-        #: How many records are asked for at once.
+        #: How many records one request asks for.
         self._records = 1
 
     def stop(self) -> None:
@@ -162,8 +162,8 @@ class EtcdLog:
                 [messages.put(key, raw),
                  messages.put(head, sealed(head, place.packed()))],
                 where=[messages.has(head, sealed(head, before.packed())),
-                       # Each member compares by itself: one that has lost
-                       # its last head is found, if it has the record.
+                       # Each member compares by itself: this finds one that
+                       # has lost its last head, but still has the record.
                        messages.is_empty(key)],
                 otherwise=[messages.shown(head)])), before
         except interface.Unanswered as error:
@@ -176,7 +176,7 @@ class EtcdLog:
         question, before = asked
         if not self.cluster.answer(
                 question, lambda answer: self._is_appended(answer, before)):
-            # It may be wrong, and would say so each time.
+            # This member may be wrong, and would say so each time.
             self.cluster.turn_from(question.member)
             raise interface.Moved
 
@@ -206,7 +206,7 @@ class EtcdLog:
                 self._records = min(
                     MOST_RECORDS, 1 + LARGEST // max(map(len, found)))
                 return found
-            # Is it this member that has lost it?
+            # Is it only this member that has lost the record?
             ends = self.ends(member)
             if ends.first > sequence:
                 raise interface.Trimmed
@@ -215,7 +215,7 @@ class EtcdLog:
         raise AssertionError('`each` does not end like this')
 
     def _consecutive(self, answer: Message, sequence: int) -> list[bytes]:
-        """Up to the first that is not there."""
+        """The records up to the first gap."""
         found: list[bytes] = []
         for pair in messages.pairs(answer, MOST_RECORDS):
             if pair.key != self.keys.record(sequence + len(found)):
@@ -251,8 +251,8 @@ class EtcdLog:
     # The lease
 
     def hold(self, holder: bytes, seconds: float) -> int:
-        """What is seen may be another value by now; then it is looked at
-        once more."""
+        """The value that was seen may have changed; then it is read once
+        more."""
         if self._lease.seen is None:
             self._look(seconds)
         for _ in range(2):
@@ -271,7 +271,7 @@ class EtcdLog:
             messages.pairs_of(self.keys.lease, 1), self._value).holder or None
 
     def let_go(self, holder: bytes) -> None:
-        for _ in range(2):  # a renewal that was late may come in between
+        for _ in range(2):  # a late renewal may get in between
             self._look(self.cluster.patience)
             free = self._lease.given_back(holder)
             if free is None or self._swap(free, self.cluster.patience):
@@ -283,7 +283,7 @@ class EtcdLog:
             seconds=self._in_time(seconds)))
 
     def _swap(self, wanted: Value, seconds: float) -> bool:
-        """Put it in the place of what was seen."""
+        """Put it in place of the value that was seen."""
         seen, key = self._lease.seen, self.keys.lease
         assert seen is not None
         before = (messages.is_empty(key) if seen.value == FREE else
@@ -300,7 +300,7 @@ class EtcdLog:
         return found == wanted
 
     def _agreed(self, member: Member, said: Value, seconds: float) -> Value:
-        """What most members show, of which one has said this."""
+        """What most members show, after one member has said `said`."""
         cluster = self.cluster
         others = cluster.answers(
             cluster.all_from(member)[1:], messages.pairs_of(
@@ -320,11 +320,11 @@ class EtcdLog:
         return found
 
     def _in_time(self, seconds: float) -> float:
-        """None of three questions takes all of the time of a lease."""
+        """A timeout with which three questions fit into a lease."""
         return min(seconds / 3, self.cluster.patience)
 
     def _swapped(self, answer: Message, wanted: Value) -> Value:
-        """What is there now."""
+        """The value that is there now."""
         if messages.has_succeeded(answer):
             return wanted
         shown, = messages.ranges(answer, 1)
@@ -372,8 +372,8 @@ class EtcdLog:
         if len(data) > MOST:
             raise ValueError(f'a chunk of {len(data)} bytes')
         key = self.keys.chunk(id, number)
-        # Each put would take room until it is compacted, also of what is
-        # there.
+        # (Each put takes room until it is compacted, even if it replaces the
+        # same value.)
         self.cluster.ask(messages.transaction(
             [messages.put(key, sealed(key, data))],
             where=[messages.is_empty(key)]), _is_done)
@@ -409,7 +409,7 @@ class EtcdLog:
             found.update(ids)
             if not ids:
                 return found
-            # Behind all chunks of the last one.
+            # Continue after all chunks of the last blob.
             start = self.keys.chunks(ids[-1]).end
 
     def _ids(self, answer: Message) -> list[bytes]:
@@ -418,7 +418,7 @@ class EtcdLog:
 
 
 def _is_done(answer: Message) -> None:
-    """There is nothing more to know."""
+    """(The answer says nothing more.)"""
     messages.revision(answer)
 
 
@@ -428,16 +428,16 @@ def _opened(answer: Message, key: bytes) -> bytes | None:
 
 
 def _needed(member: int | None) -> int:
-    """How many say a thing that one alone may have wrong."""
+    """How many members must say what a single member may have wrong."""
     return 2 if member is None else 1
 
 
 def _together(one: Ends, other: Ends) -> Ends | None:
-    """What two members have said, one after the other; None: they contradict
-    each other.
+    """The ends, if two members have said these, one after the other; None if
+    they contradict each other.
 
-    Records may have come in between, or some were trimmed.  But a member that
-    is damaged says less than there is: an earlier head, a later beginning.
+    Records may have been added or trimmed in between.  But a damaged member
+    says less than there is: an earlier head, a later begin.
     """
     if one.log != other.log or (
             one.head.sequence == other.head.sequence

@@ -1,14 +1,14 @@
 """HTTP/2 (RFC 9113), as much of it as a client of gRPC needs.
 
-It makes bytes of what is asked, and takes the bytes that come; it has no
-socket, thread or clock.  Whatever a server may not send is Lost.
+It turns questions into bytes to send, and takes the bytes that arrive.  It has
+no socket, thread or clock.  Whatever a server must not send raises Lost.
 
-A connection has one stream at a time, nothing is pushed, and no table of
-headers is kept by either side: so each block of headers can be read by itself
-(by the package hpack), and those that are equal are read once.
+A connection has one stream at a time, nothing is pushed, and neither side
+keeps a table of headers.  So each block of headers can be decoded
+independently (by the package hpack), and equal blocks are decoded once.
 
-The package h2 would do all that, and more.  It takes 0.4 ms of the processor's
-time for each question, in which a commit waits.
+The package h2 does all that, and more.  But it takes 0.4 ms of processor time
+for each question, while a commit waits.
 """
 
 import functools
@@ -24,11 +24,11 @@ from .trouble import Lost
 
 _PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
 
-# Of a frame: the length, with the kind in its last byte; flags; the stream.
+# A frame begins with its length, the kind in the last byte; flags; the stream.
 _FRONT = struct.Struct('>IBI')
 (_DATA, _HEADERS, _PRIORITY, _RESET, _SETTINGS, _PUSH, _PING, _GO_AWAY,
  _WINDOW, _CONTINUATION) = range(10)
-# Flags.  (Of settings and a ping, the first one says: it is the answer.)
+# Flags.  (For settings and pings, the first flag marks the answer.)
 _END, _ANSWER, _WHOLE, _PADDED, _WITH_PRIORITY = 1, 1, 4, 8, 32
 
 # Settings.
@@ -38,22 +38,22 @@ _TABLE, _PUSHES, _FIRST_ROOM, _LARGEST, _LIST = 1, 2, 4, 5, 6
 _NUMBER = struct.Struct('>I')
 _LIMIT = (1 << 31) - 1
 
-#: Bytes of a frame, before either side has said something else.  (We do not.)
+#: The largest frame, until a side announces something else.  (We do not.)
 LARGEST = 1 << 14
-#: Bytes that a stream, and all together, may bring at first.
+#: Bytes that one stream, and all streams together, may bring at first.
 _ROOM = (1 << 16) - 1
-#: What we allow instead: whoever asks has a bound for what comes.
+#: What we allow instead: each question has its own limit.
 _OURS = 1 << 30
 _MORE_AFTER = 1 << 24
-#: Bytes of a block of headers.
+#: The most bytes of a block of headers.
 MOST_HEADERS = 1 << 14
 
 
 class Answer:
-    """What has come of one."""
+    """What has arrived of one answer."""
 
     def __init__(self) -> None:
-        #: Of its beginning, and of its end.
+        #: The headers at its begin, and those at its end.
         self.headers: dict[bytes, bytes] = {}
         self.body = bytearray()
         self.has_begun = self.has_ended = False
@@ -70,30 +70,30 @@ class Http2:
             _frame(_WINDOW, 0, 0, _NUMBER.pack(_OURS - _ROOM))]
         self._received = bytearray()
         self._stream = -1
-        # Bytes that may be sent: by all streams, by this one, by the next one
-        # at first, in a frame.
+        # Bytes that may be sent: on all streams, on this one, on the next one
+        # at first, and in one frame.
         self._room = self._room_of_stream = self._first_room = _ROOM
         self._largest = LARGEST
-        # Bytes that came since we said that more may come.
+        # Bytes that have arrived since we last allowed more.
         self._taken = 0
         #: Headers that are not whole, and the flags that they began with.
         self._block: tuple[bytearray, int] | None = None
         self._is_settled = False
         self.answer = Answer()
         self.answer.has_ended = True
-        #: No more can be asked.
+        #: No more questions can be asked.
         self.is_over = False
 
     # What is sent
 
     def to_send(self) -> bytes:
-        """All that is to be sent now."""
+        """All bytes that are to be sent now."""
         sent = b''.join(self._to_send)
         self._to_send.clear()
         return sent
 
     def ask(self, headers: bytes) -> Answer:
-        """Begin a question, when the one before is answered."""
+        """Begin a question, after the one before is answered."""
         self._stream += 2
         if self._stream > _LIMIT:
             raise Lost('there were as many questions as a connection may have')
@@ -104,8 +104,8 @@ class Http2:
 
     @property
     def room(self) -> int:
-        """Bytes of it that can be put now; none, as long as this is not above
-        zero."""
+        """How many bytes of the question can be put now; none if this is not
+        above zero."""
         return min(self._largest, self._room, self._room_of_stream)
 
     def put(self, some: memoryview, ends: bool) -> None:
@@ -118,7 +118,7 @@ class Http2:
               ) -> None:
         self._to_send.append(_frame(kind, flags, stream, rest))
 
-    # What comes
+    # What arrives
 
     def receive(self, data: bytes) -> None:
         received, at = self._received, 0
@@ -237,7 +237,7 @@ class Http2:
             self._room_of_stream = _with_more(self._room_of_stream, more)
 
 
-#: By the kind of a frame; what is not here is left out.
+#: By the kind of a frame; other kinds are ignored.
 _TAKE = {
     _DATA: Http2._take_data, _HEADERS: Http2._take_headers,
     _RESET: Http2._take_reset, _SETTINGS: Http2._take_settings,

@@ -1,18 +1,18 @@
-"""Where in etcd everything is, and the bytes that are kept there.
+"""The keys of everything in etcd, and the bytes of the values.
 
-All keys of a log begin with its prefix, and are text, for people who look with
-`etcdctl get --prefix --keys-only`:
+All keys of a log begin with its prefix, and are text, so that an operator can
+list them with `etcdctl get --prefix --keys-only`:
 
     log                  the identity of the log
     head                 the place of its last record
-    lease                who writes (`lease`)
+    lease                which node may write (`lease`)
     record/NUMBER        the records
     note/NODE            the notes
     blob/ID/NUMBER       chunks of staged blobs
 
-A record has a CRC of its own.  Every other value is *sealed*: behind it stands
-a CRC of its key and itself, so that a value that is damaged, or is shown under
-another key, is found.
+A record has a CRC of its own.  Every other value is *sealed*: it ends with a
+CRC of its key and itself.  So a value that is damaged, or is shown under
+another key, is detected.
 """
 
 import struct
@@ -22,11 +22,11 @@ import zlib
 from ..history.record import IDENTITY
 from ..history.record import Damaged
 
-#: Of the keys and values; the identity of the log begins with it.
+#: The version of the keys and values; the identity of the log begins with it.
 LAYOUT = b'fsyncstorage log 1 '
 
 _CRC = struct.Struct('>I')
-# Numbers of records and of chunks, so that keys are in their order.
+# Formats of the numbers of records and chunks, which keep the keys in order.
 _RECORD = '%016x'
 _CHUNK = '%08x'
 
@@ -65,13 +65,13 @@ class Keys:
         return self._notes + node.hex().encode()
 
     def chunks(self, id: bytes) -> Span:
-        """Of one blob."""
+        """The keys of one blob's chunks."""
         return below(self._blobs + id.hex().encode() + b'/')
 
     def chunk(self, id: bytes, number: int) -> bytes:
         return self.chunks(id).start + (_CHUNK % number).encode()
 
-    # What a key is of
+    # What a key stands for
 
     def sequence_of(self, key: bytes) -> int:
         number = _named(key, self._records)

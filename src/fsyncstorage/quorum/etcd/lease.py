@@ -1,23 +1,24 @@
-"""The lease: who holds it, and since when nobody has renewed it.
+"""The lease: which node holds it, and since when nobody has renewed it.
 
-It is one value under one key, and every change of it is a swap on that value.
-The holder renews it by a new value with a higher count.  Another one takes it
-when it has seen the same value for as long as the value says, by its own
-clock.  The holder has counted from before it asked for that value to be put,
-so its time is over before.
+The lease is one value under one key, and every change of it is a swap on that
+value.  The holder renews it with a new value that has a higher count.  Another
+node takes it when it has seen the same value for as long as the value says, by
+its own clock.  The holder counts from before it asked to put that value, so
+for the holder the time expires first.
 
-The leases of etcd are not used for it.  One whose leader was cut off, or stuck
-in a sync, went on to answer that it had renewed a lease, while the others had
-a new leader and let it expire (etcd issue 15247, mended in 3.5.13).
-They have whole seconds, at least two; a new leader gives each its full time
-again, so a takeover would wait for longer.  And they would be three calls
-more to rely on.  A value that is swapped needs what the log needs anyway.
+The leases of etcd are not used for this.  An etcd leader that was cut off, or
+stuck in a sync, went on to answer that it had renewed a lease, while the other
+members had a new leader and let the lease expire (etcd issue 15247, fixed in
+3.5.13).  They are counted in whole seconds, at least two.  A new leader gives
+each lease its full time again, so a takeover would wait longer.  And they
+would be three more calls to rely on, while a swap needs only what the log
+needs anyway.
 
-Each member compares by itself, with what it has.  One that has lost its last
-writes takes a swap that all others refuse, and says that it has succeeded; or
-refuses what all others have taken.  So behind each swap others are asked what
-is there now, and it counts what most of them show (`agreed`): one small
-question a renewal.
+Each member compares by itself, with the data that it has.  A member that has
+lost its last writes takes a swap that all others refuse, and says that it has
+succeeded; or it refuses a swap that all others have taken.  So after each swap
+other members are asked what is there now, and what most of them show counts
+(`agreed`).  This costs one small question a renewal.
 
 `Lease` knows what its owner has seen; it asks nothing itself.
 """
@@ -46,9 +47,9 @@ class Value:
     #: No two values of one term are equal.
     count: int
     milliseconds: int
-    #: New for each Lease: its own values have it.
+    #: New for each Lease, which recognises its own values by it.
     owner: bytes
-    #: Empty: it was given back.
+    #: Empty if it was given back.
     holder: bytes
 
     def packed(self) -> bytes:
@@ -60,7 +61,7 @@ FREE = Value(0, 0, 0, bytes(_OWNER), b'')
 
 
 def parse(raw: bytes | None) -> Value:
-    """None: nobody has ever had it."""
+    """(None: nobody has ever had the lease.)"""
     if raw is None:
         return FREE
     if not _VALUE.size <= len(raw) <= _VALUE.size + HOLDER:
@@ -73,8 +74,8 @@ T = typing.TypeVar('T')
 
 
 def agreed(said: T, others: Iterable[T], needed: int) -> T:
-    """What so many members show: one has said this, and others are asked
-    while that is not enough."""
+    """The value that `needed` members show: one has said `said`, and others
+    are asked until that many agree."""
     shown = [said]
     for value in others:
         shown.append(value)
@@ -94,16 +95,17 @@ class Lease:
         self._clock = clock
         self._owner = os.urandom(_OWNER)
         self._count = 0
-        #: What was there when it was looked at last.
+        #: What was there at the last look.
         self.seen: Seen | None = None
 
     def see(self, value: Value) -> None:
-        """It was there when it was asked for: it is at least as old."""
+        """The value was there after it was asked for: it is at least as old.
+        """
         if self.seen is None or self.seen.value != value:
             self.seen = Seen(value, self._clock())
 
     def wanted(self, holder: bytes, seconds: float) -> Value | None:
-        """What is to be put in the place of what is seen; None: nothing."""
+        """The value to put in place of the one that was seen, or None."""
         if not 0 < len(holder) <= HOLDER:
             raise ValueError(f'a holder of {len(holder)} bytes')
         milliseconds = round(seconds * 1000)
@@ -124,7 +126,8 @@ class Lease:
         return passed >= self.seen.value.milliseconds / 1000
 
     def given_back(self, holder: bytes) -> Value | None:
-        """The same for a holder that lets it go; None: it has not got it."""
+        """The same for a holder that gives it back; None if it does not have
+        the lease."""
         assert self.seen is not None
         value = self.seen.value
         if value.holder != holder:

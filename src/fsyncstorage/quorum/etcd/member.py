@@ -1,12 +1,12 @@
-"""A member of etcd: it is asked, and answers or is in trouble.
+"""One member of etcd, which answers questions, or is in trouble.
 
-Connections are kept for the next question; each thread that asks has one for
-itself meanwhile.  An idle one that has ended is found before it is used, since
-a question that is sent into it would have no answer.
+Connections are kept for later questions; each thread that asks has one for
+itself until it has its answer.  An idle connection that has ended is detected
+before it is used, since a question sent into it would get no answer.
 
-A token comes from etcd for a name and a password, holds for all members, and
-is over after a while, or when a member starts again.  Then a new one is asked
-for, once, and the question repeated: it has had no effect.
+A token comes from etcd for a name and a password, and holds for all members.
+It expires after a while, or when a member starts again.  Then a new one is
+requested, once, and the question is repeated: it has had no effect.
 """
 
 import collections
@@ -24,7 +24,7 @@ from .trouble import Late
 from .trouble import Lost
 from .trouble import Said
 
-#: Idle connections to a member.
+#: The most idle connections to a member.
 MOST_IDLE = 4
 LONGEST_TOKEN = 1 << 12
 
@@ -49,7 +49,7 @@ class Member:
         self._tls = tls if address.tls else None
         self._login = login
         self._idle: collections.deque[Connection] = collections.deque()
-        #: All that there are; another thread may abort them.
+        #: All open connections; another thread may abort them.
         self._open: set[Connection] = set()
 
     def __str__(self) -> str:
@@ -126,7 +126,8 @@ class Member:
         connection.close()
 
     def discard_idle(self) -> None:
-        """One had trouble: they are no better."""
+        """A connection had trouble, so the idle ones are probably no better.
+        """
         while self._idle:
             with contextlib.suppress(IndexError):
                 self.discard(self._idle.pop())
@@ -140,10 +141,10 @@ class Member:
             self._open.pop().close()
         self._idle.clear()
 
-    # Who we are
+    # Our name and password
 
     def has_said(self, error: Said) -> None:
-        """The next question asks for another token."""
+        """If the token was refused, the next question requests another."""
         if error.token:
             self._login.token = None
 
@@ -180,7 +181,7 @@ class Asked:
         return found
 
     def give_up(self) -> None:
-        """There will be no answer."""
+        """There will be no answer: close the connection."""
         self.member.discard(self.connection)
         self.member.discard_idle()
 
@@ -192,7 +193,8 @@ class Heard:
         self._asked = asked
 
     def next(self, seconds: float) -> Message | None:
-        """The next one; None: there was none, and the stream is closed."""
+        """The next message; None if there was none in time, and the stream is
+        closed."""
         try:
             return self._asked.connection.next(time.monotonic() + seconds)
         except Late:

@@ -1,4 +1,4 @@
-"""The questions to etcd and its answers, as messages of protobuf.
+"""The questions to etcd and its answers, as protobuf messages.
 
 The names and the numbers of fields are those of rpc.proto, kv.proto and
 auth.proto of etcd 3.5 and 3.6; numbers do not change from release to release.
@@ -18,33 +18,33 @@ from .protobuf import integer
 from .trouble import Lost
 from .trouble import legible
 
-#: What stands before each message: whether it is compressed; its length.
+#: Stands before each message: whether it is compressed, and its length.
 PREFIX = struct.Struct('>BI')
 
 #: Bytes of an answer that has a few small values.
 SMALL = 1 << 16
 
-#: Of a notice: etcd puts a thousand events into one if we come late.
+#: Bytes of a notice: etcd puts a thousand events into one if we are slow.
 NOTICE = 1 << 20
 MOST_EVENTS = 10_000
 
-#: Members of a cluster, and alarms, that are read.
+#: How many members of a cluster, and alarms, are read at most.
 MOST_MEMBERS = 100
 
 _KV = b'/etcdserverpb.KV/'
 
-# Of a comparison.
+# What a comparison compares.
 _CREATE, _VALUE = 1, 3
 
-# Of alarms.
+# The action and the kind of an alarm.
 _DEACTIVATE, _NOSPACE = 2, 1
 
 
 class Question(typing.NamedTuple):
     path: bytes
-    #: With its prefix.
+    #: Including its prefix.
     body: bytes
-    #: Bytes of its answer, and fields.
+    #: The most bytes of its answer, and the most fields.
     most: int = SMALL
     fields: int = FIELDS
 
@@ -55,17 +55,17 @@ class Pair(typing.NamedTuple):
 
 
 class Status(typing.NamedTuple):
-    """Of a member, in its own words."""
+    """The status of a member, as it says itself."""
 
     id: int
     cluster: int
     version: str
     leader: int
     learner: bool
-    #: Bytes of its database, and how many of them are no free pages.
+    #: Bytes of its database, and how many of them are not free pages.
     size: int
     in_use: int
-    #: Where it is full; 0: it does not say (before 3.6).
+    #: The size at which it is full; 0: it does not say (before 3.6).
     quota: int
 
     @property
@@ -76,7 +76,7 @@ class Status(typing.NamedTuple):
 class Notice(typing.NamedTuple):
     created: bool
     canceled: bool
-    #: What was put, one after the other.
+    #: The values that were put, in order.
     values: Sequence[bytes]
 
 
@@ -132,7 +132,7 @@ def pairs_of(keys: bytes | Span, limit: int, most: int = SMALL,
 
 
 def removal(keys: bytes | Span) -> Question:
-    """etcd takes it also when it is full."""
+    """A removal, which etcd takes even when it is full."""
     return _question(_KV + b'DeleteRange', _keys(keys))
 
 
@@ -145,13 +145,13 @@ def transaction(then: Sequence[Pieces], *, where: Sequence[Pieces] = (),
 
 
 def compaction(revision: int) -> Question:
-    """It is answered when the pages are free."""
+    """(etcd answers it when the pages are free.)"""
     return _question(
         _KV + b'Compact', [*integer(1, revision), *integer(2, True)])
 
 
 def room_for(member: int) -> Question:
-    """Take back the alarm that this one has none."""
+    """Disarm the alarm that says that this member has no room."""
     return _question(_ALARM, [
         *integer(1, _DEACTIVATE), *integer(2, member), *integer(3, _NOSPACE)],
         fields=MOST_MEMBERS * 2)
@@ -170,11 +170,11 @@ def authentication(user: str, password: str) -> Question:
 
 
 STATUS = _question(b'/etcdserverpb.Maintenance/Status')
-#: Of the member that is asked.
+#: For the member that is asked.
 DEFRAGMENTATION = _question(b'/etcdserverpb.Maintenance/Defragment')
 _ALARM = b'/etcdserverpb.Maintenance/Alarm'
 ALARMS = _question(_ALARM, fields=MOST_MEMBERS * 2)
-#: Confirmed by a majority.
+#: A majority has confirmed the answer.
 MEMBERS = _question(
     b'/etcdserverpb.Cluster/MemberList', integer(1, True),
     fields=MOST_MEMBERS * 2)
@@ -194,12 +194,12 @@ def one(answer: Message) -> bytes | None:
 
 
 def has_succeeded(answer: Message) -> bool:
-    """A transaction: what it was to compare was so."""
+    """Was the condition of a transaction true?"""
     return answer.truth(2)
 
 
 def ranges(answer: Message, count: int) -> list[Message]:
-    """What a transaction has answered to so many `shown`."""
+    """The answers of a transaction to `count` times `shown`."""
     found = answer.messages(3, count)
     if len(found) < count:
         raise Lost('an answer with too few responses')
@@ -210,7 +210,7 @@ def ranges(answer: Message, count: int) -> list[Message]:
 
 
 def revision(answer: Message) -> int:
-    """Of what etcd did, or looked at: there is no answer without one."""
+    """The revision of what etcd did, or read: each answer has one."""
     found = answer.message(1).number(3)
     if not found:
         raise Lost('an answer without a revision')
@@ -218,7 +218,7 @@ def revision(answer: Message) -> int:
 
 
 def cluster(answer: Message) -> int:
-    """Which one has answered; 0: it does not say."""
+    """The cluster that has answered; 0: it does not say."""
     return answer.message(1).number(1)
 
 
@@ -254,6 +254,6 @@ def alarms(answer: Message) -> list[str]:
 
 
 def full_members(answer: Message) -> list[int]:
-    """Of alarms: the members that have no room."""
+    """The members that have no room, from an answer about alarms."""
     return [each.number(1) for each in answer.messages(2, MOST_MEMBERS)
             if each.number(2) == _NOSPACE]

@@ -1,9 +1,9 @@
-"""Messages of protobuf: numbered fields, as bytes.
+"""Protobuf messages: numbered fields, as bytes.
 
-What is sent is put together from pieces that are joined once, since a record
-is large.  What is received may be anything: it is taken apart one level at a
-time, with a bound on the fields, and each is checked for its type when it is
-taken out.  A field that is zero, false or empty is not there.
+What is sent is collected as pieces that are joined once, because a record is
+large.  What is received may be anything: it is parsed one level at a time,
+with a limit for the number of fields, and the type of each field is checked
+when it is read.  A field that is zero, false or empty is absent.
 """
 
 import typing
@@ -12,10 +12,10 @@ from .trouble import Lost
 
 Pieces = tuple[bytes, ...]
 
-# How a value is written, in the last bits of a tag.
+# The type of a value, in the last bits of a tag.
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 
-#: Fields of a message, other than those that an answer has many of.
+#: The most fields of a message, besides those that an answer has many of.
 FIELDS = 64
 
 _BITS = 64
@@ -52,7 +52,7 @@ def _varint(value: int) -> bytes:
 class Message:
 
     def __init__(self, raw: bytes | memoryview, most: int = FIELDS) -> None:
-        """With so many fields at most."""
+        """Parse a message with at most `most` fields."""
         self._fields: dict[int, list[int | memoryview]] = {}
         raw, at = memoryview(raw), 0
         while at < len(raw):
@@ -83,7 +83,7 @@ class Message:
                        ) from None
 
     def message(self, number: int) -> 'Message':
-        """An empty one, if there is none."""
+        """The message in this field; an empty one if there is none."""
         return Message(self._one(number, memoryview, memoryview(b'')))
 
     def messages(self, number: int, most: int) -> list['Message']:
@@ -116,7 +116,7 @@ T = typing.TypeVar('T', int, memoryview)
 
 
 def _read_varint(raw: memoryview, at: int) -> tuple[int, int]:
-    """It, and what is behind it."""
+    """The number, and the position after it."""
     found = 0
     for shift in range(0, _BITS, 7):
         if at == len(raw):

@@ -1,8 +1,8 @@
-"""Room in etcd: what was removed is compacted, a full file is written anew.
+"""Room in etcd: compacts what was removed, and shrinks full databases.
 
-What is compacted leaves free pages in the file of a member's database, which
-keeps its size.  Once that has reached the quota, free pages do not help: each
-member has to write a smaller file.
+A compaction leaves free pages in the database file of a member, which keeps
+its size.  Once the file has reached the quota, free pages do not help: each
+member has to write a smaller file (defragment).
 """
 
 import logging
@@ -20,8 +20,8 @@ from .trouble import Trouble
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for a member to write its database anew, and until that is tried
-#: once more.
+#: Seconds for a member to write its database anew, seconds until the next try,
+#: and the number of tries.
 DEFRAGMENTING, BETWEEN_TRIES, TRIES = 60.0, 1.0, 3
 
 
@@ -41,7 +41,7 @@ class Room:
         except Trouble as error:
             if isinstance(error, Said) and error.about('permission denied'):
                 self._may_not_compact(error)
-            # Nothing has changed since it was done last.
+            # (That error: nothing has changed since the last compaction.)
             elif not (isinstance(error, Said)
                       and error.about('has been compacted')):
                 raise self._cluster.failed(asked.member, error) from error
@@ -56,10 +56,10 @@ class Room:
                 ' one day', error)
 
     def make(self, is_there_any: Callable[[], bool]) -> bool:
-        """What `etcdctl defrag` and `etcdctl alarm disarm` do.
+        """Do what `etcdctl defrag` and `etcdctl alarm disarm` do.
 
-        A member that defragments answers nobody meanwhile.  But while one has
-        no room, none of them takes anything in any case.
+        While a member defragments, it answers nobody.  But while one member
+        has no room, none of them takes anything in any case.
         """
         full = self._cluster.ask(messages.ALARMS, messages.full_members)
         if not full:
@@ -70,14 +70,14 @@ class Room:
             words = self._shrink(full)
             if is_there_any():
                 return True
-            # A compaction that was under way before may not be over.
+            # An earlier compaction may still be under way.
             self._cluster.pause(BETWEEN_TRIES)
         raise Full(
             'the log needs all the room that etcd has. Raise'
             f' --quota-backend-bytes of each member{words}')
 
     def _shrink(self, full: Iterable[int]) -> str:
-        """One member after the other; return what went wrong."""
+        """Defragment each member in turn; return what went wrong."""
         words = ''
         for member in self._cluster.members:
             try:

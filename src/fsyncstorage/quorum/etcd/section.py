@@ -1,7 +1,7 @@
 """The section <quorum>: which node this is, and where its log is.
 
-Its keys are checked when the configuration is read, so that what is wrong is
-said with file and line.  Nothing is asked of anybody before a storage is
+The keys of the section are checked when the configuration is read, so that an
+error names the file and the line.  No server is contacted before a storage is
 opened.
 """
 
@@ -21,10 +21,10 @@ SHORTEST_LEASE, LONGEST_LEASE = 1.0, 60.0
 #: Bytes.
 SMALLEST_LIMIT = 16 << 20
 
-#: Characters of a name.
+#: The most characters of a name.
 LONGEST_NODE, LONGEST_LOG = 16, 64
 _NAME = re.compile(r'[A-Za-z0-9][A-Za-z0-9._-]*')
-#: Of all keys of a log in etcd, with the name of the log.
+#: Stands before the name of the log in all keys in etcd.
 PREFIX = '/fsyncstorage/'
 
 
@@ -61,7 +61,7 @@ def log_limit(value: str) -> int:
 
 
 def at_log_limit(value: str) -> bool:
-    """Is a node that is behind left behind?"""
+    """Is a node that is behind left behind at the limit?"""
     found = {'wait': False, 'drop': True}.get(value.lower())
     if found is None:
         raise ValueError(f'at-log-limit must be wait or drop, not {value!r}')
@@ -83,7 +83,7 @@ def etcd(value: str) -> list[Any]:
 
 
 class Section:
-    """What ZConfig has read."""
+    """The section, as ZConfig has read it."""
 
     def __init__(self, config: Any) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""What the operator says of etcd: where it is, and how we show who we are."""
+"""The operator's settings for etcd: its addresses, and our credentials."""
 
 import re
 import ssl
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from .connection import Address
 from .trouble import Refused
 
-#: Of the three members that the log needs, one may be away.
+#: With three members, one may be away.
 FEWEST = 3
 
 _ADDRESS = re.compile(
@@ -19,7 +19,7 @@ _PREFIX = re.compile(r'[!-~]{1,200}')
 
 class Settings(typing.NamedTuple):
     addresses: Sequence[Address]
-    #: Of all keys.
+    #: Of all keys of this log.
     prefix: str
     #: Files: the authority, and our certificate with its key.
     ca: str | None = None
@@ -30,7 +30,7 @@ class Settings(typing.NamedTuple):
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """What all connections with TLS are made with."""
+        """The context for all connections with TLS."""
         if not any(each.tls for each in self.addresses):
             return None
         try:

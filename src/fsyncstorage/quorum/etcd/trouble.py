@@ -1,9 +1,9 @@
 """What goes wrong between us and etcd, and what that means.
 
-Whatever a member says, an append may have taken effect: so each trouble is
-Unanswered in the end, and the caller tries again.  But some will not go away
-by themselves: someone has set a thing up wrongly.  `fault` knows them, and
-what is to be changed; a start that meets one is refused.
+Whatever a member says, an append may have taken effect.  So each trouble
+becomes Unanswered in the end, and the caller tries again.  But some troubles
+will not go away, because something was set up wrongly.  `fault` knows these,
+and what to change; a start that meets one is refused.
 """
 
 import ssl
@@ -13,16 +13,16 @@ from ..log.interface import Unanswered
 
 _LONGEST = 300
 
-# Of gRPC.
+# A code of gRPC.
 _UNAUTHENTICATED = 16
 
 
 class Refused(Exception):
-    """This engine is not used: why, and what is to be changed."""
+    """This engine is not used; it says why, and what to change."""
 
 
 class Trouble(Exception):
-    """A member that was asked did not answer what it should."""
+    """A member that was asked did not give the expected answer."""
 
 
 class Lost(Trouble):
@@ -30,7 +30,7 @@ class Lost(Trouble):
 
 
 class Late(Lost):
-    """There was none in time."""
+    """There was no answer in time."""
 
 
 class Untrusted(Lost):
@@ -38,11 +38,11 @@ class Untrusted(Lost):
 
 
 class Foreign(Lost):
-    """What answers is no etcd, or of another cluster."""
+    """What answers is not etcd, or belongs to another cluster."""
 
 
 class Said(Trouble):
-    """An error of etcd: the code that gRPC has for it, and its words."""
+    """An error of etcd: its code in gRPC, and its text."""
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(legible(words) or f'an error of gRPC, number {code}')
@@ -65,7 +65,7 @@ class Said(Trouble):
 
 
 def legible(words: str) -> str:
-    """For a log: of one line, and not long."""
+    """The text for a log: on one line, and not long."""
     return ''.join(
         each if each.isprintable() else '?' for each in words[:_LONGEST])
 
@@ -89,7 +89,7 @@ def of_tls(error: ssl.SSLError) -> Lost:
         ' begins with http://')
 
 
-# What the words of etcd mean, the first that fit.
+# What error texts of etcd mean; the first one that fits counts.
 _FAULTS = (
     ('authentication failed', 'the options "user" and "password" are wrong'),
     ('user name is empty', (
@@ -112,7 +112,7 @@ _FAULTS = (
 
 
 def fault(trouble: Trouble) -> str | None:
-    """What is to be changed, if it was set up wrongly."""
+    """What to change, if something was set up wrongly."""
     if isinstance(trouble, Untrusted | Foreign):
         return str(trouble)
     if not isinstance(trouble, Said):
@@ -130,7 +130,7 @@ FULL = ('etcd is full: no commit can be acknowledged. The node that led last'
 
 
 def unanswered(troubles: dict[str, Trouble]) -> Unanswered:
-    """Of those that were asked, by their names."""
+    """The error for these troubles of members, by their names."""
     words = '; '.join(
         f'{name}: {fault(trouble) or trouble}'
         for name, trouble in troubles.items())

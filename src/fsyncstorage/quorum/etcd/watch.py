@@ -1,9 +1,9 @@
 """Notices that the head has moved, from a stream that etcd keeps open.
 
-It is opened when somebody waits, and closed when nothing came while they did:
-then a wait has cost two questions.  While records come, it stays open, and a
-wait costs nothing but the reading of notices; those that came while nobody
-waited are read first, and say how far the log is.
+The stream is opened when somebody waits, and closed when nothing arrived
+during the wait: then a wait has cost two questions.  While records arrive, it
+stays open, and a wait costs only the reading of notices.  Notices that arrived
+while nobody waited are read first, and say where the log ends.
 """
 
 import time
@@ -20,7 +20,7 @@ from .messages import Notice
 from .trouble import Lost
 from .trouble import Trouble
 
-#: Seconds that a wait takes at least when it fails.
+#: The least seconds that a wait takes if it fails.
 PAUSE = 0.2
 
 
@@ -59,7 +59,7 @@ class Watch:
             stream = member.listen(
                 messages.watching(self._keys.head), deadline)
             self._stream = member, stream
-            # What is put from here on is noticed; what is there, is looked at.
+            # Later puts are noticed; what is already there is read now.
             answer = stream.next(deadline - time.monotonic())
             if answer is None:
                 raise Lost('it does not begin to watch')
@@ -72,7 +72,7 @@ class Watch:
         return self._stream
 
     def _head_of(self, notice: Notice) -> int:
-        """0, if it does not say."""
+        """The last head that the notice names, or 0."""
         if notice.canceled:
             raise Lost('it has ended the watch')
         return max(map(self._sequence, notice.values), default=0)

@@ -1,14 +1,14 @@
 """Lists of objects whose blobs are about to get their files.
 
-A blob file has its name before its batch counts.  If the batch never comes to
-count, because the node crashes, or had followed a member that was wrong, the
-file has to go: blob directories of two nodes shall be the same.  To look
-through all of a blob directory for it would take minutes.  So a node that is
-about to name files writes a list of the objects, durably, and removes the
-list when it has kept a state behind their batch (state).
+A blob file gets its name before its batch counts.  The batch may never come to
+count, because the node crashes or has followed a wrong member.  Then the file
+must be removed, because the blob directories of two nodes must be the same.
+To search a whole blob directory for it would take minutes.  So a node that is
+about to name files first writes a list of the objects, durably, and removes
+the list when it has kept a state after their batch (state).
 
-A start finds the lists: of these objects it removes each blob file whose tid
-is later than what was kept, and which the log does not name.
+A start finds the lists.  For each object in them it removes the blob files
+whose tid is later than what was kept, if the log does not name them.
 
 A list is a file beside the data file.
 """
@@ -31,12 +31,12 @@ from .state import SUFFIX
 
 logger = logging.getLogger(__name__)
 
-# Of a list, behind the name of the data file.
+# The name of a list, after the name of the data file.
 _BLOBS = SUFFIX + '.blobs-'
 
 
 def write(data_path: str, oids: Collection[bytes]) -> str:
-    """A new list of these; return its path."""
+    """Write a new list of these objects; return its path."""
     directory, name = os.path.split(os.path.abspath(data_path))
     path = tempfile.mktemp(prefix=name + _BLOBS, dir=directory)
     try:
@@ -59,7 +59,7 @@ def _paths(data_path: str) -> list[str]:
 
 
 class Lists:
-    """Those that this process has written, until they are not needed."""
+    """The lists that this process has written and that are still needed."""
 
     def __init__(self) -> None:
         self._due: list[tuple[int, str]] = []
@@ -69,11 +69,11 @@ class Lists:
         return bool(self._due)
 
     def until(self, sequence: int, path: str) -> None:
-        """It is needed until a state behind this record is kept."""
+        """The list is needed until a state after this record is kept."""
         self._due.append((sequence, path))
 
     def kept(self, sequence: int) -> None:
-        """The state behind this record is kept."""
+        """The state after this record is kept."""
         for each in self._due[:]:
             if each[0] <= sequence:
                 datafile.remove_if_there(each[1])
@@ -83,12 +83,12 @@ class Lists:
 class FoundLists:
     """The lists that a start finds, and what becomes of their objects.
 
-    `begin`, and `look_at` for each record that the log has behind what was
-    kept; then `remove_files`; and `remove`, when all of it is kept.
+    Call `begin`, and `look_at` for each record that the log has after what
+    was kept; then `remove_files`; and `remove`, when all of it is kept.
     """
 
     def __init__(self, data_path: str, blob_dir: str | None) -> None:
-        #: None: this node has no directory.
+        #: None: this node has no blob directory.
         self.blob_dir = blob_dir
         self._name = data_path
         self._paths = _paths(data_path)
@@ -98,21 +98,21 @@ class FoundLists:
         self.begin()
 
     def _read(self, path: str) -> None:
-        """(One that was not written to its end is of files that have not got
-        their names.)"""
+        """(If a list was not written to its end, its files did not get their
+        names.)"""
         with open(path, 'rb') as file:
             while len(oid := file.read(OID)) == OID:
                 self._oids.add(oid)
 
     def begin(self) -> None:
-        """The log is read from the start."""
+        """From now on the log is read from its begin."""
         #: Blobs of these objects that the log names, by oid and tid: of whole
         #: batches, and of one that is not whole yet.
         self._named: set[tuple[bytes, bytes]] = set()
         self._of_batch: set[tuple[bytes, bytes]] = set()
 
     def look_at(self, state: State, record: Record) -> None:
-        """The log has this record, and the state behind it is this one."""
+        """The log has this record, and `state` is the state after it."""
         body = record.body
         if isinstance(body, Data):
             self._of_batch |= {
@@ -125,8 +125,8 @@ class FoundLists:
 
     def remove_files(self, helper: ZODB.blob.FilesystemHelper,
                      kept: bytes) -> None:
-        """Remove blob files of these objects that are later than this tid, and
-        are not named; and whatever was being made."""
+        """Remove the blob files of these objects that are later than this tid
+        and not named, and all uploads that were not finished."""
         removed = 0
         for oid in self._oids:
             gone = [path for tid, path in _later(helper, oid, kept)
@@ -144,14 +144,14 @@ class FoundLists:
             datafile.remove_if_there(path)
 
     def remove(self) -> None:
-        """What the log says is kept."""
+        """All that the log says is kept: remove the lists."""
         for path in self._paths if self.blob_dir is not None else ():
             datafile.remove_if_there(path)
 
 
 def _later(helper: ZODB.blob.FilesystemHelper, oid: bytes,
            kept: bytes) -> Iterator[tuple[bytes, str]]:
-    """Blob files of an object that are later than this tid: tid and path."""
+    """The blob files of an object later than this tid, as tid and path."""
     directory = helper.getPathForOID(oid)
     for name in os.listdir(directory) if os.path.isdir(directory) else ():
         path = os.path.join(directory, name)

@@ -1,22 +1,28 @@
 """What a node keeps on its disk: where in the log its file ends.
 
-It is the fold's State behind a whole batch, what ties it to the bytes of the
-data file, the identity of the node, by which its notes in the log are known
-from those of another one (log.notes), and the file that is about to take the
-place of this one, if there is one.  It is a small file beside Data.fs, which
-is replaced as a whole: after a crash it is the one before or the new one.
+It keeps
 
-The caller promises of the bytes before the end that the state names: they are
-on the disk, with the status that each transaction finally has, and nobody
+- the fold's State after a whole batch,
+- what ties this state to the bytes of the data file,
+- the identity of the node, which tells its notes in the log from those of
+  another node (log.notes),
+- the file that is about to take the place of this one, if there is one.
+
+All this is in a small file beside Data.fs, which is replaced as a whole: after
+a crash it is the old one or the new one.
+
+The caller promises that the bytes before the end that the state names are on
+the disk, with the status that each transaction finally has, and that nobody
 changes them any more.  So what is kept never says more than is on the disk; it
 may say less.
 
 The *tie* is made of the last bytes before that end, and of the tid of the last
-transaction.  Another file of the same length has another one, unless it is a
+transaction.  Another file of the same length has another tie, unless it is a
 copy that was changed further in front.
 
-A file that is damaged is no file that is missing: without what it said, a log
-that was restored could not be told from the right one.  So it raises Damaged.
+A damaged file is not treated as a missing one: without what the file said, a
+log that was restored could not be told from the right one.  So loading it
+raises Damaged.
 """
 
 import hashlib
@@ -41,13 +47,13 @@ from ..history.record import Damaged
 from ..history.record import Place
 
 SUFFIX = replica.SUFFIX
-#: The name under which it is written.
+#: The suffix under which a new one is written.
 SUFFIX_OF_NEW = '.quorum.new'
 
 MAGIC = b'\xf5QNODE\r\n'
 VERSION = 1
 
-#: Bytes of the file that a tie has read, and of its hash.
+#: How many bytes of the file a tie reads, and the size of their hash.
 TIED = 4096
 DIGEST = 16
 
@@ -56,24 +62,24 @@ Read = Callable[[int, int], bytes]
 
 
 class Tie(typing.NamedTuple):
-    """What the bytes before some position of a file are known by."""
+    """What identifies the bytes before some position of a file."""
 
-    #: Of the last transaction; zeros if there is none.
+    #: The tid of the last transaction; zeros if there is none.
     tid: bytes
-    #: Of the last bytes.
+    #: A hash of the last bytes.
     digest: bytes
 
 
 class Kept(typing.NamedTuple):
     state: State
     tie: Tie
-    #: The identity of the node: no other one of its name has the same.
+    #: The identity of the node: no other node of its name has the same.
     node: bytes
     #: The file that is about to take the place of this one.
     becoming: Becoming | None = None
 
 
-# Magic, version, which of these there are: a pack, a file that comes.
+# Magic, version, flags for the optional parts: a pack, a file to come.
 _FRONT = struct.Struct('>8sBB')
 # Log, sequence, link, epoch, writer, generation, end, server, named.
 _STATE = struct.Struct(f'>16sQ16sQ16sQQ16s{OID}s')
@@ -87,7 +93,7 @@ _PARTS = _FRONT, _STATE, _PACK, _TIE, _NODE, _BECOMING, _CRC
 _SIZE = sum(part.size for part in _PARTS)
 
 _HAS_PACK, _HAS_BECOMING = 1, 2
-# In the place of those that are not there.
+# In place of the parts that are not there.
 _NO_PACK = Pack(NOBODY, 0, bytes(OID), False, b'')
 _NO_BECOMING = Becoming(0, bytes(CHECKSUM))
 
@@ -151,7 +157,7 @@ def _parts(raw: bytes) -> list[tuple[typing.Any, ...]]:
 # Its file
 
 def load(data_path: str) -> Kept | None:
-    """What was kept beside this data file; None: there is no such file."""
+    """What was kept beside this data file; None if nothing was."""
     path = data_path + SUFFIX
     if not os.path.lexists(path):
         return None
@@ -166,10 +172,10 @@ def load(data_path: str) -> Kept | None:
 
 def save(data_path: str, state: State, read: Read, node: bytes,
          becoming: Becoming | None = None) -> None:
-    """Keep it durably.
+    """Keep the state durably.
 
-    `read` reads the data file; what is before the end of the state is on its
-    disk, and stays as it is.
+    `read` reads the data file; the bytes before the end of the state are on
+    its disk, and do not change.
     """
     kept = Kept(state, tie_of(read, state.end), node, becoming)
     with datafile.open_new(data_path + SUFFIX_OF_NEW) as file:
@@ -183,7 +189,7 @@ def save(data_path: str, state: State, read: Read, node: bytes,
 # Which file it is about
 
 def tie_of(read: Read, end: int) -> Tie:
-    """OSError if the file ends before."""
+    """Raise OSError if the file ends before `end`."""
     begin = max(0, end - TIED)
     last = read(begin, end - begin)
     if len(last) != end - begin:
@@ -194,8 +200,8 @@ def tie_of(read: Read, end: int) -> Tie:
 
 
 def _last_tid(read: Read, length: bytes, end: int) -> bytes:
-    """The length of a transaction stands behind it; it may be any bytes, if
-    the file is another one."""
+    """(The length of a transaction stands after it.  If the file is another
+    one, the length may be any bytes.)"""
     if len(length) == _LENGTH.size:
         begin = end - _LENGTH.size - _LENGTH.unpack(length)[0]
         if begin > 0:

@@ -1,8 +1,8 @@
 """The start of a node that was about to replace its file by a packed one.
 
-What the file becomes was kept before it got there, and the log knows whether
-it was to get there.  `settled` makes of the two files the one that the start
-goes on with:
+What the file becomes was kept before the file got the name, and the log knows
+whether it was to get the name.  `settled` decides with which of the two files
+the start goes on:
 
     the log        READY             NEW         OLD         NEITHER
     has the swap   it gets its name  goes on     goes on, to refused
@@ -10,12 +10,12 @@ goes on with:
     has it not     the old one       refused     goes on     refused
                    goes on
 
-(The answers are those of pack.generation.)  A new file has the name only if a
-majority had the record of its swap: so a log without that record has lost it.
-Where the log does not have it, and nothing was renamed, the record may still
-come; then the file is packed again.
+(The columns are the answers of pack.generation.)  A new file gets the name
+only if a majority had the record of its swap.  So if that record is missing
+then, the log has lost it.  If it is missing and nothing was renamed, the
+record may still arrive; then the file is packed again.
 
-Only the name of a file that is READY, and agreed, is changed here.
+This module renames only a file that is READY and agreed.
 """
 
 import logging
@@ -42,14 +42,14 @@ class Swap(typing.NamedTuple):
     """The record of a swap in the log, which a majority has."""
 
     becoming: Becoming
-    #: Behind it.
+    #: The state after the swap.
     state: State
 
 
 def settled(path: str, kept: Kept, swap: Swap | None, keep_old: bool) -> Kept:
-    """What was kept of the file that has the name now.
+    """What is kept of the file that has the name now.
 
-    `swap` is the first one in the log behind the kept state.
+    `swap` is the first one in the log after the kept state.
     """
     becoming = kept.becoming
     assert becoming is not None
@@ -92,7 +92,7 @@ def _taken_back(path: str, kept: Kept, found: Found) -> Kept:
 
 
 def remove_what_is_left(path: str) -> None:
-    """The packed file, if it did not get the name."""
+    """Remove the packed file, if it did not get the name."""
     for suffix in naming.PACKED, naming.INDEX_OF_PACKED:
         datafile.remove_if_there(path + suffix)
 

@@ -1,4 +1,4 @@
-"""A node that does not write: its file becomes what the log says.
+"""A node that does not write: it brings the log into its file.
 
 - rejoin        the start of a node
 - evidence      whether the log has lost what this node has acknowledged

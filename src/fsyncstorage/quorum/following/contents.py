@@ -1,7 +1,8 @@
-"""The bytes that the log has for a file, behind a state: read forward.
+"""The bytes that the log has for a file, after a state, read forward.
 
-The log is read again for them, so that nothing large is kept.  To read at
-rising positions costs one reading of the log; to go back, another one.
+The log is read again for them, so that nothing large is kept in memory.
+Reading at rising positions costs one reading of the log; each step back costs
+another one.
 """
 
 from collections.abc import Callable
@@ -16,8 +17,8 @@ class Contents:
 
     def __init__(self, records: Callable[[], Iterator[Apply]],
                  given_up: Container[bytes]) -> None:
-        """`records()` are all that the log has there; `given_up` are the ids
-        of batches that an epoch has given up."""
+        """`records()` returns all records that the log has after the state;
+        `given_up` are the ids of batches that an epoch has given up."""
         self._records = records
         self._given_up = given_up
         self._begin()
@@ -43,7 +44,7 @@ class Contents:
         return found
 
     def _reaches(self, position: int) -> bool:
-        """Go on to the record that has this place."""
+        """Advance to the record that has this position."""
         while position >= self._position + len(self._data):
             following = next(self._left, None)
             if following is None:

@@ -1,20 +1,20 @@
 """Brings the blobs that a batch names into the blob directory of a node that
 follows.
 
-Their files are durable before the batch counts (I11): each is written beside
-its place, synced, and renamed; then the directories are synced.  A file that
-is there already and has the right contents stays, as where a start repeats
-what was done.  Any other one in its place is replaced: what the log says
-counts.
+Their files are durable before the batch counts (I11): each is written under
+another name, synced, and renamed; then the directories are synced.  A file
+that is there already with the right contents stays, for example when a start
+repeats what was done.  A file with other contents is replaced: the log is
+right.
 
 The contents come from any member of the log.  If they are not those that the
-record says, each member is asked for all of them by itself.  What no member
-has whole is damage, as a record that none has.
+record names, each member alone is asked for all chunks.  If no member has the
+whole blob, that is damage, like a record that no member has.
 
-A crash leaves files in `tmp`, which a start removes; and files that the log
-may not name after all, of which there is a list (newblobs).
+A crash leaves files in `tmp`, which a start removes.  It may also leave files
+that the log does not name; there is a list of these (newblobs).
 
-One thread uses it, that of the follower.
+Only the thread of the follower uses this module.
 """
 
 import os
@@ -66,28 +66,28 @@ class Fetching:
             self.blob_dir, create=False, read_only=False)
         self._durable_names: set[str] = set()
         self._spare = Spare(self.blob_dir)
-        #: Of the batch that is not whole yet: its blobs, by oid and tid, and
-        #: the path of their list.
+        #: The batch that is not whole yet: its blobs, by oid and tid, and the
+        #: path of their list.
         self._batch: dict[tuple[bytes, bytes], Blob] = {}
         self._list: str | None = None
         self._lists = newblobs.Lists()
-        #: The files that it has brought for that batch.
+        #: The files that were fetched for that batch.
         self._brought: list[str] = []
 
     def add(self, blobs: Iterable[Blob]) -> None:
-        """A record of the batch names these."""
+        """A record of the batch names these blobs."""
         self._batch.update({(blob.oid, blob.tid): blob for blob in blobs})
 
     def give_up(self) -> None:
-        """The batch never comes to count."""
+        """The batch will never count."""
         self._batch.clear()
 
     def fetch(self, log: Log, sequence: int,
               last: Iterable[Blob] = ()) -> None:
-        """The batch is whole, with this record, which names the last of its
+        """The batch is whole with this record, which names the last of its
         blobs: make them durable.
 
-        OSError, Unanswered, and a Refused for damage: call it again, or
+        After OSError, Unanswered, or a Refused for damage, call it again, or
         `take_back`.  A DiskError is final (I7).
         """
         batch = {**self._batch,
@@ -111,7 +111,7 @@ class Fetching:
             self._list = None
 
     def take_back(self) -> None:
-        """That record was none: what was brought for it goes."""
+        """The record was wrong: remove what was fetched for it."""
         for path in self._brought:
             datafile.remove_if_there(path)
             datafile.disk.sync_directory(os.path.dirname(path))
@@ -122,11 +122,11 @@ class Fetching:
 
     @property
     def has_lists(self) -> bool:
-        """Of batches behind what is kept."""
+        """There are lists of batches after what is kept."""
         return self._lists.are_due
 
     def kept(self, sequence: int) -> None:
-        """The state behind this record is kept."""
+        """The state after this record is kept."""
         self._lists.kept(sequence)
 
     def close(self) -> None:
@@ -154,8 +154,8 @@ class Fetching:
 
     def _copied(self, log: Log, blob: Blob,
                 member: int | None) -> str | None:
-        """A file with the contents, durable; None: this member, or the one
-        that was asked, does not have them whole."""
+        """A durable file with the contents; None if `member`, or the member
+        that was asked, does not have the whole blob."""
         path = tempfile.mktemp(prefix=UPLOAD, dir=self.helper.temp_dir)
         is_whole = False
         try:
@@ -180,7 +180,7 @@ class Fetching:
         datafile.disk.replace(path, target)
 
     def _sync(self, batch: Iterable[tuple[bytes, bytes]]) -> None:
-        """Also those that were there: who wrote them may not have synced."""
+        """Sync all blobs, as those that were there may not be synced."""
         try:
             Placed(
                 self.helper, self._durable_names,

@@ -1,37 +1,37 @@
 """Brings what the log has into a data file that nobody else writes.
 
-A `Follower` is told each record that the fold applies.  The bytes of a batch
-are written behind the end of the file; the batch counts when it is whole and
-its transactions are sound, and its blobs are durable (fetching); it is *kept*
-when it is synced and the state behind it is saved.  The order is always:
+`Follower.apply` is called for each record that the fold applies.  The bytes of
+a batch are written after the end of the file.  The batch counts when it is
+whole, its transactions are sound, and its blobs are durable (fetching).  It is
+*kept* when it is synced and the state after it is saved.  The order is always:
 write, sync, save.  So what is saved never says more than the disk has, and
 after a crash at any moment the file up to the kept end is what the log says.
 
-What is applied may be shown by one member alone, which is wrong (`members`).
-So a majority is asked before anything is kept; an index file is written only
-of what is kept.
+A record that is applied may come from a single member, which may be wrong
+(`members`).  So a majority is asked before anything is kept, and an index file
+is written only of what is kept.
 
-A batch that an epoch gives up is cut off, and that is durable before anything
-else is written in its place: a part of it that came back after a crash could
-be taken for what was there (`evidence`).  So is a record that could not be
-applied, when its place turns out to have another one: one wrong member had
-shown the first.
+A batch that an epoch gives up is cut off, and the cut is durable before
+anything else is written in its place: if a part of the batch came back after a
+crash, it could be taken for evidence (`evidence`).  A record that could not be
+applied is cut off in the same way, when another record turns out to be in its
+place: then one wrong member had shown the first one.
 
-*A pack* goes on beside this (`repacking`).  At its swap, in this order:
+*A pack* goes on in parallel (`repacking`).  At its swap, in this order:
 
-1. What was applied is kept: the file as it was, and the pack under way.
-2. A majority has the record of the swap.  There will be no way back.
-3. The new file is there, complete and durable, and is the one that the record
-   names.
+1. What was applied is kept: the file as it was, with the pack under way.
+2. A majority must have the record of the swap, as there will be no way back.
+3. The new file must be there, complete and durable, and be the one that the
+   record names.
 4. What the file becomes is kept.
-5. It gets the name, durably.
-6. The state behind the swap is kept, when it is its time.
+5. The new file gets the name, durably.
+6. The state after the swap is kept, when it is due.
 
-So a start finds out which file it has, and whether that was to be
+So a start finds out which file it has, and whether the swap was agreed
 (`unfinished`).
 
-It takes the memory of one record, and of the index.  It owns the file and its
-lock, until it is closed or hands them over to a storage.
+The follower takes the memory of one record, and of the index.  It owns the
+file and its lock, until it is closed or hands them over to a storage.
 """
 
 import contextlib
@@ -80,12 +80,12 @@ class Follower:
                  log: Log, stopping: threading.Event,
                  packs: repacking.Options,
                  blobs: Fetching | None = None) -> None:
-        """The file ends where the state does that is kept.
+        """The file ends where the kept state says.
 
         `blobs`: None without a blob directory.
         """
         state = kept.state
-        #: Of this node (log.notes).
+        #: The identity of this node (log.notes).
         self.identity = kept.node
         self._lock_file = lock_file
         self._file = file
@@ -93,20 +93,20 @@ class Follower:
         self.blobs = blobs
         self._indexing = indexing
         self._is_handed_over = False
-        #: Ends what waits for a pack; whoever has the follower may replace it.
+        #: Ends waits for a pack; the owner of the follower may replace it.
         self.stopping = stopping
         self.packs = packs
-        #: It replaces its file by a packed one, which may take as long as a
-        #: pack.
+        #: It is replacing its file by a packed one, which may take as long as
+        #: a pack.
         self.is_replacing = False
         #: What became of commits, for clients that ask when this node leads.
         self.fates = Fates(state.server, state.named)
-        #: Behind the last record.
+        #: The state after the last record.
         self.state = state
-        #: Behind the last whole batch: as far as that; as far as it is
-        #: synced; as far as it is kept on the disk.
+        #: The states after the last whole batch, after the last one that is
+        #: synced, and after the last one that is kept on the disk.
         self.whole = self.synced = self.kept = state
-        #: A record whose bytes may be written, and which is not applied yet.
+        #: A record whose bytes may be written, but which is not applied yet.
         self._begun: Place | None = None
         self._repacking = Repacking(
             self.name, lambda: self.whole.end,
@@ -124,8 +124,8 @@ class Follower:
         return None if self.blobs is None else self.blobs.blob_dir
 
     def apply(self, applied: Apply) -> None:
-        """OSError, Unanswered: it has not happened, and may be repeated; and
-        so may a Refused for damage."""
+        """After OSError, Unanswered, or a Refused for damage, the record is
+        not applied, and the call may be repeated."""
         state, record = applied
         refuse_without(self.blob_dir, record)
         if self._begun not in (None, state.place):
@@ -164,7 +164,7 @@ class Follower:
         self._repacking.goes_by(state)  # last: it may fail, and is not needed
 
     def _take_back(self) -> None:
-        """Of a record that was not applied, and is another one now."""
+        """Undo a record that was not applied, and has been replaced."""
         if self.blobs is not None:
             self.blobs.take_back()
         self._file.truncate(self.state.next)
@@ -172,7 +172,7 @@ class Follower:
         self._begun = None
 
     def _swap(self, state: State, becoming: Becoming) -> None:
-        """Replace the file; this is the state behind that."""
+        """Replace the file; `state` is the state after the swap."""
         self.sync()
         self.save()
         if not confirmed(self.log, state):
@@ -196,7 +196,7 @@ class Follower:
             made.file, made.index, state.end, made.index_to)
 
     def sync(self) -> None:
-        """All that is whole is durable.  DiskError is final (I7)."""
+        """Make all whole batches durable.  A DiskError is final (I7)."""
         if self.synced is not self.whole:
             self._sync_file()
             self.synced = self.whole
@@ -226,8 +226,8 @@ class Follower:
             self.blobs.kept(state.place.sequence)
 
     def save_index(self, every: int = 1) -> None:
-        """Write the index file, if a start would read so many bytes, and all
-        that counts is kept."""
+        """Write the index file, if a start would otherwise read `every` bytes
+        or more, and if all that counts is kept."""
         if self.kept is self.whole and not self._is_handed_over:
             self._indexing.save_if_due(every)
 
@@ -235,11 +235,11 @@ class Follower:
         return os.pread(self._file.fileno(), length, position)
 
     def hand_over(self, epoch: int = 0) -> opening.Opened:
-        """For a storage, which goes on behind the last whole batch, as the
-        one that writes in this epoch.
+        """Hand the file to a storage, which continues after the last whole
+        batch, and writes in this epoch.
 
-        That one leads: its epoch has given up what there is of another batch,
-        which is cut off.
+        Its node leads: the epoch has given up any batch that is not whole,
+        so the rest of it is cut off.
         """
         self._repacking.close()
         if self._file.size() > self.whole.end:
@@ -249,7 +249,7 @@ class Follower:
         self.sync()
         self._is_handed_over = True
         if self.blobs is not None:
-            if self.blobs.has_lists:  # else they stay until the next start
+            if self.blobs.has_lists:  # else the lists stay until a start
                 with contextlib.suppress(Unanswered, OSError):
                     self.save()
             self.blobs.close()
@@ -257,7 +257,7 @@ class Follower:
             self._lock_file, self._file, self._indexing.content, epoch)
 
     def close(self) -> None:
-        """Let go of the file, unless it was handed over."""
+        """Close the file, unless it was handed over."""
         self._repacking.close()
         if not self._is_handed_over:
             if self.blobs is not None:

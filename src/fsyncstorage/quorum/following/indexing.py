@@ -1,14 +1,14 @@
 """The index of a data file that grows by what the log has.
 
-It is read once, at the start, from the index file and from what is behind
-that; then each batch that counts is added.  So a storage can be opened on the
-file without reading it.
+The index is made once, at the start, from the index file and from the data
+after it; then each batch that counts is added.  So a storage can be opened on
+the file without reading it.
 
-The index file may be *ahead*: the node knows of its file up to an earlier
-place than its index does, since that is written while commits go on.  What is
-behind the place will be written again, from the log, and then the index fits.
-An index file is named only when all that it has was durable here and in the
-log; so it is evidence, too (`evidence`).
+The index file may be *ahead* of what the node has kept, because it is written
+while commits go on.  What is after the kept place will be written again, from
+the log, and then the index fits.  An index file gets its name only when all
+that it has was durable on this disk and in the log; so it is evidence, too
+(`evidence`).
 """
 
 import functools
@@ -36,9 +36,9 @@ OF_OUR_FILE = (
 class Indexing:
 
     def __init__(self, file: datafile.DataFile, end: int) -> None:
-        """Read what is before this end; raise Refused if it is damaged."""
+        """Read what is before `end`; raise Refused if it is damaged."""
         self._file = file
-        #: An index that has more than what counts.
+        #: An index that covers more than what counts.
         self._ahead: index.Loaded | None = None
         self._known = opening.nothing_known()
         loaded = opening.load_index(file.name)
@@ -47,17 +47,17 @@ class Indexing:
                 self._known = opening.trusted(file, loaded)
             elif self._belongs(loaded, end):
                 self._ahead = loaded
-        #: The index file has all before this place.
+        #: The index file covers all before this position.
         self._saved_to = self._tried_at = self._known.end
         self._size = 0
         self.count(end, OF_OUR_FILE)
 
     def replaced(self, file: datafile.DataFile, found: fsIndex, end: int,
                  saved_to: int) -> None:
-        """By a packed file, which has this index, and ends here.
+        """The file was replaced by a packed one, with this index and end.
 
-        The tid of the last transaction stays, also if the pack has dropped
-        that.
+        The tid of the last transaction stays, even if the pack has dropped
+        that transaction.
         """
         self._file = file
         self._ahead = None
@@ -67,10 +67,10 @@ class Indexing:
     def _belongs(self, loaded: index.Loaded, end: int) -> bool:
         """Does an index that is ahead belong to this file?
 
-        The file may have been cut, in an earlier start: then what is before
-        the end tells.
+        The file may have been cut, in an earlier start.  Then what is before
+        `end` decides.
         """
-        if loaded.fingerprint is None:  # by stock: never of a node's file
+        if loaded.fingerprint is None:  # by stock: never for a node's file
             return False
         if opening.trusted(self._file, loaded).end == loaded.position:
             return True
@@ -79,14 +79,14 @@ class Indexing:
 
     @property
     def durable(self) -> int:
-        """An index file says that all before this place was durable; 0: none
-        says more than what counts."""
+        """Up to where an index file says that all was durable; 0: no index
+        file says more than what counts."""
         return 0 if self._ahead is None else self._ahead.durable
 
     def count(self, end: int, advice: str) -> None:
-        """What is before this end counts.
+        """All before this end counts.
 
-        Raise Refused, with this advice, if it is no sound transactions.
+        Raise Refused, with this advice, if the transactions are not sound.
         """
         if self._ahead is not None:
             if end < self._ahead.position:
@@ -106,9 +106,9 @@ class Indexing:
         return opening.Content(*self._known, self._saved_to)
 
     def save_if_due(self, every: int) -> None:
-        """Write the index file, if a start would have to read so many bytes.
+        """Write the index file, if a start would have to read `every` bytes.
 
-        What counts is durable.  (A large index is written less often.)
+        All that counts is durable.  (A large index is written less often.)
         """
         end = self._known.end
         if end - self._tried_at < max(every, TIMES_ITS_SIZE * self._size):

@@ -1,17 +1,17 @@
-"""The start of a node: its file becomes what the log says.
+"""The start of a node: it brings its file to the end of the log.
 
-The steps are those of docs/internals/quorum.rst, "Start and rejoin".  All that
+The steps are those of docs/internals/quorum.rst, "Start and rejoin".  Whatever
 is refused is refused before anything is changed: `_survey` reads the log to
 its end without writing, and `_refuse_a_lost_log` looks at what the file has
-behind the place that the node has kept.  Then the file is cut there, and what
-the log has is written behind it.  (Before all that, a swap of files that a
-crash has interrupted is finished or taken back, by what the log says:
+after the place that the node has kept.  Then the file is cut there, and what
+the log has is written after it.  (Before all that, a swap of files that a
+crash has interrupted is finished or taken back, as the log says:
 `unfinished`.)
 
-It is cut first, and nothing behind the kept end is used again, since a power
-cut may have kept a block and lost one before it.  A start that is broken off
-at any moment can be repeated: the file is what was kept, and a part of what
-the log says.
+The file is cut first, and nothing after the kept end is used again, since a
+power cut may have kept a block and lost an earlier one.  A start that is
+interrupted at any moment can be repeated: the file is then what was kept, plus
+a part of what the log says.
 """
 
 import contextlib
@@ -60,17 +60,17 @@ from .indexing import Indexing
 
 logger = logging.getLogger(__name__)
 
-# After so many bytes, what was applied is kept: a start that is broken off
-# does not begin anew.
+# What was applied is kept after each `KEPT_AFTER` bytes, so that a start that
+# was interrupted does not begin anew.
 KEPT_AFTER = 64 << 20
 
 
 class Surveyed(typing.NamedTuple):
-    """What the log has, to its end."""
+    """What the log has, up to its end."""
 
     state: State
-    #: Where it says that the file ends which was kept: at the first swap, if
-    #: there is one.
+    #: Where the file that was kept ends, according to the log: at the first
+    #: swap, if there is one.
     end: int
     swap: Swap | None
     #: The ids of batches that an epoch has given up.
@@ -82,9 +82,9 @@ class Surveyed(typing.NamedTuple):
 def rejoin(path: str, log: Log, stopping: threading.Event,
            packs: repacking.Options = repacking.USUAL,
            blob_dir: str | None = None) -> Follower:
-    """Bring the file to the end of the log, and keep that; and its blobs.
+    """Bring the file and its blobs to the end of the log, and keep that.
 
-    It waits for a log that does not answer, until `stopping` is set: then it
+    While the log does not answer, it waits, until `stopping` is set; then it
     raises Unanswered.  Raise Refused if this node cannot follow.
     """
     opening.check_arguments(path, False, False, None)
@@ -129,7 +129,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
     return follower
 
 
-# Whose file it is
+# Which file it is
 
 def _kept(path: str) -> Kept:
     """What this node has kept."""
@@ -149,7 +149,7 @@ def _kept(path: str) -> Kept:
 
 def _settled(path: str, log: Log, kept: Kept, patience: Patience,
              lists: FoundLists, keep_old: bool) -> Kept:
-    """Of two files, which one is it?"""
+    """What was kept of the file that has the name, after a swap was begun."""
     swap = _survey(log, kept.state, patience, lists).swap
     if swap is not None and not patience.answer(confirmed, log, swap.state):
         raise Refused(MISLED)
@@ -170,7 +170,7 @@ def _open(path: str) -> datafile.DataFile:
 
 @contextlib.contextmanager
 def _nothing_was_changed() -> Iterator[None]:
-    """A context: what is refused in it says so."""
+    """A context: adds to each refusal that nothing was changed."""
     try:
         yield
     except Refused as error:
@@ -178,7 +178,7 @@ def _nothing_was_changed() -> Iterator[None]:
 
 
 def _refuse_another_file(file: datafile.DataFile, kept: Kept) -> None:
-    """Refuse what is not the file that was kept, or lacks some of it."""
+    """Refuse a file that is not the one that was kept, or lacks some of it."""
     opening.lock(file)
     opening.check_magic(file, read_only=True)
     misfit = states.misfit(kept, _reading(file), file.size())
@@ -197,10 +197,10 @@ def _reading(file: datafile.DataFile) -> states.Read:
 
 def _survey(log: Log, state: State, patience: Patience,
             lists: FoundLists) -> Surveyed:
-    """Read it to its end; write nothing.
+    """Read the log to its end; write nothing.
 
-    What is refused is read once more, with care: one member may have shown
-    what the others do not have.
+    If something is refused, all is read once more, carefully: one member may
+    have shown what the others do not have.
     """
     try:
         return _read_through(log, state, patience, lists, careful=False)
@@ -229,7 +229,7 @@ def _read_through(log: Log, state: State, patience: Patience,
 
 def _records(log: Log, state: State, surveyed: Surveyed,
              patience: Patience) -> Iterator[Apply]:
-    """What was surveyed, once more."""
+    """The records that were surveyed, once more."""
     reader = Reader(log, state, surveyed.careful)
     last = surveyed.state.place.sequence
     for applied in reader.to_the_end(patience):
@@ -259,10 +259,10 @@ def _refuse_a_lost_log(
 # What is changed
 
 def _cut(file: datafile.DataFile, end: int) -> None:
-    """Cut the file to the end that was kept; what is cut stays beside it.
+    """Cut the file to the end that was kept; keep what is cut off beside it.
 
-    The cut is durable before anything is written there: what comes back after
-    a crash could be taken for what was there.
+    The cut is durable before anything is written there.  Otherwise bytes that
+    come back after a crash could be taken for evidence.
     """
     size = file.size()
     if size > end:
@@ -274,7 +274,7 @@ def _cut(file: datafile.DataFile, end: int) -> None:
             ' knows to be in the log; what the log has there is written again.'
             ' They are kept in %s', file.name, size - end, end, where)
         file.truncate(end)
-    file.sync()  # also of a start that was broken off before this line
+    file.sync()  # also if an earlier start was interrupted before this line
 
 
 def _catch_up(follower: Follower, log: Log, surveyed: Surveyed,

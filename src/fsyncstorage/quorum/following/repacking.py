@@ -1,17 +1,18 @@
-"""The pack of a node that follows: it packs its own file beside following.
+"""The pack of a node that follows: it packs its own file while it follows.
 
-`goes_by(state)` is told each state: while that names a pack, the file is
-packed, beside the caller's own work, by a process that gives way (pack.
-unopened).  It ends with the pack: by a PackEnd, another epoch, a close.
+`goes_by(state)` is called with each state.  While the state names a pack, the
+file is packed in parallel with the caller's own work, by a process of low
+priority (pack.unopened).  The process ends with the pack: at a PackEnd,
+another epoch, or a close.
 
-`made` is for the swap.  It hands out the file, if it became the one that the
-log names.  If not, the file is packed once more, while the caller waits: that
-needs nothing but the file and what the state says of the pack, and not that
-this node was there when the pack began.  A node whose file becomes another one
-then, or which has another version of what packs, cannot go on.  (Here it will
-copy the file of another node, in place of being made anew as a whole.)
+`made` is called at the swap.  It returns the packed file, if that became the
+one that the log names.  If not, the file is packed once more, while the caller
+waits.  That needs nothing but the file and what the state says of the pack;
+the node need not have been there when the pack began.  A node whose file then
+differs, or which has another version of the packer, cannot go on.  (Later it
+will copy the file of another node here, so that it need not be made anew.)
 
-`is_stopped` ends a wait: the caller has to end.  One thread calls.
+`is_stopped` ends a wait, because the caller has to end.  One thread calls.
 """
 
 import logging
@@ -35,10 +36,10 @@ from ..log.reading import Refused
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from one look whether it must end to the next.
+#: Seconds between two checks whether to stop.
 LOOK_EVERY = 0.1
-#: A pack that has failed for want of room is tried again behind a pause: so
-#: many times as long as it took.
+#: A pack that has failed for want of room is retried after a pause, which is
+#: `PAUSES` times as long as the pack took.
 PAUSES = 10
 
 
@@ -58,17 +59,17 @@ class Repacking:
     def __init__(self, path: str, size: Callable[[], int],
                  is_stopped: Callable[[], bool], options: Options,
                  blobs: BlobDirectory | None) -> None:
-        """`size()` says up to where the file has whole transactions."""
+        """`size()` is the position up to which the file is whole."""
         self._blobs = blobs
         self._path = path
         self._size = size
         self._is_stopped = is_stopped
         self._options = options
-        #: What the state names, and what is done about it.
+        #: The pack that the state names, and the one that is running for it.
         self._wanted: Pack | None = None
         self._pack: UnopenedPack | None = None
-        #: Why the file could not be packed again, for which the disk has to be
-        #: mended, and when to try it once more.
+        #: The error of the disk because of which the file could not be packed
+        #: again, and when to retry.
         self._failed: OSError | None = None
         self._again_at = 0.0
 
@@ -88,16 +89,16 @@ class Repacking:
         self._wanted = pack
 
     def catch_up(self) -> None:
-        """Called now and then, so that the swap has little to copy."""
+        """Call it now and then, so that the swap has little to copy."""
         if self._pack is not None:
             self._pack.catch_up()
 
     def made(self, state: State, becoming: Becoming) -> Made:
-        """The file that takes the place of this one, which ends where this
-        state does.
+        """The file that takes the place of this one, which ends where `state`
+        does.
 
-        Raise Unanswered if the caller has to end; OSError if it may be tried
-        again; Refused.
+        Raise Unanswered if the caller has to end; OSError if it may be
+        retried; Refused.
         """
         assert state.pack is not None
         try:
@@ -138,7 +139,7 @@ class Repacking:
             f' that ({failure}). The file is what the log had before; {ANEW}')
 
     def replace(self, made: Made) -> None:
-        """Give the new file the name, durably: the pack is over."""
+        """Give the new file the name, durably: this ends the pack."""
         assert self._pack is not None
         self._pack.replace(made, self._options.keep_old)
         self._pack = self._wanted = None

@@ -1,29 +1,29 @@
-"""A node that does not write: a thread that keeps its file at the log's end.
+"""A node that does not write: a thread brings the log into its file.
 
 The thread reads, applies, syncs, and keeps the index in memory, so that a
 storage can be opened on the file without reading it (`Follower.hand_over`).
 It does nothing else, and nobody else touches the file.
 
-- What it has applied is synced at once, after each answer of the log.  What is
-  saved of that is up to a second late, as a writer's; a change of the epoch or
-  of the generation is saved at once.  It is saved when a majority of the
-  members has it.  The node's place in the log is noted when it is saved, for
-  the primary, which removes from the log what no node needs.  Now and then,
-  and when the log was out of sight, it looks whether that is noted still: it
-  may have been forgotten.  If another node has the name by then, this one
-  ends: it must not be in the way of that.
-- A log that does not answer is asked again, after pauses of up to a second;
-  so is one of which all members show a damaged record, and so is a disk that
-  is full.  `trouble` says so.
-- When it is refused to go on behind what is not kept, one member may have
-  shown what the others do not have: then it starts again (`rejoin`).  A log
-  that is refused behind what is kept, and a sync that fails, end the thread
-  for good: `ended` says why, and what to do.
-- A thread that hears of nothing new asks all members, now and then, whether
+- What it has applied is synced at once, after each answer of the log.  It is
+  saved up to a second later, as by a writer; a change of the epoch or of the
+  generation is saved at once.  A state is saved only when a majority of the
+  members has it.  After saving, the thread notes its place in the log, for the
+  primary, which removes from the log what no node needs.  From time to time,
+  and after the log was out of sight, the thread checks that the note is still
+  there, as it may have been forgotten.  If another node has the name by then,
+  this node ends: it must not disturb the other one.
+- A log that does not answer is asked again, after pauses of up to a second.
+  The same is done if all members show a damaged record, and if the disk is
+  full.  `trouble` reports it.
+- If a record is refused after a state that is not kept, one member may have
+  shown what the others do not have: then the node starts again (`rejoin`).  A
+  refusal after the kept state, or a sync that fails, ends the thread for good:
+  `ended` says why, and what to do.
+- If nothing new arrives, the thread asks all members, now and then, whether
   this is still the log that it has followed.
 
-The follower belongs to the standby, and its log: `stop` ends that.  `stop` may
-be called by any thread, at any time, and again.
+The standby owns the follower, and its log, which `stop` stops.  `stop` may be
+called by any thread, at any time, and again.
 """
 
 import contextlib
@@ -57,21 +57,21 @@ from .rejoin import rejoin
 
 logger = logging.getLogger(__name__)
 
-#: Seconds: for how long it waits for a record, at most; how late what is
-#: saved may be; how often it asks how far the log is; how often it asks all
-#: members, when there is nothing new.
+#: In seconds: the longest wait for a record; the longest delay of saving; how
+#: often to ask how far the log is; how often to ask all members, when there is
+#: nothing new.
 WAIT = 1.0
 SAVED_AFTER = 1.0
 MEASURED_EVERY = 1.0
 LOOKED_EVERY = 10.0
 
-#: When something was done that is due at once.  (The clock may begin with the
-#: machine: a moment before 0 is not long enough ago.)
+#: The time of a last try that makes the next one due at once.  (Not 0: the
+#: clock may begin when the machine starts, so 0 may be a second ago.)
 NEVER = -math.inf
 
 
 class Lag(typing.NamedTuple):
-    """What the log has, and this node has not synced."""
+    """What the log has and this node has not synced."""
 
     records: int
     bytes: int
@@ -81,7 +81,7 @@ class Standby:
 
     def __init__(self, follower: Follower, node: bytes, index_every: int,
                  on_end: Callable[[], object] = lambda: None) -> None:
-        """`on_end` is called in the thread when it has ended by itself."""
+        """`on_end` is called in the thread, if it ends without `stop`."""
         self._follower = follower
         self._log = follower.log
         self._node = node
@@ -91,23 +91,23 @@ class Standby:
         self._stopping = follower.stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'standby of {follower.name}')
-        #: Where the log ends, as far as is known, and the file with it.
+        #: Where the log ends, as far as is known, and where its file ends.
         self._head, self._head_end = follower.state.place.sequence, 0
         self._measured = self._looked = self._heard = time.monotonic()
         self._save_due: float | None = None
-        #: The place that was noted in the log, and when that was tried last.
+        #: The place that was noted in the log, and when that was last tried.
         self._noted: Place | None = None
         self._note_tried = NEVER
-        #: How often in a row a wait ended early, and there was nothing.
+        #: How many waits in a row have ended early without a new record.
         self._in_vain = 0
-        #: Where one member has shown nothing, it asks all.
+        #: A member has shown nothing, although others have: ask all.
         self._is_careful = False
-        #: One has shown what is refused: what is there is asked of all.
+        #: A member has shown a record that is refused: ask all.
         self._is_misled = False
         self._pause = FIRST_PAUSE
-        #: Why it comes no further for now, or None.
+        #: Why it does not advance for now, or None.
         self.trouble: str | None = None
-        #: Why it has ended by itself, or None.
+        #: Why it has ended without `stop`, or None.
         self.ended: str | None = None
 
     # For others
@@ -124,7 +124,7 @@ class Standby:
 
     @property
     def state(self) -> State:
-        """Behind the last record that was applied."""
+        """The state after the last record that was applied."""
         return self._follower.state
 
     @property
@@ -135,21 +135,21 @@ class Standby:
 
     @property
     def is_replacing(self) -> bool:
-        """It may be long until it comes to the end of the log."""
+        """It may take long until it gets to the end of the log."""
         return self._follower.is_replacing
 
     @property
     def seconds_without_contact(self) -> float:
-        """Since the log has answered."""
+        """How long the log has not answered."""
         return time.monotonic() - self._heard
 
     @property
     def follower(self) -> Follower:
-        """For a node that takes over.  The thread has ended."""
+        """For a node that takes over.  The thread has ended before."""
         return self._follower
 
     def close(self) -> None:
-        """Stop, and let go of the file, unless it was handed over."""
+        """Stop, and close the file, unless it was handed over."""
         self.stop()
         if self.ended is None:
             self._follower.save_index()
@@ -172,12 +172,17 @@ class Standby:
             self._on_end()
 
     def _turn(self) -> None:
-        """Come a step further, or wait."""
+        """Advance a step, or wait."""
         try:
             self._step()
         except Unanswered as error:
+<<<<<<< HEAD
             # It was out of sight: ask all, and whose name it is.
             self._looked = self._note_tried = NEVER
+=======
+            # The log was out of sight: ask all members, and check the name.
+            self._looked = self._note_tried = -LOOKED_EVERY
+>>>>>>> english-quorum
             self._try_again(f'the log does not answer: {error}')
         except OSError as error:
             self._try_again(f'the file cannot be written: {error}')
@@ -205,10 +210,10 @@ class Standby:
             if self.trouble is None:
                 logger.warning('%s: the standby comes no further for now: %s',
                                self._follower.name, trouble)
-            self.trouble = trouble  # it may be another one by now
+            self.trouble = trouble  # it may have changed
 
     def _start_again(self, error: Refused) -> None:
-        """What was applied, and not kept, may be what one member alone has."""
+        """What was applied, but not kept, may come from one wrong member."""
         logger.warning('%s: %s. The standby starts again from what it has'
                        ' kept', self._follower.name, error)
         self._stopping.wait(self._pause)
@@ -247,11 +252,11 @@ class Standby:
             self._wait(now)
 
     def _read(self, now: float) -> list[Apply]:
-        """One member may not show what there is: then all are asked, until
-        it does, or they have no more.
+        """Read from one member.  It may not show what there is; then ask all,
+        until it shows records again, or they have no more.
 
-        (To ask all takes several questions a record.  So it is not gone on
-        with where it was just too early for the one: a writer may be faster.)
+        (To ask all takes several requests a record.  So it stops doing that
+        if the single member was just slow, as a writer may be faster.)
         """
         given = [] if self._is_misled else self._reader.read()
         if given:
@@ -279,11 +284,11 @@ class Standby:
             self._head_end if head > state.place.sequence else 0, state.next)
 
     def _measure_if_due(self, now: float) -> None:
-        """How far is the log?"""
+        """Ask how far the log is."""
         if now < self._measured + MEASURED_EVERY:
             return
         self._measured = now
-        # (It is a figure only: what is wrong is found by reading.)
+        # (This is only a figure: reading finds what is wrong.)
         with contextlib.suppress(Missing, Trimmed, ValueError):
             self._head = self._log.ends().head.sequence
             for raw in self._log.read(self._head)[:1]:
@@ -296,9 +301,9 @@ class Standby:
     def _save_if_due(self, now: float) -> None:
         follower = self._follower
         if self._save_due is not None and now >= self._save_due:
-            self._save_due = now + SAVED_AFTER  # where it cannot be
-            # What a majority does not confirm now, it may confirm behind the
-            # records that follow: they are read on.
+            self._save_due = now + SAVED_AFTER  # if it fails
+            # A majority may not confirm this state now, but may confirm a
+            # later one: reading goes on.
             with contextlib.suppress(Unanswered):
                 follower.save()
                 self._save_due = None
@@ -315,7 +320,7 @@ class Standby:
                 self._noted = place
 
     def _wait(self, now: float) -> None:
-        """Until there may be a record, or something is due."""
+        """Wait until there may be a record, or something is due."""
         seconds = WAIT
         if self._save_due is not None:
             seconds = min(seconds, max(0.0, self._save_due - now))

@@ -1,8 +1,7 @@
 """A batch: the bytes of whole transactions, and how they become records.
 
-`chunks` says what goes into which record, and reads nothing: so a transaction
-of any size takes the memory of one chunk, and what is read for a chunk may be
-read again.
+`chunks` says what goes into which record, and reads nothing.  So a transaction
+of any size takes the memory of one chunk, and a chunk may be read again.
 """
 
 import typing
@@ -20,8 +19,8 @@ from .record import Data
 class Batch(typing.NamedTuple):
     begin: int
     end: int
-    #: Bytes of the file, by position and length, with the status that each
-    #: transaction finally has, whatever the file says by now.
+    #: Reads bytes of the file, by position and length, with the status that
+    #: each transaction finally has, whatever the file says at that moment.
     read: Callable[[int, int], bytes]
     commits: Sequence[Commit] = ()
     blobs: Sequence[Blob] = ()
@@ -44,7 +43,8 @@ class Chunk(typing.NamedTuple):
 
 
 def chunks(batch: Batch, room: int = ROOM) -> list[Chunk]:
-    """First all commits, then all blobs, then all bytes."""
+    """The chunks of a batch: first all commits, then all blobs, then all
+    bytes."""
     if batch.end <= batch.begin:
         raise ValueError(f'a batch from {batch.begin} to {batch.end}')
     made: list[Chunk] = []

@@ -1,28 +1,29 @@
-"""What became of commits, by what the log has of them.
+"""What became of commits, according to the log.
 
 A client that has lost its server in the middle of a commit asks the next one
-by the id of that commit, which begins with the instance of its own server.  A
+by the id of that commit, which begins with the instance of the lost server.  A
 node that follows the log collects the ids in it, so that its server can answer
-when it leads:
+when the node leads:
 
     a tid         it is in the log: committed
     None          a promise: it is not in the log, and never will be
     LookupError   this node cannot know
 
-*What can be promised.*  The instance must be that of an epoch that is over:
-nothing more of it comes into the log.  And the client says behind which tid
-its commit would be: the last one that it had heard of, on the channel on which
-the answer would have come, in the order of the tids.  So a commit whose id is
-not here is not in the log if all behind that tid was collected, and nothing of
-it was forgotten.  A node need not have followed since the epoch began.
+*What can be promised.*  The instance must be that of an epoch that has ended:
+then nothing more of it gets into the log.  And the client names a tid that is
+before its commit: the last one that it had heard of, on the channel on which
+the answer would have arrived, in the order of the tids.  So if an id is not
+here, its commit is not in the log, provided that everything after that tid was
+collected, and nothing of it was forgotten.  A node need not have followed
+since the epoch began.
 
-*Bounds.*  Of each session, the last `REMEMBERED` commits are kept: all that a
-client has not heard of are among these (server.outcomes says why).  Of
-sessions, `MOST_SESSIONS`, those with the latest commits.  What is forgotten
-raises the tid behind which a promise can be given: a "no" becomes "not known",
-and never a wrong answer.
+*Bounds.*  Of each session, the last `REMEMBERED` commits are kept: all commits
+whose answer a client has not heard are among these (server.outcomes says why).
+At most `MOST_SESSIONS` sessions are kept, those with the latest commits.  What
+is forgotten raises the tid after which a promise can be given: a "no" becomes
+"not known", and never a wrong answer.
 
-The thread that follows calls `applied`; when it has ended and its node leads,
+The thread that follows calls `applied`.  When it has ended and its node leads,
 any thread may call `of`.
 """
 
@@ -38,12 +39,12 @@ from .record import Epoch
 
 REMEMBERED = 101
 MOST_SESSIONS = 5000
-#: Of a batch that is not whole; a writer puts fewer into one.
+#: The most commits of a batch that is not whole; a writer puts fewer into one.
 MOST_PENDING = 100_000
-#: Epochs whose instances are known.
+#: How many epochs are remembered, with their instances.
 MOST_EPOCHS = 100
 
-# What an id ends with: the number of the commit in its session.
+# An id ends with the number of the commit in its session.
 _NUMBER = 4
 _SIZE = _NUMBER + OID
 
@@ -67,7 +68,8 @@ class _Session:
         commits += number + tid
 
     def tid_of(self, number: bytes) -> bytes | None:
-        """Of the last one of this number: a client may use it again."""
+        """The tid of the last commit of this number: a client may use a
+        number again."""
         commits = self._commits
         for at in range(len(commits) - _SIZE, -1, -_SIZE):
             if commits.startswith(number, at):
@@ -82,13 +84,13 @@ class _Session:
 class Fates:
 
     def __init__(self, server: bytes, named: bytes) -> None:
-        """Collect what is behind a state, with its `server` and `named`."""
-        #: Behind this tid, nothing is missing here.
+        """Collect what is after a state, given its `server` and `named`."""
+        #: After this tid, nothing is missing here.
         self._since = named
-        #: Of each epoch that is known, the last one, too, its server.
+        #: The servers of the epochs that are known, the present one included.
         self._servers: collections.deque[bytes] = collections.deque(
             [server], MOST_EPOCHS)
-        # The one with the latest commit last.
+        # By the id of the session; the one with the latest commit is last.
         self._sessions: collections.OrderedDict[bytes, _Session]
         self._sessions = collections.OrderedDict()
         #: The commits of a batch that is not whole.
@@ -101,7 +103,7 @@ class Fates:
         state, record = applied
         body = record.body
         if isinstance(body, Epoch):
-            self._pending.clear()  # of what it gives up
+            self._pending.clear()  # of the batch that it gives up
             self._servers.append(body.server)
         elif isinstance(body, Data):
             self._pending += body.commits
@@ -128,11 +130,11 @@ class Fates:
     def _forget(self, tid: bytes) -> None:
         self._since = max(self._since, tid)
 
-    # When the node leads: all epochs that are known here are over
+    # When the node leads: all epochs that are known here have ended
 
     def of(self, id: bytes, since: bytes) -> bytes | None:
-        """The tid of a commit that would be behind this one; None: it never
-        will be committed.  LookupError: nobody here can know."""
+        """The tid of a commit, which would be after `since`; None: it will
+        never be committed.  LookupError: nobody here can know."""
         session = self._sessions.get(id[:-_NUMBER])
         missing = self._since
         if session is not None:

@@ -4,26 +4,25 @@
 
     Apply     the record is the next one, and right: here is the state after it
     Skip      the node has it already
-    Refuse    it is not applied, and nothing behind it is
+    Refuse    it is not applied, and nothing after it is applied
 
-and nothing else decides what of a log becomes a part of a file.  So nodes that
+Nothing else decides which part of a log becomes part of a file.  So nodes that
 begin with the same state, and are shown the same log, have the same bytes,
 whatever else they are shown, how often, and in which order.
 
-What the next record must be is in CHECKS, one function for each thing.  Most
-of what they look for cannot happen while the engine keeps its promises and all
-nodes run this very code; a node relies on neither.
+CHECKS lists what the next record must be, one function for each condition.
+Most violations cannot happen while the engine keeps its promises and all nodes
+run this very code; a node relies on neither.
 
 A record that is refused stops the node.  It is never left out: its writer may
-have acknowledged what is in it, and to go on without it would lose that in
-silence.
+have acknowledged commits in it, which would then be lost in silence.
 
 `compare(state, ends)` says whether a log can be the one that the node has
 followed, by its ends alone.
 
-Both judge what one member of the log has said.  That may be wrong, and other
-members may have it whole: so what is refused here is not refused for good
-before `members.ask` says so.
+Both judge what one member of the log has said.  This member may be wrong while
+others are right.  So what is refused here is not refused for good before
+`members.ask` says so.
 """
 
 import enum
@@ -63,7 +62,7 @@ class Why(enum.Enum):
 
     @property
     def elsewhere(self) -> bool:
-        """Another member of the log, or the same one later, may have it."""
+        """Another member of the log may have it right, or this one later."""
         return self in (Why.DAMAGED, Why.HOLE)
 
 
@@ -77,11 +76,11 @@ class Incomplete(typing.NamedTuple):
 
 
 class Pack(typing.NamedTuple):
-    """A pack that is under way, and all that its result depends on, but the
-    file: a node that has no packed file when the swap comes can pack again."""
+    """A pack that is under way, and all that its result depends on except the
+    file: a node without a packed file when the swap arrives can pack again."""
 
     id: bytes
-    #: Of what is packed.
+    #: Where the part of the file that is packed ends.
     end: int
     time: bytes
     collects: bool
@@ -96,15 +95,16 @@ class State:
     place: Place
     epoch: int
     writer: bytes
-    #: Of the file, and where it ends: behind the last whole batch.
+    #: Of the file.
     generation: int
+    #: Where the file ends: after the last whole batch.
     end: int
     incomplete: Incomplete | None = None
     #: The pack that is under way.
     pack: Pack | None = None
-    #: Through which clients commit in this epoch, or NOBODY.
+    #: The server through which clients commit in this epoch, or NOBODY.
     server: bytes = NOBODY
-    #: The last tid of a commit that has an id (also of one that was given up).
+    #: The last tid of a commit that has an id (even if it was given up).
     named: bytes = bytes(OID)
 
     @property
@@ -133,7 +133,7 @@ def beginning(log: bytes, generation: int, end: int) -> State:
 
 
 def compare(state: State, ends: Ends) -> Refuse | None:
-    """Why a log with these ends is not followed, or None."""
+    """Why a log with these ends must not be followed, or None."""
     have, head = state.place, ends.head
     if ends.log != state.log:
         return Refuse(Why.OTHER_LOG, (
@@ -197,10 +197,10 @@ def _names_the_one_before(state: State, record: Record) -> Why | None:
 
 
 def _is_of_the_epoch(state: State, record: Record) -> Why | None:
-    """Only an Epoch begins the next one, and names its writer.
+    """Only an Epoch begins the next epoch, and names its writer.
 
-    A record of an epoch that is over must not be behind the record that has
-    ended it: the swap on the head did not hold, and what is in that record may
+    A record of an epoch that has ended must not be after the record that ended
+    it: then the swap on the head did not hold, and commits in that record may
     have been acknowledged (I16).
     """
     if record.epoch < state.epoch:
@@ -213,7 +213,7 @@ def _is_of_the_epoch(state: State, record: Record) -> Why | None:
 
 
 def _is_at_the_end(state: State, record: Record) -> Why | None:
-    """Each says where its writer's file ends."""
+    """Each record says where its writer's file ends."""
     body = record.body
     if isinstance(body, Data):
         fits = record.position == state.next and body.begin == state.end
@@ -225,8 +225,8 @@ def _is_at_the_end(state: State, record: Record) -> Why | None:
 
 
 def _keeps_batches_whole(state: State, record: Record) -> Why | None:
-    """Behind a batch that is not complete come its next chunk, or another
-    epoch."""
+    """A batch that is not complete is followed by its next chunk, or by
+    another epoch."""
     begun, body = state.incomplete, record.body
     if begun is None or isinstance(body, Epoch):
         return None
@@ -237,8 +237,8 @@ def _keeps_batches_whole(state: State, record: Record) -> Why | None:
 
 
 def _makes_sense(state: State, record: Record) -> Why | None:
-    """(A PackBegin within a pack gives that one up: its writer could not say
-    that it had ended.)"""
+    """(A PackBegin within a pack gives up the earlier pack: its writer could
+    not report its end.)"""
     body = record.body
     if isinstance(body, PackSwap | PackEnd) and (
             state.pack is None or body.pack != state.pack.id):
@@ -253,7 +253,7 @@ CHECKS = (
     _is_at_the_end, _keeps_batches_whole, _makes_sense)
 
 
-# What it changes
+# What a record changes
 
 def _after(state: State, record: Record) -> State:
     body = record.body

@@ -1,26 +1,27 @@
 """A record of the log: what it says, and its bytes.
 
-Every record has a front of the same shape, and then what its kind says:
+Every record has a front of the same shape, and then a part that depends on its
+kind:
 
     Data        bytes of Data.fs: a chunk of a batch
-    Epoch       from here on another writer writes
+    Epoch       from this record on another writer writes
     PackBegin   all nodes may begin this pack
     PackSwap    the packed file takes the place of the old one
     PackEnd     the pack is given up
-    Trim        what is before some record may be removed from the log
+    Trim        the records before a given one may be removed from the log
 
 A *batch* is the bytes of whole transactions, with the status that they finally
 have.  Its chunks are consecutive records with the same id.
 
 A record names the one before it by its *link*, a hash of its front.  The front
-has the CRC of the rest, and the link of the record before; so a link stands
-for all of the log up to there.  The first record names the log itself.  Two
-logs that were one until some record (one of them was restored from a backup)
-have other links from there on, whatever their sequence numbers are.
+has the CRC of the rest, and the link of the record before.  So a link stands
+for all of the log up to its record.  The first record names the log itself.
+Two logs that were equal up to some record (one of them was restored from a
+backup) have other links from there on, whatever their sequence numbers are.
 
-What comes from a log may be damaged, or made to do harm: `parse` checks every
-type and bound before anything is used, and costs what the record costs.
-`pack` makes no record that `parse` refuses.
+The bytes of a log may be damaged, or made to do harm.  `parse` checks every
+type and bound before anything is used, and its cost is proportional to the
+size of the record.  `pack` makes no record that `parse` refuses.
 """
 
 import hashlib
@@ -35,7 +36,7 @@ VERSION = 1
 #: Bytes of an identity: of a log, a writer, a node, a batch, a staged blob, a
 #: server.
 IDENTITY = 16
-#: In the place of an identity, where there is none.
+#: Stands for "no identity".
 NOBODY = bytes(IDENTITY)
 #: Bytes of a link.
 LINK = 16
@@ -43,10 +44,10 @@ LINK = 16
 COMMIT_ID = 36
 OID = 8
 CHECKSUM = 32
-#: Bytes behind the front of a record.  An engine must take records of
+#: The most bytes after the front of a record.  An engine must take records of
 #: `LARGEST` bytes.
 MOST = 1 << 20
-#: Bytes of a packer's version.
+#: The most bytes of a packer's version.
 LONGEST_VERSION = 64
 #: Positions, sequence numbers and the like are smaller.
 LIMIT = 1 << 63
@@ -54,12 +55,12 @@ LIMIT = 1 << 63
 # Magic, version, kind, log, sequence, previous, epoch, writer, batch,
 # generation, position, length of the rest.
 _FRONT = struct.Struct('>8sBB16sQ16sQ16s16sQQI')
-# Of all that is before it, and all that is behind it.
+# The CRC of the front before it, and of the rest after it.
 _CRC = struct.Struct('>I')
 FRONT = _FRONT.size + _CRC.size
 LARGEST = FRONT + MOST
 
-# What the kinds begin with.
+# The fixed parts at the begin of each kind.
 _DATA = struct.Struct('>QQII')
 _EPOCH = struct.Struct('>16s16s')
 _BEGIN = struct.Struct('>8sB')
@@ -71,22 +72,22 @@ _COMMIT = struct.Struct('>36s8s')
 _BLOB = struct.Struct('>16s8s8sQ32sB')
 _PLACE = struct.Struct('>Q16s')
 
-#: Bytes of a commit and of a blob in a chunk, and what room all of them and
-#: its bytes have.
+#: Bytes of one commit and of one blob in a chunk, and how many bytes a chunk
+#: has for its commits, blobs and data together.
 COMMIT, BLOB = _COMMIT.size, _BLOB.size
 ROOM = MOST - _DATA.size
 
 
 class Damaged(ValueError):
-    """These bytes are no record."""
+    """These bytes are not a record."""
 
 
 class Unknown(ValueError):
-    """A whole record, of a later release."""
+    """A whole record, but of a later release."""
 
 
 class Place(typing.NamedTuple):
-    """A record of one log: its number, and all that was before it."""
+    """A record of one log: its number, and a link to all before it."""
 
     sequence: int
     link: bytes
@@ -96,15 +97,15 @@ class Place(typing.NamedTuple):
 
 
 def node_name(node: str) -> bytes:
-    """As it is called in the log."""
+    """The name of a node, as the log has it."""
     return node.encode('ascii').ljust(IDENTITY, b'\0')
 
 
 class Ends(typing.NamedTuple):
-    """Of a log."""
+    """Where a log begins and ends."""
 
     log: bytes
-    #: The number of the first record that it has, or will have.
+    #: The number of the first record that the log has, or will have.
     first: int
     #: Its last record.
     head: Place
@@ -124,16 +125,16 @@ class Commit(typing.NamedTuple):
 
 
 class Blob(typing.NamedTuple):
-    """What was staged under an identity is the blob of this record."""
+    """The blob staged under an identity is the blob of this object record."""
 
     staged: bytes
     oid: bytes
     tid: bytes
-    #: Of all of it: by these a node knows that it has it, and has it right,
-    #: wherever its parts come from.
+    #: Of the whole blob: by these a node checks that it has the right bytes,
+    #: wherever the parts come from.
     size: int
     checksum: bytes
-    #: Whether it is in a directory that all nodes see, and not in the log.
+    #: Whether the blob is in a directory that all nodes see, not in the log.
     shared: bool
 
 
@@ -150,7 +151,7 @@ class Data:
     end: int
     commits: tuple[Commit, ...]
     blobs: tuple[Blob, ...]
-    #: What stands at the position of the record.
+    #: The bytes at the position of the record.
     data: bytes
 
     def packed(self) -> bytes:
@@ -198,16 +199,16 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The writer of this record writes, and no other any more.
+    """From now on only the writer of this record writes.
 
-    What is there of a batch that is not complete is given up.
+    The chunks of a batch that is not complete are given up.
     """
 
     node: bytes
     #: The instance of the server through which its clients commit, or NOBODY:
-    #: ids of commits begin with it (wire.sessions).  So a later writer knows
-    #: of which epoch the commit is that a client asks for, and that no more of
-    #: them comes: no other epoch has the same instance.
+    #: ids of commits begin with it (wire.sessions).  So when a client asks for
+    #: a commit, a later writer knows its epoch, and that no more commits of
+    #: that epoch arrive: no other epoch has the same instance.
     server: bytes = NOBODY
 
     def packed(self) -> bytes:
@@ -225,10 +226,10 @@ class Epoch:
 class PackBegin:
     """A pack of the file up to this record's position.
 
-    It has the id of the record's batch.
+    The id of the pack is the `batch` of the record.
     """
 
-    #: The pack time, as a tid; whether garbage goes; what packs.
+    #: The pack time, as a tid; whether garbage is removed; what packs.
     time: bytes
     collects: bool
     version: bytes
@@ -249,8 +250,8 @@ class PackBegin:
 
 @dataclass(frozen=True, slots=True)
 class PackSwap:
-    """The file up to this record's position is replaced by what the pack has
-    made of it: the next generation."""
+    """The file up to this record's position is replaced by the result of the
+    pack: the next generation."""
 
     pack: bytes
     #: Of the new file.
@@ -289,7 +290,7 @@ class PackEnd:
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """What is before the record `first` is needed by no node."""
+    """No node needs the records before the record `first`."""
 
     first: int
 
@@ -316,19 +317,19 @@ class Record:
     log: bytes
     #: 1 for the first one.
     sequence: int
-    #: The link of the record before; of the first one, the log.
+    #: The link of the record before; in the first record, the log's identity.
     previous: bytes
     epoch: int
     writer: bytes
     batch: bytes
-    #: Of the file, and where in it.
+    #: Of the file; and the position in it.
     generation: int
     position: int
     body: Body
 
 
 def pack(record: Record) -> bytes:
-    """Its bytes; ValueError if it cannot be."""
+    """The bytes of a record; ValueError if it cannot be encoded."""
     _check(record)
     rest = record.body.packed()
     if len(rest) > MOST:
@@ -341,10 +342,10 @@ def pack(record: Record) -> bytes:
 
 
 def parse(raw: bytes) -> Record:
-    """The record in these bytes, which may be any.
+    """Return the record in these bytes, which may be any bytes.
 
-    Raise Damaged or Unknown.  (Every version has its front and its CRC in this
-    place.)
+    Raise Damaged or Unknown.  (Every version has its front and its CRC in the
+    same place.)
     """
     if len(raw) < FRONT or not raw.startswith(MAGIC):
         raise Damaged(f'{len(raw)} bytes that are no record')
@@ -373,7 +374,7 @@ def parse(raw: bytes) -> Record:
 
 
 def place_of(raw: bytes) -> Place:
-    """The place of a record that was parsed or packed."""
+    """The place of a record that was parsed or packed before."""
     sequence, = struct.unpack_from('>Q', raw, _SEQUENCE_AT)
     return Place(sequence, hashlib.blake2b(
         raw[:FRONT], digest_size=LINK).digest())
@@ -397,7 +398,7 @@ def _check(record: Record) -> None:
 
 
 def _check_size(size: int, *identifiers: bytes) -> None:
-    """Struct would pad or cut any other."""
+    """Struct would pad or cut an identifier of another size."""
     for each in identifiers:
         if len(each) != size:
             raise ValueError(f'{each!r} has not {size} bytes')

@@ -1,11 +1,11 @@
-"""What the log has of a blob that is staged: its id, its chunks, its checksum.
+"""What the log has of a staged blob: its id, its chunks, its checksum.
 
-A chunk has 1 MiB, the last one has the rest, and an empty blob has none: so
-the size of a blob says how many there are, and how long each is.
+A chunk has 1 MiB, the last one has the rest, and an empty blob has none.  So
+the size of a blob says how many chunks there are, and how long each is.
 
-An id begins with the epoch of the writer that has staged it.  A later writer
-knows by it what may be removed: no record can name it any more, unless one
-does already.
+An id begins with the epoch of the writer that has staged the blob.  It tells a
+later writer what may be removed: no new record can name a blob of an earlier
+epoch.
 """
 
 import hashlib
@@ -36,18 +36,18 @@ def chunks_of(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def lengths(size: int) -> Iterator[int]:
-    """Of the chunks of a blob of this size."""
+    """The lengths of the chunks of a blob of this size."""
     for begin in range(0, size, CHUNK):
         yield min(CHUNK, size - begin)
 
 
 def new_sum() -> 'hashlib.blake2b':
-    """Of all bytes of a blob."""
+    """A hash object for the checksum of all bytes of a blob."""
     return hashlib.blake2b(digest_size=CHECKSUM)
 
 
 def has(path: str, size: int, checksum: bytes) -> bool:
-    """Are these the contents of this file?"""
+    """Does this file have these contents?"""
     try:
         with open(path, 'rb') as file:
             if os.fstat(file.fileno()).st_size != size:

@@ -1,24 +1,24 @@
-"""The packs of a node that writes: what it tells the others, and when.
+"""The packs of a node that writes: what it tells the other nodes, and when.
 
-`PackHooks` is what a pack of the storage asks (pack.agreed):
+A pack of the storage calls `PackHooks` (pack.agreed):
 
-- `begins` writes a PackBegin behind all that the log has by then.  Its place
-  in the file is the end of the pack, for each node.
+- `begins` writes a PackBegin after all that the log has by then.  Its position
+  in the file is where the pack ends, on each node.
 - `swaps` keeps, durably, what the file becomes, and then writes the PackSwap.
-  From the offer on there is no way back: while nobody knows whether the record
-  is in the log, nothing may be appended to the old file.  So if that is not
+  Once the record is offered, there is no way back: while nobody knows whether
+  it is in the log, nothing may be appended to the old file.  If that cannot be
   found out (the storage is closed, an interrupt), nothing more is offered to
   the log, and the next start asks the log (unfinished).
-- `over` lets the state behind the swap be kept, which is read from the new
-  file; or writes a PackEnd, so that the others do not go on to pack.
+- `over` lets the state after the swap be kept, which is read from the new
+  file; or it writes a PackEnd, so that the other nodes stop packing.
 
-Records of a pack are offered between two syncs, in any thread (`Speaker.say`).
-Locks, in their order: the append lock, which `swaps` is called with; that of
-the syncs; that of what is kept (keeping).  None of them is waited for with a
-later one in hand.
+The records of a pack are offered between two syncs, in any thread
+(`Speaker.say`).  The order of the locks is: the append lock, which the caller
+of `swaps` holds; the lock of the syncs; the lock of what is kept (keeping).
+No thread waits for one of them while it holds a later one.
 
-Left to others: what a record does to a node (fold), and the nodes that follow
-(repacking).
+Other modules say what a record does to a node (fold), and what the nodes that
+follow do (repacking).
 """
 
 import typing
@@ -40,30 +40,31 @@ from .writer import Fenced
 class Speaker(typing.Protocol):
     """What a pack needs of the replicator.
 
-    Each call waits for the log.  NotReplicated: it has given up; Fenced: what
-    was to be written is not in the log, and never will be.
+    Each call waits for the log.  NotReplicated: it has given up; Fenced: the
+    record is not in the log, and never will be.
     """
 
     def say(self, body: PackBegin | PackEnd | PackSwap) -> State:
-        """Bring this record into the log; return the state behind it."""
+        """Bring this record into the log; return the state after it."""
 
     def keep_becoming(self, becoming: Becoming) -> None:
         """Keep what the file becomes, durably."""
 
     def keep_on(self, replaced: State | None) -> None:
-        """The file was replaced, durably, and this is the state behind that;
-        or it never will be.  From now on the state is kept as ever."""
+        """The file was replaced, durably, and `replaced` is the state after
+        that; or it never will be.  From now on the state is kept as usual."""
 
     def offer_no_more(self, why: str) -> None:
-        """From now on nothing is offered to the log."""
+        """From now on, offer nothing to the log."""
 
 
 class PackHooks:
 
     def __init__(self, speaker: Speaker) -> None:
         self._speaker = speaker
-        #: The one that is under way, and the state behind its swap.
+        #: The pack that is under way.
         self._pack: Pack | None = None
+        #: The state after its swap.
         self._behind: State | None = None
 
     def begins(self, stop: bytes, collects_garbage: bool,

@@ -1,15 +1,14 @@
 """What the log had before this writer led: it is read once, in slices.
 
-The bytes count for the limit, and the blobs that records name must not be
-removed before their records are.  So until a record is read, nothing behind it
-is trimmed (trimming); and until all are, no blob is taken for one that nobody
-names (tidying).
+Its bytes count for the limit, and blobs must not be removed before the records
+that name them.  So until a record is read, nothing after it is trimmed
+(trimming).  And until all are read, no blob is considered unnamed (tidying).
 
 One member of the log may be wrong, and show records that the others do not
-have.  So each has to be linked to the one before, up to the one that has begun
-the epoch of this writer.  If it is not, all is read anew, and another member
-is asked first.  A record that no member has whole is asked for again, and
-`trouble` says so.
+have.  So each record has to be linked to the one before, up to the one that
+has begun the epoch of this writer.  If a record is not linked, everything is
+read anew, beginning with another member.  A record that no member has whole is
+read again later, and `trouble` reports it.
 """
 
 import typing
@@ -30,31 +29,31 @@ from .held import item
 
 
 class _DoesNotFit(Exception):
-    """A sound record, which is not linked to the one before."""
+    """A sound record that is not linked to the one before."""
 
 
 class Earlier:
 
     def __init__(self, log: Log) -> None:
         self.held = Held()
-        #: All was read, and is linked to the epoch of this writer.
+        #: All was read, and is linked to the record of this writer's epoch.
         self.is_read = False
-        #: The number of the record that is read next; 0: none was.
+        #: The number of the record that is read next; 0: none was read.
         self.next = 0
-        #: Why it comes no further, where that may need a person; or None.
+        #: Why the reading does not advance, if that may need an operator.
         self.trouble: str | None = None
         self._log = log
         self._own = Place(0, b'')
         self._before: Place | None = None
-        #: How often no member has shown what comes next.
+        #: How often no member has shown the next record.
         self._times = 0
 
     def begin(self, own: Place) -> None:
-        """The record that has begun the epoch of this writer."""
+        """`own`: the record that has begun the epoch of this writer."""
         self._own = own
 
     def go_on(self) -> None:
-        """Read some of it.
+        """Read some more.
 
         Raise Unanswered, Missing: call it again.
         """
@@ -79,18 +78,18 @@ class Earlier:
         words = (f'record {self.next}, which was there before this node led,'
                  ' is shown by no member, or not as it was')
         self._times += 1
-        if self._times >= self._log.members:  # each was asked first
+        if self._times >= self._log.members:  # each was the first one asked
             self.trouble = (
                 f'{words}: nothing behind it is removed. Replace the members'
                 ' whose disks are damaged')
         if anew:
-            first = self._log.ends().first  # if it is answered
+            first = self._log.ends().first  # may raise Unanswered
             self.next, self._before = first, None
             self.held.clear()
         raise Unanswered(words)
 
     def _shown(self) -> list[tuple[bytes, Record, Place]]:
-        """The next record, and some behind it, from a member that has it."""
+        """The next record, and some after it, from a member that has it."""
         members, answered, anew = self._log.members, 0, False
         for member in (*(() if self._times else (None,)), *(
                 (self._times + number) % members

@@ -1,13 +1,14 @@
 """What the log has of some records: bytes, and the staged blobs they name.
 
-A writer has one `Held`, of what it brings into the log; what was there before
-it led is read, into another one (earlier).  What is trimmed is taken out.
+A writer has one `Held` for what it brings into the log.  What was there before
+it led is read into another one (earlier).  What is trimmed is taken out.
 
-Bytes are exact to `GRAIN`: there is no mark for each record, but for each that
-names blobs; of those it has the ids, too, 16 bytes each.  What is trimmed up
-to the end is known to be gone.
+The count of bytes is exact to `GRAIN`, because there is no mark for each
+record, but only one per `GRAIN`, and one for each record that names blobs.  Of
+those records the ids of the blobs are kept, too, 16 bytes each.  If everything
+up to the last record is trimmed, the count is exact.
 
-Any thread may call it, but only one adds.
+Any thread may call it, but only one thread adds.
 """
 
 import bisect
@@ -20,12 +21,12 @@ from ..history.record import MOST
 from ..history.record import Body
 from ..history.record import Data
 
-#: Bytes from one mark to the next: of so many, a trim may be unaware.
+#: Bytes between two marks: a trim may overlook as many.
 GRAIN = MOST
 
 
 class Item(typing.NamedTuple):
-    """Of one record."""
+    """What counts of one record."""
 
     #: Its bytes, and those of the blobs that were staged for it.
     size: int
@@ -49,14 +50,14 @@ class Held:
         self._added = self._marked = self._trimmed = 0
         #: The number of the last record.
         self._last = 0
-        #: Numbers of records, with the bytes that were added up to each.
+        #: Numbers of records, with all bytes that were added up to each.
         self._marks: collections.deque[tuple[int, int]] = collections.deque()
-        #: Of records that name blobs: their numbers, and the ids.
+        #: For records that name blobs: their numbers, and the ids.
         self._named: collections.deque[tuple[int, bytes]] = collections.deque()
 
     def add(self, sequence: int, item: Item) -> None:
-        """The next record, of this number.  By one thread, and with single
-        operations: an interrupt of a commit leaves no lock taken."""
+        """Add the next record, which has this number.  One thread does this,
+        without a lock, so an interrupt of a commit leaves no lock taken."""
         if self.first is None:
             self.first = sequence
         if item.blobs:
@@ -68,7 +69,7 @@ class Held:
             self._marks.append((sequence, self._added))
 
     def trim(self, first: int) -> None:
-        """What is before this record was removed."""
+        """The records before this one were removed."""
         with self._changed:
             added = self._added
             while self._named and self._named[0][0] < first:
@@ -84,7 +85,7 @@ class Held:
             return bool(self._marks) and self._marks[0][0] < first
 
     def clear(self) -> None:
-        """It is counted anew."""
+        """From now on it is counted anew."""
         with self._changed:
             self._named.clear()
             self._marks.clear()
@@ -95,7 +96,7 @@ class Held:
         return self._added - self._trimmed
 
     def named(self, first: int | None = None) -> set[bytes]:
-        """The blobs that records name: all, or those before this one."""
+        """The blobs that records name: in all, or in those before `first`."""
         with self._changed:
             named = tuple(self._named)
         if first is not None:

@@ -1,18 +1,18 @@
 """Saves what a node keeps, some time after it has changed.
 
-What is saved may be older than what is durable, and never newer: `synced` is
+The saved state may be older than what is durable, but never newer: `synced` is
 called when the log has a batch and the disk is synced up to its end.  To save
-each of them would cost a commit another sync or two; so it is done a second
-after the first change, by a thread of its own, and at a close.
+each state at once would cost a commit another sync or two.  So a thread saves
+it a second after the first change; and it is saved at a close.
 
-Before that, a majority of the log's members must confirm that they have it: a
-single one that is wrong has told the writer so, perhaps (members).
+Before a state is saved, a majority of the log's members must confirm that they
+have its record: the member that told the writer so may be wrong (members).
 
-If it cannot be saved, it is tried again: the next start only has more to read
-from the log.
+If a state cannot be saved, that is tried again.  Until it succeeds, the next
+start only has more to read from the log.
 
-While the file is about to be replaced by a packed one, what is kept says so,
-and nothing else is saved: the file that is read may be either.
+While the file is about to be replaced by a packed one, the saved state says
+so, and nothing else is saved: the file that is read may be either of the two.
 """
 
 import logging
@@ -29,7 +29,7 @@ from .writer import Fenced
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from a change until it is saved.
+#: Seconds from a change until the state is saved.
 LATE = 1.0
 
 
@@ -37,8 +37,8 @@ class Keeper:
 
     def __init__(self, path: str, state: State, read: states.Read,
                  confirm: Callable[[State], object]) -> None:
-        """Save the state of the node that is kept beside this file; raise
-        OSError if that fails.
+        """Save the state of the node in the file beside `path`; raise OSError
+        if that fails.
 
         `confirm` raises Unanswered or Fenced.
         """
@@ -48,10 +48,10 @@ class Keeper:
         self._saving = threading.Lock()
         before = states.load(path)
         assert before is not None
-        #: Of this node (log.notes): it stays.
+        #: The identity of this node (log.notes); it does not change.
         self.identity = before.node
         states.save(path, state, read, self.identity)
-        #: What is on the disk, and what may be.
+        #: What is on the disk, and what may be saved next.
         self.kept = self.latest = state
         #: The generation of a file that is about to be replaced.
         self._going: int | None = None
@@ -64,18 +64,18 @@ class Keeper:
         self._thread.start()
 
     def synced(self, state: State) -> None:
-        """The log has it, and the disk is synced up to its end."""
+        """The log has this state, and the disk is synced up to its end."""
         self.latest = state  # first: see `_work`
         if self._due is None and state is not self.kept:
             self._due = time.monotonic() + LATE
             self._thread.wake()
 
     def becomes(self, state: State, becoming: Becoming) -> None:
-        """Keep now what will take the place of the file, which is synced up to
+        """Save now what will take the place of the file, which is synced up to
         the end of this state.
 
-        Nothing else is saved until that has happened (`synced`), or never will
-        (`stays`).  Raise Unanswered, Fenced, OSError.
+        Nothing else is saved until the file was replaced (`synced`), or never
+        will be (`stays`).  Raise Unanswered, Fenced, OSError.
         """
         with self._saving:
             self._going = state.generation
@@ -85,11 +85,11 @@ class Keeper:
             self.kept = self.latest = state
 
     def stays(self) -> None:
-        """The file is not replaced."""
+        """The file will not be replaced."""
         self._going = None
 
     def save(self) -> None:
-        """Try it now, if there is something new."""
+        """Save the state now, if it has changed."""
         with self._saving:
             self._save()
 
@@ -104,8 +104,8 @@ class Keeper:
 
     def _work(self) -> None:
         if self._due is not None and time.monotonic() >= self._due:
-            self._due = None  # first: what comes from now on is due anew
-            if self._saving.acquire(blocking=False):  # else another does it
+            self._due = None  # first: later changes are due anew
+            if self._saving.acquire(blocking=False):  # else another saves
                 try:
                     self._save()
                 finally:

@@ -1,37 +1,40 @@
-"""What the operator allows the log to have, and who waits for room in it.
+"""How large the log may be, and what waits for room in it.
 
-The log has records, with the blobs that they name (`Held`, of this writer and
-of what was there before), and blobs that votes have *staged* and no record
-names yet; also those of votes that failed, until they are removed.
+The log has records, with the blobs that they name (`Held`, one of this writer
+and one of what was there before).  It also has blobs that votes have *staged*
+and no record names yet, including those of failed votes until they are
+removed.
 
-- A transaction that is larger than the limit is refused by its vote.  So are
-  blobs for which there would be no room in a log that is trimmed as far as it
-  can be: less than `GRAIN` of it stays (held).
-- A vote takes the room of its blobs before it stages them, all at once: two
-  that have half of theirs would wait for each other.  While there is none it
-  stands in a *line*, and room is given to the first one of that, so that no
-  vote is passed by smaller ones for ever.  There it has no object, and no
-  thread of its server.  It fails when it has waited for `LONGEST_STILL` while
-  the line stood still: nobody in it was given room.
-- While records and the blobs that they name have as much as the limit, commits
-  wait, in the thread that would sync them, until it is trimmed.  They do not
-  wait for what is staged: a client may take its time between vote and finish.
-  Readers do not wait, and what is no batch (a Trim, the swap of a pack) does
-  not either.
+- A vote refuses a transaction that is larger than the limit.  It also refuses
+  blobs for which there would be no room in a log that is trimmed as far as
+  possible: less than `GRAIN` of such a log stays (held).
+- A vote takes the room for its blobs before it stages them, all at once: two
+  votes that have half of theirs would wait for each other.  While there is no
+  room, the vote stands in a queue, the *line*.  Room is given to the first one
+  in the line, so that smaller votes do not pass a large one for ever.  In the
+  line a vote holds no object, and no thread of its server.  It fails when it
+  has waited for `LONGEST_STILL` while the line did not move: no vote in it was
+  given room.
+- While records and the blobs that they name reach the limit, commits wait, in
+  the thread that would sync them, until the log is trimmed.  They do not wait
+  for staged blobs, because a client may take its time between vote and finish.
+  Readers do not wait, and neither do records that are no batch (a Trim, the
+  swap of a pack).
 
-So the log may have the limit, one batch and a few small records; and once more
-the limit, of what is staged.  The engine needs room for more than that.
+So the log may have the limit, one batch and a few small records, plus staged
+blobs up to the limit once more.  The engine needs room for more than that.
 
-What was there before this writer led is known when it was read (earlier).
-Until then this writer brings no more than a quarter of the limit: the reading
-does not take long, and several writers, one after the other, might fill the
-engine otherwise.
+The size of what was there before this writer led is known when it was read
+(earlier).  Until then this writer brings in no more than a quarter of the
+limit.  The reading does not take long; and without this rule several writers,
+one after the other, might fill the engine.
 
-Whoever has a thread looks again each `PAUSE`.  Whoever has none is called: by
-the one that gives room back, or by `look`, which the thread that trims does
-twice a second.  (In an outage of the log that thread waits for an answer, and
-who has no thread waits until that ends.)  The lock is a leaf.  An interrupt of
-the main thread may lose room until the next start.
+A waiter that has a thread looks again each `PAUSE`.  A waiter that has no
+thread is called back: by the thread that gives room back, or by `look`, which
+the thread that trims calls twice a second.  (In an outage of the log that
+thread waits for an answer, and a waiter without a thread waits until the
+outage ends.)  The lock is a leaf.  An interrupt of the main thread may lose
+room until the next start.
 """
 
 import collections
@@ -48,39 +51,39 @@ from .earlier import Earlier
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from one look to the next; of a wait that is worth a word.
+#: Seconds from one look to the next; seconds after which a wait is reported.
 PAUSE, TROUBLE_AFTER = 0.05, 1.0
-#: Seconds for which a vote waits in a line that stands still: longer than a
-#: node may stand still before it is left behind (trimming).
+#: Seconds for which a vote waits in a line that does not move: longer than a
+#: node may stay in one place before it is left behind (trimming).
 LONGEST_STILL = 60.0
-#: Bytes that are removed, and not named, before the engine is to let go of
+#: Bytes that may be removed, and not named, before the engine is told to free
 #: them; less where the limit is small.
 GARBAGE = 64 << 20
 
 
 class Trims(typing.NamedTuple):
-    """What the node that writes is to do about the size of the log."""
+    """How the node that writes limits the size of the log."""
 
-    #: Whose place is noted.
+    #: The node whose place is noted.
     node: bytes
-    #: Bytes; 0: there is no limit.
+    #: The limit in bytes; 0: there is none.
     limit: int = 0
-    #: Whether the node that is behind is left behind at the limit.  Otherwise
+    #: Whether, at the limit, a node that is behind is left behind.  Otherwise
     #: commits wait for it.
     drops: bool = False
 
 
 class Wanted:
-    """The room that a vote asks for, in bytes of blobs.  What becomes of it is
-    decided once."""
+    """The room that a vote asks for, in bytes of blobs.  It is decided once
+    whether the room is given or refused."""
 
     def __init__(self, size: int) -> None:
         self.size = size
         self.since = time.monotonic()
         self.is_given = False
-        #: Why it is not given.
+        #: Why it was refused.
         self.refused: str | None = None
-        #: Called when it is decided, perhaps twice; by any thread.
+        #: Called when it is decided, by any thread, perhaps twice.
         self.tell: Callable[[], object] = lambda: None
 
     @property
@@ -100,21 +103,21 @@ class LogLimit:
         self._name = ''
         self._changed = threading.Lock()
         self._staged = 0
-        #: Votes that wait, in the order in which they came.
+        #: Votes that wait, in their order of arrival.
         self._line: collections.OrderedDict[Wanted, None] = (
             collections.OrderedDict())
-        #: When one of them was given room, last.
+        #: When a vote in the line was last given room.
         self._moved = 0.0
         #: Since when commits wait.
         self._commits_since: float | None = None
-        #: Since when somebody waits, if it was said.
+        #: Since when somebody waits, if that was logged.
         self._said_since: float | None = None
 
     def begin(self, name: str) -> None:
         """`name`: whose log it is."""
         self._name = name
 
-    # What it has
+    # Its size
 
     @property
     def size(self) -> int:
@@ -122,7 +125,7 @@ class LogLimit:
 
     @property
     def named(self) -> int:
-        """Of records, and of the blobs that they name."""
+        """Bytes of records, and of the blobs that they name."""
         return self._earlier.held.size + self._own.size
 
     def named_before(self, first: int) -> set[bytes]:
@@ -130,7 +133,7 @@ class LogLimit:
         return self._earlier.held.named(first) | self._own.named(first)
 
     def frees(self, first: int) -> bool:
-        """Would the log be smaller without what is before this record?"""
+        """Would the log be smaller without the records before this one?"""
         return self._earlier.held.frees(first) or self._own.frees(first)
 
     def trimmed(self, first: int) -> None:
@@ -142,7 +145,7 @@ class LogLimit:
     def garbage(self) -> int:
         return min(GARBAGE, self.limit // 4) if self.limit else GARBAGE
 
-    # What is wanted of trims
+    # Is a trim needed?
 
     @property
     def is_near(self) -> bool:
@@ -150,7 +153,7 @@ class LogLimit:
 
     @property
     def lacks_room(self) -> bool:
-        """Somebody waits, or will, for what trims can remove."""
+        """Somebody waits, or will wait, for room that trims can make."""
         with self._changed:
             wanted = self._first.size if self._line else 0
         return 0 < self.limit < self.named + max(wanted, 1)
@@ -164,12 +167,14 @@ class LogLimit:
     # A vote
 
     def check(self, size: int) -> None:
-        """Raise if a transaction of so many bytes never fits into the log."""
+        """Raise if a transaction of `size` bytes can never fit into the log.
+        """
         if 0 < self.limit < size:
             self._refuse(f'a transaction of {size} bytes does')
 
     def check_blobs(self, size: int) -> None:
-        """The same for its blobs, for which it takes the room before."""
+        """The same for the blobs of a transaction, whose room is taken
+        first."""
         if 0 < self.limit < size + held.GRAIN:
             self._refuse(f'blobs of {size} bytes, in one transaction, do')
 
@@ -180,10 +185,10 @@ class LogLimit:
             ' higher on each node. Nothing of it was stored')
 
     def ask(self, wanted: Wanted) -> None:
-        """It is given at once, or later.
+        """Ask for room, which is given now or later.
 
-        Who has it gives it back (`gives_back`), and who wants it no more tells
-        that (`leave`).
+        A caller that has got the room gives it back (`gives_back`); one that
+        does not want it any more calls `leave`.
         """
         with self._changed:
             self._line[wanted] = None
@@ -191,14 +196,15 @@ class LogLimit:
 
     def call_when_decided(self, wanted: Wanted,
                           function: Callable[[], object]) -> None:
-        """Or at once, if it is; the function only notifies another thread."""
+        """Call the function when it is decided, or now, if it is already.
+        The function only notifies another thread."""
         wanted.tell = function
         if wanted.is_decided:
             function()
 
     def wait(self, wanted: Wanted, go_on: Callable[[], object],
              pause: Callable[[float], object]) -> None:
-        """Until it is decided; `go_on` raises to end that."""
+        """Wait until it is decided; `go_on` raises to end the wait."""
         try:
             while not wanted.is_decided:
                 go_on()
@@ -208,23 +214,23 @@ class LogLimit:
             self._say()
 
     def leave(self, wanted: Wanted) -> None:
-        """It is not wanted any more, and was not used."""
+        """The room is not wanted any more, and was not used."""
         with self._changed:
             self._line.pop(wanted, None)
             if wanted.is_given:
                 wanted.is_given = False
                 self._staged -= wanted.size
-            if wanted.refused is None:  # a thread may wait, as another aborts
+            if wanted.refused is None:  # its thread may wait; another aborts
                 wanted.refused = 'its transaction was aborted'
         self._serve()
 
     def takes_anyway(self, size: int) -> None:
-        """One that nobody must wait for takes its room, and does not ask."""
+        """Take room without asking, for a vote that must not wait."""
         with self._changed:
             self._staged += size
 
     def gives_back(self, size: int) -> None:
-        """A record names them; or they are removed."""
+        """A record names these bytes now; or they were removed."""
         with self._changed:
             self._staged -= size
         self._serve()
@@ -234,8 +240,8 @@ class LogLimit:
             self._serve_line()
 
     def _serve_line(self) -> None:
-        """Those that are next, as far as there is room.  (`_changed` is
-        held.)"""
+        """Give room to the next ones, as far as there is some.  (`_changed`
+        is held.)"""
         while self._line:
             first = self._first
             if self._lacks(first.size, self._staged):
@@ -254,7 +260,7 @@ class LogLimit:
 
     def wait_to_sync(self, go_on: Callable[[], object],
                      pause: Callable[[float], object]) -> None:
-        """Return when there is room; `go_on` raises to end that."""
+        """Return when there is room; `go_on` raises to end the wait."""
         if not self._lacks(1):
             return
         try:
@@ -270,11 +276,11 @@ class LogLimit:
     # Waiting
 
     def look(self) -> None:
-        """Called now and then: those that have waited for too long fail."""
+        """Called now and then: lets those fail that have waited too long."""
         words = self.words
         with self._changed:
             self._serve_line()
-            # (Behind one that fails there may be room for the next one.)
+            # (When one has failed, there may be room for the next one.)
             while self._line and time.monotonic() >= LONGEST_STILL + max(
                     self._moved, self._first.since):
                 first = self._first
@@ -315,20 +321,20 @@ class LogLimit:
 
     @property
     def seconds(self) -> float:
-        """For how long somebody waits."""
+        """How long somebody has waited."""
         with self._changed:
             since = self._waits_since()
         return 0.0 if since is None else time.monotonic() - since
 
     @property
     def seconds_of_commits(self) -> float:
-        """For how long commits wait."""
+        """How long commits have waited."""
         since = self._commits_since
         return 0.0 if since is None else time.monotonic() - since
 
     @property
     def trouble(self) -> str | None:
-        """In words, if somebody waits for longer than usual."""
+        """What waits, in words, if it has waited longer than usual."""
         return self.words if self.seconds > TROUBLE_AFTER else None
 
     @property

@@ -1,40 +1,41 @@
 """The sync of the policy `quorum`: what is appended goes to the log and to the
-disk at the same time, and is durable when both have it.
+disk in parallel, and is durable when both have it.
 
 A `Replicator` is the replica (commit.replica) of a storage whose node writes.
-It is made with a writer that leads, behind all that the log has, for a data
-file that has all of it and no more.
+It is made with a writer that leads, and has applied all that the log has, for
+a data file that has exactly the same.
 
-A sync, in the thread of the leader (commit.sequencer), with no other beside it
-(I9):
+A sync runs in the thread of the leader (commit.sequencer), and no other runs
+in parallel (I9):
 
-1. Offer the bytes behind what the log has, as one batch: send its first chunk.
+1. Offer the bytes that the log does not have yet, as one batch: send its first
+   chunk.
 2. Sync the disk.
-3. Read the answer.  The next chunk is sent, and answered, until there is none.
+3. Read the answer.  Then send each further chunk, and read its answer.
 
-So nothing is offered any more once the disk has failed, in a sync or when a
-chunk is read: what is read back then may be what it had before.
+So nothing more is offered once the disk has failed, in a sync or in reading a
+chunk: what is read back then may be what the disk had before.
 
 *No answer*: no majority can be reached, or its answer was lost.  The writer
-offers the same record until its fate is known, after a pause that grows.  All
-that wait for this sync wait, and nobody else.  After a second, `trouble` says
-so, and so does the log when that try is over.
+offers the same record until its fate is known, with pauses that grow.  Commits
+that need this sync wait, and nothing else does.  After a second, `trouble`
+says so, and a line is logged when that try has ended.
 
-Blobs are in the log before that, from the votes (staging).
+Blobs are in the log before the batch, brought there by the votes (staging).
 
 A storage that is closed gives up after some seconds.  Whether the log has the
 last batch is then as unknown as after a failed sync.
 
 *An interrupt* leaves a batch that the log may have, or half of it.  The next
-sync begins with that batch, as it is, and then offers what is behind it.
+sync begins with that batch, as it is, and then offers what is after it.
 
-*What is no batch* comes into the log between two syncs (`say`): the records of
-packs (agreeing).
+*Records that are no batch* are brought into the log between two syncs (`say`):
+the records of packs (agreeing), and Trims (trimming).
 
-Threads: `sync` is called by one at a time.  It and `say` have a lock, for
-which a close waits, too.  A thread of the keeper's (keeping) saves what the
-node keeps, and another one ends the wait of a storage that is closed: it asks
-the log for nothing, so that nothing holds it up.  What they share are single
+Threads: one thread at a time calls `sync`.  `sync` and `say` take a lock, for
+which a close waits, too.  A thread of the keeper (keeping) saves what the node
+keeps.  Another thread ends the wait of a storage that is closed; it never asks
+the log, so that nothing holds it up.  What the threads share are single
 attributes, each set by one of them, and an event.
 """
 
@@ -74,10 +75,10 @@ from .writer import Fenced
 from .writer import Writer
 
 #: Seconds for which a storage that is closed waits for an answer: as long as
-#: an election of the log's leader may take, and not as long as a process is
-#: given to end.
+#: an election of the log's leader may take, but less than the time that a
+#: process is given to end.
 LONGEST_WAIT_AT_CLOSE = 5.0
-#: Seconds from one look at that to the next.
+#: Seconds from one check of that time to the next.
 WATCH_EVERY = 0.25
 
 START_AGAIN = 'start this node again: it will follow, or say why it cannot'
@@ -85,7 +86,7 @@ START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 
 class Replicator:
 
-    #: (One that has the lease has one: primary.)
+    #: (A subclass sets it, for a node that has the lease: primary.)
     instance: bytes | None = None
     _keeper: Keeper | None = None
     _trimming: Trimming | None = None
@@ -96,9 +97,9 @@ class Replicator:
     def __init__(self, log: Log, writer: Writer,
                  fates: Fates | None = None,
                  trims: Trims | None = None) -> None:
-        """The log is that of the writer, and of nobody else: `close` closes
-        it.  The fates are those of all that was in it before this epoch.
-        Without `trims`, the log is not trimmed."""
+        """The log is that of the writer, and is used by nobody else: `close`
+        closes it.  `fates` knows all commits that were in the log before this
+        epoch.  Without `trims`, the log is not trimmed."""
         self._log = log
         self._writer = writer
         self._fates = fates
@@ -131,8 +132,8 @@ class Replicator:
                 ' has compared the two. Start again: what the log does not'
                 f' have will be kept beside it, in {path}.trN')
         self._outage.name = path
-        # The epoch is kept before anything of it is.  (It leads, so a majority
-        # has its record.)
+        # The epoch is kept before any record after it.  (The writer leads, so
+        # a majority has the record of the epoch.)
         self._keeper = Keeper(path, state, read, self._writer.confirm)
         self._keeper.start()
         self._watch.start()
@@ -194,7 +195,7 @@ class Replicator:
 
     def _offer(self, end: int, read: Read,
                commits: Sequence[pipeline.Commit]) -> None:
-        """Send the next record, if the log does not have all up to there."""
+        """Send the next record, if the log does not have all up to `end`."""
         self._refuse_when_stopped()
         writer = self._writer
         if not writer.left and writer.state.end < end:
@@ -211,7 +212,7 @@ class Replicator:
                commits: Sequence[pipeline.Commit]) -> Batch:
         """All that the log does not have.
 
-        What an interrupted sync has brought there is among the commits.
+        (`commits` may include some that an interrupted sync has brought in.)
         """
         begin = self._writer.state.end
         ours = [commit for commit in commits if commit.start >= begin]
@@ -223,7 +224,8 @@ class Replicator:
              for blob in commit.replicated.named(commit.tid)])
 
     def _wait_for_answer(self) -> None:
-        """Of one try; if there is none, pause before the next one."""
+        """Read the answer of one try; if there is none, pause before the next.
+        """
         self._tried(self._writer.answered)
 
     def _tried(self, call: Callable[..., object], *args: object) -> bool:
@@ -253,10 +255,10 @@ class Replicator:
             raise LookupError('this node has not followed')
         return self._fates.of(id, since)
 
-    # What is no batch
+    # Records that are no batch
 
     def say(self, body: PackBegin | PackEnd | PackSwap | Trim) -> State:
-        """Bring this record into the log; return the state behind it.
+        """Bring this record into the log; return the state after it.
 
         Raise Fenced if it is not there, and never will be; NotReplicated if
         the storage is closed, or a sync has failed, before that is known.
@@ -270,21 +272,21 @@ class Replicator:
             return self._writer.state
 
     def _keep_behind(self) -> None:
-        """What is no batch, if it stands behind what is synced: then the log
-        need not keep the batch before it for us."""
+        """Keep the record that was said, if it follows right after what is
+        synced: then the log need not keep the batch before it for us."""
         assert self._keeper is not None
         state, latest = self._writer.state, self._keeper.latest
         if (state.end, state.generation) == (latest.end, latest.generation):
             self._keeper.synced(state)
 
     def _bring_in(self) -> None:
-        """What is begun; or what an interrupt has left of that."""
+        """Bring in what was begun, or what an interrupt has left of it."""
         while self._writer.left:
             self._refuse_when_stopped()
             self._writer.ask()
             self._wait_for_answer()
 
-    # What a pack needs, beside `say` (agreeing)
+    # What a pack needs, in addition to `say` (agreeing)
 
     def keep_becoming(self, becoming: Becoming) -> None:
         """(All that was appended is synced, and nothing is appended now.)"""
@@ -302,7 +304,7 @@ class Replicator:
             self._keeper.stays()
             return
         with self._syncing:
-            # (A sync may have come before, of what was appended since.)
+            # (A sync of later commits may already have kept a later state.)
             if self._keeper.latest.generation < replaced.generation:
                 self._keeper.synced(replaced)
         self._keeper.save()
@@ -311,7 +313,7 @@ class Replicator:
         self._why = why
         self._stopped.set()
 
-    # What is said of it
+    # What others may know of it
 
     @property
     def log_identity(self) -> bytes:
@@ -322,13 +324,13 @@ class Replicator:
 
     @property
     def identity(self) -> bytes:
-        """Of this node."""
+        """The identity of this node."""
         assert self._keeper is not None
         return self._keeper.identity
 
     @property
     def kept(self) -> State:
-        """What a start of this node would go on from."""
+        """The state from which a start of this node would go on."""
         return self._writer.state if (
             self._keeper is None) else self._keeper.kept
 
@@ -387,7 +389,7 @@ class Replicator:
         self._staging.close()
         if self._trimming is not None:
             self._trimming.close()
-        with self._syncing:  # of a committer whose close was interrupted
+        with self._syncing:  # a committer's close may have been interrupted
             if self._keeper is not None:
                 self._keeper.close()
             if not self._is_closed:

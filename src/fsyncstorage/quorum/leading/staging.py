@@ -1,22 +1,24 @@
 """Puts the blobs of a vote into the log, before a batch names them (I11).
 
-A blob is staged in chunks, in the thread of its vote, which has none of the
-storage's locks, nor its turn: votes and commits of others go on meanwhile.  It
-takes the memory of a chunk.
+A blob is staged in chunks, in the thread of its vote.  The vote holds none of
+the storage's locks, nor its turn, so votes and commits of others go on in
+parallel.  It takes the memory of one chunk.
 
 *No answer*: the vote waits, as commits do, and `trouble` says so.  It fails
-when the storage is closed, or nothing more of this writer comes into the log.
-*No room* within log-limit: it waits, before it stages anything (loglimit).  A
-vote that must not wait in its thread is `Occupied` then, and made again when
-that is decided (`call_when_room`).
-*No room* in the engine: it fails at once, and what it has staged is removed.
+when the storage is closed, or nothing more of this writer gets into the log.
+*No room* within log-limit: the vote waits before it stages anything
+(loglimit).  A vote that must not wait in its thread raises `NoRoomInLog`, and
+is repeated when it is decided whether it gets the room (`call_when_room`).
+*No room* in the engine: the vote fails at once, and what it has staged is
+removed.
 
-What was staged for a transaction is noted with its blobs (`Ours`), and goes
-on to its commit, from which the record is made.  The objects are put on a list
-first, by which a start finds files that the log does not name (newblobs).
+What was staged for a transaction is noted with its blobs (`Ours`), and is
+handed to its commit, from which the record is made.  A list of the objects is
+written as well; with it a start finds files that the log does not name
+(newblobs).
 
-Threads: any number of votes at once.  What they share is under `_changed`, a
-leaf; a thread of `tidying` removes what is not needed.
+Threads: any number of votes may stage in parallel.  What they share is under
+`_changed`, a leaf; a thread of `tidying` removes what is not needed.
 """
 
 import contextlib
@@ -57,7 +59,7 @@ class _Staged(typing.NamedTuple):
 
     id: bytes
     oid: bytes
-    #: None: the tid of the transaction.
+    #: None stands for the tid of the transaction.
     serial: bytes | None
     size: int
     checksum: bytes
@@ -71,11 +73,11 @@ class Ours:
         self.staged: dict[str, _Staged] = {}
         #: The path of the list of its objects.
         self.list: str | None = None
-        #: Room that it has asked for, and not used yet.
+        #: Room that the vote has asked for, and not used yet.
         self.room: Wanted | None = None
 
     def named(self, tid: bytes) -> list[Blob]:
-        """As a record names them."""
+        """These blobs, as a record names them."""
         return [
             Blob(each.id, each.oid, each.serial or tid, each.size,
                  each.checksum, shared=False)
@@ -97,15 +99,15 @@ class Staging:
         self._path = ''
         self._closing = threading.Event()
         self._changed = threading.Condition()
-        #: One of each vote that is under way.
+        #: An Outage for each vote that is under way.
         self._votes: list[Outage] = []
         #: Ids that no record names yet, with the size of each.
         self._open: dict[bytes, int] = {}
         self._lists = newblobs.Lists()
 
     def begin(self, path: str, state: State) -> None:
-        """The writer leads, and this is the state behind its epoch's
-        record."""
+        """The writer leads, and `state` is the state after the record of its
+        epoch."""
         self._path = path
         self._tidying = Tidying(
             self._log, path, state.epoch, self._earlier, self._needed,
@@ -115,7 +117,7 @@ class Staging:
     def _needed(self) -> set[bytes]:
         """The ids of what is under way, and of what records name.
 
-        In this order, as the former becomes the latter.
+        It looks in this order, as the former becomes the latter.
         """
         with self._changed:
             under_way = set(self._open)
@@ -125,11 +127,11 @@ class Staging:
     # A vote
 
     def stage(self, blobs: Stored, has_turn: bool, wait: bool) -> None:
-        """What is not staged yet.  `blobs.replicated` is an `Ours` then.
+        """Stage what is not staged yet; `blobs.replicated` becomes an `Ours`.
 
-        Without `wait`, raise NoRoomInLog if it would have to wait for that.
-        One that has its turn takes the room that it needs: others, which have
-        some, may wait for that turn.
+        Without `wait`, raise NoRoomInLog if it would have to wait for room.  A
+        vote that has its turn takes the room without waiting: others, which
+        have some, may wait for that turn.
         """
         ours = blobs.replicated
         if ours is None:
@@ -146,20 +148,20 @@ class Staging:
         else:
             self._take_room(ours, sum(sizes.values()), wait)
         try:
-            ours.room = None  # from here on, it is given back below
+            ours.room = None  # from here on, the room is given back below
             with self._vote() as patience:
                 for path in new:
                     ours.staged[path] = self._staged(
                         path, *files[path], sizes.pop(path), patience)
         finally:
-            self._limit.gives_back(sum(sizes.values()))  # what was not begun
+            self._limit.gives_back(sum(sizes.values()))  # of files not begun
         before, ours.list = ours.list, newblobs.write(
             self._path, {oid for oid, _ in files.values()})
         if before is not None:
             datafile.remove_if_there(before)
 
     def _take_room(self, ours: Ours, size: int, wait: bool) -> None:
-        """Return when `ours.room` is given."""
+        """Return when `ours.room` was given."""
         room = ours.room
         if room is None:
             self._refuse_to_go_on()
@@ -183,8 +185,8 @@ class Staging:
 
     def call_when_room(self, blobs: Stored,
                        function: Callable[[], object]) -> bool:
-        """Does its vote wait for room, or has it just been decided?  Then the
-        function is called behind that."""
+        """Does this vote wait for room, or has it just been decided?  Then
+        the function is called after the decision."""
         ours = blobs.replicated
         if ours is None or ours.room is None:
             return False
@@ -207,7 +209,7 @@ class Staging:
                 expected: int, patience: Patience) -> _Staged:
         id, size, checksum = new_id(self._writer.state.epoch), 0, new_sum()
         try:
-            with self._changed:  # before there is a chunk of it
+            with self._changed:  # before its first chunk is put
                 self._open[id] = expected
             with open(path, 'rb') as file:
                 for number, chunk in enumerate(chunks_of(file)):
@@ -246,7 +248,7 @@ class Staging:
                 f' its log any more ({why}). Nothing of it was stored')
 
     def unstage(self, blobs: Stored) -> None:
-        """Its transaction was aborted, and the files are removed."""
+        """The transaction was aborted, and its files are removed."""
         ours = typing.cast(Ours, blobs.replicated)
         self._leave_the_line(ours)
         self._drop([each.id for each in ours.staged.values()])
@@ -260,7 +262,7 @@ class Staging:
         self._tidying.drop(dropped)
 
     def may_be_full(self) -> None:
-        """The engine: somebody has to look whether it can make room."""
+        """The engine may be full: let a thread try to make room."""
         if self._tidying is not None:
             self._tidying.may_be_full()
 
@@ -268,17 +270,18 @@ class Staging:
 
     def is_in_the_log(self, transactions: Iterable[Ours],
                       sequence: int) -> None:
-        """Their batch is; the last record of it has this number."""
+        """The batch of these transactions is in the log, and its last record
+        has this number."""
         for ours in transactions:
             if ours.list is not None:
                 self._lists.until(sequence, ours.list)
             with self._changed:
-                sizes = [self._open.pop(each.id, 0)  # 0: it is told again
+                sizes = [self._open.pop(each.id, 0)  # 0: already reported
                          for each in ours.staged.values()]
             self._limit.gives_back(sum(sizes))
 
     def kept(self, sequence: int) -> None:
-        """A state behind this record is kept."""
+        """A state after this record is kept."""
         with self._changed:
             self._lists.kept(sequence)
 
@@ -291,11 +294,11 @@ class Staging:
                 outage.trouble for outage in self._votes)), None)
 
     def closing(self) -> None:
-        """Votes that wait end soon."""
+        """Votes that wait fail soon."""
         self._closing.set()
 
     def close(self) -> None:
-        """Return when no vote uses the log, which was stopped."""
+        """Return when no vote uses the log, which was stopped before."""
         self.closing()
         with self._changed:
             self._changed.wait_for(lambda: not self._votes)

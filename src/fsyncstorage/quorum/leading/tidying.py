@@ -1,22 +1,22 @@
-"""Removes staged blobs that no record names, in a thread; and what goes with
-that.
+"""A thread that removes staged blobs that no record names, and does related
+work.
 
-- What was staged for transactions that were aborted (`drop`) is removed at
-  once.  Behind some megabytes of it the engine lets go of what was removed.
+- What was staged for aborted transactions (`drop`) is removed at once.  After
+  some megabytes of it, the engine is told to free what was removed.
 - What the log had before this writer led is read, in slices, in half of the
-  time of the thread: nobody waits for it (earlier).
-- Once that is known, and then once an hour, all that is staged is looked
-  through: what no record names, and no vote has under way, was left by an
-  earlier writer, or is a chunk that came late, behind its removal.
-- Where the engine is full it is to make room (`may_be_full`): then a primary
-  cannot keep its lease, and nobody is there to ask for it.
+  thread's time: nobody waits for it (earlier).
+- When that is known, and then once an hour, all staged blobs are checked.
+  Blobs that no record names, and no vote has under way, were left by an
+  earlier writer, or are chunks that arrived late, after their removal.
+- If the engine is full, it is told to make room (`may_be_full`).  A primary
+  cannot keep its lease then, so nobody else is there to do it.
 
-To remove what is needed would lose it for good.  So what is needed is looked
-at behind what is there: an id is known as under way before it has a chunk, and
-as named before it is not under way any more.  Blobs of later epochs stay: they
-are those of a writer of which this one need not know yet.
+To remove what is needed would lose it for good.  So the needed ids are
+collected after the existing ones: an id is known as under way before it has a
+chunk, and as named before it stops being under way.  Blobs of later epochs
+stay: they belong to a writer of which this one need not know yet.
 
-If the log does not answer, it is tried again; what is left at the close, the
+If the log does not answer, this is retried.  What is left at the close, the
 next writer finds.
 """
 
@@ -38,10 +38,10 @@ from .loglimit import LogLimit
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from one try to the next; from one sweep to the next.
+#: Seconds from one try to the next, and from one sweep to the next.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 SWEPT_EVERY = 3600.0
-#: Blobs that are removed by one call.
+#: How many blobs one call removes.
 AT_ONCE = 1000
 
 
@@ -49,7 +49,8 @@ class Tidying:
 
     def __init__(self, log: Log, path: str, epoch: int, earlier: Earlier,
                  needed: Callable[[], set[bytes]], limit: LogLimit) -> None:
-        """`epoch`: of the writer.  `needed`: what is under way or named."""
+        """`epoch`: of the writer.  `needed`: ids that are under way or named.
+        """
         self._log = log
         self._path = path
         self._epoch = epoch
@@ -59,14 +60,14 @@ class Tidying:
         #: Ids, with the bytes that they have taken of the limit.
         self._dropped: collections.deque[tuple[bytes, int]] = (
             collections.deque())
-        #: Bytes that were removed, and not let go of.
+        #: Bytes that were removed, but not yet freed by the engine.
         self._garbage = 0
-        #: When all that is staged was looked through last.
+        #: When all staged blobs were checked last.
         self._swept: float | None = None
-        #: The engine may be full; when it can be asked to make room.
+        #: The engine may be full; and when it may be told to make room.
         self._is_full = False
         self._room_at = 0.0
-        #: The trouble of `earlier` was said.
+        #: Whether the trouble of `earlier` was logged.
         self._is_said = False
         self._pause = FIRST_PAUSE
         self._again: float | None = None
@@ -83,12 +84,12 @@ class Tidying:
         self._thread.wake()
 
     def may_be_full(self) -> None:
-        """The engine: then it is to make room."""
+        """The engine may be full: tell it to make room."""
         self._is_full = True
         self._thread.wake()
 
     def close(self) -> None:
-        """The log was stopped."""
+        """The log was stopped before."""
         self._thread.close()
 
     # In the thread
@@ -138,11 +139,11 @@ class Tidying:
                 self._let_go()
 
     def _let_go(self) -> None:
-        self._log.trim(1)  # there is no record before that
+        self._log.trim(1)  # removes no record, but compacts
         self._garbage = 0
 
     def _make_room(self) -> None:
-        """At most once a minute: it holds up members of the engine."""
+        """At most once a minute, because it holds up members of the engine."""
         now = time.monotonic()
         if not self._is_full or now < self._room_at:
             return
@@ -171,7 +172,7 @@ class Tidying:
             return
         there = {id for id in self._log.all_staged()
                  if epoch_of(id) <= self._epoch}
-        left = there and there - self._needed()  # behind `there`
+        left = there and there - self._needed()  # collected after `there`
         if left:
             self._log.unstage(left)
             self._let_go()

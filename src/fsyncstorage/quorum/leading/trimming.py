@@ -1,45 +1,43 @@
 """Removes from the log what all nodes have kept.
 
-A thread of the node that writes.  Each node notes in the log the place that it
-has kept: it starts from there.  About once a minute, and more often while the
-log is large for its limit, there is a round:
+It is a thread of the node that writes.  Each node notes in the log the place
+that it has kept, because it would start from there.  About once a minute, and
+more often while the log is large for its limit, there is a round:
 
-1. Note our own place: another node may write next.  If another one notes under
-   our name (log.notes), nothing is removed: what it needs is not known.
-2. Which of the places is the first one?  If more than one record stands before
-   it, a `Trim` that says so is brought into the log.  A writer that is fenced
-   cannot do that, and removes nothing.  While somebody waits for room, one
-   record that takes some is enough, also if that is the last one: then the
-   nodes go on to the Trim, and a later round removes it.  (A Trim takes no
-   room, so this ends.)
-3. Look at the notes once more: did a node come in between, with an earlier
-   place?  Then nothing is removed now.
-4. Remove the blobs that the records name, and then the records.  The one that
-   each node has kept last stays.
+1. Note our own place: another node may write next.  If another node notes
+   under our name (log.notes), nothing is removed: what it needs is not known.
+2. Find the first of the places.  If more than one record is before it, append
+   a `Trim` that says so.  A writer that is fenced cannot do that, and removes
+   nothing.  While somebody waits for room, one record that takes some is
+   enough, even if it is the last one: then the nodes go on to the Trim, and a
+   later round removes the record.  (A Trim takes no room, so this ends.)
+3. Read the notes once more.  If a node with an earlier place has arrived in
+   between, nothing is removed now.
+4. Remove the blobs that the records name, and then the records.  The record
+   that each node has kept last stays.
 
-A round begins with steps 3 and 4 for a `Trim` that an earlier one has brought
-into the log, if they were not answered: they need no room, and the others may
-have to wait for some.
+If steps 3 and 4 were not answered for a `Trim` of an earlier round, a round
+begins with them: they need no room, and the other steps may have to wait for
+some.
 
-A node that notes a place for the first time (it was copied) has to look, after
-that, whether the log has a Trim behind that place which is about it.  If there
-is none, step 3 of whoever trims finds the note.
+A node that notes a place for the first time (it was copied) must then check
+whether the log has, after that place, a Trim of records that the node needs.
+If it finds none, step 3 of the node that trims finds the note.
 
-A note may have any bytes.  One that cannot be read, or names a record that was
-trimmed already, is of a node that needs more than a log: the former holds
-everything up, as it may be of a node that can still come back; the latter
-nothing.
+A note may have any bytes.  A note that cannot be read stops all removal, as it
+may be of a node that can still come back.  A note that names a record which
+was already trimmed stops nothing, as its node cannot go on with this log.
 
-If it is to be so, the node whose place is the first one is left behind while
-somebody waits for room: its note is removed.  But only if it has stood in that
-place, behind ours, for half a minute: one that is well needs some seconds for
-large blobs.
+If the operator has chosen so (`drops`), the node whose place is the first one
+is left behind while somebody waits for room: its note is removed.  But this
+happens only if it has stayed in one place, behind ours, for half a minute: a
+node that is well needs some seconds for large blobs.
 
-Once an hour, and after many records, the log is trimmed where it begins: then
-the engine lets go of what was replaced.
+Once an hour, and after many records, the log is trimmed to where it begins,
+which removes nothing, but lets the engine free what was replaced.
 
-What a round was not answered, the next one does.  What the log had before this
-writer led is trimmed as far as it is known (earlier).
+What was not answered in one round is done by the next one.  What the log had
+before this writer led is trimmed as far as it is known (earlier).
 """
 
 import logging
@@ -72,20 +70,20 @@ from .writer import Fenced
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from one round to the next: as a rule, and while the log is large.
+#: Seconds from one round to the next: usually, and while the log is large.
 EVERY, SOON = 60.0, 0.5
-#: Seconds from one compaction to the next; bytes of the engine that an append
-#: leaves behind: the head before it.
+#: Seconds from one compaction to the next; bytes that each append leaves in
+#: the engine: the head before it.
 COMPACTED_EVERY = 3600.0
 AN_OLD_HEAD = 256
-#: Seconds for which a node stands still before it is left behind.
+#: Seconds for which a node stays in one place before it is left behind.
 STANDS_STILL = 30.0
-#: Blobs that are removed by one call.
+#: How many blobs one call removes.
 AT_ONCE = 1000
 
 
 class Writing(typing.Protocol):
-    """What is asked of the node that writes (Replicator)."""
+    """What is needed of the node that writes (Replicator)."""
 
     def say(self, body: Trim) -> State: ...
 
@@ -108,17 +106,18 @@ class Trimming:
         self._limit = limit
         self._earlier = earlier
         self._noted: Place | None = None
-        #: Up to this record a Trim in the log lets all go; 0: it has gone.
+        #: A Trim in the log allows to remove the records before this one; 0:
+        #: they are removed.
         self._said_first = 0
         self._begun: float | None = None
         self._compacted = time.monotonic()
-        #: The last record in this round, and at the last compaction.
+        #: The last record, in this round and at the last compaction.
         self._head: int | None = None
         self._compacted_at = 0
-        #: Nodes that are behind us: their places, and since when they stand
-        #: there.
+        #: Nodes that are behind us: their places, and since when they have
+        #: been there.
         self._behind: dict[bytes, tuple[Place, float]] = {}
-        #: Of which nodes something was said.
+        #: The nodes of which something was logged.
         self._said: set[bytes] = set()
         self._closing = threading.Event()
         self._thread = WakeableThread(
@@ -150,7 +149,7 @@ class Trimming:
             self._limit.reason = str(error)
             self._say(self._node, f'nothing is removed from the log: {error}')
         except (Fenced, NotReplicated):
-            self._closing.set()  # it is said elsewhere
+            self._closing.set()  # others report it
 
     def round(self) -> None:
         if self._said_first:
@@ -179,8 +178,8 @@ class Trimming:
     def _is_worth_a_trim(self, first: int, ends: Ends) -> bool:
         if first > ends.first + 1 or not self._limit.lacks_room:
             return first > ends.first + 1
-        # All have the last record, and nobody may commit behind it: a Trim
-        # lets them go on, so that the next one removes it.
+        # All nodes have the last record, and perhaps nobody can commit after
+        # it.  A Trim lets them go on, so that the next Trim removes it.
         is_last = first == ends.head.sequence
         return self._limit.frees(first + is_last)
 
@@ -192,13 +191,13 @@ class Trimming:
 
     @property
     def _known_to(self) -> int:
-        """What is behind this record may name blobs that are not known."""
+        """Records after this one may name blobs that are not known."""
         earlier = self._earlier
         return sys.maxsize if earlier.is_read else earlier.next
 
     def _may_trim(self, places: Mapping[bytes, Place]) -> bool:
-        """Where no other node has noted its place, the log has the only other
-        copy of what is acknowledged: it keeps that while there is room."""
+        """If no other node has noted its place, the log has the only other
+        copy of what is acknowledged: it is not trimmed while there is room."""
         if len(places) > 1 or not self._limit.limit:
             return True
         if self._limit.is_near:
@@ -208,7 +207,7 @@ class Trimming:
         return self._limit.is_near
 
     def _places(self, ends: Ends) -> dict[bytes, Place]:
-        """Of the nodes that can go on from what the log has."""
+        """The places of the nodes that can go on from what the log has."""
         assert self._noted is not None
         found = {self._node: self._noted}
         for node, raw in of_nodes(self._log).items():
@@ -235,7 +234,7 @@ class Trimming:
         return found
 
     def _remove_what_was_said(self) -> None:
-        """Unless a node has come that needs it."""
+        """Remove the records, unless a node has arrived that needs them."""
         first = self._said_first
         if _first(self._places(self._log.ends())) >= first:
             self._remove(first)
@@ -282,7 +281,7 @@ class Trimming:
         if (place.sequence >= self._known_to
                 or time.monotonic() < since + STANDS_STILL):
             return
-        # A writer that is fenced leaves nobody behind.
+        # A writer that is fenced must leave nobody behind: it fails here.
         self._writing.say(Trim(self._log.ends().first))
         logger.critical(
             '%s: the log has %d bytes, and log-limit is %d: the node %s, which'
@@ -293,7 +292,7 @@ class Trimming:
             time.monotonic() - since)
         self._log.forget(node)
 
-    # What is said
+    # What is logged
 
     def _say(self, node: bytes, words: str) -> None:
         if node not in self._said:

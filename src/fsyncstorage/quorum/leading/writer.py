@@ -2,44 +2,45 @@
 
 A writer begins with the state of a node that has applied all of the log, and
 has an identity of its own.  `lead` offers the record of the next epoch; when
-that is in the log, this writer and no other writes (until another one leads).
-Then `write` offers a batch, and `say` anything else.  Each of them only begins
-it: `advance` tries once to bring the next record of it into the log, and is
-called until it says that all of it is there.
+that record is in the log, this writer and no other writes (until another one
+leads).  Then `write` offers a batch, and `say` any other record.  These calls
+only begin: each call of `advance` tries once to bring the next record into the
+log, and the caller repeats it until it says that all of them are there.
 
 It promises:
 
 - At each sequence number it offers one record, always the same bytes, until
   it knows what became of it: an append that was not answered may take effect
   at any later time.
-- A record that is there is its own if it has the very same bytes.  Then the
-  answer was lost, and nothing else.
-- It offers nothing that the fold does not apply behind what the log has, and
-  nothing more once another record stands where its own should: it is *fenced*
-  for good.  That includes a log that has lost what it had.  No single member
-  makes it believe that (members).
+- A record in the log is its own if it has the very same bytes.  Then only the
+  answer was lost.
+- It offers nothing that the fold would not apply after what the log has.  Once
+  another record stands where its own should, it offers nothing more: it is
+  *fenced* for good.  The same holds if the log has lost what it had.  No
+  single member can make it believe that (members).
 - It leads only when a majority of the members shows the record of its epoch,
-  each asked by itself.  One that has lost its last records could say that it
-  was appended, and be the only one that has it.
-- One member is believed that it has appended a record only while the writer
-  has the lease, so that no other one can have led since.  Else a majority is
-  asked: one that has lost just the records of the next writer would take ours.
+  each asked separately.  A member that has lost its last records could say
+  that the record was appended, and be the only one that has it.
+- It believes a single member that says that a record was appended only while
+  the writer has the lease, so that no other one can have led since.  Otherwise
+  it asks a majority: a member that has lost just the records of the next
+  writer would take ours.
 - Its state is that of a node that has applied all that it has written.
 
-So what `advance` has said to be in the log stands behind the record of this
+So what `advance` has said to be in the log stands after the record of this
 writer's epoch, and before that of the next one (I16).
 
-Whoever stops to try leaves a writer that can do nothing else: whether its
-record is in the log is known when the next writer leads.
+If the caller stops repeating `advance`, the writer can do nothing else:
+whether its record is in the log is known only when the next writer leads.
 
 `advance` is in two halves, so that one thread can do something else between
 the question and the answer.
 
-It has no thread, no clock and no lock: one thread at a time calls it, waits
+It has no thread, no clock and no lock.  One thread at a time calls it, waits
 between two tries as it likes, and may be interrupted at any line.  All that it
 has achieved is in `state`, which is replaced as a whole.  Only `confirm` and
-`find_successor` may be called by another thread meanwhile; they may fence the
-writer, and then what is answered later does not count.
+`find_successor` may be called by another thread at the same time; they may
+fence the writer, and then an answer that arrives later does not count.
 """
 
 import os
@@ -76,7 +77,7 @@ from .held import item
 
 
 class Fenced(Exception):
-    """Nothing more of this writer comes into the log."""
+    """Nothing more of this writer gets into the log."""
 
 
 class _Task(typing.NamedTuple):
@@ -107,16 +108,16 @@ class Writer:
                  has_lease: Callable[[], bool] = lambda: True) -> None:
         self._log = log
         self._has_lease = has_lease
-        #: What is in the log.
+        #: The state after all that is in the log.
         self.state = state
         self._identify = identify
         self.id = identify()
-        #: Why, if it is.
+        #: Why it is fenced, if it is.
         self.fenced: str | None = None
-        #: Of what it has brought into the log.
+        #: What it has brought into the log.
         self.held = Held()
         self._task = _Task(b'', (), state.place.sequence)
-        #: The last one that was made; the one of which an answer is to come.
+        #: The last offer that was made; the offer whose answer is awaited.
         self._offer: _Offer | None = None
         self._asked: _Offer | None = None
 
@@ -140,18 +141,18 @@ class Writer:
 
     @property
     def left(self) -> int:
-        """How many records are to be written."""
+        """How many records are still to be written."""
         task = self._task
         return task.before + len(task.bodies) - self.state.place.sequence
 
-    # How it comes into the log
+    # How records get into the log
 
     def advance(self) -> bool:
         """Try once; true if all that was to be written is in the log.
 
-        Raise Unanswered if it is not known whether it is: try again.  Raise
-        Fenced if it is not, and never will be, or if the log has lost what it
-        had.
+        Raise Unanswered if it is not known whether it is there: try again.
+        Raise Fenced if it is not there, and never will be, or if the log has
+        lost what it had.
         """
         self.ask()
         return self.answered()
@@ -159,7 +160,7 @@ class Writer:
     def ask(self) -> None:
         """The first half of a try: offer the next record, and return at once.
 
-        After an interrupt, begin again with it.
+        After an interrupt, begin again with this call.
         """
         self.refuse_if_fenced()
         self._asked = None
@@ -169,7 +170,7 @@ class Writer:
             self._asked = offer
 
     def answered(self) -> bool:
-        """The second half: wait for what became of it."""
+        """The second half: wait until the fate of the record is known."""
         if self.left:
             offer, self._asked = self._asked, None
             if offer is None:
@@ -181,18 +182,18 @@ class Writer:
             else:
                 if offer.leads or not self._has_lease():
                     self._find(offer)
-            self.refuse_if_fenced()  # `confirm`, meanwhile
+            self.refuse_if_fenced()  # by `confirm`, in another thread
             self.held.add(offer.place.sequence, offer.item)
             self.state = offer.after
         return not self.left
 
     def confirm(self, state: State | None = None) -> State:
-        """What was written, or an earlier state, if a majority of the members
-        has it.
+        """Return the state of what was written (or `state`, an earlier one)
+        if a majority of the members has it.
 
-        A state is kept only if it comes from here.  Raise Unanswered if that
-        is not known; Fenced if a member has said that it was appended, and the
-        others do not have it.
+        A state is kept only if it was returned here.  Raise Unanswered if
+        that is not known; Fenced if a member has said that the record was
+        appended, and the others do not have it.
         """
         if state is None:
             state = self.state
@@ -204,11 +205,11 @@ class Writer:
         return state
 
     def find_successor(self) -> None:
-        """Raise Fenced if a majority of the members shows what another one
-        has written behind the last record of this writer.
+        """Raise Fenced if a majority of the members shows that another writer
+        has written after the last record of this one.
 
-        An append finds that, too; this is for a writer that has nothing to
-        append.  Raise Unanswered if it is not known.
+        An append finds that, too; this call is for a writer that has nothing
+        to append.  Raise Unanswered if it is not known.
         """
         state = self.state
         if self._log.ends().head.sequence <= state.place.sequence:
@@ -218,7 +219,7 @@ class Writer:
             self._fence(_instead(record).reason)
 
     def _next_offer(self) -> _Offer:
-        """What is offered behind this state: once made, always the same."""
+        """The offer after this state: once made, it is always the same."""
         offer = self._offer
         if offer is None or offer.before != self.state.place:
             offer = self._offer = self._make_offer()
@@ -269,7 +270,7 @@ class Writer:
 
 
 def _instead(record: Record) -> Refuse:
-    """Another one is where ours should be."""
+    """Another record stands where ours should be."""
     return Refuse(Why.USURPED, (
         f'record {record.sequence} is of writer {record.writer.hex()}, in'
         f' epoch {record.epoch}'))

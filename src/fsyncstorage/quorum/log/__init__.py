@@ -1,8 +1,8 @@
-"""Who is asked for the log, and what is believed of an answer.
+"""How the log is asked, and which answers are believed.
 
-- interface     what is asked of the engine that keeps the log
-- members       what its members say, and what is believed of it
-- reading       reads what follows, and says what to do about a refusal
-- notes         whose name it is, and what that node has kept
-- outage        the log does not answer: when to try again, what is said
+- interface     the calls that an engine must offer
+- members       what single members say, and when it is believed
+- reading       reads the next records, and says what to do about a refusal
+- notes         which node owns a name, and what that node has kept
+- outage        the log does not answer: when to retry, and what to report
 """

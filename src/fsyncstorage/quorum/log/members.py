@@ -1,27 +1,27 @@
-"""What the members of the log say, and what is believed of it.
+"""What single members of the log say, and when it is believed.
 
-The disk of one member may be damaged.  It may give wrong bytes for a record,
-or a wrong head; it may have lost its last records, or all of them; and it
-knows nothing of that.  So:
+The disk of one member may be damaged.  The member may return wrong bytes for a
+record, or a wrong head; it may have lost its last records, or all of them; and
+it does not notice.  So:
 
-- What a member *shows* can be believed of any one: a record that the fold
-  applies behind a state has a CRC, and names all of the log before it.  No
-  damage makes that.
+- What a member *shows* is believed even of a single one: a record that the
+  fold applies to a state has a CRC, and names all of the log before it.
+  Damage cannot produce such a record.
 - What it merely *says* is believed when a majority of the members say it, each
-  asked by itself: that there is no more, that the log is another one, that it
-  has lost what was confirmed, or begins too late.
+  asked separately: that there are no more records, that the log is another
+  one, that it has lost what was confirmed, or that it begins too late.
 
-One thing makes a member show what the others do not have.  If it has lost its
-last records, and a writer that is late offers it one, it takes that behind
-those that it has.  So what one alone shows is good to go on with, and no more.
-A node *keeps* a state only if a majority has its record (`confirmed`), and a
-writer leads only then.
+In one case a member shows what the others do not have.  If it has lost its
+last records, and a late writer offers it a record, it takes that record after
+the ones that it still has.  So what a single member shows is good enough to go
+on with, but not more.  A node *keeps* a state only if a majority has its
+record (`confirmed`), and only then does a writer lead.
 
-`ask` is how a node gets a final word.  To follow a log, any member's records
-will do; when one is refused, or before a node believes that there are no more,
-it asks here.
+`ask` gives a node a final word.  To follow a log, the records of any member
+are enough; when one is refused, or before a node believes that there are no
+more, it calls `ask`.
 
-If a member does not answer, those that do may not be enough: Unanswered.
+If some members do not answer, the others may be too few: Unanswered.
 """
 
 import typing
@@ -62,7 +62,7 @@ def majority(log: Log) -> int:
 
 
 def ask(log: Log, state: State) -> Word:
-    """What the log has behind this state, or why it is not followed.
+    """What the log has after this state, or why the node must not follow it.
 
     Raise Unanswered if that cannot be known yet.
     """
@@ -84,8 +84,8 @@ def ask(log: Log, state: State) -> Word:
 def confirmed(log: Log, state: State) -> bool:
     """Does a majority have the last record of this state?
 
-    False: a majority does not.  Raise Unanswered if neither is known; also of
-    a record that was trimmed.
+    False: a majority does not have it.  Raise Unanswered if neither is known,
+    also if the record was trimmed.
     """
     place = state.place
     answers = []
@@ -102,8 +102,8 @@ def confirmed(log: Log, state: State) -> bool:
 
 
 def shown_by_most(log: Log, state: State) -> Record | None:
-    """The record that a majority has behind this state; None: there is none
-    that so many have.  Raise Unanswered if that is not known."""
+    """The record that a majority has after this state; None if no record is
+    on that many members.  Raise Unanswered if that is not known."""
     words: list[Word] = []
     for member in range(log.members):
         try:
@@ -133,9 +133,9 @@ def _has(log: Log, place: Place, member: int) -> bool:
 
 
 def hear(log: Log, state: State, member: int) -> Word:
-    """What one member has behind this state.
+    """What one member has after this state.
 
-    (Its ends are asked for first: what comes meanwhile is shown.)
+    (It is asked for its ends first, so records that arrive later are shown.)
     """
     try:
         ends = log.ends(member)
@@ -162,13 +162,13 @@ def hear(log: Log, state: State, member: int) -> Word:
 
 
 def is_said_by_enough(log: Log, word: Word, words: Sequence[Word]) -> bool:
-    """(Refusals are weighed when all have been asked.)"""
+    """(Refusals are weighed when all members have been asked.)"""
     return (not isinstance(word, Refuse)
             and words.count(word) >= majority(log))
 
 
 def believed(log: Log, words: Sequence[Word]) -> Word | None:
-    """What is believed when all were asked, and some have answered."""
+    """What is believed when all members were asked, and some have answered."""
     for word in words:
         if is_said_by_enough(log, word, words):
             return word
@@ -181,9 +181,10 @@ def believed(log: Log, words: Sequence[Word]) -> Word | None:
 
 
 def refused_by_all(log: Log, words: Sequence[Word]) -> Refuse | None:
-    """A majority refuses for good; or no member has the record whole, now.
+    """A majority refuses for good; or no member has the whole record now.
 
-    (One that refuses for good, beside two damaged copies, may be wrong.)
+    (A single member that refuses for good, when the other two have damaged
+    copies, may be the wrong one.)
     """
     refused = [word for word in words if isinstance(word, Refuse)]
     final = [word for word in refused if not word.why.elsewhere]

@@ -1,15 +1,15 @@
-"""The notes of nodes in the log: whose name it is, and what that has kept.
+"""The notes of nodes in the log: who owns a name, and what that node has kept.
 
-Two machines may be given one name by mistake.  Then the one would replace the
-note of the other, and the log would be trimmed past what that needs.  So a
-note has the *identity* of its node, too: random bytes, which a node has from
+Two machines may be given one name by mistake.  Then each would replace the
+note of the other, and the log would be trimmed past what the other needs.  So
+a note also has the *identity* of its node: random bytes, which a node has from
 its beginning (files.state).  A name whose note has another identity is taken:
-no node goes on under it, and none begins, before that note is forgotten.  One
-member of the log may still have a note that was forgotten, so a majority has
-to show it.
+until that note is forgotten, no node continues under the name, and none
+begins.  One member of the log may still have a note that was forgotten, so a
+majority must show it.
 
-What the log promises of notes is little (interface): one that comes late
-replaces a later one.
+The log promises little about notes (interface): one that arrives late replaces
+a later one.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ from .reading import Refused
 
 class Note(typing.NamedTuple):
 
-    #: Of the node.
+    #: The identity of the node.
     identity: bytes
-    #: What it has kept.
+    #: The place that it has kept.
     place: Place
 
     def packed(self) -> bytes:
@@ -48,7 +48,7 @@ def of_nodes(log: Log) -> dict[bytes, bytes]:
 
 
 def shown(name: bytes) -> str:
-    """The name of a node, for people; it may be any bytes."""
+    """The name of a node, to be printed; it may be any bytes."""
     text = name.rstrip(b'\0').decode('ascii', 'replace')
     return text if text.isprintable() and text.isascii() else name.hex()
 
@@ -58,7 +58,7 @@ class Taken(Refused):
 
 
 class Author(typing.NamedTuple):
-    """A node, as it notes."""
+    """A node, as the author of its notes."""
 
     name: bytes
     identity: bytes
@@ -67,12 +67,12 @@ class Author(typing.NamedTuple):
         log.note(self.name, Note(self.identity, place).packed())
 
     def claim(self, log: Log, place: Place) -> None:
-        """The name is ours, and what is noted under it is this place."""
+        """Make sure that the name is ours, and that its note is this place."""
         if self.noted(log) != Note(self.identity, place).packed():
             self.note(log, place)
 
     def noted(self, log: Log) -> bytes | None:
-        """What we have noted; raise Taken if another node has our name."""
+        """Our last note; raise Taken if another node has our name."""
         raw = log.notes().get(self.name)
         if not self._is_of_another(raw):
             return raw

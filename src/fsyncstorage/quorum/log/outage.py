@@ -1,11 +1,11 @@
-"""For how long the log does not answer, what is said, and when to try again.
+"""How long the log has not answered, when to retry, and what to report.
 
-A pause after a try that was not answered is short at first, as an answer may
-just have been lost, and twice as long each time, up to a second: members that
-come back must not meet a storm, and nobody should wait long for what works
-again.
+The pause after an unanswered try is short at first, as just one answer may
+have been lost.  It doubles with each try, up to a second: members that come
+back must not be flooded with retries, and nobody should wait long when the log
+works again.
 
-One thread tries; others may ask for `seconds` and `trouble`.
+One thread retries; other threads may read `seconds` and `trouble`.
 """
 
 import logging
@@ -19,7 +19,7 @@ from .interface import Unanswered
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
-#: Seconds without an answer that are worth a word.
+#: An outage is reported after this many seconds without an answer.
 TROUBLE_AFTER = 1.0
 
 Answer = typing.TypeVar('Answer')
@@ -28,22 +28,22 @@ Answer = typing.TypeVar('Answer')
 class Outage:
 
     def __init__(self, waits: str, name: str = '') -> None:
-        """What waits until it answers, and whose log it is."""
+        """`waits` says what waits for the log, `name` whose log it is."""
         self._waits = waits
         self.name = name
-        #: Those that were worth a word.
+        #: How many outages were reported.
         self.number = 0
         self._since: float | None = None
         self._pause, self._reason = FIRST_PAUSE, ''
         self._is_said = False
 
     def tries(self) -> None:
-        """From now on it waits for an answer."""
+        """From now on an answer is waited for."""
         if self._since is None:
             self._since = time.monotonic()
 
     def pause(self, error: Exception) -> float:
-        """Not answered: how long to wait before the next try."""
+        """A try was not answered: how long to wait before the next one."""
         self._reason = f' ({error})'
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         if self.trouble is not None and not self._is_said:
@@ -55,7 +55,7 @@ class Outage:
         return pause
 
     def is_over(self) -> None:
-        """It was answered."""
+        """The log has answered."""
         if self._is_said:
             logger.warning('%s: its log answers again, after %.1f s',
                            self.name, self.seconds)
@@ -65,13 +65,13 @@ class Outage:
 
     @property
     def seconds(self) -> float:
-        """For how long it waits for an answer."""
+        """How long an answer has been waited for."""
         since = self._since
         return 0.0 if since is None else time.monotonic() - since
 
     @property
     def trouble(self) -> str | None:
-        """In words, if that is longer than usual."""
+        """The outage in words, if it is longer than usual."""
         seconds = self.seconds
         if not seconds or seconds < TROUBLE_AFTER:
             return None
@@ -80,16 +80,16 @@ class Outage:
 
 
 class Patience:
-    """Asks again what was not answered, until it is told to stop."""
+    """Retries calls that are not answered, until it is told to stop."""
 
     def __init__(self, outage: Outage, stopping: threading.Event) -> None:
         self._outage = outage
         self._stopping = stopping
 
     def answer(self, call: Callable[..., Answer], *args: object) -> Answer:
-        """What the call returns, when it is answered.
+        """Return what the call returns, once it is answered.
 
-        Raise what it raises; Unanswered if it is not to be tried again.
+        Raise what the call raises; Unanswered if it must not be retried.
         """
         self._outage.tries()
         while True:

@@ -1,11 +1,12 @@
-"""Reads what the log has behind a state, and folds it.
+"""Reads the records after a state, and folds them.
 
-A `Reader` gives the records that follow, in their order, each once, with the
-state behind it.  It takes them from any member that shows them, and asks all
-members before it believes that there is none, or refuses one (`members`).
+A `Reader` returns the records that follow, in their order, each once, with the
+state after it.  It takes them from any member that shows them.  Before it
+believes that there are no more, or refuses one, it asks all members
+(`members`).
 
 A *refusal* is final: `Refused` says why, and what to do.  Damage and holes are
-refused only if all members show the same; later they may have been mended.
+refused only if all members show the same; they may be mended later.
 """
 
 import contextlib
@@ -75,15 +76,15 @@ class Reader:
     def __init__(self, log: Log, state: State, careful: bool = False) -> None:
         """If `careful`, all members are asked for each record."""
         self._log = log
-        #: Behind the last record that was given.
+        #: After the last record that was returned.
         self.state = state
         self._careful = careful
 
     def read(self) -> list[Apply]:
-        """What one answer has of the records that follow.
+        """The records of one answer that follow.
 
-        None: they are not there yet, or not shown.  Raise Unanswered, or
-        Refused.
+        An empty list: none are there yet, or none are shown.  Raise
+        Unanswered, or Refused.
         """
         if self._careful:
             return self.look()
@@ -104,8 +105,8 @@ class Reader:
     def look(self) -> list[Apply]:
         """The next record, from any member that has it.
 
-        None: this is the log that was followed, and it ends here.  Raise
-        Unanswered, or Refused.
+        An empty list: this is the log that was followed, and it ends here.
+        Raise Unanswered, or Refused.
         """
         word = ask(self._log, self.state)
         if isinstance(word, Refuse):
@@ -117,8 +118,8 @@ class Reader:
         return decided
 
     def to_the_end(self, patience: Patience) -> Iterator[Apply]:
-        """All that the log has by now, and perhaps more: others may go on to
-        write, faster than all members can be asked."""
+        """All that the log has by now, and perhaps more: another node may go
+        on writing, faster than all members can be asked."""
         head = patience.answer(self._head)
         while self.state.place.sequence < head or not self._is_confirmed():
             given = patience.answer(self.read) or patience.answer(self.look)
@@ -127,14 +128,14 @@ class Reader:
             yield from given
 
     def _is_confirmed(self) -> bool:
-        """(If that is not known, what follows may be.)"""
+        """(If that is not known, a later state may be confirmed.)"""
         with contextlib.suppress(Unanswered):
             return confirmed(self._log, self.state)
         return False
 
     def _head(self) -> int:
-        """The number of a record up to which a majority, at least, has all
-        that was confirmed."""
+        """The number of a record up to which at least a majority has
+        everything that was confirmed."""
         heads = []
         for member in range(self._log.members):
             try:

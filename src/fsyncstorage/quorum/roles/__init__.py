@@ -1,8 +1,8 @@
-"""Which node writes: one that has the lease, as long as it has it.
+"""Which node writes: the one that has the lease, as long as it has it.
 
 - role          a node, from its start until it leads and has a storage
 - holding       keeps the lease, in a thread
 - takeover      a node that has the lease becomes the one that writes
 - primary       the replica of a node that has the lease, and its retreat
-- stepdown      a planned change: who asks for it, and what is done then
+- stepdown      a planned change: how it is requested, and how it is done
 """

@@ -1,25 +1,27 @@
 """The lease of a node: a thread that gets it, and keeps it.
 
-It does nothing else, so that nothing delays it.  It has a log of its own, from
-the start of the node to its end: the *term* of a lease is known by that.
+The thread does nothing else, so that nothing delays it.  It has a log of its
+own, from the start of the node to its end: the log knows by it whether the
+*term* of a lease is the same.
 
-What it has is in `tenure`, which is replaced as a whole:
+Its result is `tenure`, which is replaced as a whole:
 
-- None: this node does not have the lease, or not any more.  It asks for it
-  again and again while `wanted` is set.  What it gets or has when it is not
-  wanted is given back.
-- A Tenure: it has it, in this term.  It was counted from before the lease was
-  asked for, by a clock that goes on while the machine sleeps, and nine tenths
-  of it are believed (`until`).  So it is over here before another one can have
-  it.  It may be over and come back: in the same term nobody else had it.
+- None: this node does not have the lease, or no longer has it.  The thread
+  asks for it again and again while `wanted` is set.  A lease that this node
+  gets or has while it is not wanted is given back.
+- A Tenure: this node has the lease, in this term.  The time of the lease is
+  counted from before the request, by a clock that goes on while the machine
+  sleeps, and nine tenths of it are believed (`until`).  So the lease expires
+  here before another node can have it.  It may expire and be renewed: in the
+  same term nobody else had it.
 
-When the log says that another one has it, or gives it in another term, it is
-*lost*: another node may have led.  It is not asked for any more then, until
-`seek`.
+If the log says that another node has the lease, or gives it in another term,
+the lease is *lost*: another node may have led.  Then it is not requested any
+more, until `seek`.
 
-Two processes never have the same name in the log, as each adds some random
-bytes to the name of its node: so two nodes that were given one name by mistake
-do not take the lease from each other in turns.
+Two processes never have the same name in the log, because each adds random
+bytes to the name of its node.  So two nodes that were given one name by
+mistake do not take the lease from each other in turns.
 """
 
 import logging
@@ -35,23 +37,23 @@ from ..log.interface import clock
 
 logger = logging.getLogger(__name__)
 
-#: How much of a lease is believed.
+#: The part of a lease that is believed.
 BELIEVED = 0.9
-#: Parts of the lease: how often it is renewed, how often it is asked for, and
-#: how soon again after no answer.
+#: Parts of the lease: how often it is renewed, how often it is requested, and
+#: the pause after no answer.
 RENEWED_EVERY, ASKED_EVERY, AGAIN_AFTER = 1 / 5, 1 / 20, 1 / 50
-#: Seconds for which an end waits until the lease is given back.
+#: The most seconds for which `close` waits until the lease is given back.
 LONGEST_FAREWELL = 2.0
 
 
 def name_of_process(node: str) -> bytes:
-    """By which this process holds the lease."""
+    """The name under which this process holds the lease."""
     return f'{node} {os.urandom(8).hex()}'.encode()
 
 
 class Tenure(typing.NamedTuple):
     term: int
-    #: Until when it is believed, by the clock.
+    #: Up to this time of the clock it is believed.
     until: float
 
 
@@ -61,20 +63,20 @@ class Holding:
                  changed: Callable[[], object] = lambda: None,
                  clock: Callable[[], float] = clock) -> None:
         """`changed` is called in the thread when the lease was got or lost; it
-        must only notify."""
+        must only notify another thread."""
         self.log = log
         self.holder = holder
         self._length = seconds
         self._changed = changed
         self._clock = clock
         self.tenure: Tenure | None = None
-        #: Why it was lost, since it was sought.
+        #: Why it was lost since the last `seek`, or None.
         self.lost: str | None = None
         self.wanted = False
         #: Why the log does not answer, or None.
         self.trouble: str | None = None
         self._due = 0.0
-        #: The log may have given it, or may give it yet.
+        #: The log may have given it, or may still give it.
         self._may_have_it = False
         self._is_started = self._is_leaving = False
         self._has_left = threading.Event()
@@ -86,25 +88,25 @@ class Holding:
         self._thread.start()
 
     def seek(self) -> None:
-        """From now on it is wanted; what was before is forgotten."""
+        """From now on it is wanted; any earlier tenure is forgotten."""
         self.tenure, self.lost, self.wanted = None, None, True
         self._thread.wake()
 
     def ask_if(self, fit: bool) -> None:
-        """A node that does not have it asks for it only if it could lead."""
+        """A node without the lease asks for it only if it could lead."""
         if fit is not self.wanted and self.tenure is None:
             self.wanted = fit
             self._thread.wake()
 
     def give_up(self) -> None:
-        """This node cannot lead: give it back, and do not ask for it until
-        `seek`."""
+        """This node cannot lead: give the lease back, and do not ask for it
+        until `seek`."""
         self.tenure, self.wanted = None, False
         self._thread.wake()
 
     @property
     def is_believed(self) -> bool:
-        """Does this node have it, for all that its clock knows?"""
+        """Does this node have the lease, as far as its clock can tell?"""
         tenure = self.tenure
         return (tenure is not None and self.wanted
                 and self._clock() < tenure.until)
@@ -116,9 +118,9 @@ class Holding:
             0.0, tenure.until - self._clock())
 
     def close(self) -> None:
-        """Believe in it no longer, and give it back.  May be repeated.
+        """Believe in the lease no longer, and give it back.  May be repeated.
 
-        If the log does not answer, others have to wait until it is over.
+        If the log does not answer, others have to wait until it expires.
         """
         self.wanted = False
         self._is_leaving = True

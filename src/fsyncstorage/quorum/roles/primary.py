@@ -1,32 +1,34 @@
-"""The replica of a node that has the lease, and what ends its time.
+"""The replica of a node that has the lease, and what ends its leadership.
 
-A `Primary` is the Replicator of a storage, with the lease beside it.
+A `Primary` is the Replicator of a storage, and has the lease as well.
 
-*It answers nobody* while its lease is over by its own clock (`may_answer`): a
-server asks before each answer, as a process that was frozen goes on in the
-middle of anything.  A thread of its own, the *watch*, ends all connections
-then, for those that read from their caches and ask nothing, and retires the
-object map, for those that read the file.  If the lease comes back in the same
-term, it goes on.
+*It answers nobody* while its lease has expired by its own clock
+(`may_answer`).  A server asks before each answer, as a process that was frozen
+continues in the middle of anything.  A separate thread, the *watch*, then ends
+all connections, because of clients that read from their caches and ask
+nothing, and retires the object map, because of clients that read the file.  If
+the lease is renewed in the same term, the primary goes on.
 
 *It looks for a successor* each second in which it has appended nothing: if a
-majority of the log's members shows a record of another writer behind the last
-one of this, it is fenced.  Else it would learn of that by its lease alone, and
-so by a clock.  A thread does this, and finds out each minute which member
-leads the log, so that appends take the shortest way.
+majority of the log's members shows a record of another writer after its own
+last record, it is fenced.  Otherwise it would learn of the successor only by
+its lease, that is, by a clock.  The thread that does this also finds out each
+minute which member leads the log, so that appends take the shortest way.
 
-*It retreats*, for good: when the lease is lost, when its writer is fenced, and
-when writing has stopped because of the disk.  In this order: nothing more is
-written; the host hangs up on all that are connected; the lease is given back;
-the host closes the storage, and begins anew as a node that follows.  After a
-failure of the disk it ends: a person should look first.  A process that is no
-server cannot begin anew by itself; it goes on to read, and commits fail.
+*It retreats*, for good, when the lease is lost, when its writer is fenced, and
+when writing has stopped because of the disk.  The order is: nothing more is
+written; the host closes the connections of all clients; the lease is given
+back; the host closes the storage, and begins anew as a node that follows.
+After a failure of the disk the process ends instead: an operator should look
+first.  A process that is no server cannot begin anew; it goes on to read, and
+commits fail.
 
-*At a close*, and so when it is asked to step down (stepdown), the lease is
-given back as soon as nothing is on its way to the log any more.
+*At a close*, and so when it is asked to step down (stepdown), it gives the
+lease back as soon as nothing more is on its way to the log.
 
-Another term ends it too, though it may be that nobody has led in between: that
-is rare, and to start again is the one way to find out that is used every day.
+Another term ends the leadership, too, though perhaps nobody has led in
+between.  That is rare, and to start again is the one way to find out that is
+used every day.
 """
 
 import contextlib
@@ -53,8 +55,8 @@ from .takeover import Led
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from one look at the lease to the next, at most; and from one look
-#: at the log, and for its leader.
+#: The most seconds between two checks of the lease; seconds between two
+#: questions to the log, and between two searches for its leader.
 LOOK_EVERY = 0.25
 ASK_EVERY = 1.0
 FIND_EVERY = 60.0
@@ -63,7 +65,7 @@ _DISK = 'writing has stopped: check the disk'
 
 
 class Storage(typing.Protocol):
-    """What is asked of the storage whose replica this is."""
+    """What is needed of the storage whose replica this is."""
 
     @property
     def has_stopped(self) -> bool: ...
@@ -79,21 +81,21 @@ class Primary(Replicator):
 
     def __init__(self, log: Log, led: Led, fates: Fates, trims: Trims,
                  holding: Holding, node: str, host: Host) -> None:
-        """The log and the lease belong to it: `close` ends them."""
+        """The log and the lease belong to the primary: `close` ends them."""
         super().__init__(log, led.writer, fates, trims)
         self.instance = led.instance
         self._holding = holding
         self._node = node
         self._host = host
-        #: Why it writes no more, once it retreats.
+        #: Why it writes no more, once it has begun its retreat.
         self._over: str | None = None
         self._retreating = threading.Lock()
         self._is_silent = False
         self._requests: Requests | None = None
         self._looking = WakeableThread(
             f'watch of {node}', self._look, self._until_the_next_look)
-        #: The last record when the log was asked last; when to look for its
-        #: leader.
+        #: The last record when the log was last asked; when to look for the
+        #: log's leader.
         self._asked_at: Place | None = None
         self._find_due = time.monotonic()
         self._asking = WakeableThread(
@@ -112,8 +114,8 @@ class Primary(Replicator):
         self._requests.start()
 
     def may_answer(self) -> bool:
-        """Not after a fence or a failed sync either: who is to be told that
-        the outcome is not known can learn it from the node that leads."""
+        """(Not after a fence or a failed sync either: a client that would be
+        told that its outcome is not known can ask the node that leads.)"""
         return (self._holding.is_believed and self._over is None
                 and self._writer.fenced is None
                 and not (self._storage and self._storage.has_stopped))
@@ -121,7 +123,7 @@ class Primary(Replicator):
     # The watch
 
     def _until_the_next_look(self) -> float:
-        """One is due when the lease is over."""
+        """The next check is due when the lease expires."""
         return min(LOOK_EVERY, self._holding.seconds_left or LOOK_EVERY)
 
     def _look(self) -> None:
@@ -134,7 +136,7 @@ class Primary(Replicator):
         self._be_silent(not self.may_answer())
 
     def _why_it_ends(self) -> tuple[str, bool] | None:
-        """And whether the process should begin anew."""
+        """The reason, and whether the process should begin anew."""
         assert self._storage is not None
         if self._holding.lost is not None:
             return self._holding.lost, True
@@ -147,12 +149,12 @@ class Primary(Replicator):
     def _be_silent(self, silent: bool) -> None:
         assert self._storage is not None
         if silent:
-            self._storage.retire_map()  # also one that was made just now
+            self._storage.retire_map()  # even if it was made just now
         if silent is self._is_silent:
             return
         self._is_silent = silent
         if silent:
-            self._staging.may_be_full()  # then a lease cannot be renewed
+            self._staging.may_be_full()  # a full log cannot renew a lease
             logger.warning(
                 '%s: the lease of this node is over, and could not be renewed'
                 ' (%s): no client is answered until it is', self._node,
@@ -166,7 +168,7 @@ class Primary(Replicator):
 
     def _ask_the_log(self) -> None:
         place = self._writer.state.place
-        if place != self._asked_at:  # an append has found all there is
+        if place != self._asked_at:  # that append would have found it
             self._asked_at = place
         elif self._over is None and self._writer.fenced is None:
             with contextlib.suppress(Unanswered, Missing, Fenced):
@@ -197,7 +199,7 @@ class Primary(Replicator):
             raise NotReplicated(self._over, START_AGAIN)
         super()._refuse_when_stopped()
 
-    # What is said of it
+    # What others may know of it
 
     @property
     def trouble(self) -> str | None:
@@ -216,13 +218,13 @@ class Primary(Replicator):
     # The close
 
     def closing(self) -> None:
-        """The lease is kept until the close, as commits may be under way."""
-        super().closing()  # first: it ends what waits for the log for long
+        """(The lease is kept until `keep`, as commits may be under way.)"""
+        super().closing()  # first: it ends long waits for the log
         self._look_no_more()
 
     def keep(self) -> None:
-        """From here on another node may lead: nothing is under way any more,
-        and to write the index may take a while."""
+        """(From here on another node may lead: nothing is under way any more,
+        and to write the index may take a while.)"""
         super().keep()
         self._holding.close()
 

@@ -1,30 +1,29 @@
 """The role of a node: from its start until it leads.
 
 A `Node` stands in for its storage until that can be opened.  `opened` returns
-the storage when this node leads, however long that takes: so whatever is done
-with storages that are open, as a server that opens its port, is done by the
-node that leads.
+the storage when this node leads, however long that takes.  So whatever needs
+an open storage, such as a server that opens its port, is done by the node that
+leads.
 
-A thread goes through the steps, while the one that opens the storage waits
-(storage.host):
+A thread goes through these roles, while the thread that opens the storage
+waits (storage.host):
 
-starting     the file becomes what the log says (rejoin), and the name of the
-             node is its own (log.notes)
-standby      it follows (standby), and asks for the lease (holding), but not
-             while it is in trouble, nor while it replaces its file by a packed
-             one, which may take as long as a pack
+starting     the node brings its file to the end of the log (rejoin), and makes
+             sure that its name is its own (log.notes)
+standby      it follows (standby), and asks for the lease (holding), except
+             while it is in trouble, or replaces its file by a packed one,
+             which may take as long as a pack
 taking over  it has the lease: it reads to the head, and leads (takeover).  If
-             the lease is lost meanwhile, it is a standby again.  If it cannot
-             come to the head, it gives the lease back, and begins anew with
-             what it has kept
-primary      the storage is open, and the replica that it has (primary) knows
-             of the lease
+             the lease is lost before that, it is a standby again.  If it
+             cannot get to the head, it gives the lease back, and begins anew
+             with what it has kept
+primary      the storage is open, and its replica (primary) knows of the lease
 
 There is no way back: a primary that is to follow again begins anew, in another
-process or by `exec`, with nothing of what it was.
+process or by `exec`, without any state of the former one.
 
-Each of the standby, the writer and the lease has a log of its own, as `stop`
-ends one for good.
+The standby, the writer and the lease each have a log of their own, because
+`stop` ends a log for good.
 """
 
 import contextlib
@@ -57,23 +56,23 @@ logger = logging.getLogger(__name__)
 
 STARTING, STANDBY, TAKING_OVER = 'starting', 'standby', 'taking over'
 
-#: Seconds from one look at the standby to the next.
+#: Seconds between two checks of the standby.
 LOOK_EVERY = 0.25
 
 
 class Setup(typing.NamedTuple):
-    """What a node is told of itself, and of its log."""
+    """The settings of a node, and of its log."""
 
     #: Its name: no two nodes of a log have the same.
     node: str
-    #: Seconds.
+    #: The time of the lease, in seconds.
     lease: float
-    #: Raises StorageError if it cannot be used.
+    #: Raises StorageError if the log cannot be used.
     open_log: Callable[[], Log]
-    #: Raises StorageError if no node should rely on it; Unanswered.
+    #: Raises StorageError if no node should rely on the log; Unanswered.
     check: Callable[[Log], object] = lambda log: None
-    #: Bytes of the log, or 0; and whether a node that is behind is left behind
-    #: when it has as many (loglimit).
+    #: The most bytes of the log, or 0; and whether a node that is behind is
+    #: left behind when the log has as many (loglimit).
     log_limit: int = 0
     drops: bool = False
 
@@ -83,7 +82,7 @@ class Setup(typing.NamedTuple):
 
 
 class _Stopped(Exception):
-    """It is closed before it leads."""
+    """The node was closed before it leads."""
 
 
 class Node:
@@ -98,14 +97,14 @@ class Node:
         self._blob_dir = blob_dir
         self._host = host
         self.role = STARTING
-        #: It leads, or has failed.
+        #: Set when it leads, or has failed.
         self.is_done = threading.Event()
         self._failure: BaseException | None = None
-        #: Why it begins anew, while it does.
+        #: Why it begins anew, while it does so.
         self._why_anew: str | None = None
         self._led: tuple[Opened, Primary] | None = None
         self._stopping = threading.Event()
-        #: There may be something to do for the thread.
+        #: Set when the thread may have something to do.
         self._woken = threading.Event()
         self._log: Log | None = None
         self._holding = Holding(
@@ -119,14 +118,14 @@ class Node:
         self._thread.start()
 
     def led(self) -> tuple[Opened, Primary]:
-        """What a storage is opened with.  It is done."""
+        """What a storage is opened with; call it when `is_done` is set."""
         if self._failure is not None:
             raise self._failure
         assert self._led is not None
         return self._led
 
     def close(self) -> None:
-        """Let go of all, also of what it led with.  May be repeated."""
+        """Close everything, also what it has led with.  May be repeated."""
         self._stopping.set()
         self._woken.set()
         if (log := self._log) is not None:
@@ -140,7 +139,7 @@ class Node:
             opened.lock_file.close()
         self._holding.close()
 
-    # What is said of it
+    # What others may know of it
 
     @property
     def trouble(self) -> str:
@@ -174,7 +173,7 @@ class Node:
     def _run(self) -> None:
         try:
             self._led = self._until_it_leads()
-        except BaseException as error:  # whoever waits raises it
+        except BaseException as error:  # `led` raises it
             self._failure = error
         finally:
             self.is_done.set()
@@ -210,7 +209,7 @@ class Node:
                       self._blob_dir)
 
     def _follow(self, follower: Follower) -> Follower:
-        """Until this node has the lease.  The log is closed then."""
+        """Follow until this node has the lease; then close the log."""
         standby = Standby(follower, node_name(self._setup.node),
                           self._index_every, self._woken.set)
         with contextlib.ExitStack() as stack:
@@ -232,7 +231,8 @@ class Node:
 
     def _take_over(self, follower: Follower
                    ) -> tuple[Opened, Primary] | Follower:
-        """What leads; or what has to follow, if the lease was lost."""
+        """The result of leading; or a node that has to follow, if the lease
+        was lost."""
         self.role = TAKING_OVER
         log = self._open_log()
         with contextlib.ExitStack() as stack:
@@ -254,8 +254,8 @@ class Node:
             self._setup.node, self._host)
 
     def _begin_anew(self, log: Log, error: Exception) -> Follower:
-        """As a standby does: it may be what one member alone has; and a disk
-        that is full is tried again."""
+        """(As a standby does: what was applied may come from one wrong member;
+        and a disk that is full is retried.)"""
         logger.warning(
             '%s: this node cannot lead now, and begins anew with what it has'
             ' kept: %s', self._setup.node, error)
@@ -286,9 +286,9 @@ def opened(path: str, setup: Setup, index_every: int,
            packs: repacking.Options = repacking.USUAL,
            blob_dir: str | None = None,
            host: hosts.Host | None = None) -> FsyncStorage:
-    """The storage of this node, when it leads.
+    """The storage of this node, once it leads.
 
-    `make` opens it.  `show` is called when there is a node, and no storage.
+    `make` opens it.  `show` is called with the node before there is a storage.
     `packs` says how a node that follows packs, and `blob_dir` where its blobs
     are.
     """

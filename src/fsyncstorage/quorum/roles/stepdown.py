@@ -1,28 +1,31 @@
 """A planned change: the node that leads lets another one lead.
 
-An operator asks for it from any machine, by a note in the log under a name
-that no node has (`ask`).  It names the process that has the lease, so what was
-asked of one is never done by the next one.  The primary looks for it once a
-second (`Requests`).
+An operator requests it from any machine, by a note in the log under a name
+that no node can have (`ask`).  The note names the process that has the lease,
+so a request to one process is never followed by the next one.  The primary
+looks for it once a second (`Requests`).
 
 What it does then (`step_down`):
 
-1. It waits until a note of another node shows that this one has kept all that
-   was in the log when it was asked: so there is a node that follows now.  All
-   goes on meanwhile.  If none comes, it stays what it is, and says so.
-2. At a moment at which no transaction is voted and not finished, the process
-   leaves (storage.host): it closes the storage as if it ended, with all that
-   is on its way to the disk, gives the lease back, and begins anew.  If there
-   is no such moment, votes wait until there is one (storage.stillness); for
-   less than a second at a time, as what takes longer may take very long.
-   Each part has a bound, also while the server's loop is busy.
+1. It waits until the note of another node shows that this node has kept all
+   that was in the log when the request was read: so there is a node that
+   follows now.  The primary goes on as usual.  If there is no such note in
+   time, it stays the primary, and says so.
+2. At a moment at which no transaction is voted but not finished, the process
+   leaves (storage.host): it closes the storage as if the process ended, with
+   all that is on its way to the disk, gives the lease back, and begins anew.
+   If there is no such moment, votes are held back until there is one
+   (storage.stillness).  That lasts less than a second at a time, because what
+   takes longer may take very long.  Each part has a time limit, also while the
+   server's loop is busy.
 
-So what was promised by the answer to a vote is kept.  Votes that have no
-answer then end with their connections: clients of ours send them to the next
-node (client.repeating).
+So the answer to a vote is a promise that is kept.  Votes that have no answer
+by then end with their connections: clients of ours send them to the next node
+(client.repeating).
 
-Behind step 1 nobody waits for the other node: it reads to the head before it
-leads, and is a moment behind.  Its note would come a second later.
+After step 1 the primary does not wait for the other node again: that one reads
+to the head before it leads, and is only a moment behind.  Its note would
+arrive a second later.
 """
 
 import contextlib
@@ -47,20 +50,20 @@ logger = logging.getLogger(__name__)
 
 REQUEST = RESERVED + b'step-down'
 
-#: Seconds: how often the primary looks; how long it waits for a note of
-#: another node, and how often it looks for that; for how long it looks for a
-#: moment without voted transactions, how long those may take while votes wait,
-#: and how long it takes then to leave.
+#: In seconds: how often the primary looks; how long it waits for a note of
+#: another node, and how often it looks for that; how long it looks for a
+#: moment without voted transactions, how long these may take while votes are
+#: held back, and how long it may take to leave after that.
 LOOK_EVERY = 1.0
 LONGEST_WAIT, NOTES_EVERY = 15.0, 0.2
 LONGEST_SEARCH, LONGEST_STILLNESS, LONGEST_LEAVE = 1.0, 0.5, 0.25
-#: How often it does both, one behind the other.
+#: How often it tries both, one after the other.
 TRIES = 4
 LONGEST = TRIES * (LONGEST_SEARCH + LONGEST_STILLNESS + LONGEST_LEAVE)
 
 
 def ask(log: Log) -> bool:
-    """Ask the node that leads to step down; false: none has the lease."""
+    """Ask the node that leads to step down; false: no node has the lease."""
     holder = log.holder()
     if holder is None:
         return False
@@ -69,8 +72,8 @@ def ask(log: Log) -> bool:
 
 
 def answer(log: Log) -> str | None:
-    """Why a node that was asked has not stepped down; None: it said nothing.
-    """
+    """Why a node that was asked has not stepped down; None: no reason is
+    noted."""
     said = log.notes().get(REQUEST, b'')
     return said.partition(_BECAUSE)[2].decode('utf-8', 'replace') or None
 
@@ -83,7 +86,7 @@ class Requests:
 
     def __init__(self, log: Log, holder: bytes, node: str, storage: Any,
                  head: Callable[[], int], host: Host) -> None:
-        """The log is that of the lease, which is asked by two threads.
+        """`log` is the log of the lease, which two threads then use.
 
         `head()` is the number of the last record.
         """
@@ -110,7 +113,7 @@ class Requests:
                 self.step_down()
 
     def step_down(self) -> str | None:
-        """Why not, if it does not."""
+        """Return why not, if it does not step down."""
         reason = self._step_down()
         if reason is None or self._closing.is_set():
             return None
@@ -155,7 +158,7 @@ class Requests:
         return False
 
     def _latest_kept(self) -> int:
-        """By any other node: the number of a record."""
+        """The last record that any other node has kept: its number."""
         latest, own = -1, node_name(self._node)
         for node, raw in of_nodes(self._log).items():
             if node != own:

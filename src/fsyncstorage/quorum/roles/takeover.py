@@ -1,18 +1,18 @@
-"""A node that has got the lease becomes the one that writes.
+"""A node that has got the lease becomes the node that writes.
 
-1. It reads to the head of the log, and applies that.
-2. Its writer offers the record of the next epoch behind it (`Writer.lead`).
-   If another record came in between, it reads on.
-3. When that record is in the log, what the node has is all that was
+1. It reads to the head of the log, and applies the records.
+2. Its writer offers the record of the next epoch (`Writer.lead`).  If another
+   record got in between, it reads on.
+3. When the record of the epoch is in the log, the node has all that was
    acknowledged before (I16).  Only then the file is handed over to a storage,
-   which cuts off what the epoch has given up.
+   and what the epoch has given up is cut off.
 
-Each writer has a server's instance of its own, which is in the record of its
-epoch: so no two epochs have the same (record.Epoch).
+Each writer has a new server instance, which is in the record of its epoch: so
+no two epochs have the same instance (record.Epoch).
 
-It gives up when the node may not go on, as the lease is lost.  A record that
-was offered then may come into the log later.  That does no harm: it is there
-only if no other node has led, and then its epoch is empty.
+It gives up when the node may not go on, because the lease is lost.  A record
+that was offered by then may get into the log later.  That does no harm: it is
+there only if no other node has led, and then its epoch is empty.
 """
 
 import os
@@ -33,7 +33,7 @@ from ..log.reading import Reader
 
 
 class Led(typing.NamedTuple):
-    """A writer that leads, and the instance that its server is to have."""
+    """A writer that leads, and the instance for its server."""
 
     writer: Writer
     instance: bytes
@@ -42,13 +42,13 @@ class Led(typing.NamedTuple):
 def lead(follower: Follower, log: Log, node: bytes,
          may_go_on: Callable[[], bool],
          stopping: threading.Event) -> Led | None:
-    """None: it may not go on.
+    """Lead; return None if the node may not go on.
 
-    It waits for a log that does not answer, also when the lease is lost
-    meanwhile.  Raise Unanswered when it is stopped; Refused, OSError if the
-    follower cannot come to the end of the log.
+    While the log does not answer, it waits, even if the lease is lost by then.
+    Raise Unanswered when it is stopped; Refused, OSError if the follower
+    cannot get to the end of the log.
     """
-    # Those of the standby have ended with it.
+    # The log and the event of the standby have ended with it.
     follower.log, follower.stopping = log, stopping
     while may_go_on():
         patience = Patience(
@@ -68,7 +68,7 @@ def lead(follower: Follower, log: Log, node: bytes,
 
 def _is_first(writer: Writer, may_go_on: Callable[[], bool],
               stopping: threading.Event) -> bool:
-    """Does it lead?  If not, there is more to be read, or it may not go on."""
+    """Does it lead?  If not, there is more to read, or it may not go on."""
     while may_go_on():
         try:
             return writer.advance()
