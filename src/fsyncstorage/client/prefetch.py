@@ -8,8 +8,9 @@ reads some answers first.
 
 All prefetches use one channel, opened by the first of them.  The thread that
 reads or writes there, or registers loads for it, holds `_turn`, which is taken
-before the lock of the cache.  A finaliser may prefetch in the middle of that,
-in the same thread: then it finds the channel `_in_use`, and leaves it alone.
+before the lock of the cache.  A finaliser may load or prefetch in the middle
+of that, in the same thread: then it finds the channel `_in_use`, and leaves it
+alone.
 """
 
 import contextlib
