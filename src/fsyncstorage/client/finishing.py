@@ -60,7 +60,7 @@ class Finishing:
         application would retry."""
         if self.tid is not None:
             raise StorageError(
-                f'it is committed, as {self.tid.hex()}, and behind that:'
+                f'it is committed, as {self.tid.hex()}, and after that:'
                 f' {error!r}') from error
 
     def complete(self, done):
