@@ -47,10 +47,10 @@ class Answer:
 
 
 class UntilSent:
-    """A block that changes the state here for a request, and sends it.
+    """A context: from the changes here for a request, until that has left.
 
     Any exception in it ends the stream, also one from a signal handler: the
-    server would not hear of the change.  Only a CallerError is raised before
+    server would not hear of the changes.  Only a CallerError is raised before
     anything has changed.
     """
 

@@ -464,7 +464,7 @@ class Link(ClientThread):
         return self._committing.get(transaction)
 
     def vote_once(self, committing):
-        """Raises ClientDisconnected: it was not and will not be committed."""
+        """On ClientDisconnected, it is not committed, and never will be."""
         trip = committing.trip
         if trip is None:
             return committing.vote()

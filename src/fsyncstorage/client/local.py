@@ -5,8 +5,8 @@ on.  Its thread gets descriptors over a unix socket: of the data file, of the
 server's object map, and, if the server has blobs, of a file that marks their
 directory (localblobs).  They make a `Source`, which answers loads until the
 server says that the map is retired (then the thread asks for a new one), or
-until this client looks for a server again.  When the server ends without
-saying so, the source stays: it reads only what is durable.
+until this client verifies its cache with a server again.  When the server ends
+without saying so, the source stays: it reads only what is durable.
 
 If anything is not certain, the answer is `NOT_KNOWN`: then the client asks the
 server.  A source never raises an error to its caller, and none of its answers

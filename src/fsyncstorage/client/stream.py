@@ -16,9 +16,9 @@ the cache and the connections change in the order of the stream.
 - Other interrupts leave the stream as it is, but for one in the middle of
   completing a message, and with TLS of receiving.
 - A stream that ends takes no more requests.  Messages that have arrived are
-  still completed: the server did this, in this order.  Then the stream is
-  *over*, and all threads that still wait get `Unanswered`.  After a message
-  that cannot be understood, or completed, it is over at once.
+  still completed: what they tell of is committed, in this order.  Then the
+  stream is *over*, and all threads that still wait get `Unanswered`.  After a
+  message that cannot be understood, or completed, it is over at once.
 - `on_end` is called at the end.
 - The connection belongs to the process that opened it.
 
