@@ -4,39 +4,39 @@
 
     Connection (connection)   decides which commits are made in one trip
     FsyncClient (storage)  -- the storage that ZODB sees
-      |-- OneTrip (onetrip)     its votes that finish
+      |-- OneTrip (onetrip)     votes that also finish
       |-- Doom (doom)           transactions that saw what the server lost
       |-- Cache (cache)         objects on disk, in ZEO's format
       |     Pending (pending)   loads without an answer: which may be kept
-      |     Gathered (gathered) what is about to be written to its file, and
-      |                         revisions   ends what is there
+      |     Gathered (gathered) records that are not in its file yet
+      |     revisions           ends records that are in its file
       |-- Link (link)           the connection to the server
       |     ZeoConnection (zeoconnection)     ZEO's own, which verifies
       |       ZeoProtocol (zeoprotocol)       to one of its addresses
       |       Addresses (addresses)   when each may be tried again
-      |         Liveness (liveness)   gives up a server that says nothing; what
-      |                         the system knows of a connection is in sockets
+      |         Liveness (liveness)   gives up a server that says nothing;
+      |                         sockets asks the system about a connection
       |     Stream (stream)     the commit channel, opened by opening; watch
       |                         wakes its background reader, and a thread
       |                         waits for an Answer (answer)
       |       Committing (committing)     a transaction on it
       |       Finishing (finishing)       what its finish changes here
-      |         Said (said)         all that it has said, to be said again
+      |         Said (said)         all its messages, to be sent again
       |       outcome             what became of it, if its answer was lost
-      |       repeating           it is sent again, to the next node of a log
-      |       TLSConnection (tlsconnection)   read and written at once
-      |     Introduction (introduction)   what it says of itself to the server
+      |       repeating           sends it again, to the next node of a log
+      |       TLSConnection (tlsconnection)   read and written concurrently
+      |     Introduction (introduction)   tells the server about the client
       |     Outgoing (outgoing) a transaction's messages on ZEO's connection
       |     Reader (reader)     loads, and prefetches (prefetch), on
       |       Channels (channels)   connections for reading only (readchannel)
       |     PlainPrefetches (plainprefetch)   prefetches without channels
       |     LocalReads (local)  loads from the file of a server on this machine
-      |       LocalBlobs (localblobs)   and where that keeps its blobs
+      |       LocalBlobs (localblobs)   blobs of such a server
       |     LocalCounts (localcounts)   how many these were, and how fast
       |     Process (process)   a fork must not use any of this
       |-- Packs (packs)         what our server tells of packs
       `-- BlobCache (blobs/)    blob files, and how much they may take; they
                                 come from the server by blobfetch
 
-Its sections of a configuration are in `sections`.
+Its configuration sections are in `sections`.
 """

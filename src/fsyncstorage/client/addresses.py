@@ -1,46 +1,50 @@
 """How long to wait before an address is tried again.
 
-All addresses of a client are tried at once, each by itself, and the first
-server that fits is used.  An address is tried at once when the connection that
-was used ends; what comes of it decides when it is tried next:
+A client tries all its addresses at once, independently of each other, and uses
+the first server that fits.  When the connection that was used ends, all
+addresses are tried at once.  The result of a try decides when the address is
+tried next:
 
-- It was not reached, or the connection ended before it was of use, or soon
-  after that: after `FIRST` seconds, and after twice as long each time in a
-  row, since a connection was of use.  A server that takes over is found by its
-  clients soon, and one that is away for long is not asked all the time.
-- The server has refused the client, or was refused by it: after a time that is
-  long, since it will take someone to change that.
+- It was not reached, or the connection ended before the client could use it,
+  or soon after that: after `FIRST` seconds, and twice as long after each
+  further failure in a row.  A connection that was of use ends the row.  So
+  clients soon find a server that takes over, and do not try one that is away
+  for long all the time.
+- The server has refused the client, or the client the server: after a long
+  time, since somebody must change something first.
 
-All of these vary at random, so that the clients of a server do not come all
-together when it is back.
+All these times vary at random, so that the clients of a server do not all
+connect at the same moment when it is back.
 """
 
 import random
 
 #: Seconds.
 FIRST = 0.1
-LEAST = 0.01  # also where a test is in a hurry
+LEAST = 0.01  # also in tests with very short times
 
 
 class Addresses:
 
     def __init__(self):
         self._failed = {}  # address -> tries that have failed in a row
-        self._waits = {}   # address -> seconds, until the next one is made
+        self._waits = {}   # address -> seconds until its next try
         self._random = random.Random()
 
     def wait(self, address):
-        """Seconds to wait, from now on, before it is tried."""
+        """Seconds to wait, from now on, before the address is tried."""
         return self._waits.pop(address, 0)
 
     def was_of_use(self):
-        """A connection has ended that was used: another server may take over.
+        """A connection that was used has ended.
+
+        Failures are counted anew: another server may take over.
         """
         self._failed.clear()
 
     def failed(self, address, most):
-        """It was not reached, or has ended at once; wait `most` seconds at
-        most."""
+        """It was not reached, or the connection ended at once; wait at most
+        `most` seconds."""
         times = self._failed.get(address, 0)
         self._failed[address] = times + 1
         longest = max(LEAST, min(FIRST * 2 ** min(times, 20), most))

@@ -9,13 +9,14 @@ from ..wire import commits
 
 
 class Unanswered(ClientDisconnected):
-    """The stream has ended behind a request, or a part of it, that has left:
-    if the server has not said goodbye, nobody here knows what it has made of
-    it."""
+    """The stream ended after a request, or a part of it, had left.
+
+    Unless the server has said goodbye, nobody here knows what became of it.
+    """
 
 
 class Answer:
-    """What one thread waits for."""
+    """The answer that one thread waits for."""
 
     __slots__ = 'number', 'event', 'error', 'waits', 'was_left', '_wake'
 
@@ -23,7 +24,7 @@ class Answer:
         self.number = self.event = self.error = None
         #: The request has left, and the thread may be woken to read.
         self.waits = False
-        #: Its thread waits no more, and has given up the turn.
+        #: Its thread no longer waits, and has given up the turn.
         self.was_left = False
         self._wake = threading.Lock()
         self._wake.acquire()
@@ -46,11 +47,11 @@ class Answer:
 
 
 class UntilSent:
-    """From what a request changes here until it has left.
+    """A context: from the changes here for a request, until that has left.
 
-    Whatever is raised in between ends the stream, also what the handler of a
-    signal raises: the server would not hear of the change.  Only a CallerError
-    comes before anything has changed.
+    Any exception in it ends the stream, also one from a signal handler: the
+    server would not hear of the changes.  Only a CallerError is raised before
+    anything has changed.
     """
 
     __slots__ = '_stream',

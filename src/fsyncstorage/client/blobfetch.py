@@ -2,8 +2,8 @@
 
 A read channel brings as much as the download wants now, from where an earlier
 attempt ended.  If there is no channel, the ZEO connection brings the whole
-blob, from its beginning, and its event loop writes the pieces.  Without a
-server, that waits for one.
+blob, from its beginning, and its event loop writes the pieces.  If there is no
+server, the ZEO connection waits for one.
 
 `Interrupted` is raised when the connection was lost: retrying may work.
 """
@@ -51,7 +51,7 @@ class Transfers:
         self._calls = {}      # (oid, serial) -> future, done at the end
 
     def fetch(self, call, oid, serial, download):
-        """`call` asks the server; no other thread fetches the same blob."""
+        """`call` calls the server; no other thread fetches the same blob."""
         key = oid, serial
         self._wait_for_what_was_given_up(key)
         transfer = self._under_way[key] = _Transfer(download)
@@ -62,7 +62,8 @@ class Transfers:
             raise Interrupted(str(error)) from error
         finally:
             del self._under_way[key]
-            # Else this thread was interrupted, and the call goes on.
+            # If it is not done, this thread was interrupted, and the call
+            # goes on.
             if key in self._calls and self._calls[key].done():
                 del self._calls[key]
         if transfer.error is not None:
@@ -71,7 +72,8 @@ class Transfers:
             raise POSKeyError(oid)
 
     def _wait_for_what_was_given_up(self, key):
-        """Its pieces may still come, and must not be taken for ours."""
+        """The pieces of an earlier call may still arrive, and must not be
+        taken for ours."""
         earlier = self._calls.pop(key, None)
         if earlier is not None:
             with contextlib.suppress(Exception):
@@ -91,7 +93,8 @@ class Transfers:
             transfer.complete = True
 
     def _change(self, oid, serial, method, *args):
-        """Call a method of the download, unless it was given up or failed."""
+        """Call a method of the download, unless that was given up or has
+        failed."""
         transfer = self._under_way.get((oid, serial))
         if transfer is not None and transfer.error is None:
             try:

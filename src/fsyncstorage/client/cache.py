@@ -1,20 +1,20 @@
 """The client's cache of objects: ZEO's, which also knows the pending loads.
 
-The file is ZEO's `.zec`, and a stock client takes it over as it is.  Added are
-the loads that wait for an answer on another connection than that of the
+The file is ZEO's `.zec`, and a stock client can go on with it as it is.  We
+add the loads that wait for an answer on another connection than that of the
 invalidations (`pending`), under the lock of the cache: so an invalidation
 finds either the load or the answer that was kept.
 
-A commit that has happened, an invalidation and a load do not fail because of
-the cache's file.  It is in one of three states:
+A completed commit, an invalidation and a load do not fail because of the
+cache's file.  The file is in one of three states:
 
-- It is used.  What ZEO would find in it, were the process killed now, is true
-  as of the last tid that is written in it.
+- It is used.  If the process were killed now, what ZEO would find in it is
+  true as of the last tid that is written in it.
 - It cannot be written, or something else is in it than was written, or a
-  change of it was interrupted: it is emptied, and used on.
-- It cannot be emptied either, or does not take the last tid: it is closed as
-  it is, with an earlier last tid, and nothing is kept until the client is
-  opened again.
+  change of it was interrupted: the file is emptied, and used again.
+- It cannot be emptied either, or the last tid cannot be written into it: the
+  file is closed as it is, with an earlier last tid, and nothing is cached
+  until the client is opened again.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 _free = struct.Struct('>cI')
 
-# Larger objects are written in ZEO's way, which is safe also where the system
+# Larger objects are written in ZEO's way, which is safe even if the system
 # writes only a part.
 ONE_WRITE = 1 << 12
 # One call reads most objects, and some of those behind them.
@@ -57,9 +57,9 @@ FILE_ERRORS = OSError, AssertionError, KeyError, ValueError, struct.error
 
 
 def _changes(method):
-    """If it fails, the cache is emptied: it may be half changed.
+    """If the method fails, the cache is emptied: it may be half changed.
 
-    What was raised because of the file ends here.
+    Errors of the file are not raised to the caller.
     """
     @functools.wraps(method)
     def changing(self, *args):
@@ -87,7 +87,7 @@ class Cache(ClientCache):
         self._unwritten = Gathered()  # up to `_free_from`
         self._process = Process('cache')
         super().__init__(path, size)
-        # No buffer: objects are scattered, it would be read and dropped.
+        # No buffer: objects are scattered, so it would be filled in vain.
         self.f = self.f.detach()
 
     def _initfile(self, fsize):
@@ -96,9 +96,9 @@ class Cache(ClientCache):
         self.current = Positions(self.current)
 
     def __bool__(self):
-        """Does it have to be verified?  ZEO asks so.
+        """Must the cache be verified?  ZEO asks by its truth value.
 
-        An empty cache with a last tid has to be, too: connections of ZODB may
+        An empty cache with a last tid must be, too: connections of ZODB may
         have seen objects as of that tid, which were not kept here.
         """
         return self.tid != z64 or len(self) > 0
@@ -114,7 +114,7 @@ class Cache(ClientCache):
     def f(self, file):
         self._file = file
 
-    # Reading.  ZEO's way takes four system calls for an object, and some more
+    # Reading.  ZEO makes four system calls to read an object, and some more
     # to find out that it is not there.  Unusual cases are left to ZEO.
 
     def loadBefore(self, oid, tid):
@@ -159,7 +159,7 @@ class Cache(ClientCache):
         return self._block
 
     def _is_far_back(self, position):
-        """Would ZEO move what is read there forward, to save it?"""
+        """Would ZEO copy the object forward when it is read, to keep it?"""
         return (self.currentofs - position) % self.maxsize > self.rearrange
 
     # What ZEO's client calls when something changes
@@ -182,8 +182,9 @@ class Cache(ClientCache):
 
     @_changes
     def invalidate_each(self, changes):
-        """Several have, each a tid and its oids, in their order."""
-        # (The first one that changes an object ends it.)
+        """Several transactions have changed objects: each is a tid and its
+        oids, in their order."""
+        # (The first one that changes an object ends its revision.)
         ends = {oid: tid for tid, oids in reversed(changes) for oid in oids}
         self.pending.overtake_all(ends)
         if self._tracefile is not None:
@@ -204,7 +205,7 @@ class Cache(ClientCache):
                 self._set_noncurrent(oid, serial, position)
 
     def _end_unwritten(self, found):
-        """Those that are not in the file yet; return the others."""
+        """End those that are not in the file yet; return the others."""
         written = []
         for position, oid, tid in found:
             if position not in self._unwritten:
@@ -214,9 +215,9 @@ class Cache(ClientCache):
         return written
 
     def committed(self, tid, updates, f):
-        """A commit of this client, as ZEO's client does it in its loop.
+        """Note a commit of this client, as ZEO's client does in its loop.
 
-        Other threads see the new last tid when `f` was called.
+        Other threads see the new last tid only when `f` was called.
         """
         with self._lock:
             self.invalidate_all([oid for oid, _, _ in updates], tid)
@@ -227,15 +228,14 @@ class Cache(ClientCache):
             f(tid)
 
     def new_generation(self):
-        """The pending loads were sent to another server, perhaps."""
+        """Forget the pending loads: they may have gone to another server."""
         with self._lock:
             self.pending.new_generation()
 
     def begin_anew(self, tid):
         """Empty the cache, and set its last tid, which may go back.
 
-        No error of the file gets out of here: the client could not connect
-        again.
+        Errors of the file are not raised: the client could not connect again.
         """
         with self._lock:
             self.pending.new_generation()
@@ -246,10 +246,11 @@ class Cache(ClientCache):
     # Loads on read channels, and on a ZEO connection without invalidations
 
     def ask(self, oid, tid, generation):
-        """Return (load, None): do it; or (load, last tid): another does it.
+        """Return (load, None) if the caller must do the load, or (load, last
+        tid) if another thread does it.
 
-        In the latter case wait until the load has ended (for `load.done`, if
-        it is not one of `load.prefetches`).  Use its reply if that is true as
+        In the latter case wait until the load has ended: on `load.prefetches`
+        if that is set, else on `load.done`.  Use its reply if that is true as
         of the last tid.
         """
         with self._lock:
@@ -262,7 +263,7 @@ class Cache(ClientCache):
             return load, self.tid
 
     def ask_beside(self, oid, tid):
-        """Return a load that this thread does, whatever others do."""
+        """Return a load for this thread to do, whatever others do."""
         with self._lock:
             return self.pending.begin(
                 oid, tid, self.tid, self.pending.generation)
@@ -300,13 +301,13 @@ class Cache(ClientCache):
             if (load.oid not in self.current
                     and self.pending.may_keep_as_current(load, self.tid)):
                 self._add(load.oid, reply.serial, reply.data)
-        # Not before the cache knows of the end: the object may be in it as
-        # current until then.
+        # Only when the cache knows of the end: until then the object may be
+        # in it as current.
         elif self.pending.may_keep(load) and reply.end <= self.tid:
             self.store(load.oid, reply.serial, reply.end, reply.data)
 
     def _add(self, oid, serial, data):
-        """Store a current record that is not here; `store` would check."""
+        """Store a current record that is not here, without ZEO's check."""
         size = allocated_record_overhead + len(data)
         if size > ONE_WRITE or size >= self.maxsize - ZEC_HEADER_SIZE:
             self.store(oid, serial, None, data)
@@ -318,10 +319,10 @@ class Cache(ClientCache):
         self._trace(0x52, oid, serial, dlen=len(data))
 
     # Writing objects.  ZEO looks for room in the file each time, and writes in
-    # two steps, of which the second one says that the first is done.  Here the
-    # room is known, and small objects are written together, with one write,
-    # when there are enough of them, or when the file is needed.  A process
-    # that is killed leaves what was written before.
+    # two steps, of which the second marks the first as done.  Here the room is
+    # known, and small objects are written together, with one write, when there
+    # are enough of them, or when the file is needed.  A process that is killed
+    # leaves what was written before.
 
     def _makeroom(self, size):
         # ZEO's last free block may be longer than the file.
@@ -329,12 +330,12 @@ class Cache(ClientCache):
         if self.currentofs == self._free_from and size <= room:
             return self._free_bytes
         self._write()
-        if size <= READ_AHEAD:  # few have to go
+        if size <= READ_AHEAD:  # few objects must go
             return super()._makeroom(size)
-        # ZEO reads the header of each.
+        # ZEO reads the header of each object that must go: use a buffer.
         file = self._file
         try:
-            # Another object for it: this one can be dropped at any moment.
+            # A second file object, which can be dropped at any moment.
             self._file = io.BufferedReader(
                 io.FileIO(file.fileno(), closefd=False), READ_AHEAD)
             return super()._makeroom(size)
@@ -343,10 +344,10 @@ class Cache(ClientCache):
 
     @_changes
     def _add_all(self, objects, tid):
-        """`_add` of each.  What has to go makes room for all of them at once.
+        """`_add` each of them.  Room is made once, for all of them.
 
-        They are stored at once, too: what has gone is in the file until it is
-        written over.
+        They are stored right away: until they overwrite them, the objects
+        that had to go are still in the file.
         """
         size = 1 + sum(
             allocated_record_overhead + len(data) for _, data in objects)
@@ -363,13 +364,13 @@ class Cache(ClientCache):
                 self._free_bytes = 0  # no longer known
             else:
                 self._gather(oid, start_tid, end_tid, data, size)
-        except BaseException as error:  # as `_changes`, in less time
+        except BaseException as error:  # as `_changes` does, but faster
             self._give_up(error)
             if not isinstance(error, FILE_ERRORS):
                 raise
         else:
-            # It was counted before.  If the cache was emptied meanwhile, ZEO
-            # would take it for empty, and not verify it.
+            # The object was counted before.  If the cache was emptied in
+            # between, ZEO would take it for empty, and not verify it.
             if not self._len:
                 self._len = 1
             if self.currentofs - self._unwritten.begin > TOGETHER:
@@ -424,7 +425,7 @@ class Cache(ClientCache):
                 self._go_on_without_file(error)
                 if not isinstance(error, Exception):
                     raise
-            # ZEO's was read from the file, where it may not be written yet.
+            # ZEO has read it from the file, which may not have the newest.
             self.tid = tid
 
     def setLastTid(self, tid):
@@ -450,7 +451,7 @@ class Cache(ClientCache):
             raise OSError('not all of it was written')
 
     def _go_on_without_file(self, error):
-        """Keep nothing any more.
+        """Cache nothing from now on.
 
         The file is left as a killed process would leave it: true as of the
         last tid that is written in it, by which the next client verifies it.
@@ -471,5 +472,5 @@ class Cache(ClientCache):
 
 
 def _free_block(size):
-    """How a free block begins; very small ones are named by a number."""
+    """How a free block begins; a very small one is a single digit."""
     return b'%d' % size if size < 5 else _free.pack(b'f', size)

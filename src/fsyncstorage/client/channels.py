@@ -3,9 +3,9 @@
 They last as long as the ZEO connection to that server.  The free channel that
 was used last is taken first.  A thread that finds none free waits for one.
 
-When the server refuses a channel, or none can be opened, `RETREAT` seconds
-pass before the next try: without a channel, `Lost` is raised at once, and the
-caller asks on the ZEO connection.
+When the server refuses a channel, or none can be opened, the next try comes
+after `RETREAT` seconds.  Until then, if no channel is open, `Lost` is raised
+at once, and the caller asks on the ZEO connection.
 """
 
 import collections
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 # Seconds without a try after a channel could not be opened.
 RETREAT = 5
-# Seconds after which a thread that waits for a channel looks by itself.
+# Seconds after which a thread that waits for a channel looks again, unwoken.
 LOOK_AGAIN = 1
 
 
@@ -33,12 +33,13 @@ class Channels:
         self._most = most
         self._server = server
         self._free = collections.deque()
-        # For all below.  Without waiting threads, a channel is given back
+        # Guards all below.  If no thread waits, a channel is given back
         # without it: a thread counts itself as waiting, then looks once more.
         self._changed = threading.Condition()
-        # A channel that a thread has lost leaves this set.
+        # Weak, so that a channel that an interrupted thread forgot leaves it.
         self._open = weakref.WeakSet()
-        #: Those that have no welcome yet, perhaps with others that had none.
+        #: Channels that wait for the server's welcome, and perhaps some that
+        #: never got it.
         self._begun = weakref.WeakSet()
         self._opening = 0
         self._waiting = 0
@@ -73,7 +74,7 @@ class Channels:
     def drop(self, channel):
         with self._changed:
             self._open.discard(channel)
-            # Wake all: while none can be opened, each thread has to give up.
+            # Wake all: while none can be opened, each thread must give up.
             self._changed.notify_all()
         channel.close()
 
@@ -91,7 +92,7 @@ class Channels:
         return self._open_one()
 
     def _may_open(self):
-        """May one be opened now?  Else wait for one that is open."""
+        """May a channel be opened now?  Else the caller waits for one."""
         if self._closed:
             raise Lost('the connection was closed')
         if self._free:

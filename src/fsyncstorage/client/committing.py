@@ -1,16 +1,17 @@
 """One transaction over the commit channel.
 
 Its messages are gathered, and leave together with the vote.  The first pieces
-of a large transaction leave earlier, by the thread that stores: it waits until
-the server has taken them, so memory stays bounded.
+of a large transaction leave earlier: the thread that stores sends them, and
+waits until the server has taken them, so memory stays bounded.
 
 The server hears of the transaction when its first piece leaves.  A
-transaction belongs to one thread at a time.  One of which a piece was lost
-here (an interrupt, or data that cannot be encoded) can only be aborted: the
-server would commit what is left of it.
+transaction belongs to one thread at a time.  If a piece is lost here (by an
+interrupt, or because data cannot be encoded), the transaction can only be
+aborted: the server would commit the rest of it.
 
-Where the server is a node of a log, all of it is kept until its vote is
-answered: then it can begin again, on the stream to another node (repeating).
+Where the server is a node of a log, all messages are kept until the vote is
+answered.  So the transaction can begin again, on the stream to another node
+(repeating).
 """
 
 import logging
@@ -32,14 +33,14 @@ from .said import Said
 
 logger = logging.getLogger(__name__)
 
-# What ZEO does not know: an application may look for OutcomeUnknown.
+# ZEO does not know this error: an application may look for OutcomeUnknown.
 SYNC_FAILED = f'{SyncFailed.__module__}.{SyncFailed.__qualname__}'
 
-# Bytes of stores that share a frame: what a server processes before it looks
-# at the time.
+# Bytes of stores that share a frame: what a server processes before it checks
+# the time.
 MOST_IN_A_FRAME = 1 << 15
 
-# The server takes the file away that is named there.
+# Cannot be sent again: the server takes away the file that it names.
 ONLY_ONCE = 'storeBlobShared',
 
 
@@ -47,26 +48,27 @@ class Committing:
 
     #: The number that the stream gave it; None: nothing has left.
     number = None
-    #: What its finish changes here; None: that was not asked for.
+    #: What its finish changes here; None: no finish was asked for.
     finishing = None
     #: Its connection was lost, and it has waited for the next one.
     has_waited = False
     #: What finishes it together with its vote; None: it goes in two trips.
     trip = None
-    #: All that it has said; None: it cannot be said again.
+    #: All its messages (Said); None: it cannot be sent again.
     said = None
-    #: How often it was sent again, and since when it has to be (repeating).
+    #: How often it was sent again; and since when its answer has been lost,
+    #: by the monotonic clock (repeating).
     times_again = 0
     lost_since = None
-    #: Of the storage.
+    #: The name of the storage.
     name = ''
     #: How often a server had lost something, when it was begun (doom).
     falls = 0
-    #: What encodes calls; None: there was none.
+    #: Encodes calls; None: there was no call yet.
     _encode = None
-    #: All that was taken to be sent has left.
+    #: All messages that were taken to be sent have left.
     _is_whole = True
-    #: What it has asked last is answered.
+    #: Its last request is answered.
     _is_answered = True
 
     def __init__(self, stream, *description):
@@ -91,7 +93,7 @@ class Committing:
 
     def add_iterator(self, make):
         """Send messages that are too large to be held in memory: those that
-        `make` makes, each time."""
+        `make()` yields, each time that it is called."""
         if self.said is not None:
             self._keep(make, OVERHEAD)
         self._send_all(make)
@@ -115,9 +117,11 @@ class Committing:
             said.close()
 
     def begin_again(self, stream):
-        """As a new transaction there, with all that it has said: but for
-        what is gathered now, it has left."""
-        self.number = None  # first, as it is one of another stream
+        """Begin it as a new transaction on this stream, with all its messages.
+
+        When this returns they have left, but for those that are gathered.
+        """
+        self.number = None  # first, since it belongs to another stream
         self.finishing = self._encode = None
         self.has_waited = False
         self.stream = stream
@@ -150,7 +154,7 @@ class Committing:
         self._is_whole = True
 
     def _taken(self):
-        """The frames of what was gathered, which have to leave now."""
+        """The frames of what was gathered; the caller must send them now."""
         self.stream.check()
         if not self._is_whole:
             raise StorageTransactionError(
@@ -172,7 +176,7 @@ class Committing:
         return self._message('tpc_begin', self._description), commits.BEGIN
 
     def _frames(self, messages):
-        """Stores that come one after the other share a frame."""
+        """Yield frames.  Stores that follow each other share a frame."""
         stores, size = [], 0
         for method, args in messages:
             is_store = method == 'storea' and (
@@ -201,7 +205,7 @@ class Committing:
     # in the order of the stream.
 
     def vote(self):
-        """What ZEO's vote returns: oids or conflicts."""
+        """Return what ZEO's vote returns: oids or conflicts."""
         before = self._taken()
         return self._voted(self.stream.vote(self.number, before))
 
@@ -211,7 +215,7 @@ class Committing:
             raise self._error(event)
 
     def vote_and_finish(self, complete):
-        """What ZEO's vote returns: if these are conflicts, it has to be
+        """Return what ZEO's vote returns: if these are conflicts, this must be
         called again."""
         before = self._taken()
         return self._voted(self._asked(self.stream.trip, before, complete))
@@ -243,14 +247,15 @@ class Committing:
 
     @property
     def in_doubt(self):
-        """What is asked when its answer was lost, and the stream is over."""
+        """The question to ask if its answer was lost, and the stream is over.
+        """
         return in_doubt(
             self.stream.commit_id(self.number), self.stream.last_tid)
 
     def abort(self):
-        """If the server knows of it, and it is not over.
+        """Abort it, if the server knows of it, and it is not over.
 
-        What is asked later is answered later: nobody waits for it.
+        Nobody waits for the answer: later requests are answered later.
         """
         self.stream.check()
         if self.number is not None:
@@ -261,7 +266,7 @@ class Committing:
         return result
 
     def _error(self, event):
-        """As ZEO makes it of a reply."""
+        """The exception that ZEO would make of this reply."""
         name, arguments = self._decoded(event)
         if name == SYNC_FAILED:
             return SyncFailed(_text(arguments))
@@ -272,6 +277,6 @@ class Committing:
 
 
 def _text(arguments):
-    """What an error says; a server may send anything."""
+    """The text of an error; a server may send anything."""
     return (arguments[0] if arguments.__class__ in (tuple, list)
             and len(arguments) == 1 and arguments[0].__class__ is str else '')

@@ -1,17 +1,17 @@
-"""The connection that sees when a commit can be made in one trip.
+"""A ZODB connection that sees when a commit can be made in one trip.
 
-Only the connection knows the transaction.  If it is the only resource of it,
-its vote may commit (onetrip).  In doubt, a commit goes in two trips, and over
-a storage that is not ours, always: there, this class does what ZODB's own
-does.
+Only the connection knows the transaction.  If the connection is its only
+resource, its vote may commit (onetrip).  In doubt, a commit goes in two trips.
+Over a storage that is not ours, it always does: there, this class does what
+ZODB's own does.
 
-It is not enough to be the last one to vote.  What another database has voted
-is lost with its connection, or after its timeout.  If that happens while ours
-votes, its finish fails with an error after which `attempts()` tries again, and
-ours would be committed twice.
+It is not enough that this connection votes last.  The vote of another database
+is lost if that loses its connection, or after its timeout.  If this happens
+while ours votes, the finish of the other one fails with an error after which
+`attempts()` retries, and ours would be committed twice.
 
 In two trips the same can happen the other way round: our finish fails after
-others have committed.  Then the error is one that is not tried again
+others have committed.  Then the error is one that is not retried
 (OutcomeUnknown).
 
 `FsyncClient` makes this the class of connections when a database takes it
@@ -56,12 +56,12 @@ def is_alone(resource, transaction):
 
 
 def others_finish_later(resource, transaction):
-    """Called when this one votes: is nothing of any other resource committed
+    """Called when `resource` votes: does no other resource commit anything
     before this one has finished?
 
     They finish in the order in which they vote.  A connection or an undo of
-    ZODB commits nothing before it finishes.  Of other resources nobody knows:
-    SQL may be committed in its vote.
+    ZODB commits nothing before it finishes.  For other resources this is not
+    known: SQL may be committed in its vote.
     """
     resources = getattr(transaction, '_resources', [None])
     voted = getattr(transaction, '_voted', {})
@@ -72,11 +72,11 @@ def others_finish_later(resource, transaction):
 
 class Connection(ZODB.Connection.Connection):
 
-    # As of its last vote.
+    # As it was at its last vote.
     _others_finish_later = False
 
     def _client(self):
-        """The storage, if it is ours and nothing is between us."""
+        """The storage, if it is ours and no wrapper is in between."""
         adapter = self._storage
         if adapter.__class__ is not MVCCAdapterInstance:
             return None
@@ -99,21 +99,22 @@ class Connection(ZODB.Connection.Connection):
         if not in_one_trip:
             return
         if client.finished_as(transaction.data(self)) is None:
-            # ZEO gives up.  What the client has resolved last was not voted.
+            # ZEO gave up.  What the client has resolved last was not voted.
             raise ConflictError(
                 'resolved again and again, and always changed by others')
         if not client.knows_resolved(transaction.data(self)):
             self._drop_modified()
 
     def _drop_modified(self):
-        """Any of it may be stored with another state than it has here."""
+        """Forget the objects that this transaction has changed: each may be
+        stored with another state than it has here."""
         self._cache.invalidate(self._modified)
 
     def tpc_finish(self, transaction):
         try:
             super().tpc_finish(transaction)
         except TransientError as error:
-            # This one has not committed, and could be repeated alone.
+            # This database has not committed, and alone could be retried.
             if self._client() is None or self._others_finish_later:
                 raise
             raise OutcomeUnknown(
@@ -130,7 +131,7 @@ class Connection(ZODB.Connection.Connection):
         super().tpc_abort(transaction)
 
     def _refuse_too_late(self, transaction):
-        """Raise if it is committed; its objects are as they were committed."""
+        """Raise if it is committed.  Its objects then are as committed."""
         client = self._client()
         if client is None or transaction is None:
             return
@@ -139,8 +140,8 @@ class Connection(ZODB.Connection.Connection):
         except KeyError:  # its commit was not begun
             return
         if tid is not None:
-            error = client.too_late(tid)  # logged, whatever comes
-            # Nobody may have taken from the vote what the server has resolved.
+            error = client.too_late(tid)  # logged, whatever happens next
+            # Perhaps nobody took from the vote what the server has resolved.
             self._drop_modified()
             try:
                 self.tpc_finish(transaction)

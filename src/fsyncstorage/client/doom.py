@@ -2,29 +2,30 @@
 
 Under `none` and `interval` a server can come back without the end of its data.
 A transaction that began before may have read, or may find in its cache, what
-the server no longer has.  From then on it would read another state; a commit
-would mix the two, and may refer to an object that is lost, or whose oid then
+the server no longer has.  Its further reads would show another state; a commit
+would mix the two, and could refer to an object that is lost, or whose oid now
 belongs to another object.  So the transaction is *doomed*: it can neither read
 on (ReadConflictError) nor commit (ConflictError).  Both are errors after which
-an application tries again, and the next transaction of the same connection is
-like any other.
+an application retries, and the next transaction of the same connection is like
+any other.
 
 The storage knows a transaction by two things only: the tid before which it
 reads, and the MVCCAdapterInstance of ZODB by which its connection calls.
 Both are needed:
 
-- What is *called* from now on is refused by the instance: it gets methods of
-  its own in place of those of its class, until the connection asks for the
+- *Calls from now on* are refused by the instance: it gets methods of its own
+  in place of those of its class, until the connection asks for the
   invalidations of its next transaction.  This is the only way to know which
   transaction a commit belongs to.
 - A load that is *under way*, waiting for the server, was called before that.
-  It is refused when it returns, by the tid before which it reads: by the very
-  object that the instance passes (`refuses`), since a historical connection,
-  or a later transaction, may read before an equal tid.
+  It is refused when it returns, by the tid before which it reads.  The tid is
+  compared by the identity of the object that the instance passes (`refuses`),
+  since a historical connection, or a later transaction, may read before an
+  equal tid.
 
 The order of the steps is in docs/internals/client.rst.  A transaction that
 begins between the first two of them is doomed, too, which does no harm: it is
-tried again.
+retried.
 
 The instances are found through the storage's database: an MVCCAdapter, or a
 wrapper around this storage that has its own database as `db` (those of
@@ -71,7 +72,7 @@ class Doom:
         adapter = _adapter(db)
         if adapter is None:
             return
-        # Else the next transaction of an instance begins at its old tid.
+        # Otherwise an instance's next transaction would begin at its old tid.
         adapter.invalidate(last_tid, ())
         with adapter._lock, self._lock:
             for instance in adapter._instances:
@@ -80,7 +81,8 @@ class Doom:
             self._starts_changed()
 
     def refuses(self, tid: bytes) -> bool:
-        """Is this the very tid before which a doomed transaction reads?"""
+        """Is this the object, and not only an equal tid, that a doomed
+        transaction reads before?"""
         return id(tid) in self._starts
 
     def _doom(self, instance):

@@ -1,22 +1,24 @@
-"""What a finish changes here, when its Done has come.
+"""What a finish changes here, when its Done has arrived.
 
-It is done by whichever thread has the turn of the stream, in the order of the
-stream, and also when the thread that has asked for it was interrupted, and
-waits no more.  The connection of that thread does not know that it has
-committed, and may read on: the objects of the commit are told to it as those
-of another client are.
+These changes are made by the thread that has the turn of the stream, in the
+order of the stream.  They are also made when the thread that asked for the
+finish was interrupted and no longer waits.  The connection of that thread does
+not know that it has committed, and may read on: so it is told of the objects
+of the commit, as it is of those of another client.
 
-If the Done was lost with its stream, the client asks on its next one (outcome)
-whether it is committed.  By then, what it has changed has come, as of a
-transaction of another client: when the cache was verified, or behind that as
-an invalidation.  All connections have been told, also the one that commits.
-So only `f` is left, which is called in the order of that stream, too: behind
-it, and perhaps behind later ones.  Which conflicts the server has resolved is
-not known then: the connection that commits drops all that it has changed.
+If the Done was lost with its stream, the client asks on its next stream
+whether the transaction is committed (outcome).  By then, the client has heard
+of its changes as if another client had made them: when the cache was verified,
+or after that as an invalidation.  All connections were told, also the one that
+commits.  So only `f` is left.  It is called in the order of the new stream:
+after the invalidation of this transaction, and perhaps after later ones.  It
+is not known then which conflicts the server has resolved, so the connection
+that commits drops all objects that it has changed.
 
-An error of `f` is the committer's own: the transaction is kept, and others are
-not disturbed.  But some connections may not have been told, so all of them
-drop what they hold.  Any other error leaves the cache half changed.
+An error of `f` concerns only the committer: the transaction is kept, and
+others are not disturbed.  But some connections may not have been told, so all
+of them drop the objects that they hold.  Any other error leaves the cache half
+changed.
 """
 
 from ZODB.POSException import StorageError
@@ -27,15 +29,15 @@ from ..wire import commits
 
 class Finishing:
 
-    #: It is committed, whatever has come of completing that here.
+    #: If set, it is committed, even if the changes here have failed.
     tid = None
     #: The oids whose conflicts the server has resolved; None: not known here.
     resolved = None
-    #: All of it was done here.
+    #: All changes here were made.
     is_complete = False
-    #: The thread that has asked for it waits no more.
+    #: The thread that has asked for it no longer waits.
     is_left = False
-    #: `f` is called once.
+    #: `f` was called; it is called only once.
     _is_told = False
     #: What `f` has raised.
     _error = None
@@ -48,20 +50,21 @@ class Finishing:
         self._f = f
 
     def check(self):
-        """It is committed: raise what `f` has raised, if anything."""
+        """Called when it is committed: raise what `f` has raised, if anything.
+        """
         if self._error is not None:
             raise self._error
 
     def refuse_repeating(self, error):
-        """Raise another one if it is committed: behind this one, an
-        application would try again."""
+        """Raise another error if it is committed: after this one, an
+        application would retry."""
         if self.tid is not None:
             raise StorageError(
-                f'it is committed, as {self.tid.hex()}, and behind that:'
+                f'it is committed, as {self.tid.hex()}, and after that:'
                 f' {error!r}') from error
 
     def complete(self, done):
-        """Return what `f` has raised; None: nothing."""
+        """Make the changes; return what `f` has raised, or None."""
         self.resolved = done.oids
         self.tid = done.tid
         if done.oids:
@@ -72,7 +75,7 @@ class Finishing:
         return self._error
 
     def learn(self, outcome):
-        """The same, where the Done was lost, and this is the answer."""
+        """The same, where the Done was lost, and this Outcome has come."""
         if outcome.outcome == commits.COMMITTED:
             if outcome.tid > self._cache.getLastTid():
                 raise PeerError(f'{outcome.tid.hex()}, not announced before')
@@ -85,16 +88,16 @@ class Finishing:
         return self._error
 
     def _catch_up(self, tid):
-        """`f` has set the last tid of the connections back, if others have
-        committed behind it.  What a connection has begun meanwhile may lack
-        what they have changed."""
+        """If others have committed later, `f` has set the last tid of the
+        connections back.  A transaction that began since may lack the changes
+        of the others."""
         last = self._cache.getLastTid()
         if last > tid:
             self._storage.invalidateTransaction(last, ())
             self._storage.invalidateCache()
 
     def _resolved_by_server(self, oids):
-        """What it has stored is not known here."""
+        """The resolved states of these objects are not known here."""
         resolved = set(oids)
         self._updates = [
             each for each in self._updates if each[0] not in resolved
@@ -103,10 +106,11 @@ class Finishing:
     def _tell(self, tid):
         """Called under the lock of the cache.
 
-        A transaction of a thread that left before begins at an earlier tid,
-        and may have read what is changed here.  One that leaves from now on
-        finds the last tid when this is over: its next transaction begins at
-        `tid`, with what the abort has left, which is nothing of these objects.
+        If the thread left before this, its next transaction may have begun at
+        an earlier tid, and may have read what is changed here.  If it leaves
+        from now on, it gets the last tid only when this has ended: its next
+        transaction begins at `tid`, with the objects that the abort has left,
+        and none of the changed ones is among them.
         """
         if self.is_left:
             # Before `f`, which lets the connection begin at `tid`.

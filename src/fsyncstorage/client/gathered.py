@@ -1,8 +1,7 @@
-"""Records of a cache that lie one behind the other, and are not in its file
-yet.
+"""Records that follow each other in a cache, and are not in its file yet.
 
-They are bytes as they will be there: a header, the data, and the oid again.
-Until then the end of a record is changed here.
+They are the bytes that will be in the file: a header, the data, and the oid
+again.  Until they are written, the end of a record is changed here.
 """
 
 import struct
@@ -38,8 +37,8 @@ class Gathered:
             data, oid)
 
     def end(self, position, tid):
-        """Let a current record end at this tid, unless it begins with it;
-        return the tid with which it begins."""
+        """Let a current record end at this tid, unless it begins at the same;
+        return the tid at which it begins."""
         number = self._headers[position]
         header = self._pieces[number]
         begin = header[_BEGIN:END]

@@ -1,8 +1,8 @@
-"""What a client says of itself, so that the server's operator can tell who it
-is: its version, and whether it reads locally.
+"""What a client tells the server about itself, for the server's operator: its
+version, and whether it reads locally.
 
-Only a server that has read channels of our version is told, as another one may
-not know the call.  Nothing depends on it, and nobody waits for it.
+Only a server that has read channels of our version is told, since another one
+may not know the call.  Nothing depends on it, and nobody waits for the answer.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ class Introduction:
 
     def __init__(self, loop, call, about):
         """`call(method, arguments)` sends to that server, in the loop; `about`
-        is what the server has said of itself."""
+        is what the server has told about itself."""
         self._loop = loop
         self._call = call
         self._may_know = about.get('channel') == wire.VERSION
@@ -27,7 +27,7 @@ class Introduction:
         self._may_know = False
 
     def reads_locally(self, does):
-        """It does, or does not any more; called in any thread."""
+        """Note whether the client reads locally now; called in any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._changed, does)
 

@@ -1,11 +1,11 @@
-"""The connection to the server: ZEO's, with channels beside it.
+"""The connection to the server: ZEO's, and our channels in addition to it.
 
 Loads use the read channels (reader) of a server that has them, and the ZEO
 connection otherwise.  Transactions and invalidations use the commit channel
 (stream) of a server that has one.  The messages of a transaction are gathered
 until its vote (committing; outgoing for the ZEO connection).
 
-All of it belongs to the process that opened it; in a fork of that, loads fail.
+All this belongs to the process that opened it; in a fork of that, loads fail.
 
 The internals of ZEO that are used here were read from ZEO 6.2;
 tests/upstream/test_stock_hooks.py fails when they move.
@@ -55,8 +55,8 @@ GATHERED = {
 # Calls of a transaction that are answered.
 ON_THE_STREAM = {'vote', 'tpc_abort'}
 
-# Calls within a commit that may be lost, and change nothing; the latter where
-# a client resolves conflicts.
+# Calls within a commit that change nothing, so they may be repeated if they
+# are lost; the second one is made where a client resolves conflicts.
 ASKED_AGAIN = {'new_oids', 'loadSerial'}
 
 
@@ -64,14 +64,14 @@ class Link(ClientThread):
 
     #: The server that was met last; None: it has no name, or there was none.
     instance = None
-    #: The same, if it is a node of a log; None: it is not.
+    #: The same, as a node of a log; None: it is no node.
     node = None
 
-    #: What is read without the server (LocalReads); None: nothing.
+    #: Reads without the server (LocalReads); None: there is none.
     local = None
 
     _reader = _outgoing = _stream = _introduction = None
-    #: What has to come before the stream may be read: see `meet` and `moved`.
+    #: Both must be true before the stream is read: see `meet` and `moved`.
     _is_verified = _has_moved = False
     #: The server has not said yet whether there is a channel.
     _is_opening = False
@@ -91,7 +91,7 @@ class Link(ClientThread):
         self._ssl = ssl
         self._ssl_server_hostname = ssl_server_hostname
         self._said_plain = False
-        #: How long loads took that the cache did not answer, by what did.
+        #: How long loads took that the cache did not answer, by their source.
         self.local_counts = LocalCounts()
         self.load_times = {'local': self.local_counts.times,
                            'channel': Histogram(), 'connection': Histogram()}
@@ -111,8 +111,8 @@ class Link(ClientThread):
         self.client.__class__ = ZeoConnection
         self.client.begin(
             self, self._addrs, Addresses(), self._server_timeout)
-        # ZEO has a method of the storage here; the marker may come before the
-        # storage knows of us.
+        # ZEO has a method of the storage here; the marker may arrive before
+        # the storage knows of us.
         self.client.info = functools.partial(self._info, self.client.info)
 
     @property
@@ -128,7 +128,7 @@ class Link(ClientThread):
         return self._stream is not None and self._stream.was_interrupted
 
     def leave(self):
-        # From now on, no thread takes the connection for one without a stream.
+        # First: no thread may take this connection for one without a stream.
         self.client.operational = False
         reader, self._reader = self._reader, None
         stream, self._stream = self._stream, None
@@ -137,7 +137,7 @@ class Link(ClientThread):
         self._cache.new_generation()
         if stream is not None:
             stream.close('the connection has ended')
-            # What the next server tells is not heard yet.
+            # Now, as nothing was heard yet from the next server.
             stream.last_tid = self._cache.getLastTid()
             if stream.is_broken:
                 self._cache.begin_anew(self._cache.getLastTid())
@@ -205,8 +205,8 @@ class Link(ClientThread):
     def moved(self):
         """The last invalidation on the ZEO connection has come.
 
-        To a client that has given up the channel meanwhile, the server will
-        tell nothing more: only another connection does.
+        If the client has given up the channel, the server will tell it nothing
+        more: it needs another connection.
         """
         self._has_moved = True
         if self._stream is None and not self._is_opening:
@@ -222,7 +222,7 @@ class Link(ClientThread):
 
     def _invalid(self, events):
         """Called in the order of the stream."""
-        # The verification of the cache may have brought some already.
+        # The verification of the cache may have handled some already.
         last = self._cache.getLastTid()
         if events[0].tid <= last:
             events = [each for each in events if each.tid > last]
@@ -305,8 +305,8 @@ class Link(ClientThread):
     async def _load_beside(self, protocol, oid, tid):
         """A load on a ZEO connection whose invalidations come elsewhere.
 
-        It is kept by the rule of read channels.  The server that answers has
-        announced all that this client knows of.
+        The answer is kept by the rule of read channels.  The server that gives
+        it has announced everything that this client knows of.
         """
         load = self._cache.ask_beside(oid, tid)
         try:
@@ -320,7 +320,7 @@ class Link(ClientThread):
     def prefetch(self, oids, tid):
         """Ask for these objects; without a server, do nothing."""
         reader = self._reader_here()
-        local = self.local  # which another thread may take away
+        local = self.local  # another thread may set it to None
         if local is not None:
             oids = local.prefetch(oids)
         if reader is not None:
@@ -345,14 +345,14 @@ class Link(ClientThread):
 
     def stream_to_begin(self):
         """The commit channel for a transaction; None if there is none, or no
-        server.  Behind a node of a log there will be another one soon."""
+        server.  After a node of a log, wait for that of the next node."""
         if self.stream is None and self.node is not None:
             return self.stream_behind(None, self.timeout)
         return self.stream
 
     def begin(self, stream, transaction, *description):
-        # Its number may be that of an object that is gone, whose abort was
-        # interrupted.
+        # `transaction` is an id(): it may be that of a transaction object that
+        # is gone, and whose abort was interrupted.
         self.over(transaction)
         if stream is not None:
             self._committing[transaction] = committing = Committing(
@@ -371,8 +371,8 @@ class Link(ClientThread):
     def over(self, transaction):
         committing = self._committing.get(transaction)
         if committing is not None:
-            # An interrupt may have come before its abort.  It is forgotten
-            # behind that: here, too, one may come.
+            # An interrupt may have come before its abort.  Forget it after
+            # that: an interrupt may come here, too.
             if not committing.is_kept:
                 with contextlib.suppress(ClientDisconnected):
                     committing.abort()
@@ -389,7 +389,7 @@ class Link(ClientThread):
             self._send_if_full()
 
     def send_blob(self, transaction, make):
-        """`make()` makes its messages, each time."""
+        """`make()` yields its messages, each time that it is called."""
         committing = self._committing.get(transaction)
         if committing is not None:
             say(self, committing, committing.add_iterator, make)
@@ -430,7 +430,7 @@ class Link(ClientThread):
         return super().call(method, *args, wait=wait, **options)
 
     def _ping(self, timeout=None):
-        """When it returns, all that was committed before can be seen."""
+        """When this returns, all earlier commits are visible."""
         stream = self.stream
         if stream is None or stream.end_reason is not None:
             stream = self.io_call(self._ping_beside(
@@ -439,8 +439,8 @@ class Link(ClientThread):
             stream.ping()
 
     async def _ping_beside(self, ended, timeout):
-        """Ping over the ZEO connection, or return the stream to do it over:
-        the one that brings the invalidations."""
+        """Ping over the ZEO connection; or, if invalidations come on a stream,
+        return that stream, for the caller to ping."""
         stream = await self._stream_behind(ended, timeout)
         if stream is None:
             await self.client.protocol.call_sync('ping', ())
@@ -460,11 +460,11 @@ class Link(ClientThread):
         return self._stream
 
     def committing(self, transaction):
-        """None: it was not begun, or is over, or has no commit channel."""
+        """The Committing; None: not begun, over, or without commit channel."""
         return self._committing.get(transaction)
 
     def vote_once(self, committing):
-        """ClientDisconnected: it is not committed, and never will be."""
+        """On ClientDisconnected, it is not committed, and never will be."""
         trip = committing.trip
         if trip is None:
             return committing.vote()
@@ -485,11 +485,11 @@ class Link(ClientThread):
         return Finishing(self.client.client, self._cache, updates, f)
 
     def _forget(self, transaction):
-        """Forget it, and return whether the server need not be told.
+        """Forget it; return True if the server need not be told.
 
-        Transactions other than that of `_outgoing` are aborted, too, some
-        twice.  Without a connection ZEO's abort is called also for a
-        transaction that the server has not heard of: it waits for the next
+        This is also called for transactions other than that of `_outgoing`,
+        for some twice.  Without a connection, ZEO's abort is called even if
+        the server has not heard of the transaction: it waits for the next
         connection, so that the next try finds one.
         """
         outgoing = self._outgoing

@@ -1,20 +1,21 @@
 """Ends a connection on which the server says nothing, and owes an answer.
 
-A server of which the process hangs, or the machine is gone, does not close its
-connections: whoever waits there would wait for ever.  So this looks at a
+If a server's process hangs, or its machine has gone, its connections stay
+open: a thread that waits for an answer would wait for ever.  So this checks a
 connection again and again, in the event loop.  When nothing was heard at
-`ASKED_AFTER` looks, one behind the other, the server is asked for a sign of
-life; at `DEAD_AFTER` looks it is taken for dead, and the connection is given
-up.  That is between nine tenths of the time that a server may be silent, and
-all of it, behind the last thing that was heard.
+`ASKED_AFTER` checks in a row, the server is asked for a sign of life; at
+`DEAD_AFTER` checks it is taken for dead, and the connection is given up.  That
+is between nine tenths and all of the time that a server may be silent, counted
+from when something was last heard.
 
-Looks are counted, and not the time, which goes on for a client that was itself
-frozen, or whose machine slept.  A look that comes late tells that it was: if
-nothing was heard by then, the server is asked anew, and has its time again.
+Checks are counted, and not the time, which goes on for a client that was
+itself frozen, or whose machine slept.  A check that is late shows that this
+has happened: if nothing was heard by then, the server is asked anew, and has
+its time again.
 
-What may be looked at is anything with these three methods, which do not wait:
+Anything with these three methods can be checked; they must not wait:
 
-is_silent()            Was nothing heard since this was asked last?
+is_silent()            Was nothing heard since the last call?
 ask_for_a_sign()       Ask the server for something that it answers at once.
 give_up(reason)        End the connection; with a `Silent`.
 """
@@ -24,15 +25,16 @@ import time
 
 logger = logging.getLogger(__name__)
 
-#: Looks within the time that a server may be silent.
+#: Checks within the time that a server may be silent.
 LOOKS = 10
-#: Looks in vain.
+#: Checks in a row at which nothing was heard, before each of the two steps.
 ASKED_AFTER, DEAD_AFTER = 2, 9
 
 
-#: Seconds by which a look is late at least: a machine may be busy.
+#: A check counts as late only from this many seconds on: a machine may be
+#: busy.
 LATE = 1
-#: It goes on while the machine sleeps, where there is such a clock.
+#: A clock that goes on while the machine sleeps, where there is one.
 CLOCK = getattr(time, 'CLOCK_BOOTTIME', time.CLOCK_MONOTONIC)
 
 

@@ -2,14 +2,15 @@
 
 `LocalReads` belongs to one connection to one run of a server, from `Link.meet`
 on.  Its thread gets descriptors over a unix socket: of the data file, of the
-server's object map, and, if it has blobs, of a file that marks their directory
-(localblobs).  They make a `Source`, which answers loads until
-the server says that the map is retired (then the thread asks for a new one),
-or until this client turns to a server again.  When the server is gone without
-a word, the source stays: it reads only what is durable.
+server's object map, and, if the server has blobs, of a file that marks their
+directory (localblobs).  They make a `Source`, which answers loads until the
+server says that the map is retired (then the thread asks for a new one), or
+until this client verifies its cache with a server again.  When the server ends
+without saying so, the source stays: it reads only what is durable.
 
-Whatever is not certain is `NOT_KNOWN`: then the server is asked.  No answer of
-a source is an error, and none goes into the cache.
+If anything is not certain, the answer is `NOT_KNOWN`: then the client asks the
+server.  A source never raises an error to its caller, and none of its answers
+goes into the cache.
 
 Left to others: the layout of the map (format.objectmap), the look-up
 (format.view).  docs/internals/localreads.rst says when a position may be used,
@@ -50,26 +51,26 @@ from .localblobs import NotHere
 
 logger = logging.getLogger(__name__)
 
-#: The answer to a load that the server has to answer.
+#: The answer to a load that the server must answer.
 NOT_KNOWN = object()
 
-#: Seconds for connecting, and until the next try after the server had none.
+#: Seconds for connecting, and until the next try after a refusal.
 CONNECT_WITHIN = 10
 RETREAT = 10
 #: Seconds between a retired map and the next.
 PAUSE = 0.1
 
-#: After so many loads, other processes may have the processor.
+#: After this many loads, offer the processor to other processes.
 TURN = 64
 
-#: There may be something again in a moment: descriptors, or memory.
+#: Descriptors or memory are short: there may be some again in a moment.
 _SHORT = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS
 
-#: Without blobs, and with.
+#: How many descriptors come, without blobs and with blobs.
 _DESCRIPTORS = 2, 3
 
-# What a damaged or hostile file can cause.  An oid that has no data here may
-# have some for the server.
+# What a damaged or hostile file can cause.  If an oid has no data here, the
+# server may still have some.
 _DOUBTS = (CorruptedError, POSError, OSError, ValueError, OverflowError,
            MemoryError, struct.error)
 
@@ -79,7 +80,7 @@ class Refused(Exception):
 
 
 class _Closed(Exception):
-    """It is not wanted any more."""
+    """The source is no longer wanted."""
 
 
 class _View(View):
@@ -93,7 +94,7 @@ class _View(View):
 class Source:
 
     def __init__(self, data_file, object_map, blobs=None):
-        """`blobs`: LocalBlobs; None: the server has none for us."""
+        """`blobs`: LocalBlobs; None: blobs cannot be read locally."""
         self.blobs = blobs
         self._file = data_file
         self._map = object_map
@@ -101,8 +102,8 @@ class Source:
         self._loads = 0
 
     def load_before(self, oid, tid):
-        """As the storage's; NOT_KNOWN where that is not certain."""
-        self._loads += 1  # (of several threads, one may be lost)
+        """As the storage's; NOT_KNOWN where the answer is not certain."""
+        self._loads += 1  # (with several threads, some may not be counted)
         if not self._loads % TURN:
             _offer_the_processor()
         end, durable, retired = self._map.marks()
@@ -121,8 +122,8 @@ class Source:
             return NOT_KNOWN
 
     def prefetch(self, oids):
-        """Let the kernel read them ahead; return those that the server has to
-        be asked for."""
+        """Let the kernel read these objects ahead; return the oids for which
+        the server must be asked."""
         _, durable, retired = self._map.marks()
         pages, others = set(), []
         for oid in oids:
@@ -141,8 +142,8 @@ class Source:
 
 
 def _offer_the_processor():
-    """A load waits for nothing: others, like the server, would get this
-    processor only when the system takes it away."""
+    """A local load waits for nothing: other processes, such as the server,
+    would get this processor only when the system takes it away."""
     with contextlib.suppress(OSError):  # it may be forbidden
         os.sched_yield()
 
@@ -155,7 +156,7 @@ class LocalReads:
     def __init__(self, name, cache, path, secret, blobs=None,
                  tell=lambda does: None):
         """`blobs`: the name of the server's directory of blobs.  `tell(does)`
-        is called in the thread whenever it begins to read, or has to stop."""
+        is called in the thread whenever local reads begin or end."""
         self._name = name
         self._cache = cache
         self._path = path
@@ -165,9 +166,9 @@ class LocalReads:
         self._process = os.getpid()
         #: The last tid that was known, and the one up to which we answer.
         self._limits = b'', b''
-        #: What the thread waits for; `close` ends it.
+        #: The connection that the thread waits on; `close` ends it.
         self._connection = None
-        #: For these: `source`, `_connection`, and whether it is closed.
+        #: Guards `source`, `_connection`, and whether it is closed.
         self._changing = threading.Lock()
         self._closed = threading.Event()
         self._thread = threading.Thread(
@@ -179,8 +180,8 @@ class LocalReads:
         source = self.source
         if source is None or not self._is_here():
             return NOT_KNOWN
-        # Without its lock.  The tid that is asked for was told under it; one
-        # that is seen here too early is published, too.
+        # Without the cache's lock.  The tid that is asked for was told under
+        # it; and a last tid that is seen here early is published, too.
         known = self._cache.tid
         last, limit = self._limits
         if known != last:
@@ -191,28 +192,29 @@ class LocalReads:
         return source.load_before(oid, tid)
 
     def prefetch(self, oids):
-        """Return those for which the server has to be asked."""
+        """Return the oids for which the server must be asked."""
         source = self.source
         if source is None or not self._is_here():
             return oids
         return source.prefetch(oids)
 
     def blob_path(self, oid, serial):
-        """The path at which a blob can be read; None: it has to be fetched."""
+        """The path at which a blob can be read; None: it must be fetched."""
         source = self.source
         if source is None or source.blobs is None or not self._is_here():
             return None
         return source.blobs.path(oid, serial)
 
     def _is_here(self):
-        """A server of WSGI may fork without telling Python (`give_up`)."""
+        """Is this no fork?  A WSGI server may fork without telling Python,
+        and then `give_up` is not called."""
         return os.getpid() == self._process
 
     def close(self):
         """Let go of all files.
 
-        The thread ends by itself, and is not waited for: the name that it
-        connects to may be on a file system that does not answer.
+        The thread ends on its own.  This does not wait for it: the name that
+        it connects to may be on a file system that does not answer.
         """
         if not self._is_here():
             self.give_up()
@@ -225,9 +227,9 @@ class LocalReads:
                     self._connection.shutdown(socket.SHUT_RDWR)
 
     def give_up(self):
-        """In a fork: the thread is the parent's, and so is its connection.
+        """Called in a fork: the thread and its connection are the parent's.
 
-        It may have had the locks when the process was forked.
+        The thread may have held the lock when the process was forked.
         """
         connection, self.source, self._connection = (
             self._connection, None, None)
@@ -251,7 +253,7 @@ class LocalReads:
     def _read_until_told(self):
         """Get a source, and let it answer until it is retired.
 
-        Return the seconds to wait before the next; None: for the end.
+        Return the seconds to wait before the next try; None: until `close`.
         """
         try:
             with socket.socket(socket.AF_UNIX) as connection:
@@ -282,7 +284,7 @@ class LocalReads:
                 self._connection = None
 
     def _use(self, connection, source):
-        """Not when it is closed meanwhile: nothing would end that again."""
+        """Use this source, unless it was closed: nothing would end it then."""
         with self._changing:
             if self._closed.is_set():
                 raise _Closed
@@ -294,8 +296,8 @@ def begin(name, cache, about, path=None, blobs=None,
           tell=lambda does: None):
     """LocalReads as the server's `get_info` describes it, or None.
 
-    `path`, `blobs`: where its socket is, and its directory of blobs, if that
-    is known here.  `tell`: see LocalReads.
+    `path`, `blobs`: where the server's socket and its directory of blobs are,
+    if the client's configuration says so.  `tell`: see LocalReads.
     """
     if not (is_possible() and isinstance(about, dict)):
         return None
@@ -315,7 +317,7 @@ def _say_not_locally(name, error):
 
 
 def _named_by_server(about):
-    """Not any socket: that of another program on this machine, perhaps."""
+    """The path of the socket.  Not any: it could be another program's."""
     path = about.get('socket')
     if not (isinstance(path, str) and path.endswith(SUFFIX)):
         raise ValueError('the server does not name its socket')
@@ -341,7 +343,7 @@ def _checked_secret(secret):
 
 def _may_pass(error):
     """Is it worth another try?"""
-    # (These two: many connect at once.)
+    # (The last two occur when many connect at once.)
     if isinstance(error, (Refused, BlockingIOError, TimeoutError)):
         return True
     cause = error.__cause__ or error
@@ -369,8 +371,8 @@ def received(connection, secret, blobs=None):
 
 
 def _local_blobs(directory, descriptors):
-    """The last of these may be that of the marker file of the directory."""
-    if len(descriptors) < 2:  # that of the map is there
+    """The last descriptor may be that of the directory's marker file."""
+    if len(descriptors) < 2:  # only that of the map is left
         return None
     try:
         return LocalBlobs(directory, Descriptor(descriptors.pop()))
@@ -380,7 +382,7 @@ def _local_blobs(directory, descriptors):
 
 
 def _received_descriptors(connection):
-    """A list of two or three.  (`socket.recv_fds` ignores its flags.)"""
+    """A list of two or three.  (`socket.recv_fds` ignores its `flags`.)"""
     numbers = array.array('i')
     room = socket.CMSG_SPACE(max(_DESCRIPTORS) * numbers.itemsize)
     message, ancillary, flags, _ = connection.recvmsg(

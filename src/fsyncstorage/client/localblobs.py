@@ -7,8 +7,9 @@ as it holds that very file: in another container, or on another machine, the
 name may be that of another directory.
 
 A blob that is committed never changes.  So a path is right if the file is
-there.  It may be gone when it is opened: a pack removes blobs.  Whatever is
-not certain is None: then the blob comes through the cache.
+there.  The file may be gone when it is opened: a pack removes blobs.  If
+anything is not certain, the path is None: then the blob comes through the
+cache.
 """
 
 import os

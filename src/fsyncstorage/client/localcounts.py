@@ -1,10 +1,10 @@
 """How many loads were answered by the data file itself, and how fast.
 
-Such a load takes a microsecond or two, and to time it a quarter of one.  So
-each is counted, and about one in `EACH` is timed.
+Such a load takes a microsecond or two, and timing it takes a quarter of one.
+So each load is counted, and about one in `EACH` is timed.
 
-Any thread may count: `next` of a counter is one step.  Nobody can look at a
-counter without taking a number from it; so the looks are counted, too.
+Any thread may count: `next` of a counter is one step.  A counter can be read
+only by taking a number from it; so the reads are counted, too.
 """
 
 import itertools
@@ -20,12 +20,12 @@ EACH = 16
 class LocalCounts:
 
     def __init__(self):
-        #: How long those took that were timed.
+        #: How long the loads took that were timed.
         self.times = Histogram()
-        #: Whether the next one is to be timed.
+        #: Whether the next load is to be timed.
         self.due = True
         self._answers = itertools.count(1)
-        self._mutex = threading.Lock()  # of the looks; a leaf
+        self._mutex = threading.Lock()  # for `_looks`; a leaf
         self._looks = 0
 
     def timed(self, load, *args):
@@ -37,7 +37,7 @@ class LocalCounts:
         return found
 
     def answered(self):
-        """One was; return the number that it takes, as a look does."""
+        """A load was answered; return the number taken from the counter."""
         number = next(self._answers)
         if not number % EACH:
             self.due = True
@@ -45,7 +45,7 @@ class LocalCounts:
 
     @property
     def loads(self):
-        """How many were answered."""
+        """How many loads were answered."""
         with self._mutex:
             self._looks += 1
             return self.answered() - self._looks

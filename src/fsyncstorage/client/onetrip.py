@@ -1,11 +1,11 @@
 """Transactions whose vote finishes them, too: *one trip*.
 
-A transaction that has one resource may be committed by its vote: nobody else
-can refuse it.  The storage sees only its own part of a transaction.  So the
-connection decides (connection), and calls `finish_with_vote` before it votes.
-From then on, the vote asks the server for both, and its answer is completed as
-that of a finish is.  `tpc_finish` returns the tid that has come with it, and
-`tpc_abort` comes too late.
+A transaction that has only one resource may be committed by its vote: no other
+resource can refuse it.  The storage sees only its own part of a transaction.
+So the connection decides (connection), and calls `finish_with_vote` before it
+votes.  Then the vote asks the server for both, and its answer is completed as
+that of a finish is.  `tpc_finish` returns the tid that came with the answer,
+and `tpc_abort` is too late.
 
 Over the ZEO connection, every transaction goes in two trips.
 """
@@ -33,9 +33,10 @@ class OneTrip(ClientStorage):
     def finish_with_vote(self, txn, tpc_finish):
         """Let the vote of this transaction finish it, too.
 
-        The caller promises that nobody else votes, and that it votes next.
-        `tpc_finish` is what it will call behind the vote: it is called now,
-        and has to give our own `tpc_finish` the `f` that the vote is to call.
+        The caller promises that no other resource votes, and that it votes
+        next.  `tpc_finish` is the function that it will call after the vote.
+        This method calls it once before: it must pass to our own `tpc_finish`
+        the `f` that the vote is to call.
 
         False: this transaction goes in two trips, and nothing was called.
         """
@@ -48,20 +49,21 @@ class OneTrip(ClientStorage):
         return True
 
     def finished_as(self, txn):
-        """Its tid, if it is committed, and tpc_finish was not called since;
-        or None."""
+        """Its tid, if it is committed and tpc_finish was not called since;
+        otherwise None."""
         committing = self._committing(txn)
         if committing is None or committing.finishing is None:
             return None
         return committing.finishing.tid
 
     def knows_resolved(self, txn):
-        """Did the vote, which has committed it, return all the oids whose
+        """Did the vote that has committed it return all the oids whose
         conflicts the server has resolved?"""
         return self._committing(txn).finishing.resolved is not None
 
     def refuse_repeating(self, txn, error):
-        """Raise another one if it is committed."""
+        """Raise another error, after which nobody retries, if it is committed.
+        """
         if self.finished_as(txn) is not None:
             self._committing(txn).finishing.refuse_repeating(error)
 

@@ -45,7 +45,7 @@ def opening(loop, name, *server):
 def _open(address, ssl, hostname, instance, ticket, *arguments):
     """Connect, and wait for the welcome; `Lost` if there is none.
 
-    The thread that calls it is the one that reads in the background.
+    The thread that calls this must be the one that reads in the background.
     """
     frames = commits.Client(instance, ticket)
     connection = readchannel.connect(address, ssl, hostname)

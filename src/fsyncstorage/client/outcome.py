@@ -1,31 +1,31 @@
 """What became of a commit whose answer was lost.
 
 The request to finish it has left, or a part of it, and then the commit channel
-has ended.  An application that got ClientDisconnected would try again, and
+has ended.  An application that got ClientDisconnected would retry, and would
 commit twice if the commit was kept.
 
-A server that is stopped says goodbye: what it has not answered is not kept.
-Else the thread waits for the next connection, and asks there.  One of three
-comes of it:
+A server that is stopped says goodbye: a commit that it has not answered is not
+kept.  Otherwise the thread waits for the next connection, and asks there.
+There are three results:
 
-- it is kept: the commit goes on, with its tid, as if it had been answered;
-- it is not, and never will be: ClientDisconnected, and it can be repeated;
-- nobody knows: OutcomeUnknown.  The server was killed, or is another one
+- It is kept: the commit goes on, with its tid, as if it had been answered.
+- It is not kept, and never will be: ClientDisconnected, and it can be retried.
+- Nobody knows: OutcomeUnknown.  The server was killed, or is another one
   that has no log of the commits of the first, or has forgotten it; or no
-  connection came in time; or the next one has no commit channel, or the
+  connection was made in time; or the next one has no commit channel; or the
   storage was closed.
 
-All of it takes as long as the storage waits for a server (`wait-timeout`), by
-the monotonic clock of the process, and a thread that is interrupted meanwhile
-leaves.
+This takes at most as long as the storage waits for a server (`wait-timeout`),
+by the monotonic clock of the process.  A thread that is interrupted while it
+waits leaves.
 
 The next connection may lead to another server: with several addresses, or
-through a proxy.  That it was not committed is a promise, which only the server
-gives that can keep it; another one says that it does not know.
+through a proxy.  The answer "not committed" is a promise, and only a server
+that can keep it gives it; any other says that it does not know.
 
 Over the ZEO connection nothing can be asked.  A stock client gets
-ClientDisconnected there, and so does this one.  But where it was this client
-that has given the server up, or its system, nobody knows: the server may only
+ClientDisconnected there, and so does this one.  But if it was this client, or
+its system, that gave the server up, then nobody knows: the server may only
 have been slow, or the network away.
 """
 
@@ -45,9 +45,10 @@ logger = logging.getLogger(__name__)
 
 
 def finish(link, committing, finishing, ask):
-    """What `ask` returns; also if its answer was lost, and it is kept.
+    """Return what `ask` returns, also if its answer was lost and the
+    transaction is kept.
 
-    It is a finish, or a vote that finishes.
+    `ask` sends a finish, or a vote that finishes.
     """
     committing.finishing = finishing
     try:
@@ -75,15 +76,15 @@ def _answer_to_finish(link, committing, ask):
 
 
 def check_kept(link, committing, lost):
-    """If it is kept, return the oids that the server has resolved, or None:
+    """If it is kept, return the oids that the server has resolved, or None if
     they are not known.  Raise if it is not kept, or if nobody knows."""
     finishing = committing.finishing
     if finishing.tid is None and committing.stream.is_lost(committing.number):
         raise lost
     committing.has_waited = True
     outcome = None
-    # Another thread may have completed its Done, or the Outcome, although a
-    # stream was over for this one.
+    # Another thread may have completed its Done, or the Outcome, although the
+    # stream was over for this thread.
     if not finishing.is_complete:
         try:
             outcome = _ask(link, committing)
@@ -99,7 +100,7 @@ def check_kept(link, committing, lost):
 
 
 def _ask(link, committing):
-    """The Outcome; None: it did not come in time."""
+    """The Outcome; None: it did not arrive in time."""
     ends = time.monotonic() + link.timeout
     stream = committing.stream
     while True:
@@ -112,7 +113,7 @@ def _ask(link, committing):
                 committing.in_doubt, committing.finishing.learn,
                 ends - time.monotonic())
         except ClientDisconnected:
-            # That one has ended, too.
+            # That stream has ended, too.
             if (committing.finishing.tid is not None or link.is_closed()
                     or time.monotonic() >= ends):
                 raise

@@ -1,8 +1,8 @@
-"""The messages of a transaction to the server, until its vote.
+"""The messages of a transaction on the ZEO connection, until its vote.
 
 Stores, checks, undos and blobs are gathered, and leave together with the
-vote.  The first pieces of a large transaction leave earlier, and no more is
-taken until they have left: memory stays bounded.
+vote.  The first pieces of a large transaction leave earlier, and the storing
+thread waits until they have left: memory stays bounded.
 
 All messages go over the connection on which the transaction began, or fail:
 another one may lead to a server that has not received the beginning.
@@ -67,7 +67,7 @@ class Outgoing:
         await self._flow()
 
     async def vote(self, client, *args):
-        """Send it with the vote, and wait for the answer."""
+        """Send what was gathered with the vote, and wait for the answer."""
         self._check(client)
         protocol = self._protocol
         transport = protocol.sm_protocol.transport
@@ -91,7 +91,7 @@ class Outgoing:
         return protocol.message_id, future
 
     async def _flow(self):
-        """Write as fast as the connection takes it."""
+        """Write what was gathered, as fast as the connection takes it."""
         number, future = self._expect()
 
         def messages():

@@ -1,4 +1,4 @@
-"""What our server can be asked about packs, beside `pack` itself.
+"""Calls to our server about packs, in addition to `pack` itself.
 
 The methods are those of a storage (`FsyncStorage.packs`).
 """
@@ -15,11 +15,11 @@ class Packs:
 
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
-        #: What the server said when it was met.
+        #: What the server said when the client connected.
         self.version: object = None
 
     def status(self) -> dict[str, Any]:
-        """How far a pack and a forecast are, and how the last pack ended."""
+        """The progress of a pack and a forecast; how the last pack ended."""
         return self._ask('pack_status')
 
     def cancel(self) -> None:
@@ -36,7 +36,7 @@ class Packs:
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         if not self.are_offered:
-            # Another server would end the connection.
+            # A server that does not know the call would end the connection.
             raise Unsupported(
                 'this server, or its storage, is not ours: it can pack, but'
                 ' tells nothing of packs, and cannot cancel them')

@@ -1,9 +1,9 @@
 """Loads that wait for their answers, and which answers may be kept.
 
-Answers and invalidations come on different connections, and there is no order
-between the two.  What is kept in the cache as current must be
-current for the cache's last tid, and every invalidation of a later tid must
-find it there.  So:
+Answers and invalidations arrive on different connections, and there is no
+order between the two.  What is kept in the cache as current must be current
+for the cache's last tid, and every invalidation of a later tid must find it
+there.  So:
 
 - a load is here from before its request is sent until its answer is kept or
   dropped;
@@ -12,16 +12,16 @@ find it there.  So:
 - a verification of the cache begins a new generation: requests from before it
   may have gone to another server.
 
-An answer is kept as current if it comes in the generation of its load, if no
-invalidation overtook the load, if it is true as of the cache's last tid at the
-time of the request (`since`), and if its object is not newer than the cache's
-last tid now (`serial`).
+An answer is kept as current if it arrives in the generation of its load, if no
+invalidation overtook the load, if the answer is true as of the cache's last
+tid at the time of the request (`since`), and if its object is not newer than
+the cache's last tid now (`serial`).
 
 A second load of the same object waits for the first one's answer, and takes it
 if it is true as of the cache's last tid when the *second* load began.
 
-Touches no file, socket, thread or clock.  The caller holds the lock of the
-cache.
+This module touches no file, socket, thread or clock.  The caller holds the
+lock of the cache.
 """
 
 
@@ -38,7 +38,7 @@ class Load:
         self.generation = generation
         self.overtaken = False
         self.ended = False
-        #: The Prefetches that read the reply, if no thread does.
+        #: The Prefetches that will read the reply; None: a thread does.
         self.prefetches = None
         #: An event for threads that wait; None as long as there are none.
         self.done = None
@@ -59,7 +59,8 @@ class Pending:
         return load
 
     def find(self, oid, tid):
-        """A load of the same that others may still wait for, or None."""
+        """A load of the same object and tid that other threads may still wait
+        for, or None."""
         for load in self._loads.get(oid, ()):
             if load.tid == tid and not load.overtaken:
                 return load

@@ -3,8 +3,8 @@
 ZEO asks for all objects at once, without waiting, and keeps a task and a call
 for each until it is answered.  A program that asks faster than its server
 answers would fill the memory.  So no more than `WINDOW` objects are requested
-at a time: a thread that asks for more, or for others meanwhile, waits until
-those before have come, or their connection has ended.
+at a time.  A thread that asks for more, or for others in between, waits until
+the objects before have arrived, or their connection has ended.
 """
 
 import contextlib

@@ -2,13 +2,15 @@
 
 A prefetch only sends, and the answers wait in the socket.  The first thread
 that wants one of the objects reads the answers up to its own, and keeps them
-all; so a prefetch needs no thread, and no switch between threads.  At most
-`WINDOW` answers wait; a thread that asks for more reads some first.
+all in the cache.  So a prefetch needs no thread, and no switch between
+threads.  At most `WINDOW` answers wait; a thread that asks for more objects
+reads some answers first.
 
-There is one channel for it, opened by the first prefetch.  The thread that
+All prefetches use one channel, opened by the first of them.  The thread that
 reads or writes there, or registers loads for it, holds `_turn`, which is taken
-before the lock of the cache.  A finaliser can call in the middle of that, in
-the same thread: then it finds the channel `_in_use`, and leaves it alone.
+before the lock of the cache.  A finaliser may load or prefetch in the middle
+of that, in the same thread: then it finds the channel `_in_use`, and leaves it
+alone.
 """
 
 import contextlib
@@ -37,7 +39,7 @@ class Prefetches:
         self._waiting = {}  # number of a request -> Load
 
     def add(self, oids, tid, generation):
-        """Ask for those that are not in the cache."""
+        """Ask for the objects that are not in the cache."""
         loads = []
         with self._turn:
             if not self._in_use:
@@ -56,10 +58,10 @@ class Prefetches:
                 del loads[:room]
 
     def wait_for(self, load):
-        """Read up to the reply to this load, or until there can be none.
+        """Read up to the reply to this load, or until none can come.
 
-        Return False if this thread is already reading there, further up its
-        stack.
+        Return False if this thread is already reading on the channel, further
+        up its stack.
         """
         with self._turn:
             if self._in_use:
@@ -71,7 +73,8 @@ class Prefetches:
 
     @contextlib.contextmanager
     def _used_for(self, loads):
-        """If the block raises, give up these loads, and all that wait."""
+        """If the block raises, give up these loads, and all that wait for a
+        reply."""
         try:
             self._in_use = True
             yield
@@ -99,7 +102,7 @@ class Prefetches:
         del self._waiting[reply.number]
 
     def _give_up(self, loads):
-        """End these loads, and all that wait, without a reply."""
+        """End these loads, and all that wait for a reply, without one."""
         waiting, self._waiting = self._waiting, {}
         for load in [*waiting.values(), *loads]:
             if not load.ended:

@@ -1,8 +1,8 @@
 """One read channel: the thread that wants an object sends and receives itself.
 
 A channel belongs to one thread at a time.  Any error between a request and its
-reply ends the channel, because later replies could be taken for the answer to
-something else: it raises `Lost`, and the caller closes it.
+reply ends the channel, because a later request could take the reply for its
+own: the channel raises `Lost`, and the caller closes it.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ RECEIVED_AT_ONCE, BLOB_RECEIVED_AT_ONCE = 1 << 16, 1 << 18
 # Seconds for which a thread polls the socket before blocking: a server on the
 # same machine answers sooner than a thread falls asleep and is woken.
 LOOK = 300e-6
-# After polling in vain, it blocks at once for the next few replies; each time
-# in a row for twice as many, up to the maximum.
+# After polling in vain, a thread blocks at once for the next few replies; each
+# time in a row for twice as many, up to the maximum.
 FEWEST_SLEEPS, MOST_SLEEPS = 4, 256
 
 CLOSED = 'the server has closed a read channel'
@@ -57,11 +57,11 @@ class ReadChannel:
 
     def __init__(self, address, instance, storage, ssl, hostname,
                  mark=wire.NO_MARK, begun=lambda channel: None):
-        """`begun` is called with it when it waits for the server's welcome:
+        """`begun(self)` is called before it waits for the server's welcome:
         from then on it may be interrupted."""
         self._frames = wire.Client(instance, storage, mark)
         self._socket = connect(address, ssl, hostname)
-        self._looks = ssl is None  # a TLS socket cannot be polled so
+        self._looks = ssl is None  # a TLS socket cannot be polled in this way
         self._sleeps = 0
         self._next_sleeps = FEWEST_SLEEPS
         self._send = self._socket.sendall
@@ -102,7 +102,7 @@ class ReadChannel:
         return self._socket.recv(RECEIVED_AT_ONCE)
 
     def _look(self):
-        """Poll for a while; return what has come, or None."""
+        """Poll for `LOOK` seconds; return what has arrived, or None."""
         end = time.perf_counter() + LOOK
         while time.perf_counter() < end:
             try:
@@ -136,7 +136,7 @@ class ReadChannel:
         """Yield the server's replies about this blob, from `offset` on; if
         that is more than `most` bytes, the server sends only a beginning.
 
-        The data of a Chunk is valid until the next one is asked for.
+        The data of a Chunk is valid until the next reply is asked for.
         """
         _, request = self._frames.blob(oid, serial, offset, most)
         self._say(request)

@@ -1,8 +1,8 @@
 """Loads and prefetches on the read channels of one server.
 
 The thread that wants an object writes the request and reads the reply itself.
-A thread that wants an object that another has requested waits for that answer.
-`Lost` is raised when there is none: then the ZEO connection may have one.
+If another thread has already requested the object, it waits for that answer.
+`Lost` is raised when there is no answer: then the ZEO connection may get one.
 """
 
 from .. import wire
@@ -10,7 +10,8 @@ from .prefetch import Prefetches
 from .readchannel import Lost
 from .readchannel import failure
 
-# Seconds to wait for the load of another thread, before one's own.
+# Seconds to wait for another thread's load of the same object; after that, the
+# thread loads it itself.
 SHARED_LOAD_WITHIN = 10
 
 
@@ -19,13 +20,13 @@ class Reader:
     def __init__(self, cache, channels, blob_channels, prefetch_channels):
         self._cache = cache
         self._channels = channels
-        #: Apart, so that a large blob does not delay loads of objects.
+        #: Separate, so that a large blob does not delay loads of objects.
         self.blob_channels = blob_channels
         self._generation = cache.pending.generation
         self._prefetches = Prefetches(cache, prefetch_channels)
 
     def load_before(self, oid, tid):
-        """What loadBefore returns."""
+        """Return what loadBefore returns."""
         while True:
             load, last_tid = self._cache.ask(oid, tid, self._generation)
             if last_tid is None:
@@ -36,13 +37,13 @@ class Reader:
                 return _content(reply, oid)
 
     def _wait_for(self, load):
-        """Wait until the load has ended, or give up waiting for it."""
+        """Wait until another thread's load has ended, or give up waiting."""
         if load.prefetches is None:
             if not load.done.wait(SHARED_LOAD_WITHIN):
                 # Its thread may have been interrupted before `answered`.
                 self._cache.forsake(load)
         elif not load.prefetches.wait_for(load):
-            self._cache.forsake(load)  # the thread would wait for itself
+            self._cache.forsake(load)  # this thread would wait for itself
 
     def _answer(self, load):
         try:
@@ -61,7 +62,7 @@ class Reader:
             self._cache.answered(load)
 
     def prefetch(self, oids, tid):
-        """Ask for what is not in the cache; do not wait for it."""
+        """Ask for the objects that are not in the cache; do not wait."""
         # A list, before anything else: iterating may load objects.  A new
         # object has no oid.
         oids = [oid for oid in oids if oid is not None]

@@ -1,38 +1,38 @@
 """Transactions that are sent again, to the next node of a log.
 
-A node that steps down, or dies, ends its connections, and another one goes on
+When a node steps down, or dies, its connections end, and another node goes on
 with the same history (docs/internals/quorum.rst).  A transaction whose vote
-was not answered is not committed, and has promised nothing to anybody.  So the
+was not answered is not committed, and no caller relies on it yet.  So the
 client sends all of it once more, to the next node, within the same call, and
-its application sees a vote that took longer.  Serials, and what was read, are
-checked there: a conflict is a conflict.
+the application sees a vote that took longer.  The next node checks the serials
+of what was written and read: a conflict is still a conflict.
 
 It is known not to be committed
 
-- in two trips, as nothing has asked for its finish;
+- in two trips, since nothing has asked for its finish;
 - in one trip, if nothing of the request has left, or if its own node has said
-  goodbye, or the next one has promised it (outcome).
+  goodbye, or if the next node has promised that it is not committed (outcome).
 
-Where anything else may be true, nothing is sent again: behind the answer to
-a vote, or to an older or another history.  And
+In all other cases nothing is sent again: not after the answer to a vote, and
+not to an older or another history.  In addition,
 
-- the two servers say that they are nodes of one log;
-- the second one is another run of a server.  What makes a server end its
-  connections is not sent to it again;
-- it has lost nothing that this client has seen (doom).
+- both servers must say that they are nodes of one log;
+- the second one must be another run of a server: a transaction that makes a
+  server end its connections is not sent to the same one again;
+- the second one must have lost nothing that this client has seen (doom).
 
-When the next connection can be used, the cache was verified, and what others
-have changed is told to the connections of the database.  The transaction goes
-on to read what it read before (MVCC).
+By the time when the next connection can be used, the cache was verified, and
+the connections of the database were told what others have changed.  The
+transaction goes on reading its own state, from before (MVCC).
 
-Each time it waits for the next node no longer than the storage waits for a
-server (`wait-timeout`); and it is sent again `MOST_TIMES` at most: a
-transaction that makes nodes fall does not go round among them.
+Each time, it waits for the next node at most as long as the storage waits for
+a server (`wait-timeout`).  It is sent again at most `MOST_TIMES` times, so
+that a transaction which makes nodes fail does not go from one to the next.
 
-A plain server that was restarted is no such case.  It may take minutes to
-come back, while others that take part in the transaction hold their locks; of
-commits in one trip, nobody could say there what became of them; and what a
-client of ZEO does then is ClientDisconnected, at once.
+A plain server that was restarted is not such a case.  It may take minutes to
+come back, while others that take part in the transaction hold their locks;
+nobody could say there what became of commits in one trip; and a client of ZEO
+then raises ClientDisconnected at once.
 """
 
 import contextlib
@@ -61,8 +61,8 @@ class Node(typing.NamedTuple):
 
 
 def node_of(about: dict[str, typing.Any]) -> Node | None:
-    """What a server says of itself, which may be anything; None: it is no
-    node."""
+    """The Node, from what a server says about itself, which may be anything;
+    None: it is no node."""
     log, instance = about.get('log'), about['instance']
     return Node(log, instance) if isinstance(log, bytes) else None
 
@@ -76,7 +76,7 @@ def vote(link: typing.Any, committing: typing.Any) -> typing.Any:
             ends = ends or time.monotonic() + link.timeout
             _begin_again(link, committing, lost, ends)
         except BaseException:
-            # It may be kept, or was refused: nobody may send it again.
+            # It may be kept, or was refused: it must not be sent again.
             committing.keep_no_more()
             raise
         else:
@@ -95,22 +95,22 @@ def _say_end(link: typing.Any, committing: typing.Any) -> None:
 
 def say(link: typing.Any, committing: typing.Any,
         say: Callable[..., None], *message: typing.Any) -> None:
-    """Something of a transaction, before its vote."""
+    """Add a message to a transaction, by `say`, before its vote."""
     try:
         say(*message)
     except ClientDisconnected as lost:
         _begin_again(
             link, committing, lost, time.monotonic() + link.timeout)
-        # What comes now is the time of the application.
+        # The time from now on is that of the application.
         committing.lost_since = None
 
 
 def call_again(timeout: float, under_way: dict[int, typing.Any],
                call: Callable[..., typing.Any], *what: typing.Any
                ) -> typing.Any:
-    """A call that changes nothing: it may have ended with its connection.
+    """Make a call that changes nothing; repeat it if its connection ends.
 
-    Where none comes in time, no transaction waits for it once more.
+    If no connection comes in time, no transaction waits for one once more.
     """
     ends = time.monotonic() + timeout
     for _ in range(MOST_TIMES):
@@ -125,15 +125,15 @@ def call_again(timeout: float, under_way: dict[int, typing.Any],
 
 
 def _begin_again(link, committing, lost, ends):
-    """Say all of it to the next node, but for what is gathered until the
-    vote.  Raise what was lost, if it is not said again."""
+    """Send all of it to the next node, but for what is gathered until the
+    vote.  Raise `lost` if it cannot be sent again."""
     while True:
         stream = _next_stream(link, committing, lost, ends)
         try:
             committing.begin_again(stream)
         except ClientDisconnected as lost_again:
             lost = lost_again
-        except OSError as error:  # what it has said cannot be read
+        except OSError as error:  # the kept messages cannot be read
             committing.keep_no_more()
             logger.info('%s: a transaction could not be sent again: %r',
                         link.name, error)

@@ -11,12 +11,12 @@ from ZODB.utils import z64
 
 from .gathered import END
 
-# Headers are changed together if they lie within this many bytes, and none of
-# them is further than that from the one before.
+# Headers are changed together if they lie within `BLOCK` bytes, and none of
+# them is further than `GAP` bytes from the one before.
 BLOCK = 1 << 16
 GAP = 1 << 12
 
-# The first part of the header: status, oid, from which tid to which.
+# The first part of the header: status, oid, first tid, end tid.
 _identity = struct.Struct('>c4x8s8s8s')
 
 
@@ -47,8 +47,8 @@ def _end_neighbours(descriptor, found):
         status, there, serial, end = _identity.unpack_from(block, at)
         if status != b'a' or there != oid or end != z64:
             raise OSError(f'it is damaged at {position}')
-        # ZEO, too, leaves a record that begins with this transaction as it is,
-        # and in no index: it is current in the file, and not found.
+        # As in ZEO, a record that begins with this transaction stays as it is,
+        # and is in no index: it is current in the file, and is not found.
         if serial != tid:
             block[at + END:at + END + len(tid)] = tid
             ended.append((position, oid, serial))

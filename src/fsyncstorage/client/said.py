@@ -1,10 +1,11 @@
-"""What a transaction says to its server, until its vote is answered: another
-node may have to hear all of it again (repeating).
+"""The messages of a transaction to its server, kept until its vote is
+answered: they may have to be sent again, to another node (repeating).
 
-The first messages are kept in memory.  Their objects are those that are kept
-for the cache, too (written).  The others are in a file without a name, each
-behind its length.  It has no buffer: what the disk does not take is an error
-of `add`, and of nothing later.  A fork has the same file, and adds nothing.
+The first messages are kept in memory, and share their bytes with what is kept
+for the cache (written).  The others are in a file without a name, each after
+its length.  The file has no buffer: if the disk does not take something, that
+is an error of `add`, and not of a later call.  A fork shares the file, and
+adds nothing.
 """
 
 import contextlib
@@ -27,8 +28,8 @@ MESSAGE_SIZE = 1 << 16
 # Bytes of the length of a message in the file.
 _LENGTH = 8
 
-#: A method and its arguments; or what makes several of these, to be called
-#: each time: they are too large to be held in memory.
+#: A method and its arguments; or a function that yields several of these, and
+#: is called each time, because they are too large to be held in memory.
 One = tuple[str, tuple[Any, ...]]
 Message = One | Callable[[], Iterator[One]]
 
@@ -65,7 +66,9 @@ class Said:
         return position
 
     def __iter__(self) -> Iterator[Message]:
-        """Raises OSError if they cannot be read.  Nothing is added meanwhile.
+        """Yield all messages; OSError if they cannot be read.
+
+        Nothing may be added during that time.
         """
         yield from self._messages
         position = 0
@@ -94,7 +97,7 @@ class Said:
 
 def blob_messages(path: str, oid: bytes, serial: bytes, data: bytes,
                   transaction: int) -> Iterator[One]:
-    """Those that store a blob."""
+    """Yield the messages that store a blob."""
     yield 'storeBlobStart', ()
     with open(path, 'rb') as file:
         while piece := file.read(MESSAGE_SIZE):

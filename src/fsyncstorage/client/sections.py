@@ -20,7 +20,7 @@ from .storage import checked_read_channels
 from .storage import checked_server_timeout
 from .zeoconnection import AUTO
 
-# What says that a server is never given up.
+# The value for a server that is never given up.
 OFF = 'off'
 _seconds = stock_datatypes['time-interval']
 _address = stock_datatypes['socket-connection-address']
@@ -43,15 +43,15 @@ def local_reads(value: str) -> str:
 
 
 def addresses(said: Any) -> list[Any]:
-    """Of one key: a path, or one or more of HOST:PORT, which to ZConfig is a
-    host without a port."""
+    """The addresses of one key: a path, or one or more HOST:PORT.  ZConfig
+    reads several of these as one host, without a port or with the last one."""
     if isinstance(said, str):
         return [said]
     host, port = said
     if port is not None and not any(map(str.isspace, host)):
         return [said]
     if 0 <= host.find(']') < host.find('['):
-        host = f'[{host}]'  # of the first and of the last one
+        host = f'[{host}]'  # brackets of the first and of the last address
     parts = (host if port is None else f'{host}:{port}').split()
     found = [_address(part).address for part in parts]
     if any(isinstance(each, str) or each[1] is None for each in found):
@@ -61,7 +61,7 @@ def addresses(said: Any) -> list[Any]:
 
 
 def server_timeout(value: str) -> Any:
-    """Seconds, AUTO, or OFF: a key that is None was not said."""
+    """Seconds, AUTO, or OFF, because None means that the key is missing."""
     if value.lower() in (AUTO, OFF):
         return value.lower()
     return checked_server_timeout(_seconds(value))

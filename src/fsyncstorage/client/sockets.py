@@ -1,4 +1,5 @@
-"""What the system does for a connection to the server, and knows of it."""
+"""What the operating system does for, and knows about, a connection to the
+server."""
 
 import contextlib
 import errno
@@ -7,13 +8,14 @@ import socket
 import sys
 import termios
 
-# The system asks a machine of which it has heard nothing for 15 seconds, every
-# 5 seconds; it ends the connection when that was in vain 3 times.
+# If the system has heard nothing from the other machine for 15 seconds, it
+# probes it every 5 seconds; after 3 probes in vain it ends the connection.
 _ASKS = {'TCP_KEEPIDLE': 15, 'TCP_KEEPINTVL': 5, 'TCP_KEEPCNT': 3}
 
 
 # Nothing was heard from the other machine, or the way to it is lost: the
-# system of this one has ended the connection, and the other one may not know.
+# system of this machine has ended the connection, and the other one may not
+# know.
 _GIVEN_UP = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH,
              errno.EHOSTDOWN, errno.ENETDOWN}
 
@@ -24,16 +26,16 @@ def was_given_up(error):
 
 
 def keep_alive(connection):
-    """Have the system notice when the server's machine is gone, though nobody
-    says anything.
+    """Let the system notice when the server's machine has gone, even while
+    nothing is sent.
 
-    A firewall that forgets connections on which nothing is said does not
-    forget this one.  (A server that hangs is not noticed so: the system of its
-    machine answers.)
+    A firewall that forgets idle connections does not forget this one.  (A
+    server that hangs is not noticed in this way: the system of its machine
+    answers.)
     """
     if connection.family == socket.AF_UNIX:
         return
-    with contextlib.suppress(OSError):  # it has ended, and nothing is asked
+    with contextlib.suppress(OSError):  # the connection has ended
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _ASKS.items():
             option = getattr(socket, name, None)
@@ -42,22 +44,22 @@ def keep_alive(connection):
 
 
 def unread(connection):
-    """Bytes that have come, and that nobody here has received."""
+    """Bytes that have arrived, and that this process has not received."""
     return _number(connection, termios.FIONREAD)
 
 
 def unsent(connection):
-    """Bytes that were sent, and of which the other system has not said that it
-    has them.  (Where the system does not tell: 0.)"""
+    """Bytes that were sent, and that the other system has not acknowledged.
+    (0 where this system does not tell.)"""
     return _number(connection, termios.TIOCOUTQ)
 
 
 class Counted:
     """A transport that counts what is written to it.
 
-    While much is sent over a slow line, what is left to send goes up and down,
-    as it is filled up in large steps.  What the other side has taken of it
-    only grows.
+    While much is sent over a slow line, the number of bytes left to send goes
+    up and down, as they are filled up in large steps.  The number of bytes
+    that the other side has taken only grows.
     """
 
     def __init__(self, transport):
@@ -72,11 +74,11 @@ class Counted:
         self._transport.writelines(parts)
 
     def is_taken(self):
-        """Since this was asked last, has the other side taken a part of what
-        waits to leave?
+        """Since the last call, has the other side taken a part of what waits
+        to leave?
 
-        A system takes the first few MB, though its process does not read; and
-        whatever is little.  So what left at once does not count.
+        The other system takes the first few MB, and any small amount, even if
+        its process does not read.  So bytes that left at once do not count.
         """
         connection = self._transport.get_extra_info('socket')
         waits_here = self._transport.get_write_buffer_size()
@@ -89,6 +91,6 @@ class Counted:
 def _number(connection, question):
     try:
         answer = fcntl.ioctl(connection.fileno(), question, bytes(4))
-    except (OSError, ValueError):  # it is closed, or no such question
+    except (OSError, ValueError):  # it is closed, or the ioctl is unknown
         return 0
     return int.from_bytes(answer, sys.byteorder)

@@ -1,7 +1,7 @@
 """FsyncClient: the storage that ZODB sees.
 
-It is ZEO's ClientStorage with a connection (link), a cache of objects (cache)
-and a cache of blobs (blobs) of our own.
+It is ZEO's ClientStorage, with our own connection (link), cache of objects
+(cache) and cache of blobs (blobs).
 """
 
 import functools
@@ -54,9 +54,9 @@ class FsyncClient(OneTrip):
     # The blob cache; None without a directory, or with a shared one.
     _blobs: BlobCache | None = None
 
-    #: A database of ZODB takes several transactions as one.  A server of which
-    #: this is the storage tells its own clients of each, and so may whatever
-    #: has methods of its own for that.
+    #: Several transactions may be announced as one: a database of ZODB takes
+    #: that.  A server that has this storage tells its own clients of each one,
+    #: and so may any class with its own methods for that.
     may_be_told_together = False
 
     def __init__(self, addr: Any, storage: str = '1',
@@ -77,22 +77,22 @@ class FsyncClient(OneTrip):
 
         :param int blob_cache_size: bytes that the files in `blob_dir` may take
             together; None: no limit.
-        :param blob_cache_size_check: is ignored: the size always holds.
-        :param str blob_cache_fill: ``commit``: blobs of one's own commits go
-            into the cache; ``load``: only what is loaded.
+        :param blob_cache_size_check: is ignored: the limit always holds.
+        :param str blob_cache_fill: ``commit``: blobs of the client's commits
+            go into the cache, too; ``load``: only blobs that it loads.
         :param int blob_cache_mode: mode of the files in the blob cache: 0o400,
             0o440 or 0o444.  Their readers may enter their directories.
         :param int read_channels: how many connections for reading are opened
             at most; as many again for blobs, and one for prefetches.
         :param str local_reads: ``auto``: read objects from the data file of a
             server that is on this machine and offers it; ``off``: never.
-        :param str local_reads_socket: where the socket is at which it offers
-            that, if it is not where the server says.
-        :param str local_blob_dir: where that server's directory of blobs is,
-            if it is not where the server says.
-        :param float server_timeout: a server of which nothing is heard for
-            so many seconds, though it was asked, is given up; None: never;
-            ``auto``: 30, or never, if there is one address.
+        :param str local_reads_socket: the path of that server's socket for
+            local reads, if it is not the one that the server names.
+        :param str local_blob_dir: the path of that server's directory of
+            blobs, if it is not the one that the server names.
+        :param float server_timeout: seconds after which a server is given up
+            if nothing is heard from it, though it was asked; None: never;
+            ``auto``: 30, or never, if there is only one address.
         """
         checked_server_timeout(server_timeout)
         checked_blob_cache_fill(blob_cache_fill)
@@ -105,7 +105,7 @@ class FsyncClient(OneTrip):
         self._transfers = blobfetch.Transfers()
         self._doom = Doom()
         self._iterating = threading.RLock()
-        #: How far a pack is, its cancel, and what one would free.
+        #: Progress, cancel and forecast of packs.
         self.packs = Packs(lambda *args: self._call(*args))
         if blob_dir is not None and not shared_blob_dir:
             self._blobs = BlobCache(
@@ -140,7 +140,7 @@ class FsyncClient(OneTrip):
         return self._db is not None
 
     def registerDB(self, db: Any) -> None:
-        # A method of a derived class may want to hear of each.
+        # A method of a derived class may want to hear of each transaction.
         self.may_be_told_together = (
             getattr(type(db), 'invalidate', None) is MVCCAdapter.invalidate
             and type(self).invalidateTransaction
@@ -170,8 +170,8 @@ class FsyncClient(OneTrip):
     # Figures
 
     def stats(self) -> dict[str, Any]:
-        """Figures for monitoring, as a dictionary; counted since it was
-        opened."""
+        """Figures for monitoring, as a dictionary; counted since the storage
+        was opened."""
         _, _, evictions, _, hits = self._cache.getStats()
         local = self._server.local
         times = self._server.load_times
@@ -186,9 +186,9 @@ class FsyncClient(OneTrip):
                 **({} if self._blobs is None else self._blobs.stats())}
 
     def load_times(self) -> dict[str, Histogram]:
-        """How long loads took that the cache did not answer, by what did: the
-        data file, read here (local; one in 16 is timed), a read channel, or
-        the ZEO connection."""
+        """How long loads took that the cache did not answer, by their source:
+        the data file, read here (local; one in 16 is timed), a read channel,
+        or the ZEO connection."""
         times: dict[str, Histogram] = self._server.load_times
         return times
 
@@ -226,7 +226,7 @@ class FsyncClient(OneTrip):
                 or self._blobs.load(oid, serial))
 
     def _local_blob(self, oid: bytes, serial: bytes) -> str | None:
-        """The path of a blob that the server keeps on this machine."""
+        """The path of a blob in the server's directory, on this machine."""
         local = self._server.local
         return None if local is None else local.blob_path(oid, serial)
 
@@ -250,8 +250,8 @@ class FsyncClient(OneTrip):
 
     def leaseBlob(self, oid: bytes, serial: bytes,
                   seconds: float = 60) -> str | None:
-        """The path of a file in the cache, kept there in preference to others
-        for this time.
+        """The path of a file in the cache, which is kept there in preference
+        to others for `seconds`.
 
         None: it is not there (`loadBlob` brings it into the cache).
         """
@@ -263,11 +263,12 @@ class FsyncClient(OneTrip):
             return None
 
     def openArriving(self, oid: bytes, serial: bytes) -> BinaryIO:
-        """openCommittedBlobFile, without waiting for all of the blob.
+        """As openCommittedBlobFile, but without waiting for all of the blob.
 
-        A blob in the cache is opened as a usual file.  Any other one is a file
-        without a descriptor (arriving), which reads what has come, and waits
-        for more.  Either tells the size by `seek` to the end.
+        A blob that is in the cache, or short, is opened as a usual file.  Any
+        other is a file without a descriptor (arriving), which reads the bytes
+        that have arrived, and waits for more.  For either, `seek` to the end
+        returns the size.
         """
         if self._blobs is None:
             return super().openCommittedBlobFile(oid, serial)
@@ -282,7 +283,7 @@ class FsyncClient(OneTrip):
         except POSKeyError:
             if falls == self._doom.falls:
                 raise
-            # The server lost it while we waited.
+            # The server lost the blob while we waited.
             raise ReadConflictError(REASON, oid=oid) from None
 
     def _fetch(self, oid: bytes, serial: bytes, download: Download) -> None:
@@ -296,7 +297,7 @@ class FsyncClient(OneTrip):
             except Lost as error:
                 logger.debug('%s: %s', self.__name__, error)
         if not self.is_connected():
-            # Raises its own error if no server comes: a lost connection would
+            # This raises its own error if no server comes; `Interrupted` would
             # be retried, with another wait each time.
             self._wait()
         self._transfers.fetch(self._call, oid, serial, download)
@@ -317,10 +318,10 @@ class FsyncClient(OneTrip):
 
     def tpc_begin(self, txn: Any, tid: bytes | None = None,
                   status: str = ' ') -> None:
-        """As ZEO's, with another buffer for what is written (written)."""
+        """As ZEO's, but the buffer for what is written is ours (written)."""
         if self._is_read_only:
             raise ReadOnlyError()
-        if not hasattr(txn, 'data'):  # a record of a transaction being copied
+        if not hasattr(txn, 'data'):  # the record of a copied transaction
             data: dict[Any, Any] = {}
             txn.data, txn.set_data = data.__getitem__, data.__setitem__
         if self._written(txn) is not None:
@@ -347,15 +348,15 @@ class FsyncClient(OneTrip):
             raise
 
     def _check_trans(self, trans: Any, meth: str) -> Any:
-        """As ZEO's; but over a commit channel that says whether it is there,
-        and a transaction may be sent again over the next one."""
+        """As ZEO's; but a commit channel itself says whether it still exists,
+        and a transaction may be sent again over the next channel."""
         written = self._written(trans)
         if written is not None and self._server.committing(id(trans)):
             written.connection_generation = self._connection_generation
         return super()._check_trans(trans, meth)
 
     def tpc_end(self, txn: Any) -> None:
-        """As ZEO's; over the commit channel there is no lock to release."""
+        """As ZEO's; but with the commit channel there is no lock to free."""
         written = self._written(txn)
         if written is not None:
             self._server.over(id(txn))
@@ -370,8 +371,8 @@ class FsyncClient(OneTrip):
         except KeyError:
             return None
 
-    # Iterators.  At the end of each transaction ZEO looks which of them are
-    # gone, and its tables are for one thread: others finish side by side.
+    # Iterators.  At the end of each transaction ZEO checks which iterators are
+    # gone.  Its tables are for one thread, but here several finish at a time.
 
     def _setup_iterator(self, *args: Any) -> Any:
         with self._iterating:
@@ -404,8 +405,8 @@ class FsyncClient(OneTrip):
 
     def finish_with_vote(self, txn: Any,
                          tpc_finish: Callable[[Any], object]) -> bool:
-        # Those of a derived class would be called before the commit, or may
-        # refuse it when it is made.
+        # The methods of a derived class would be called before the commit, or
+        # could refuse it when it is already made.
         return (type(self).tpc_finish is FsyncClient.tpc_finish
                 and type(self).tpc_vote is FsyncClient.tpc_vote
                 and super().finish_with_vote(txn, tpc_finish))

@@ -1,25 +1,25 @@
 """The commit channel of a client: one stream, used by several threads.
 
 A thread that wants an answer sends its request, and reads the stream itself
-until the answer has come.  Whoever reads has the *turn*, and completes each
-message, also those for others, before taking the next one: what happens to the
-cache and to the connections happens in the order of the stream.
+until the answer has come.  The thread that reads has the *turn*.  It completes
+each message, also those for other threads, before it takes the next one: so
+the cache and the connections change in the order of the stream.
 
 - A thread that finds the turn taken sleeps until it is woken: by its answer,
-  or because the turn is free.  It also looks by itself now and then, in case
+  or because the turn is free.  It also wakes up now and then to look, in case
   the thread that should have woken it was interrupted.
 - When no thread waits for an answer, a background reader reads what comes.
-  While one does, the background reader is not even woken.
-- A thread that still sends does not read, and is not asked to.
+  While a thread waits, the background reader is not even woken.
+- A thread that still sends does not read, and is not woken to read.
 - What a request changes here reaches the server, or the stream ends: a thread
   that is interrupted before its request has left ends the stream.
 - Other interrupts leave the stream as it is, but for one in the middle of
   completing a message, and with TLS of receiving.
-- A stream that ends takes no more requests.  What had come before is completed
-  all the same: it was kept, and in this order.  Then the stream is *over*, and
-  all threads that still wait get `Unanswered`.  Behind what cannot be
-  understood, or completed, it is over at once.
-- The end is told by `on_end`.
+- A stream that ends takes no more requests.  Messages that have arrived are
+  still completed: what they tell of is committed, in this order.  Then the
+  stream is *over*, and all threads that still wait get `Unanswered`.  After a
+  message that cannot be understood, or completed, it is over at once.
+- `on_end` is called at the end.
 - The connection belongs to the process that opened it.
 
 The invariant of the turn: while it is free, the watch is armed, or a thread is
@@ -48,17 +48,17 @@ from .tlsconnection import TLSConnection
 from .watch import Watch
 
 RECEIVED_AT_ONCE = 1 << 16
-# Seconds after which a thread that waits looks by itself.
+# Seconds after which a thread that waits looks again, unwoken.
 LOOK_AGAIN = 1
-# Seconds in which the background reader ends.
+# Seconds that `close` waits for the background reader to end.
 END_WITHIN = 9
-# Bytes that are kept until they may be read.
+# Bytes that are kept until the stream is open.
 MOST_BEFORE_OPEN = 64 << 20
 
 CLOSED = 'the server has closed it'
 COMPLETED = commits.Done, commits.Outcome
 
-# Has the turn like the Answer of a thread.
+# The background reader, as holder of the turn: a thread's is its Answer.
 _BACKGROUND = object()
 
 
@@ -66,22 +66,22 @@ class Stream:
 
     #: The server, if it is a node of a log (repeating).
     node = None
-    #: When it is over: the last tid of what has come.
+    #: When it is over: the last tid that came on it.
     last_tid = None
-    #: Its server has stopped: what has no answer is not committed.
+    #: Its server has stopped: a finish without an answer is not committed.
     said_goodbye = False
     #: The cache may be half changed.
     is_broken = False
-    #: A thread of this process was interrupted, and the server did nothing.
+    #: It was ended because a thread of this process was interrupted.
     was_interrupted = False
 
     def __init__(self, connection, frames, encoding, complete, on_end):
-        """A channel that was welcomed.
+        """`connection` is a channel that was welcomed.
 
         `complete` is called with one Invalid or several, in the order of the
         stream; `on_end` with the stream, from any thread, perhaps repeatedly.
         """
-        #: Of what ZEO encodes.
+        #: The protocol version by which ZEO encodes messages.
         self.encoding = encoding
         self._process = Process('commit channel')
         self._socket = connection
@@ -93,17 +93,17 @@ class Stream:
         self._completing = threading.Lock()
         #: For those that wait until fewer transactions are open.
         self._room = threading.Condition()
-        #: Who has the turn, as the value of 0: one step takes it.
+        #: The holder of the turn, as the value of 0: one step takes it.
         self._turn = {0: _BACKGROUND}  # until it is open
         self._answers = {}   # number -> Answer
         self._finishes = {}  # number -> what completes a Done or an Outcome
-        #: Frames that abort what its thread has left: they leave with the next
-        #: transaction, since the one that has the turn sends nothing.
+        #: Frames to abort transactions that their threads have left; the next
+        #: transaction sends them, since the holder of the turn sends nothing.
         self._aborts = collections.deque()
         #: None: it takes requests.
         self.end_reason = None
         self._is_over = False  # nothing more is completed
-        self._reasons = []  # of those that end it at the same time
+        self._reasons = []  # several, if threads end it at the same time
         self._is_open = threading.Event()
         self._watch = Watch(connection)
         self._background = threading.current_thread()
@@ -126,8 +126,8 @@ class Stream:
             self._send_aborts()
             with self._room:
                 if self._has_room():
-                    # Nobody else would know the number: it is made and kept,
-                    # or else it takes a place no longer than the stream lasts.
+                    # If the number were made and not kept, nobody could free
+                    # its place: an interrupt in between ends the stream.
                     with UntilSent(self), self._states:
                         transaction.number, frame = self._frames.begin(*first)
                     return frame
@@ -152,15 +152,15 @@ class Stream:
             return self._frames.call(*args)
 
     def vote(self, number, before):
-        """Send it behind these frames; return Voted, Conflicts or Error."""
+        """Send these frames and the vote; return Voted, Conflicts or Error."""
         return self._ask(lambda: (number, self._frames.vote(number)), before)
 
     def finish(self, number, complete):
-        """Send it; return Done or Error.
+        """Send the finish; return Done or Error.
 
-        `complete` is called with the Done in the order of the stream, by
-        whichever thread has the turn, also if this one was interrupted.  It
-        may return an error, which is raised here.
+        `complete` is called with the Done in the order of the stream, by the
+        thread that has the turn, also if this thread was interrupted.  It may
+        return an error, which is raised here.
         """
         return self._ask(
             lambda: self._made(number, self._frames.finish(number), complete))
@@ -180,7 +180,7 @@ class Stream:
             return self._frames.may_be_finished(number)
 
     def is_lost(self, number):
-        """Its server has said goodbye, without an answer to its finish."""
+        """Did the server say goodbye without an answer to its finish?"""
         with self._states:
             return self.said_goodbye and self._frames.is_finishing(number)
 
@@ -188,11 +188,11 @@ class Stream:
         return self._frames.commit_id(number)
 
     def ask(self, in_doubt, complete, seconds):
-        """What became of this commit of another stream: the Outcome; None: it
-        has not come in this time.
+        """Ask what became of this commit of another stream; return the
+        Outcome, or None if it has not come within `seconds`.
 
-        `complete` is called with it in the order of the stream.  The thread
-        does not read, which could take longer.
+        `complete` is called with it in the order of the stream.  This thread
+        does not read the stream: that could take longer.
         """
         self.check()
         ends = time.monotonic() + seconds
@@ -236,17 +236,17 @@ class Stream:
             try:
                 self._socket.sendall(data)
             except OSError as error:
-                # Part of it may have left; all, if a signal's handler raised.
+                # Part of it may have left; all, if a signal handler raised.
                 self.end(str(error))
                 raise ClientDisconnected(self.end_reason) from error
 
     def _ask(self, make, before=b''):
-        """Send what `make` returns with its number; return the answer."""
+        """Send `before` and the frame that `make` makes; return the answer."""
         self.check()
         answer = Answer()
         try:
             try:
-                # If it cannot leave, what has come may still tell more.
+                # If it cannot leave, the answer may have arrived nevertheless.
                 with contextlib.suppress(ClientDisconnected), UntilSent(self):
                     with self._states:
                         answer.number, frame = make()
@@ -284,11 +284,11 @@ class Stream:
             self._fill()
 
     def _leave(self, answer):
-        """The thread waits no more, for whatever reason."""
+        """The thread no longer waits, for whatever reason."""
         if not answer.was_left:
             self._answers.pop(answer.number, None)
             self._give_up_turn(answer)
-            if not answer.is_there:  # nor may be all that it has received
+            if not answer.is_there:  # it may have left bytes uncompleted
                 self._watch.wake()
             answer.was_left = True
 
@@ -298,7 +298,7 @@ class Stream:
         self._hand_on()
 
     def _hand_on(self):
-        """If the turn is free, somebody has to take it."""
+        """If the turn is free, wake a thread to take it, or arm the watch."""
         if 0 in self._turn:
             return
         for answer in list(self._answers.values()):
@@ -322,19 +322,19 @@ class Stream:
                         self._give_up_turn(_BACKGROUND)
                 self._watch.wait()
         finally:
-            # Also if it is: an interrupt may have come before all were told.
+            # Even if it is over: an interrupt may have come before all knew.
             self._be_over('its background reader has failed')
             self._close_socket()
 
     def _background_has_turn(self):
-        """It takes the turn if that is free."""
+        """Take the turn if it is free; return whether this has it."""
         return self._turn.setdefault(0, _BACKGROUND) is _BACKGROUND
 
     def _keep_until_open(self):
-        """Receive what may not be read yet.
+        """Receive, but complete nothing yet.
 
-        A server disconnects a client that takes nothing for a while, and to
-        verify a cache takes as long as it takes.
+        A server disconnects a client that takes nothing for a while, and there
+        is no limit to how long the verification of a cache takes.
         """
         while not self._is_open.is_set() and self.end_reason is None:
             self._watch.arm()
@@ -346,31 +346,31 @@ class Stream:
                 self._be_over('too much came before the cache was verified')
 
     def _close_socket(self):
-        """When nobody can be in a call of it any more."""
+        """Close it when no thread can be in a call of it any more."""
         while not self._background_has_turn():
             self._watch.wait(LOOK_AGAIN)
         with self._sending:
             self._socket.close()
         self._finishes.clear()
 
-    # What comes, for the one that has the turn
+    # What arrives, for the thread that has the turn
 
     def moved(self):
-        """What was announced before has come, and the cache is verified."""
+        """Open it: earlier announcements are here, the cache is verified."""
         with self._states:
             self._frames.moved()
         self._is_open.set()
         self._watch.wake()
 
     def _fill(self, flags=0):
-        """Receive; at the end, complete what has come."""
+        """Receive; at the end of the stream, complete what has arrived."""
         try:
             if self._frames.fill(self._socket.recv, RECEIVED_AT_ONCE, flags):
                 return
             reason = CLOSED
         except BlockingIOError:
             return  # nothing has come
-        except Exception as error:  # what came may be lost
+        except Exception as error:  # bytes may be lost
             reason = str(error)
         except BaseException:
             # Only a plain socket loses nothing (`Client.fill`).
@@ -378,12 +378,12 @@ class Stream:
                 self.interrupted('while it received')
                 self._be_over(self.end_reason)
             raise
-        # A thread that was interrupted may have left some.
+        # A thread that was interrupted may have left messages.
         self._complete_all()
         self._be_over(reason)
 
     def _complete_all(self):
-        """Complete every message that has come."""
+        """Complete every message that has arrived."""
         try:
             while self._frames.received and self._complete_next():
                 pass
@@ -395,7 +395,7 @@ class Stream:
             raise
 
     def _complete_next(self):
-        """One message, or several announcements; False: none is left."""
+        """Complete one message, or several announcements; False: none left."""
         with self._completing:
             if self._is_over:
                 return False
@@ -406,7 +406,7 @@ class Stream:
             try:
                 self._complete(events)
             except BaseException:
-                # Before whoever waits for `_completing` goes on.
+                # Before a thread that waits for `_completing` goes on.
                 self.is_broken = True
                 raise
             return True
@@ -441,7 +441,7 @@ class Stream:
                 self._room.notify()
 
     def _abort_later(self, number):
-        """Its thread waits no more, and could not abort it then."""
+        """Its thread no longer waits, and could not abort it then."""
         with self._states:
             frame = self._frames.abort(number)
         if frame is not None:
@@ -452,28 +452,28 @@ class Stream:
     # The end
 
     def end(self, reason):
-        """Take no more requests.  What has come is still completed.
+        """Take no more requests.  What has arrived is still completed.
 
-        Any thread may call it, and more than once.
+        Any thread may call this, and more than once.
         """
         if self.end_reason is not None or not self._process.is_here:
             return
         self._reasons.append(reason)
         # First: if this thread is interrupted, another one finds the end.  The
-        # system still gives out what has come before.
+        # system still delivers what has arrived before.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self.end_reason = self._reasons[0]
         self._tell_end()
 
     def interrupted(self, when):
-        """End it, as a thread of this process has left it half done."""
+        """End it, because a thread of this process has left it half done."""
         if self.end_reason is None:
             self.was_interrupted = True
         self.end(f'a thread was interrupted {when}')
 
     def _be_over(self, reason):
-        """Complete nothing more.  Any thread may call it, and repeatedly."""
+        """Complete nothing more.  Any thread may call this, repeatedly."""
         self.end(reason)
         self._is_over = True
         self._tell_end()
@@ -492,7 +492,7 @@ class Stream:
             return
         self.end(reason)
         if self._background is not threading.current_thread():
-            # It returns when what has come is completed, by whichever thread.
+            # It ends when some thread has completed all that has arrived.
             self._background.join(END_WITHIN)
         self._be_over(reason)
         with self._completing:

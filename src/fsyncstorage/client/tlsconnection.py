@@ -1,8 +1,8 @@
 """A TLS connection on which one thread reads while another one writes.
 
-The objects of OpenSSL may be used by one thread at a time.  So nothing waits
-inside of them: the socket does not block, and who has to wait does so outside
-of the lock.  It has the methods of a socket that a stream needs.
+The objects of OpenSSL may be used by one thread at a time.  So no thread waits
+inside them: the socket does not block, and a thread that must wait does so
+without the lock.  This class has the methods of a socket that a stream needs.
 """
 
 import select
@@ -20,10 +20,10 @@ class TLSConnection:
         self.fileno = connection.fileno
 
     def recv(self, most, flags=0):
-        """With flags, it does not wait.
+        """Receive up to `most` bytes; with `flags`, do not wait.
 
-        `most` has to be as long as a record, 16 KB: what is left of one could
-        not be seen from outside.
+        `most` must be at least the size of a TLS record, 16 KB: the rest of a
+        record would lie inside OpenSSL, where `poll` does not see it.
         """
         while True:
             with self._using:

@@ -1,4 +1,4 @@
-"""What a transaction wrote, for the cache when it is finished.
+"""What a transaction wrote, kept for the cache until it is finished.
 
 Replaces ZEO's TransactionBuffer, whose file for each transaction costs more
 than most transactions.  What is written is held in memory, up to a limit; for
@@ -15,13 +15,13 @@ KEPT = 4 << 20
 
 class Written:
 
-    # Keeps the lock that its transaction holds until it is over.
+    # Holds a lock for the transaction until that is over.
     _keeps_lock: Generator[None, None, None] | None = None
     #: Stock's way to report a failed store; here it raises at once.
     exception = None
 
     def __init__(self, connection_generation: int) -> None:
-        #: That of the connection over which the transaction was begun.
+        #: Which connection the transaction was begun on, by ZEO's count.
         self.connection_generation = connection_generation
         self.server_resolved: set[bytes] = set()
         self.client_resolved: set[bytes] = set()
@@ -52,8 +52,8 @@ class Written:
     def __iter__(self) -> Iterator[tuple[bytes, bytes | None, bool]]:
         """Yield (oid, data, whether that is not what was stored)."""
         if self._data is None:
-            # An empty list would hide from the cache a commit that goes on
-            # although its thread was interrupted.
+            # If the commit goes on although its thread was interrupted, an
+            # empty list would hide its objects from the cache.
             raise ValueError('the transaction is over')
         for oid, data in self._data.items():
             yield oid, data, oid in self.server_resolved
@@ -73,8 +73,8 @@ class Written:
 def _kept(lock: Any) -> Generator[None, None, None]:
     """Hold the lock from `next` to `close`.
 
-    A generator, because only with `with` no interrupt can come between taking
-    or freeing a lock and the note of it.
+    It is a generator because only `with` ensures that no interrupt comes
+    between taking or freeing the lock and noting that.
     """
     with lock:
         yield

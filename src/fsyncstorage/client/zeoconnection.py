@@ -1,16 +1,17 @@
 """The ZEO connection of a client, as its event loop sees it: ZEO's own, which
-begins and ends with the channels beside it (link).
+begins and ends together with our channels (link).
 
 When it begins to verify the cache with another server, or again with the same
-one, the channels to the server before are closed, and its answers are not kept
-(a new generation of the cache).  A server that has lost what this client has
-seen is found out here, before the cache is used again.
+one, the channels to the server before are closed, and answers of that server
+are no longer kept (a new generation of the cache).  This is also where the
+client notices that a server has lost what this client has seen, before the
+cache is used again.
 
-While a server is looked for, each address has a connection (zeoprotocol) that
-is open, or being made, or waits until its address may be tried again
-(addresses).  ZEO by itself tries an address no more whose server has closed
-the connection or refused it, as long as another address does not answer, or is
-used although it can only be read.
+While the client looks for a server, each address has a connection
+(zeoprotocol) that is open, or being made, or waits until its address may be
+tried again (addresses).  ZEO does not do so: when a server has closed the
+connection or refused it, ZEO does not try that address again as long as
+another address does not answer, or is used although it can only be read.
 
 The internals of ZEO that are used here were read from ZEO 6.2;
 tests/upstream/test_stock_hooks.py fails when they move.
@@ -28,10 +29,11 @@ from .zeoprotocol import ZeoProtocol
 
 logger = logging.getLogger(__name__)
 
-#: How long a server may be silent: it depends on whether there is another one.
+#: How long a server may be silent depends on whether there is another one.
 AUTO = 'auto'
-#: Seconds.  A server of ours answers within less than one, whatever its disk
-#: does; a stock one may be busy, with the end of a pack, say, for ten or more.
+#: Seconds, where there are several addresses.  A server of ours answers in
+#: less than one, whatever its disk does; a stock one may be busy for ten or
+#: more, for example with the end of a pack.
 BESIDE_OTHERS = 30
 
 
@@ -39,7 +41,7 @@ class ZeoConnection(ClientIO):
 
     link = None
     #: A server has lost what this client has seen, and the transactions that
-    #: saw it are not doomed yet, as the server may go before they are.
+    #: saw it are not doomed yet: the connection may end before they are.
     lost = False
 
     def begin(self, link, addrs, addresses, may_be_silent):
@@ -60,8 +62,8 @@ class ZeoConnection(ClientIO):
         """Seconds; None: for ever."""
         if self._said_may_be_silent != AUTO:
             return self._said_may_be_silent
-        # With one server there is none to go to: who gives it up, since it is
-        # busy for long with a huge vote, say, only loses what is under way.
+        # With one server there is no other to go to: to give it up, because it
+        # is busy with a huge vote, for example, only loses what is under way.
         return BESIDE_OTHERS if len(self.addrs) > 1 else None
 
     def _try(self, address):
@@ -86,7 +88,7 @@ class ZeoConnection(ClientIO):
     async def register(self, protocol, server_tid):
         protocol.is_registered = True
         if self.protocol is not None and self._is_a_fallback(protocol):
-            # No better than the one that is used.  It may be one day.
+            # No better than the one that is used.  It may become writable.
             protocol.close()
             self._addresses.refused(protocol.addr, self.register_failed_poll)
             self._go_on_looking()
@@ -116,7 +118,7 @@ class ZeoConnection(ClientIO):
                     self.cache.begin_anew(server_tid)  # else ZEO refuses
             await self.link.open_stream(about)
         except Exception as error:
-            # As ZEO does where it cannot verify.
+            # As ZEO does when it cannot verify.
             del self.protocol
             self.register_failed(protocol, error)
         else:
@@ -125,9 +127,9 @@ class ZeoConnection(ClientIO):
                 protocol.used_since = self.loop.time()
 
     def _has_seen_nothing(self):
-        """Is there only a last tid, perhaps of a process before this one?
+        """Is there only a last tid, perhaps that of an earlier process?
 
-        Nothing is cached, and no transaction has begun.
+        Then nothing is cached, and no transaction has begun.
         """
         return (bool(self.cache) and not len(self.cache)
                 and not self.client.has_db)
@@ -136,10 +138,11 @@ class ZeoConnection(ClientIO):
         """Has the server lost the last transaction that we know of?
 
         The same run of the server has lost nothing.  Another one that is
-        behind us may be a copy that lags: its announcement names it.  One that
-        is ahead, without that transaction, has lost or forgotten it: in doubt
-        it is lost.  If there is no database yet, no transaction has begun, and
-        it is enough that ZEO drops the cache.
+        behind us may be a copy that lags: its answer to `get_info` says by
+        `lost` whether it may have lost something.  One that is ahead, without
+        that transaction, has lost or forgotten it: in doubt it is lost.  If
+        there is no database yet, no transaction has begun, and it is enough
+        that ZEO drops the cache.
         """
         seen = self.cache.getLastTid()
         if seen in (z64, server_tid) or server_tid is None:
@@ -169,9 +172,9 @@ class ZeoConnection(ClientIO):
 
     def register_failed(self, protocol, exc):
         if self.protocol in (None, protocol):
-            # What was opened for its verification goes, too.  If ZEO could
-            # not ask for `get_info`, it does not forget the connection, and
-            # would never try another one.
+            # End what was opened for its verification, too.  If ZEO could not
+            # get the answer to `get_info`, it does not forget the connection,
+            # and would never try another one.
             self.link.leave()
             self.protocol = None
             if self.ready:  # None: there was none yet
@@ -202,8 +205,8 @@ class ZeoConnection(ClientIO):
                 <= self.loop.time() - protocol.used_since):
             self._addresses.was_of_use()
         else:
-            # Longer than where nobody listens: somebody has to accept each of
-            # these, with a handshake of TLS perhaps.
+            # Longer than where nobody listens: a server must accept each of
+            # these connections, perhaps with a TLS handshake.
             self._addresses.failed(protocol.addr, 2 * self.connect_poll)
 
     def close(self):
@@ -221,11 +224,11 @@ class ZeoConnection(ClientIO):
         self.cache.setLastTid(tid)
 
     def invalidate_together(self, changes):
-        """Several transactions, each a tid and its oids, of which a database
-        is told as of one.
+        """Tell the database of several transactions, each a tid and its oids,
+        as if they were one.
 
         Nobody sees a last tid between theirs.  In the cache, each object ends
-        at the tid of its own: a connection to the past may ask for any.
+        at its own tid: a connection to the past may ask for any of them.
         """
         if not self.client.may_be_told_together:
             for tid, oids in changes:

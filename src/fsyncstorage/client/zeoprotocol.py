@@ -1,10 +1,10 @@
 """The ZEO connection to one address: before a server is chosen there may be
-several, and one of them is it then (zeoconnection).
+several, and then one of them is used (zeoconnection).
 
-It is ZEO's own, but for three things: it tries an address again when
-`addresses` says so; it is looked at by `liveness`, as soon as there is
-somebody at the other end; and when it ends, it ends soon, although the server
-does not take what was written to it.
+It is ZEO's own, but for three things: it tries its address again when
+`addresses` says so; `liveness` checks it as soon as the connection is made;
+and it ends soon when it is closed, even if the server does not take what was
+written to it.
 
 The internals of ZEO that are used here were read from ZEO 6.2;
 tests/upstream/test_stock_hooks.py fails when they move.
@@ -24,8 +24,8 @@ from .sockets import was_given_up
 
 logger = logging.getLogger(__name__)
 
-# Seconds in which what was written may leave when a connection is closed.
-# With TLS the other side has to answer, too.
+# Seconds in which written data may leave when a connection is closed.  With
+# TLS the other side must answer, too.
 CLOSED_WITHIN = 1
 
 
@@ -47,7 +47,7 @@ class ZeoProtocol(Protocol):
         self._may_be_silent = may_be_silent
         super().__init__(*args, **options)
 
-    # Coming
+    # Connecting
 
     def connect(self):
         self._connecting = self.loop.create_task(self._connect())
@@ -87,7 +87,7 @@ class ZeoProtocol(Protocol):
             self.loop, self._may_be_silent, self, f'the server {self.addr}')
 
     def _note_what_comes(self):
-        """Also of a message that takes long to come."""
+        """Note each piece of a message that takes long to arrive, too."""
         received = self.data_received
 
         def data_received(data):
@@ -96,20 +96,19 @@ class ZeoProtocol(Protocol):
 
         self.data_received = data_received
 
-    # What liveness asks for
+    # For liveness
 
     def is_silent(self):
         connection = self._transport.get_extra_info('socket')
         has_heard, self._has_heard = self._has_heard, False
-        # A server that takes what waits to leave is there, however slowly it
-        # does.
+        # A server that takes what waits to leave is there, however slow it is.
         is_taken = self._transport.is_taken()
         return not (has_heard or unread(connection) or is_taken
                     or self._waits_for_its_turn())
 
     def _waits_for_its_turn(self):
-        """Has it greeted, and was not asked to register?  It owes nothing, as
-        long as another address is being verified."""
+        """Has the server greeted, and was not yet asked to register?  It owes
+        nothing while another address is being verified."""
         return not (self.protocol_version is None or self.futures
                     or self.is_registered)
 
@@ -118,13 +117,13 @@ class ZeoProtocol(Protocol):
         needs nothing."""
         if self.is_registered:
             answer = self.call_sync(self.asks_by, ())
-            # What comes of it when the connection ends is no error.
+            # If the connection ends, its exception must not be logged.
             answer.add_done_callback(lambda answer: answer.exception())
 
     def give_up(self, reason):
         self.client.server_is_silent(self, reason)
 
-    # Going
+    # Ending
 
     def close(self, exc=None):
         if self._liveness is not None:

@@ -1,18 +1,19 @@
 """Blobs that are read while they arrive.
 
 A short blob is fetched by the thread that asks for it, which is faster than
-starting another one.  The rest of a longer blob is downloaded by a thread of
-its own, to its end, even if no reader is left.  It is a download like any
-other.  One thread at a time has what the download is to leave behind: the one
-that asked, or the other one from when it has taken that over.
+starting another thread.  The rest of a longer blob is downloaded by a separate
+thread, to its end, even if no reader is left.  It is a download like any
+other.  One thread at a time is responsible for finishing it or giving it up:
+the thread that asked, or the other one as soon as it has taken this over.
 
-An ArrivingFile reads what there is of the part, and waits for more.  It
-promises that its end is that of the blob: if the rest does not come, it raises
-the error of the download.  Readers delay neither the download nor each other.
+An ArrivingFile reads the bytes that are in the part, and waits for more.  It
+promises that its end is that of the blob: if the rest does not arrive, it
+raises the error of the download.  Readers delay neither the download nor each
+other.
 
-Any process can read a part.  A process that waits for the download of another
-is not woken, but looks again.  When the download is given up, it goes on with
-it itself.
+Any process can read a part.  A process that waits for another's download is
+not woken, but polls.  When that download is given up, it continues the
+download itself.
 """
 
 import contextlib
@@ -28,10 +29,10 @@ from .download import Download
 # A blob up to this size is fetched whole before it is read.
 SHORT = 1 << 20
 
-# Seconds between two looks at what another process downloads.
+# Seconds between two polls of what another process downloads.
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.02
 
-# Seconds after which a thread that waits looks by itself.
+# Seconds after which a thread that waits looks again, unwoken.
 LOOK_AGAIN = 1
 
 
@@ -39,7 +40,7 @@ class Arrivals:
     """The downloads of this process that others may read from."""
 
     def __init__(self, directory, books, transfer):
-        """`transfer(oid, serial, download)` fetches what download wants."""
+        """`transfer(oid, serial, download)` fetches what `download` wants."""
         self.directory = directory
         self.books = books
         self._transfer = transfer
@@ -54,7 +55,7 @@ class Arrivals:
         self._under_way = {}
 
     def close(self):
-        """Wait until the threads have ended: by now their downloads fail."""
+        """Wait until the threads end: by now their downloads must fail."""
         with self._lock:
             self._closed = True
             threads = [arrival.thread for arrival in self._under_way.values()]
@@ -63,14 +64,14 @@ class Arrivals:
                 thread.join()
 
     def open(self, oid, serial, name, open_complete):
-        """Return an ArrivingFile, when its size is known.
+        """Return an ArrivingFile, as soon as its size is known.
 
-        If the blob is there by then, return `open_complete(oid, serial)`.
+        If the blob is complete by then, return `open_complete(oid, serial)`.
         """
         file = ArrivingFile(
             self, (oid, serial, name), self.directory.keep(name))
         with contextlib.ExitStack() as unless_it_arrives:
-            # Closed last: until then its lock keeps the blob, if a guest.
+            # Closed last: until then its lock keeps the blob if it is a guest.
             unless_it_arrives.callback(file.close)
             if not file.wait_for_size():
                 return open_complete(oid, serial)
@@ -85,7 +86,7 @@ class Arrivals:
         arrival = Arrival()
         try:
             with contextlib.ExitStack() as stack:
-                # First: whatever is registered has an end.
+                # First: so each arrival that is registered gets its end.
                 stack.enter_context(self._ending(arrival, name))
                 with self._lock:
                     self._refuse_if_closed()
@@ -99,8 +100,9 @@ class Arrivals:
                 stack.enter_context(part)
                 self._begin(stack, arrival, part, oid, serial, name)
         except BaseException:
-            # Once more, in case an interrupt came in the middle of it.  (If a
-            # thread goes on with it, readers take it for another process.)
+            # Once more, in case an interrupt came in the middle of it.  (If
+            # the other thread goes on with the download, readers treat it as
+            # that of another process.)
             arrival.end(None)
             raise
         return arrival
@@ -137,11 +139,11 @@ class Arrivals:
             thread.start()
 
     def _go_on(self, rest, download, oid, serial, name):
-        # Readers raise the error (`_ending`).  Nothing to pop: the thread that
-        # asked was interrupted, and has taken it back.
+        # Readers raise the error (`_ending`).  If there is nothing to pop, the
+        # thread that asked was interrupted, and has taken the download back.
         with contextlib.suppress(BaseException), rest.pop():
             self._transfer(oid, serial, download)
-            # The file may be gone already: its readers have it open.
+            # The file may be gone already, while readers have it open.
             with download.finished(), contextlib.suppress(FileNotFoundError):
                 self.directory.use(name)
 
@@ -151,8 +153,8 @@ class Arrivals:
         try:
             yield
         except Exception as raised:
-            # Not a BaseException, which concerns this thread alone: waiting
-            # readers look again, and one of them goes on.
+            # Not a BaseException, which concerns only this thread: after it,
+            # waiting readers look again, and one of them continues.
             error = raised
             raise
         finally:
@@ -171,7 +173,7 @@ class Arrivals:
 
 
 class Arrival:
-    """How far a download is."""
+    """The progress of a download."""
 
     #: The thread that downloads the rest of a long one.
     thread = None
@@ -182,8 +184,8 @@ class Arrival:
     def __init__(self):
         self.there = 0  # bytes
         self._error = None
-        # (An interrupt may come behind the lock and before the block of `with
-        # condition`, which is written in Python; a lock is not.)
+        # (Always `with self._lock`: a Condition's `with` is written in Python,
+        # and an interrupt may come after it has locked, before the block.)
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
 
@@ -203,11 +205,11 @@ class Arrival:
             self._changed.notify_all()
 
     def end(self, error):
-        """May be repeated; the first one counts."""
+        """May be called again; the first call counts."""
         if not self.over:
             self._error = error
-            # Without the lock: if an interrupt comes before all are woken,
-            # they look by themselves.
+            # Without the lock: if an interrupt comes before all readers are
+            # woken, they look again after `LOOK_AGAIN`.
             self.over = True
         with self._lock:
             self._changed.notify_all()
@@ -223,16 +225,16 @@ class Arrival:
 
 
 class ArrivingFile(io.RawIOBase):
-    """A blob that is read as a file while it comes.  It has no descriptor."""
+    """A blob that is read as a file while it arrives, without descriptor."""
 
     #: The size of the whole blob.
     size = None
 
     # The download of this process that it waits for; None: another process's.
     _arrival = None
-    # Whether the blob is one, as far as is known.
+    # Whether the blob is a guest, as far as is known.
     _is_a_guest = True
-    # The file that is read.
+    # The file that is read: the part, or the complete blob.
     _source = None
 
     def __init__(self, arrivals, blob, kept):
@@ -260,14 +262,14 @@ class ArrivingFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer):
-        """As `read`, but that takes half the memory."""
+        """As `read`, which is better: it takes half the memory."""
         buffer = memoryview(buffer).cast('B')
         data = self.read(len(buffer))
         buffer[:len(data)] = data
         return len(data)
 
     def read(self, size=-1):
-        """Return up to `size` bytes of what is there; b'' at the end."""
+        """Return up to `size` of the bytes that are there; b'' at the end."""
         if size is None or size < 0:
             return self.readall()
         if self.closed:
@@ -276,7 +278,7 @@ class ArrivingFile(io.RawIOBase):
         if not size:
             return b''
         while not (data := self._read(size)):
-            # If the file was removed, wait for the end of the download.
+            # If the file was removed, this waits for the end of the download.
             self._wait(lambda arrival: (
                 self._source and arrival.there > self._position))
         self._pause = FIRST_PAUSE

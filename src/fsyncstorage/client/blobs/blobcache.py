@@ -4,16 +4,16 @@ It promises that a path which it hands out is that of a complete blob; and that
 all files together take no more than the limit, plus the one blob that each
 thread is reading, however many processes use the directory.
 
-The limit comes first.  So a path may be gone when it is opened: then `open`
+The limit has priority.  So a path may be gone when it is opened: then `open`
 loads the blob again, under the same name.  The least recently used blobs are
 removed first, leased ones last.  Of the blobs that do not fit at all (guests),
 a process keeps the last one whose path it handed out, until it opens and
-closes the file, or loads another blob.
+closes the file, or loads another guest.
 
 One process or thread downloads a blob, the others wait for it.
 
 Left to others: the directory (cachedirectory), which blobs there are and which
-are removed (books), a download (download), reading a blob while it comes
+are removed (books), a download (download), reading a blob while it arrives
 (arriving), where it comes from (the storage).
 """
 
@@ -59,9 +59,9 @@ class BlobCache:
         """
         :param limit: bytes; None: no limit.
         :param fetch: called as `fetch(oid, serial, download)`; it writes the
-            blob to a Download.  It raises Interrupted when it may be called
-            again, to go on.
-        :param fill: ``commit``: what this client commits goes into the cache.
+            blob to a Download.  It raises Interrupted if it may be called
+            again, to continue.
+        :param fill: ``commit``: blobs that this client commits are cached.
         :param mode: of the files; their readers may enter their directories.
         """
         self._limit = math.inf if limit is None else limit
@@ -81,8 +81,8 @@ class BlobCache:
         self._books.close()
 
     def stats(self) -> dict[str, int]:
-        """Figures for monitoring.  Others may use the directory: the bytes
-        are those of all, what was removed is counted by whoever did it."""
+        """Figures for monitoring.  Other processes may use the directory: the
+        bytes are of all blobs, the evictions are those of this process."""
         return {'blob_cache_bytes': self._books.total(),
                 'blob_cache_evictions': self._books.evictions}
 
@@ -136,7 +136,7 @@ class BlobCache:
         return open(path, 'rb') if blob is None else BlobFile(path, 'r', blob)
 
     def _get(self, oid: bytes, serial: bytes, name: str) -> None:
-        """Download a blob, unless another did meanwhile."""
+        """Download a blob, unless another process or thread has done so."""
         part = self._directory.claim_missing(name)
         if part is None:
             return
@@ -200,7 +200,7 @@ class BlobCache:
         return staged
 
     def commit(self, oid: bytes, serial: bytes, staged: str) -> None:
-        """The blob is committed: keep it, or not, but do not fail."""
+        """The blob is committed: try to keep it, but do not fail."""
         try:
             if self._fill == 'commit':
                 self._keep(self._directory.name(oid, serial), staged)

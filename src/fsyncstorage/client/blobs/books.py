@@ -12,8 +12,9 @@ use it.  They promise:
 - A process that dies at any point leaves the books correct for the next one: a
   download belongs to the process that has locked its part, and names are noted
   before their files are removed.
-- If they are lost, they are made anew, by a walk.  So they are after a restart
-  of the machine: then only blobs are kept that are as long as the books say.
+- If the books are lost, a walk makes them anew.  It also does so after a
+  restart of the machine, and then keeps only blobs that are exactly as long as
+  the old books say.
 
 Using a blob does not change the books, but the access time of the file.  The
 books have the time of an earlier use, and are corrected when the blob would be
@@ -30,8 +31,9 @@ from .ledger import Ledger
 
 VERSION = 2
 
-#: `used` is a time in nanoseconds, not after the last use; NULL for a guest.
-#: `final`: `size` is that of the whole blob, also during its download.
+#: `used`: nanoseconds, the time of the last use or of an earlier one; NULL for
+#: a guest.
+#: `final`: `size` is that of the whole blob, even during its download.
 SCHEMA = (
     'CREATE TABLE blobs (name TEXT PRIMARY KEY, size INTEGER NOT NULL,'
     ' used INTEGER, final INTEGER NOT NULL) WITHOUT ROWID',
@@ -47,21 +49,21 @@ SCHEMA = (
 INSERT = 'INSERT INTO blobs VALUES (?, ?, ?, ?)'
 DELETE = 'DELETE FROM blobs WHERE name = ?'
 
-# The size that is counted for a blob; none for a guest.
+# The size that is counted for a blob; no row for a guest.
 BOOKED = 'SELECT size FROM blobs WHERE name = ? AND used IS NOT NULL'
 
-# The blob behind a place in the order of use.
+# The blob after a place in the order of use.
 NEXT = ('SELECT used, name, size FROM blobs WHERE (used, name) > (?, ?)'
         ' ORDER BY used, name LIMIT 1')
 
-# At most this many blobs that were used again are passed over in a search for
-# blobs to remove.
+# A search for blobs to remove skips at most this many blobs that were used
+# again.
 SECOND_CHANCES = 100
 
 # Files that are kept open while they are removed.
 KEPT_OPEN = 10
 
-#: Whether a blob fits, and the edition of the books that have it.
+#: Whether a blob fits, and the edition of the books in which it is booked.
 Booking = collections.namedtuple('Booking', 'fits edition')
 
 
@@ -87,7 +89,7 @@ class Books:
         self._ledger.close()
 
     def reserve(self, name, size, final=True):
-        """Book `size` bytes for a blob, in place of what was booked for it.
+        """Book `size` bytes for a blob, in place of what was booked before.
 
         Make room, if that helps; a blob that does not fit is a guest.  `final`
         means that this is the size of the whole blob.
@@ -115,7 +117,7 @@ class Books:
     def total(self):
         """Bytes of all blobs that are counted.
 
-        What was known last, where it would take to wait for others.
+        If this would have to wait for others: the last known value.
         """
         self._ledger.try_work(self._note_total)
         return self._last_total
@@ -139,7 +141,7 @@ class Books:
     # Removing
 
     def _begin(self, db):
-        """Give back the room of dead processes, and keep the limit."""
+        """Give back the room that dead processes booked; keep the limit."""
         for name in self._directory.parts():
             self._settle(db, name)
         self._dismiss_guests(db)
@@ -183,7 +185,7 @@ class Books:
         a last use of 0 for a blob that is not there."""
         now = time.time_ns()
         latest = now + LONGEST_LEASE
-        # A clock ran ahead: the use was before now, no more is known.
+        # A clock was ahead: it is known only that the use was before now.
         db.execute(
             'UPDATE blobs SET used = ? WHERE used > ?', (now, latest))
         place = 0, ''
@@ -203,7 +205,7 @@ class Books:
     def _settle(self, db, name):
         """Clear up after a download that has ended; True if it had failed.
 
-        False also for one that is still under way.
+        False also for a download that is still under way.
         """
         part = self._directory.claim(name, wait=False)
         if part is None:
@@ -228,10 +230,10 @@ class Books:
                     self._remove(db, [name])
 
     def _remove(self, db, names):
-        """Remove files, but free their space later, which takes time.
+        """Remove files, but free their space later, because that takes time.
 
-        The system frees it when the last process closes the file: so they are
-        kept open until the lock is free again.
+        The system frees the space of a file when the last process closes it:
+        so the first `KEPT_OPEN` are kept open until the lock is free again.
         """
         for name in names[:KEPT_OPEN]:
             self._ledger.later(self._directory.opened(name))
@@ -244,7 +246,8 @@ class Books:
         db.executemany(DELETE, [(name,) for name in names])
 
     def _strike_out(self, db, note):
-        """Remove from the books what a process removed that then died."""
+        """Remove from the books the files that a process removed before it
+        died."""
         for name in note.splitlines():
             if self._directory.is_gone(name):
                 db.execute(DELETE, (name,))
@@ -268,7 +271,7 @@ class Books:
         elif self._directory.needs_walk():
             self._ledger.make_anew()
 
-    # name -> (size, used) of the blobs that a walk may keep; None: of all.
+    # name -> (size, used) of the blobs that a walk may keep; None: all.
     _last_known = None
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The directory of a blob cache: its layout, and whose files are in it.
+"""The directory of a blob cache: its layout, and which files are in it.
 
 Blobs lie where a stock client looks for them, under its names and with its
 layout marker, so that either can take over from the other (not both at once).
@@ -29,8 +29,8 @@ NETWORK = frozenset({
     'fuse.sshfs', 'gfs2', 'gpfs', 'lustre', 'ncpfs', 'nfs', 'nfs4', 'ocfs2',
     'smb3', 'smbfs'})
 
-#: Seconds after which a file that a stock client left, in a transaction that
-#: did not end, is no longer in use.
+#: Seconds after which a file of a stock client's unfinished transaction counts
+#: as no longer in use.
 FORGOTTEN = 24 * 3600
 
 #: As stock: the user that runs the client may read a cached blob.
@@ -38,14 +38,15 @@ MODE = 0o400
 
 SECOND = 10**9  # nanoseconds
 
-#: A time of use further ahead comes from a wrong clock.
+#: Nanoseconds.  A time of use further ahead comes from a wrong clock.
 LONGEST_LEASE = 24 * 3600 * SECOND
 
 
 class CacheDirectory:
 
     def __init__(self, path, mode=MODE):
-        """`mode` is that of a blob file, and opens the way to it."""
+        """`mode` is that of a blob file; its readers may enter the way to it.
+        """
         self.path = os.path.abspath(path)
         self.mode = mode
         self.temporary = os.path.join(self.path, 'tmp')
@@ -113,7 +114,7 @@ class CacheDirectory:
         return os.path.exists(self.blob(name))
 
     def use(self, name, seconds=0):
-        """Note that a blob is used for this time, and return its size."""
+        """Note that a blob is used for `seconds`, and return its size."""
         path = self.blob(name)
         found = os.stat(path)
         now = time.time_ns()
@@ -133,7 +134,7 @@ class CacheDirectory:
             return 0
 
     def arriving(self, name):
-        """A file with what is there of a blob; None if not begun."""
+        """The file with the bytes of a blob that are there; None: no file."""
         for path in self._part(name), self.blob(name):
             with contextlib.suppress(FileNotFoundError):
                 return open(path, 'rb', buffering=0)
@@ -167,7 +168,7 @@ class CacheDirectory:
     def claim_missing(self, name, wait=True):
         """The part of a blob that is not there, locked.
 
-        None: it is there; or, without waiting, another process has the lock.
+        None: the blob is there; or, without waiting, another has the lock.
         """
         part = self.claim(name, wait)
         if part is not None and self.has(name):
@@ -177,7 +178,7 @@ class CacheDirectory:
         return part
 
     def is_on_its_way(self, name):
-        """Does a process still work on this download?"""
+        """Is a process still working on this download?"""
         if self.has(name):
             return False
         try:
@@ -197,7 +198,7 @@ class CacheDirectory:
         os.rename(path, self._part(name))
 
     def complete(self, name):
-        """The part becomes the blob.  Its bucket is there (`keep`)."""
+        """Make the part the blob.  The bucket exists already (`keep`)."""
         os.rename(self._part(name), self.blob(name))
 
     def parts(self):
@@ -210,8 +211,9 @@ class CacheDirectory:
     def keep(self, name):
         """A lock: as long as it is open, no guest of this bucket is removed.
 
-        It is on the bucket, and shared.  On the file it would delay processes
-        that still wait for the lock of the part, which became this file.
+        It is a shared lock on the bucket.  A lock on the file would delay
+        processes that still wait for the lock of the part, which became this
+        file.
         """
         bucket = os.path.dirname(self.blob(name))
         try:
@@ -239,7 +241,7 @@ class CacheDirectory:
     # The walk
 
     def machine_restarted(self):
-        """Was it, since the last walk?  Known on Linux only."""
+        """Was it restarted since the last walk?  Known on Linux only."""
         try:
             with open(self._walked) as file:
                 return file.read() != boot()
@@ -264,9 +266,9 @@ class CacheDirectory:
 
     @contextlib.contextmanager
     def walk(self):
-        """Yield all blob files, as (time of access, name, size).
+        """Yield an iterator of all blobs, as (time of access, name, size).
 
-        The walk counts if the `with` ends without an error.
+        The walk counts only if the `with` ends without an error.
         """
         begun = f'{self._walked}.begun'
         with open(begun, 'w') as file:
@@ -294,7 +296,7 @@ class CacheDirectory:
 
 
 def _remove_leftovers(bucket, entries):
-    """Remove what stock clients left that were killed."""
+    """Remove what killed stock clients have left."""
     downloads = [entry for entry in entries if entry.name.endswith('.dl')]
     if downloads and _no_stock_client_downloads(bucket):
         for entry in downloads:
@@ -307,7 +309,10 @@ def _remove_leftovers(bucket, entries):
 
 
 def _no_stock_client_downloads(bucket):
-    """Not into this bucket: a stock client locks it for a download."""
+    """Is there no download of a stock client into this bucket?
+
+    For a download, a stock client locks the bucket's file `.lock`.
+    """
     try:
         file = filelocks.LockFile(os.path.join(bucket, '.lock'))
     except FileNotFoundError:
@@ -337,10 +342,10 @@ def boot():
 
 
 def file_system(path):
-    """Its type, as Linux calls it; None if unknown.
+    """The type of the file system, as Linux calls it; None if unknown.
 
-    The table of mounts has it by name.  `statfs` has it, too, but Python does
-    not offer that, and its layout differs on each platform.
+    The table of mounts has its name.  `statfs` knows the type, too, but Python
+    does not offer it, and its layout differs on each platform.
     """
     device = os.stat(path).st_dev
     wanted = f'{os.major(device)}:{os.minor(device)}'

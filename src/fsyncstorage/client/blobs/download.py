@@ -1,13 +1,13 @@
-"""A blob on its way into the cache: what `fetch` writes to.
+"""A download of a blob into the cache: what `fetch` writes to.
 
 It promises that room is booked before a byte is written, and that a blob gets
-its name when all of it is there, as many bytes as were announced.
+its name only when all of it is there, as many bytes as were announced.
 
 A download that a killed process left is continued: a blob never changes, and
-what was written before the kill is still there.
+the bytes that were written before the kill are still there.
 
-A stock server does not say how large a blob is.  Then room is booked for what
-is there, and a STEP in advance.
+A stock server does not say how large a blob is.  Then room is booked for the
+bytes that are there, and for `STEP` bytes in advance.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class Download:
     #: The blob does not fit into the cache (books).
     guest = False
 
-    #: Of a blob with more bytes, only a beginning is wanted now.
+    #: Bytes: of a larger blob, only a beginning is wanted now.
     most = LONGEST_BLOB
 
     def __init__(self, part: LockFile, name: str, directory: CacheDirectory,
@@ -63,7 +63,8 @@ class Download:
         self._made_room = False
         #: Bytes that are there.
         self.offset = os.fstat(part.fd).st_size
-        #: Told of the size (None: not known) and of the bytes that are there.
+        #: Called with the size (None: not known) and the number of bytes that
+        #: are there.
         self.tell: Callable[[int | None, int], object] = lambda *_: None
 
     def __str__(self) -> str:
@@ -99,7 +100,7 @@ class Download:
         self.tell(self._size, self.offset)
 
     def restart(self) -> None:
-        """The server begins again: it cannot continue."""
+        """The server begins again, because it cannot continue."""
         os.truncate(self._part.fd, 0)
         self.offset = 0
         self.tell(self._size, self.offset)
@@ -114,7 +115,7 @@ class Download:
     def finished(self) -> Iterator[None]:
         """The download is complete: give the blob its name.
 
-        A guest is not removed before the `with` has ended.
+        A guest is not removed before the `with` ends.
         """
         if not self.complete:
             raise DownloadFailed(
@@ -123,7 +124,7 @@ class Download:
             self._reserve(self.offset)
         with self._with_room(self._directory.keep, self._name):
             self._with_room(self._directory.complete, self._name)
-            # Not before: a process that continues a part has to write to it.
+            # Not before: a process that continues a part must write to it.
             os.fchmod(self._part.fd, self._directory.mode)
             if self._edition != self._books.current_edition():
                 # The books were made anew: the walk may have missed the part.
@@ -146,7 +147,7 @@ class Download:
 
     def _keep_ahead(self, end: int) -> None:
         if not self.guest and end > (self._reserved or 0):
-            # A first piece is the whole blob, as a rule.
+            # Usually, a first piece is the whole blob.
             self._reserve(end + STEP if self.offset else end, final=False)
 
     def _reserve(self, size: int, final: bool = True) -> None:
@@ -157,7 +158,7 @@ class Download:
         self._reserved = size
 
     def _with_room(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call it; if the disk is full, free what is missing and repeat."""
+        """Call `function`; if the disk is full, free room and call again."""
         try:
             return function(*args)
         except OSError as error:

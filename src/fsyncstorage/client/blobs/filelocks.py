@@ -1,6 +1,6 @@
 """Files that are locked by `flock`: a process that dies loses its locks.
 
-A fork shares the locks of its parent, and would keep them when the parent
+A fork shares the locks of its parent, and would keep them after the parent
 dies.  So a child closes the files that it inherits (`forked`).
 
 Left to the callers: what a lock means, and in which order locks are taken.
@@ -32,14 +32,14 @@ class LockFile:
     def __init__(self, path, flags=os.O_RDWR):
         self.path = path
         self.fd = os.open(path, flags, 0o600)
-        # Also if it is dropped: an interrupt may come before the caller has
-        # made sure that it will be closed.
+        # Closed even if this object is only dropped: an interrupt may come
+        # before the caller has ensured that it will be closed.
         self._close = weakref.finalize(self, os.close, self.fd)
         self._close.atexit = False
         in_child(self)
 
     def lock(self, wait=True):
-        """Return whether it is locked now, exclusively."""
+        """Lock it exclusively; return whether it is locked now."""
         try:
             fcntl.flock(
                 self.fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -82,8 +82,8 @@ class LockFile:
 def claim(path, wait=True, flags=os.O_RDWR | os.O_CREAT):
     """The file of this name, locked; None if another has locked it.
 
-    A caller that waits may get a file that has lost its name meanwhile: then
-    it tries again with the file that has the name now.
+    While this waits, the file may lose its name: then this tries again, with
+    the file that has the name now.
     """
     while True:
         file = LockFile(path, flags)

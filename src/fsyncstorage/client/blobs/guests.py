@@ -1,8 +1,8 @@
 """Files of blobs that do not fit into the cache: they stay while in use.
 
-A process that has one open holds a shared lock (`keep` of the cache
-directory), which others can see.  When it closes the file, it asks for its
-removal, which succeeds for the last one.
+A process that has a guest open holds a shared lock (`keep` of the cache
+directory), which other processes can see.  When it closes the file, it asks
+for the removal of the guest, which succeeds when the last process asks.
 """
 
 import io

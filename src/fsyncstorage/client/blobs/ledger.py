@@ -2,12 +2,12 @@
 
 It promises that `work` has the database to itself, in a transaction, and can
 tell which *edition* it saw: a database that is lost or damaged is made anew by
-the process that finds it so.  After a fork the child uses its own connection.
+the process that notices.  After a fork the child uses its own connection.
 
-The others wait in `flock`, which wakes the next one at once; with SQLite they
-would poll.  The lock is a file of its own.  While it is held, a *note* can be
-written there of actions outside of the database, which cannot be rolled back.
-A process that finds a note knows that its writer failed or died.
+Other processes wait in `flock`, which wakes the next one at once; with SQLite
+they would poll.  The lock file is separate.  A process that holds the lock can
+write a *note* into it about actions outside of the database, which cannot be
+rolled back.  A process that finds a note knows that its writer failed or died.
 
 Everything about sqlite3 is here, except for the statements.
 """
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 Error = sqlite3.Error
 
-# Connections of a parent process.  SQLite forbids to close them in the child.
+# Connections of a parent process.  SQLite forbids closing them in the child.
 _abandoned: list[sqlite3.Connection] = []
 
 
@@ -75,7 +75,7 @@ class Ledger:
     def try_work(self, work):
         """The same, but do nothing if that would have to wait, and never fail.
 
-        Such work is not urgent.  This thread itself may be at work, when
+        Such work is not urgent.  This thread itself may be in `work`, when
         garbage collection closes a file: so even the mutex is only tried.
         """
         try:
@@ -89,19 +89,20 @@ class Ledger:
 
     @contextlib.contextmanager
     def locked(self, wait=True):
-        """Yield whether it is locked: without `wait`, it may not be.
+        """Lock, and yield whether that succeeded: without `wait`, it may not.
 
-        Without `wait`, Occupied if a thread of this process has it.
+        Without `wait`, raise Occupied if a thread of this process has the
+        lock.
         """
         mutex = self._mutex if wait else Tried(self._mutex)
-        # No interrupt can come between taking it and the note of it.
+        # No interrupt can come between taking the mutex and noting that.
         with mutex, self._locked(wait) as locked:
             yield locked
 
     @contextlib.contextmanager
     def _locked(self, wait):
         """The same, with the mutex."""
-        # What is to be done without the lock (`later`).
+        # What is to be done when the lock is free (`later`).
         with contextlib.ExitStack() as self._later:
             try:
                 yield not self._closed and self._lock_in_place(wait)
@@ -114,7 +115,8 @@ class Ledger:
         self._later.enter_context(context)
 
     def _lock_in_place(self, wait):
-        """Lock; but the lock file may be removed with the whole directory."""
+        """Lock; make the lock file again if it was removed, perhaps with the
+        whole directory."""
         while True:
             if self._lock is None:
                 self._lock = self._open_lock()
@@ -201,7 +203,7 @@ class Ledger:
             db.close()
 
     def rows(self, query):
-        """All rows that can be read from the old database; locked."""
+        """All rows that can be read from the old database; hold the lock."""
         found = []
         try:
             self._open()
@@ -211,7 +213,7 @@ class Ledger:
         return found
 
     def make_anew(self):
-        """Make a new database, named when it is complete; locked."""
+        """Make a new database, named when it is complete; hold the lock."""
         self._disconnect()
         new = f'{self._directory.books}.new'
         pathlib.Path(new).unlink(missing_ok=True)
