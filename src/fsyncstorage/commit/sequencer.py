@@ -320,7 +320,8 @@ class Sequencer:
     # 5. Publish
 
     def owned_by(self, notify: Callable[[], object] | None) -> None:
-        """From now on only call `notify()`; the owner publishes.  None: end."""
+        """From now on only call `notify()`, whose owner publishes; None: no
+        longer."""
         self._notify = notify
 
     @property
