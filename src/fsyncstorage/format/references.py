@@ -92,7 +92,8 @@ def check_text(code: int, data: bytes) -> None:
 class Pickles:
     """Reads the two pickles of a record; ValueError if they are no pickles.
 
-    If the first is a class alone, `skipped` is its match, and it is not read.
+    If the first is a class alone, `skipped` may be its match; then it is not
+    read.
     TooMuch if more than `most_values` are kept at a time: this is checked
     after each `STEPS` opcodes.
     """
