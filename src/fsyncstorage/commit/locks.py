@@ -262,7 +262,7 @@ class Locks:
         """After an interrupted change: make all else anew from `_granted` and
         `_waiting`.
 
-        Owners may be served by this, and are not returned to be woken.
+        This may serve owners, but does not return them to be woken.
         """
         waiting = [wish for wish in self._waiting.values()
                    if wish.owner not in self._granted]

@@ -44,7 +44,7 @@ LONGEST = 1 << 48   # the positions in an index have 48 bits
 SHORT = 'short'             # the file ends before the transaction is complete
 UNFINISHED = 'unfinished'   # complete, with the status of one in progress
 DAMAGED = 'damaged'         # everything else
-# The reason begins so if nothing else is wrong with a transaction.
+# How the reason begins if nothing else is wrong with a transaction.
 DOES_NOT_RISE = 'its tid does not rise'
 
 # Patterns of a search.  The one of a transaction header matches the length,

@@ -77,8 +77,8 @@ def check_replica(policy: Policy, replica: Replica | None, read_only: bool,
     if replica is None:
         if policy.replicated and not read_only:
             raise ValueError(
-                f'durability {policy.name} needs the log of a cluster, and'
-                ' nothing in a configuration can name one yet')
+                f'durability {policy.name} needs the log of a cluster, which'
+                ' a section <quorum> of the configuration names')
     elif not policy.replicated or read_only:
         raise ValueError('a replica is for durability quorum, and for writing')
     elif create:

@@ -64,7 +64,7 @@ NOT_OF_ANOTHER = (
 
 
 class UnpublishedView(View):
-    """All that is in the file.  What is not published may still be undone."""
+    """All that is in the file.  What is not published may be taken back."""
 
     __slots__ = ()
 
