@@ -1,7 +1,8 @@
 """A FileStorage for ZODB with tunable durability.
 
-The rooms, from the top down.  Imports point down only; which room may import
-which is listed in tests/test_rooms.py, and docs/internals has the whole story.
+The rooms (packages), from the top down.  Imports point down only;
+tests/test_rooms.py lists which room may import which, and docs/internals has
+the whole story.
 
     timing/     the driver `fsync-time`, on top of everything else
     config      the section <fsyncstorage>
@@ -14,26 +15,26 @@ which is listed in tests/test_rooms.py, and docs/internals has the whole story.
     metrics/    figures for Prometheus, probes, and a live page
     storage/    FsyncStorage: opening, recovery, transactions
     pack/       a pack: what it copies, and how the new file replaces the old
-    scrub/      all of the file, read and verified in turn while it is in use
-    processes/  processes of our own, which give way to their parent
+    scrub/      reads and verifies the whole file while it is in use
+    processes/  child processes of our own, which give way to their parent
     quorum/     a log that a majority keeps, and nodes that write or follow it
     commit/     from the vote to the disk: policies, locks, syncs, publishing
     format/     what the bytes of a Data.fs mean, and look-ups in it; no locks,
                 and no threads
     client/     the ZEO client; client/blobs/ is its blob cache
-    files/      blobs for browsers; it knows ZODB, and nothing else of this
+    files/      blobs for browsers; it uses ZODB, and no other room
     wire/       the frames of the channels, for server and client
     datafile    every write, sync and rename of the storage's files
-    allocation  room behind the end of a file, which the kernel keeps
+    allocation  disk blocks that are allocated behind the end of a file
     positions   where each object is in a file, by oid
-    histogram   how long something took, each time, in fixed memory
+    histogram   counts durations, in fixed memory
     forks       what a forked child must not use
     interrupts/ locks that an interrupt does not leave taken
-    errors      what a disk that fails makes of a call
+    errors      the exceptions, mostly for a disk that fails
     version     the version of this package
 
-The storage is imported when it is first asked for.  A client, and a process
-that packs or reads a file through, start without it.
+The storage is imported on first use.  So a client, or a process that packs or
+reads through a file, starts without it.
 """
 
 import typing

@@ -1,7 +1,7 @@
-"""Blocks that are allocated behind the end of a file (Linux).
+"""Allocates disk blocks behind the end of a file (Linux).
 
-Python has `posix_fallocate`, which makes the file longer, with zeros behind
-the data.  fallocate(2) can leave the size as it is.
+Python's `posix_fallocate` makes the file longer, with zeros behind the data.
+The system call fallocate(2) can leave the size as it is.
 """
 
 import contextlib
@@ -12,15 +12,19 @@ import sys
 from typing import Any
 
 _KEEP_SIZE = 1
-# File systems that later write to the blocks that they allocate: ext2 to ext4,
-# XFS, tmpfs.  Others promise nothing (ZFS), or write elsewhere (btrfs).
+# File systems that write data to the blocks that were allocated for them: ext2
+# to ext4, XFS, tmpfs.  Others promise nothing (ZFS), or write elsewhere
+# (btrfs).
 _IN_PLACE = 0xEF53, 0x58465342, 0x01021994
 # A struct statfs begins with the type, and is shorter than this.
 _LONGER_THAN_STATFS = 1024
 
 
 def _found(*names: str) -> Any:
-    """A function of the C library that takes positions of 64 bits."""
+    """The first of these functions of the C library that exists.
+
+    They take positions of 64 bits.
+    """
     for name in names:
         with contextlib.suppress(AttributeError, OSError):
             return getattr(ctypes.CDLL(None, use_errno=True), name)
@@ -32,7 +36,7 @@ _fstatfs = _found('fstatfs64', 'fstatfs')
 
 
 def is_in_place(fd: int) -> bool:
-    """Does writing to allocated blocks allocate no others?"""
+    """Does a write to allocated blocks need no other blocks?"""
     if _fallocate is None or _fstatfs is None:
         return False
     status = ctypes.create_string_buffer(_LONGER_THAN_STATFS)
@@ -46,7 +50,7 @@ def free(fd: int) -> int:
     status = os.fstatvfs(fd)
     if not status.f_blocks:  # tmpfs without a limit
         return sys.maxsize
-    # The last blocks may be for root alone.
+    # The last free blocks may be reserved for root.
     blocks = status.f_bavail if os.geteuid() else status.f_bfree
     return blocks * status.f_frsize
 

@@ -1,8 +1,8 @@
 """The ZConfig section <fsyncstorage>.
 
-It extends ZODB's <filestorage>.  The types of its keys (component.xml) are
-the checks of the constructor: they only run earlier, so that ZConfig names
-file and line.
+It extends ZODB's <filestorage>.  The types of its keys (component.xml) make
+the same checks as the constructor, but earlier: so ZConfig can name the file
+and the line of an error.
 """
 
 import contextlib
@@ -31,14 +31,14 @@ def _packer(path: str) -> Any:
     """The object that `packer` names: module.name or module:expression."""
     module, colon, expression = path.partition(':')
     if colon:
-        # As for <filestorage>: the expression is the operator's own.
+        # As for <filestorage>: the operator wrote the expression.
         return eval(expression, vars(importlib.import_module(module)))
     return pkgutil.resolve_name(path)
 
 
 class FsyncStorage(BaseConfig):
 
-    # Arguments of the same name; those of FileStorage come first.
+    # Keys that are passed as arguments of the same name; FileStorage's first.
     KEYS = ('create', 'read_only', 'quota', 'blob_dir', 'pack_gc',
             'pack_keep_old', 'durability', 'sync_interval',
             'group_commit_delay', 'checksums', 'index_checkpoint',
@@ -81,7 +81,9 @@ class FsyncStorage(BaseConfig):
         return opened
 
     def _open_node(self) -> storage.FsyncStorage:
-        """When this node leads.  What is shown until then is the node."""
+        """Wait until this node leads, then open the storage.
+
+        Until then, the metrics show the node."""
         config = self.config
         with contextlib.ExitStack() as stack:
             showing: exporters.Showing | None = None

@@ -1,10 +1,10 @@
 """Every write, sync, truncate, rename and unlink of the storage's files.
 
-Only the object `disk` touches them.  Crash tests replace it by another Disk,
+Only the object `disk` does these.  Crash tests replace `disk` by another Disk,
 which can record every operation of the storage, delay it or make it fail.
 
-`DataFile` is an open file on it.  Readers and writers of the same file do not
-disturb each other, because each operation names its position.
+`DataFile` is an open file on that disk.  Readers and writers of the same file
+do not disturb each other, because each operation names its position.
 """
 
 import contextlib
@@ -26,14 +26,14 @@ Opener = Callable[[str, int], int]
 
 
 def _sync_primitive() -> Callable[[int], object]:
-    """The call that makes the data durable, and the size of the file."""
+    """The call that makes the data and the size of a file durable."""
     full_sync = getattr(fcntl, 'F_FULLFSYNC', None)
     if full_sync is not None:  # macOS: fsync stops at the drive's cache
         return lambda fd: fcntl.fcntl(fd, full_sync)
     return getattr(os, 'fdatasync', os.fsync)
 
 
-# No page cache has larger pages than this, and each begins at a multiple of
+# No page cache has larger pages than this.  Each page begins at a multiple of
 # its size.
 LARGEST_PAGE = 1 << 30
 
@@ -56,24 +56,24 @@ class Disk:
 
     def write(self, fd: int, data: bytes | bytearray | memoryview,
               position: int) -> None:
-        """Write all of it, or raise."""
+        """Write all of the data, or raise."""
         written = os.pwrite(fd, data, position)
         while written < len(data):
-            # After a short write, the rest succeeds, or tells why not.
+            # After a short write, the next one succeeds, or raises the reason.
             written += os.pwrite(fd, data[written:], position + written)
 
     def drop_cache(self, fd: int, position: int) -> None:
         """Let the next reads from `position` on come from the disk.
 
-        Sync first: what is not written yet is never dropped.
+        Sync first: the kernel never drops data that it has not written yet.
         """
         if hasattr(os, 'posix_fadvise'):
-            # A page that begins before the position would stay.
+            # A page that begins before the position would stay in the cache.
             position -= position % LARGEST_PAGE
             os.posix_fadvise(fd, position, 0, os.POSIX_FADV_DONTNEED)
 
     def link(self, source: str, target: str) -> None:
-        """Give a file a second name; a symbolic link is not followed."""
+        """Give a file a second name; do not follow a symbolic link."""
         os.link(source, target, follow_symlinks=False)
 
     def sync_directory(
@@ -112,7 +112,7 @@ def remove_if_there(path: str) -> None:
 
 def make_directories(
         path: str, made: Callable[[str], object] = lambda path: None) -> None:
-    """Make a directory, and those that it is in; `made(path)` for each."""
+    """Make a directory and its parents; call `made(path)` for each new one."""
     if not os.path.isdir(path):
         make_directories(os.path.dirname(path), made)
         with contextlib.suppress(FileExistsError):  # another thread made it
@@ -129,7 +129,7 @@ def is_same(path: str, other: str) -> bool:
 
 
 def remove_if_it_is(path: str, file: io.IOBase) -> None:
-    """Remove this name, unless another file has it by now."""
+    """Remove this name if it still belongs to this file."""
     with contextlib.suppress(FileNotFoundError):
         if os.path.samestat(os.lstat(path), os.fstat(file.fileno())):
             disk.remove(path)
@@ -141,7 +141,7 @@ _NO_LINK = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS,
 
 
 def link_if_possible(source: str, target: str) -> bool:
-    """Give a file a second name; false if that is not possible."""
+    """Give a file a second name; return false if that is not possible."""
     try:
         disk.link(source, target)
     except OSError as error:
@@ -158,10 +158,10 @@ def link_or_copy(source: str, target: str) -> None:
 
 
 class Descriptor:
-    """A file descriptor that is closed when no object refers to it.
+    """A file descriptor that is closed when nothing refers to this object.
 
-    A reader keeps this object, never the bare number, as long as it reads: a
-    number that is closed meanwhile may already belong to another file.
+    A reader keeps this object, never the bare number, as long as it reads: if
+    the descriptor were closed, its number could already be another file's.
     """
 
     __slots__ = ('number',)
@@ -174,7 +174,7 @@ class Descriptor:
 
 
 class _Closed:
-    """Replaces the descriptor of a closed file."""
+    """Takes the place of the descriptor of a closed file."""
 
     def __init__(self, name: str, because: str = 'is closed') -> None:
         self._name = name
@@ -186,13 +186,13 @@ class _Closed:
 
 
 class DataFile(io.RawIOBase):
-    """An open file, in positions or (for stock code) with a cursor."""
+    """An open file, used by positions or (for stock code) with a cursor."""
 
-    # (In the dictionary that the base class gives each file, a look-up takes
-    # longer.)
+    # (Slots are faster than the dictionary that the base class gives each
+    # file.)
     __slots__ = '_cursor', 'name', 'serials', 'block', 'descriptor'
 
-    #: Where the file ends for stock code; None for its real end.
+    #: Where the file ends for stock code; None: at its real end.
     limit: int | None = None
 
     def __init__(
@@ -201,14 +201,14 @@ class DataFile(io.RawIOBase):
         self.name = path
         #: Position -> serial, of records that were written lately.
         self.serials: dict[int, bytes] = {}
-        #: The position and the bytes of the block that a reader has read last.
-        #: They do not change any more: they are published.
+        #: The position and the bytes of the block that a reader read last.
+        #: These bytes do not change any more, because they are published.
         self.block: tuple[int, bytes] = (0, b'')
         self.descriptor: Descriptor | _Closed = _Closed(path)
         self.descriptor = Descriptor((opener or disk.open)(path, flags))
 
     # By position, which needs no lock.  Each call keeps the descriptor in a
-    # local variable: another thread may close the file meanwhile.
+    # local variable: another thread may close the file during the call.
 
     def write_at(self, data: bytes | bytearray | memoryview,
                  position: int) -> None:
@@ -224,9 +224,9 @@ class DataFile(io.RawIOBase):
         disk.drop_cache(descriptor.number, position)
 
     def lock(self) -> None:
-        """Lock the file itself, whatever name it has: BlockingIOError if it
-        is locked already.
-        """
+        """Lock the file itself, whatever its name is.
+
+        BlockingIOError if it is locked already."""
         try:
             fcntl.flock(self.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -235,7 +235,7 @@ class DataFile(io.RawIOBase):
             # The file system has no such locks.
 
     def unlock(self) -> None:
-        """At once: a reader may have it open for longer."""
+        """Unlock it now: a reader may keep the file open for longer."""
         with contextlib.suppress(OSError, ValueError):  # none; closed
             fcntl.flock(self.fileno(), fcntl.LOCK_UN)
 
@@ -292,7 +292,7 @@ class DataFile(io.RawIOBase):
         super().close()
 
     def abandon(self, because: str) -> None:
-        """As `close`, but later uses raise this reason."""
+        """As `close`, but later uses raise an error with this reason."""
         self.close()
         self.descriptor = _Closed(self.name, because)
 
@@ -302,7 +302,7 @@ class DataFile(io.RawIOBase):
 
 
 class _Reader(DataFile):
-    """Shares the descriptor of another DataFile, and is closed apart."""
+    """Shares the descriptor of another DataFile, but is closed separately."""
 
     def __init__(self, source: DataFile) -> None:
         self._cursor = 0
@@ -315,9 +315,9 @@ def open_existing(path: str, read_only: bool = False) -> DataFile:
 
 
 def open_new(path: str, mode: int = 0o666) -> DataFile:
-    """A new file; an existing one loses the name.
+    """Open a new file; an existing file of that name loses the name.
 
-    The existing one is not truncated: the name could be a hard link or a
+    The existing file is not truncated: the name could be a hard link or a
     symbolic link to a file that is needed.
     """
     remove_if_there(path)
@@ -327,6 +327,6 @@ def open_new(path: str, mode: int = 0o666) -> DataFile:
 
 
 def sync_path(path: str, opener: Opener | None = None) -> None:
-    """Sync a file that something else wrote."""
+    """Sync a file that other code wrote."""
     with DataFile(path, os.O_RDONLY, opener) as file:
         file.sync()

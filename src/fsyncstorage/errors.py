@@ -16,16 +16,16 @@ class DiskError(StorageSystemError):
 class OutcomeUnknown(StorageError):
     """This commit may have been kept, or may not.
 
-    It is no TransientError: repeated without a look at what is there, the
-    commit could take effect twice.
+    This is not a TransientError: if a program repeats the commit without a
+    check of what is there, the commit can take effect twice.
     """
 
 
 class SyncFailed(DiskError, OutcomeUnknown):
     """A sync failed: this commit may be on disk, or may not.
 
-    It was not published.  The next opening of the storage decides whether it
-    is there.
+    The commit was not published.  The next opening of the storage decides
+    whether it is there.
     """
 
 
@@ -40,9 +40,9 @@ class WritingStopped(DiskError):
 class Unpublished(StorageTransactionError):
     """A conflict with a transaction that is appended, and not published yet.
 
-    Raised only for transactions of the event loop that publishes.  The
-    transaction was aborted; it should be voted again when that of `tid` is
-    published.
+    Raised only for transactions of the event loop that publishes.  The loop's
+    transaction was aborted; it should be voted again when the transaction
+    `tid` is published.
     """
 
     def __init__(self, tid: bytes) -> None:
@@ -51,11 +51,11 @@ class Unpublished(StorageTransactionError):
 
 
 class Occupied(Exception):
-    """A vote or a finish had to wait for others, and the caller refused that.
+    """A vote or a finish would have to wait, and the caller refused that.
 
-    It can be made again.
+    The same call can be made again.
     """
 
 
 class NoRoomInLog(Occupied):
-    """A vote had to wait for room in a log, and has nothing meanwhile."""
+    """A vote would have to wait for room in a log.  It holds nothing now."""

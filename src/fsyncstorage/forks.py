@@ -1,12 +1,13 @@
 """A fork must not use the storages of its parent.
 
 The child has copies of their files, positions and locks, but not the threads
-that serve them: it would overwrite what the parent has written, remove the
-parent's marks, free its lock, or wait for ever for a thread that is not there.
+that serve them.  It would overwrite what the parent has written, remove the
+parent's marks, free its lock, or wait for ever for a missing thread.
 
-So the child gives up each storage that was open for writing right after the
-fork, before anything else can use it; the addresses at which figures are
-shown; and what a client reads locally.  Commits and readers need no check.
+So right after the fork, before anything else can use them, the child gives up
+each storage that was open for writing, the addresses at which figures are
+shown, and the files that a client reads locally.  Commits and readers need no
+check.
 """
 
 import contextlib
@@ -18,16 +19,16 @@ from typing import Any
 _storages: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def give_up_in_a_fork(storage: Any) -> None:  # or others, as said above
+def give_up_in_a_fork(storage: Any) -> None:  # or another object, see above
     """Call its `give_up` in each child that is forked from now on."""
     _storages.add(storage)
 
 
 def silence(file: IO[bytes]) -> None:
-    """Keep the content of its buffer from getting into the file.
+    """Keep the content of the file's buffer from getting into the file.
 
-    Parent and child share an open file and its position: when it ends, the
-    child would also write what the parent has still to write.
+    Parent and child share an open file and its position.  When the child ends,
+    it would also write the bytes that the parent still has to write.
     """
     with contextlib.suppress(OSError, ValueError):  # no file, or closed
         number = file.fileno()

@@ -1,9 +1,9 @@
 """Positions in a file by oid: those of a Data.fs, and of a client's cache.
 
-`Positions` is an fsIndex that is faster, without the checks and conversions
-that are function calls there.  A transaction mostly has objects whose oids
-were given one after the other.  They share a bucket, and to look it up takes
-longer than to use it; so there are methods for many oids at once.
+`Positions` is a faster fsIndex, without the function calls for checks and
+conversions.  Mostly, the objects of a transaction have oids that were given
+one after the other, and so share a bucket.  To look up a bucket takes longer
+than to use it, so there are methods for many oids at once.
 """
 
 import typing
@@ -16,9 +16,9 @@ from ZODB.fsIndex import fsIndex
 class Positions(fsIndex):
 
     def __init__(self, index: fsIndex) -> None:
-        """Take over the content of another one."""
+        """Take over the content of another index."""
         self._data = index._data
-        self._bucket = index._data.get  # this look-up takes time in a BTree
+        self._bucket = index._data.get  # an attribute of a BTree is slow
 
     def get(self, oid: bytes, default: typing.Any = None) -> typing.Any:
         bucket = self._bucket(oid[:6])
@@ -47,7 +47,7 @@ class Positions(fsIndex):
             bucket[oid[6:]] = position.to_bytes(6, 'big')
 
     def take_out(self, oids: Iterable[bytes]) -> list[tuple[int, bytes]]:
-        """Remove these oids; return position and oid of those that were
+        """Remove these oids; return position and oid of each that was
         there."""
         last = bucket = None
         found = []

@@ -1,4 +1,4 @@
-"""The version of fsyncstorage that runs, for those that show it."""
+"""The version of fsyncstorage that runs, for programs that show it."""
 
 import functools
 import importlib.metadata

@@ -3,14 +3,14 @@
 - locks     which transaction holds which objects, and which one is next
 - turns     threads that wait for objects
 - reserve   room on the disk for voted transactions
-- contention threads that come at once again and again take runs
+- contention runs, for threads that commit again and again without a pause
 - blobs     blob files that are durable before their transaction counts
-- spare     descriptors that are kept for syncs
+- spare     a descriptor that is held back for syncs
 - pipeline  the states of commits: appended, durable, published
 - policies  when a commit is acknowledged, and the settings of a storage
 - asking    a transaction that asks for more than its storage gives
 - sequencer appended, durable, published, told: in this order
-- replica   what a storage needs of a log that its commits go to, too
+- replica   what a storage needs from the log that its commits also go to
 - exposure  since when something is appended and not durable
 - wakeable  a thread for work that no other thread does
 """

@@ -5,26 +5,28 @@ It asks in its extension::
     transaction.get().setExtendedInfo('durability', 'group-commit')
 
 The value is the name of a policy.  If that is more than the policy of the
-storage, the transaction is *promised*: it is published and acknowledged when
-it is durable, and so is everything before it.  What asks for less is kept as
-the storage keeps all others.  That holds for `quorum`, too, which is more than
-all others: there, no transaction can have less.  Elsewhere none can have it,
-because a log has all that is before a transaction, or nothing: one that asks
-for it is promised as above, which is the most there is, and a line in the log
-says so.
+storage, the transaction is *promised*: it is published and acknowledged only
+when it is durable, and everything before it is durable, too.  A transaction
+that asks for less gets the policy of the storage.
 
-The question is not stored: in the file, the extension is that of the same
-transaction without the question, byte for byte.
+`quorum` is more than all other policies.  In a storage with it, no transaction
+can have less.  In any other storage no transaction can have `quorum`, because
+a log has either everything before a transaction, or nothing.  One that asks
+for it is promised as above, which is the most that the storage can do, and a
+line in the log says so.
 
-A value that is no name of a policy is no question.  It may be what an
-application keeps under this key, perhaps for years: so it is stored, and
-shown, like all else in an extension.  It may also be a name that was mistyped:
-so there is a line in the log.
+The request is not stored: in the file, the extension equals that of the same
+transaction without a request, byte for byte.
 
-Nothing is unpickled for this.  An extension is searched if it is a dictionary
-when it comes: in the metadata of ZODB, which unpickles bytes when it is asked
-for them, only what was given as one.  A server has decoded the extension of
-its client, and hands on the bytes of it; so it puts what was asked beside them
+A value that is not the name of a policy is not a request.  An application may
+have kept its own data under this key for years: so the value is stored, and
+shown, like everything else in an extension.  But it may also be a mistyped
+name: so there is a line in the log.
+
+Nothing is unpickled for this.  An extension is searched only if it was given
+as a dictionary.  (Reading `extension` of ZODB's metadata would unpickle bytes,
+so it is not read then.)  A server of ours has decoded the extension of its
+client, but passes its bytes on; so it puts the request beside the bytes
 (`put_beside`).  Any other bytes are stored as they are.
 
 Left to others: what a policy promises (policies); that the promise is kept,
@@ -50,22 +52,22 @@ from .policies import policy_named
 logger = logging.getLogger(__name__)
 
 KEY = 'durability'
-# Characters that the log shows of a value.
+# The log shows this many characters of a value.
 LONGEST_SHOWN = 40
-# Lines about different values, in one process.
+# One process logs lines about this many different values.
 MOST_SHOWN = 10
 
 _BESIDE = 'asked_for_durability'
-# It unpickles what it is given as bytes.
+# This property unpickles an extension that was given as bytes.
 _UNPICKLES = TransactionMetaData.extension
 
-# Each is taken by the first in this process that writes the line.
+# Whichever thread of this process takes such a lock first writes the line.
 _said_of_less = threading.Lock()
 _said_of_quorum = threading.Lock()
 
 
 class _Shown:
-    """Which values are in the log, of those that are no policy."""
+    """The values in the log that are not the name of a policy."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -85,18 +87,20 @@ _shown = _Shown()
 class Asked(NamedTuple):
 
     name: str
-    #: The extension without the question, as it is stored.
+    #: The extension without the request, as it is stored.
     extension: bytes
 
     @property
     def size(self) -> int:
-        """Bytes that are kept for it."""
+        """Bytes that are kept for the request."""
         return len(self.extension)
 
     def heeded(self, own: Policy, extension: bytes,
                file_name: str) -> tuple[Policy, bytes]:
-        """The policy and the extension of the transaction, which came with
-        this extension to a storage whose own policy is this."""
+        """The policy and the extension of the transaction.
+
+        `own` is the policy of the storage, `extension` the one that came.
+        """
         policy = policy_named(self.name)
         if (policy.replicated and not own.replicated
                 and _said_of_quorum.acquire(blocking=False)):
@@ -105,8 +109,8 @@ class Asked(NamedTuple):
                 ' has for all or for none: it is durable on this disk only',
                 file_name, self.name)
         if policy.is_more_than(own) and not own.promises:
-            # How syncs are shared, and how many a commit takes, is the affair
-            # of the storage: all that is more means durable.
+            # The storage decides how syncs are shared, and how many a commit
+            # takes: any policy that is more just means durable.
             return POLICIES['group-commit'], self.extension
         if own.is_more_than(policy) and _said_of_less.acquire(blocking=False):
             logger.info(
@@ -117,7 +121,7 @@ class Asked(NamedTuple):
 
 
 class NoPolicy(NamedTuple):
-    """What is under the key is no question."""
+    """The value under the key is not a request."""
 
     #: What the log shows of it.
     value: str
@@ -128,7 +132,7 @@ class NoPolicy(NamedTuple):
 
     def heeded(self, own: Policy, extension: bytes,
                file_name: str) -> tuple[Policy, bytes]:
-        """As that of Asked: all is as it was."""
+        """As that of Asked: nothing is changed."""
         if _shown.is_new(self.value):
             logger.warning(
                 '%s: a transaction has %.40r as its durability, which is no'
@@ -141,7 +145,7 @@ Found: TypeAlias = Asked | NoPolicy
 
 
 def asked(metadata: Any) -> Found | None:
-    """What a transaction asks for; None: nothing."""
+    """What a transaction asks for; None if it asks for nothing."""
     given: Mapping[str, Any] = getattr(metadata, '__dict__', {})
     if 'extension' in given:
         extension = given['extension']
@@ -156,7 +160,7 @@ def asked(metadata: Any) -> Found | None:
 
 
 def asked_in(extension: dict[Any, Any] | None) -> Found | None:
-    """The same, of the extension that a client sends."""
+    """The same, for the extension that a client sends."""
     if not extension or KEY not in extension:
         return None
     value = extension[KEY]

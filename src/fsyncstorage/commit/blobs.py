@@ -1,15 +1,16 @@
 """Blob files that are durable before their transaction counts (I11).
 
-`Stored` has the blob files of one transaction, until it is appended.  Each is
-moved into the blob file system when it is stored, under a temporary name; the
-vote makes its content durable, and the directory that it will be in.  It gets
-its real name, which contains the tid, just before the transaction is written;
-an abort removes the transaction's own files, and no others.  Where a log has
-the contents, too (commit.replica), it keeps what the log knows of them.
+`Stored` has the blob files of one transaction, until it is appended.  When a
+blob is stored, its file is moved into the blob file system, under a temporary
+name.  The vote makes the directory that the file will be in, and makes the
+content durable.  The file gets its real name, which contains the tid, just
+before the transaction is written.  An abort removes the transaction's own
+files, and no others.  Where a log has the contents, too (commit.replica),
+`Stored` keeps what the log knows of them.
 
 `Placed` has the keys of blobs that have their names.  A leader makes these
-names durable before it writes the status of the transaction.  With the policy
-`none`, which promises nothing, the contents are made durable only then, too.
+names durable before it writes the status of the transaction.  Under the policy
+`none`, which promises nothing, the contents are also made durable only then.
 
 No file is held open: each is opened for its sync, one at a time (spare).
 """
@@ -26,15 +27,15 @@ from ZODB.utils import z64
 from .. import datafile
 from .spare import Spare
 
-# The names of files in `blobs/tmp` begin so, while a server receives them, and
-# until they get their real names.
+# Files in `blobs/tmp` have names that begin with this, from when a server
+# begins to receive them until they get their real names.
 UPLOAD = 'upload-'
 
-# A blob file is known by its oid and its serial.
+# The key of a blob file is its oid and its serial.
 OID = 8
 KEY = 16
-# Files that are synced before the directories that name them: so the memory of
-# a sync is bounded, however many blobs there are.
+# At most this many files are synced before the directories that name them: so
+# the memory of a sync is bounded, however many blobs there are.
 AT_ONCE = 500
 
 
@@ -50,7 +51,7 @@ class Stored:
         self._files: dict[tuple[bytes, bytes | None], str] = {}
         self._prepared: set[str] = set()
         self._named: list[str] = []
-        #: What a replica has of them; None: nothing.
+        #: What a replica knows of them; None: nothing.
         self.replicated: Any = None
 
     def __bool__(self) -> bool:
@@ -62,7 +63,7 @@ class Stored:
 
     def take(self, source: str, oid: bytes,
              serial: bytes | None = None) -> None:
-        """Take the file over: from now on it is ours."""
+        """Take the file over: from now on it belongs to the storage."""
         earlier = self._files.pop((oid, serial), None)
         if earlier is not None:
             datafile.remove_if_there(earlier)
@@ -77,11 +78,13 @@ class Stored:
             os.remove(source)
             ZODB.blob.copied('Copied blob file %r to %r.', source, target)
         ZODB.blob.set_not_writable(target)
-        # A file that cannot be opened fails now, not at its sync.
+        # If the file cannot be opened, fail now, not at its sync.
         datafile.open_existing(target, read_only=True).close()
 
     def prepare(self, durable: bool) -> None:
-        """Do all that could fail for lack of room; `durable`: sync, too."""
+        """Do everything that could fail for lack of room.
+
+        `durable`: also sync the files."""
         for (oid, _), path in self._files.items():
             if path not in self._prepared:
                 self._make_directory_of(
@@ -104,7 +107,7 @@ class Stored:
         return keys
 
     def _make_directory_of(self, path: str) -> None:
-        # (The name of one that a pack had removed may have been durable.)
+        # (A pack may have removed a directory whose name was durable.)
         datafile.make_directories(
             os.path.dirname(path), self._durable_names.discard)
 
@@ -116,8 +119,7 @@ class Stored:
 
 
 def uploads(directory: str) -> list[str]:
-    """The files there that a process has left which was killed, or has
-    still."""
+    """The files there that a killed process left, or that one still uses."""
     with os.scandir(directory) as entries:
         return [entry.path for entry in entries
                 if entry.name.startswith(UPLOAD)
@@ -130,10 +132,10 @@ class Placed:
                  durable_names: set[str],
                  keys: bytes = b'', names_only: bool = False,
                  removable: bool = False) -> None:
-        """`names_only`: their contents are durable.
+        """`names_only`: the contents are durable already.
 
-        `removable`: the transactions count already, so that a file which is
-        missing at the sync was removed, by a pack for example."""
+        `removable`: the transactions count already, so a file that is missing
+        at the sync was removed, for example by a pack."""
         self._gone: type[OSError] | tuple[()] = (
             FileNotFoundError if removable else ())
         self._names_only = names_only
@@ -147,18 +149,18 @@ class Placed:
         return bool(self._keys)
 
     def add(self, keys: bytes | bytearray) -> None:
-        """Add the blobs of a transaction that was acknowledged before them."""
+        """Add the blobs of a transaction."""
         self._keys += keys
 
     def add_if_there(self, oid: bytes, serial: bytes) -> None:
-        """Add a blob that others have placed, if this object is a blob."""
+        """Add the blob of an earlier process, if this object has a blob."""
         if os.path.exists(self._path(oid, serial)):
             self._keys += oid + serial
 
     def sync(self, spare: Spare) -> None:
         """Make the files and their names durable, and forget them.
 
-        What is added meanwhile stays for the next call.
+        Blobs that are added during the call stay for the next one.
         """
         left = len(self._keys)
         while left:
@@ -176,8 +178,8 @@ class Placed:
                 except self._gone:
                     continue
             directories.update(self._names_to_sync(path))
-        # Noted before the syncs: `Stored` discards a directory that
-        # is removed and made anew meanwhile.
+        # Noted before the syncs: if a directory is removed and made anew
+        # during them, `Stored` discards it.
         noted = directories - {os.path.dirname(path) for path in paths}
         self._durable_names |= noted
         try:
@@ -199,10 +201,11 @@ class Placed:
             yield self._path(key[:OID], key[OID:])
 
     def _names_to_sync(self, path: str) -> Iterator[str]:
-        """The directories that name the file, and each other.
+        """The directory that names the file, and those above it, up to one
+        whose name is known to be durable.
 
-        For the directory of one object it is not remembered that its name is
-        durable: there are as many as blobs.  The directories above are few.
+        Only the directories above are remembered as durable, which are few.
+        There are as many directories of one object as there are blobs.
         """
         directory = os.path.dirname(path)
         yield directory
@@ -216,17 +219,17 @@ class Placed:
 def prepare(base: str) -> str:
     """Make a blob directory whose layout survives a power cut.
 
-    Stock never syncs the marker: it could be found empty.  So write it before
-    stock looks, and make it durable before there are blobs.  Return the name
-    of the layout.
+    Stock never syncs the marker of the layout, so it could be empty after a
+    power cut.  Therefore it is written here, before stock looks for it, and
+    made durable before there are blobs.  Return the name of the layout.
     """
     base = os.path.abspath(base)
     datafile.make_directories(base, _sync_name)
     layout = layout_of(base)
     marker = os.path.join(base, ZODB.blob.LAYOUT_MARKER)
     if _said_by(marker) != layout:
-        # A torn marker is overwritten: if it were removed first, and the new
-        # one failed, the next opening would take all blobs for `lawn`.
+        # A torn marker is overwritten.  If it were removed first, and writing
+        # a new one failed, the next opening would take all blobs for `lawn`.
         with datafile.DataFile(
                 marker, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as file:
             file.write(layout.encode())
@@ -241,15 +244,15 @@ def _sync_name(path: str) -> None:
     datafile.disk.sync_directory(os.path.dirname(path))
 
 
-# What a blob directory without blobs may contain, except for hidden names.
+# A blob directory without blobs may contain this, and hidden names.
 NOT_BLOBS = 'tmp'
 
 
 def layout_of(base: str) -> str:
-    """The layout of a blob directory; changes nothing.
+    """The layout of a blob directory.  Changes nothing.
 
-    The marker names it; without a marker, or if a power cut has emptied it,
-    the content of the directory shows it.
+    The marker names the layout.  If there is no marker, or a power cut has
+    emptied it, the content of the directory shows the layout.
     """
     marker = os.path.join(base, ZODB.blob.LAYOUT_MARKER)
     said = _said_by(marker)
@@ -264,7 +267,7 @@ def layout_of(base: str) -> str:
 
 
 def _said_by(marker: str) -> str | None:
-    """What the marker says; None if there is none."""
+    """The content of the marker; None if there is no marker."""
     try:
         with open(marker, 'rb') as file:
             said = file.read(99)
@@ -274,9 +277,9 @@ def _said_by(marker: str) -> str | None:
 
 
 def _layout_by_content(base: str, torn: bool) -> str:
-    """`lawn` if there is no marker, as in stock.
+    """`lawn` if there are blobs and no marker, as in stock.
 
-    A torn marker only shows that there was one.
+    If the marker is torn, the files must show the layout.
     """
     try:
         names = [name for name in os.listdir(base)
@@ -289,7 +292,7 @@ def _layout_by_content(base: str, torn: bool) -> str:
         return 'lawn'
     for name in names:
         path = os.path.join(base, name)
-        # Others may be unreadable, like lost+found.
+        # Other directories may be unreadable, like lost+found.
         if name.startswith('0x') and os.path.isdir(path) and any(
                 inner.endswith('.blob') for inner in os.listdir(path)):
             return 'lawn'  # the files are one level below

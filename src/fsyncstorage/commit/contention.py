@@ -1,23 +1,24 @@
-"""The append lock, and many threads that come to it again at once.
+"""The append lock, and threads that return to it without a pause.
 
 Under a policy without promises, a thread that commits in a loop waits for
-nothing else.  If another thread waits for the lock, the system gives it to
-that one, which does not run yet: it needs the interpreter's lock, too, and the
-first thread has it, until it comes to the append lock and has to wait itself.
-So each commit changes the thread, which costs as much again as the commit.
+nothing but the append lock.  If another thread waits for that lock, the system
+gives it to the other thread, which cannot run yet: it also needs the
+interpreter's lock.  The first thread keeps that one until it returns to the
+append lock, and must wait itself.  So each commit changes the thread, which
+costs as much again as the commit.
 
-Here such threads take *runs*: one appends again and again for up to `RUN`
-seconds, while the others sleep in a queue.  Then it hands on to the first of
-them, whose run begins, and sleeps behind the last.
+Here such threads take *runs*: one thread appends again and again for up to
+`RUN` seconds, while the others sleep in a queue.  Then it hands the run on to
+the first of them, and sleeps at the end of the queue.
 
 Most programs wait for other things between their commits.  A thread that has
 done so since it left neither sleeps nor has a run: it goes on to the lock.
 
-A thread that has the run, and waits for objects that others hold, hands on at
-once: one that sleeps here may hold them.  If it stays away for another reason,
-its run is over when the first in the queue has slept long enough.  So no
-thread is passed for ever, and no promise depends on this: a wake-up that is
-lost costs a few runs.
+If the thread that has the run must wait for objects that others hold, it hands
+the run on at once, because a thread that sleeps here may hold them.  If it
+stays away for another reason, its run ends when the first thread in the queue
+has slept long enough.  So no thread waits here for ever, and no promise
+depends on this: a lost wake-up costs a few runs.
 """
 
 import collections
@@ -26,9 +27,10 @@ from collections.abc import Hashable
 from time import perf_counter as clock
 from time import thread_time as worked
 
-# A thread that waited for less than this since it left comes at once.
+# A thread that has waited for less than this since it left returns without a
+# pause.
 AT_ONCE = 50e-6
-# A run ends after this time, if another thread waits for one.
+# A run ends after this time, if another thread waits for a run.
 RUN = 1e-3
 
 
@@ -48,18 +50,18 @@ class _Sleeper:
 
 class _Left(threading.local):
 
-    #: When this thread left, less the time for which it had worked.
+    #: When this thread left, minus its processor time until then.
     at = 0.0
 
 
 class Contention:
 
-    #: The thread that has the run, and when that is over.
+    #: The thread that has the run, and when that run ends.
     _runner: int | None = None
     _run_ends = 0.0
 
     def __init__(self) -> None:
-        #: Those that have the lock, or are about to take it.
+        #: Owners that have the lock, or are about to take it.
         self.inside: set[Hashable] = set()
         self._sleepers: collections.deque[_Sleeper] = collections.deque()
         self._left = _Left()
@@ -84,17 +86,17 @@ class Contention:
                 self.hand_on()
 
     def hand_on(self) -> None:
-        """If this thread has the run, the first one that sleeps gets it."""
+        """If this thread has the run, give it to the first sleeping thread."""
         if self._runner == threading.get_ident():
             try:
                 first = self._sleepers.popleft()
             except IndexError:
-                return  # nobody sleeps, or its time is over
+                return  # no thread sleeps, or the sleeper has just timed out
             self._begin_run(first.thread)
             first.wake()
 
     def _is_handed_on(self, thread: int) -> bool:
-        """Sleep; return False if nobody has handed on to this thread."""
+        """Sleep; return False if this thread was not handed the run."""
         sleeper = _Sleeper(thread)
         self._sleepers.append(sleeper)
         try:

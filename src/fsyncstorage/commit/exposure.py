@@ -1,7 +1,8 @@
 """`interval`: since when is something appended and not durable?
 
-The promise is that a crash takes back no more than one interval of commits.  A
-pure part of the sequencer, under its mutex; times are seconds of one clock.
+The promise is that a crash takes back no more than one interval of commits.
+This is a pure part of the sequencer, used under its mutex.  Times are seconds
+of one clock.
 """
 
 
@@ -9,16 +10,16 @@ class Exposure:
 
     def __init__(self, interval: float) -> None:
         self._interval = interval
-        #: When the oldest commit was appended that is not durable.
+        #: When the oldest commit that is not durable was appended.
         self.since: float | None = None
-        # The same for commits that the running sync does not cover.
+        # The same, of the commits that the running sync does not cover.
         self._uncovered_since: float | None = None
 
     def appended(self, now: float) -> bool:
-        """Must a commit of this moment be acknowledged only when durable?
+        """Must a commit that is appended now be durable to be acknowledged?
 
-        Yes if something has not been durable for longer than the interval;
-        then this holds for all commits behind it, too.
+        Yes if the oldest commit that is not durable is older than the
+        interval.  Then this holds for all commits behind it, too.
         """
         if self._uncovered_since is None:
             self._uncovered_since = now
@@ -45,7 +46,7 @@ class Exposure:
     def due(self) -> float | None:
         """When the background sync should begin; None if nothing needs it.
 
-        That is after half of the interval: so a sync of usual length ends in
+        It begins after half of the interval: so a sync of usual length ends in
         time, and no commit has to wait.
         """
         if self.since is None:

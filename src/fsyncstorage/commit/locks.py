@@ -4,20 +4,20 @@ An *owner* is a transaction that is being voted.  It asks once for all objects
 that it needs: those it writes, for itself alone, and those it only read, which
 it may share with other readers.  It gets all of them at once, or waits and
 holds nothing.  So within one storage owners cannot wait for each other in a
-circle; over several storages they cannot either, because all transactions vote
-in the same order of storages.
+circle.  Over several storages they cannot either, because all transactions
+vote in the same order of storages.
 
-For each object, the waiting owners stand in the order in which they came.  An
-owner that cannot have all of its objects yet may be passed by a later one that
-can, at most `MOST_PASSED` times.  (Else one slow transaction would delay all
-that want an object of a waiting owner, and so on.)
+For each object, the waiting owners queue in the order in which they asked.  If
+an owner cannot have all of its objects yet, a later owner that can may pass
+it, at most `MOST_PASSED` times.  (Otherwise one slow transaction would delay
+all owners that want an object of a waiting owner, and so on.)
 
-An owner can also ask to be *alone*: it waits until those that came before it
-are done, and those that come after it wait for it.
+An owner can also ask to be *alone*: it waits until all that asked before it
+are done, and all that ask after it wait for it.
 
 No threads, no clock, no I/O here: the caller makes one call at a time, and
-wakes the owners that `let_go` returns.  Of the owners that wait for an object
-that stays taken, a call looks at the first one only.
+wakes the owners that `let_go` returns.  If several owners wait for an object
+that stays taken, a call looks only at the first of them.
 """
 
 import typing
@@ -25,7 +25,7 @@ from collections.abc import Hashable
 from collections.abc import Iterable
 from collections.abc import Iterator
 
-#: A waiting owner lets this many later ones pass.
+#: A waiting owner lets this many later owners pass.
 MOST_PASSED = 8
 
 Owner = Hashable
@@ -49,11 +49,11 @@ class _Wish:
         self.passed = 0
 
     def excludes(self, other: '_Wish', oid: bytes) -> bool:
-        """Does one of them need this object for itself alone?"""
+        """Does one of the two need this object for itself alone?"""
         return oid in self.written or oid in other.written
 
 
-#: Wishes in the order in which they came.
+#: Wishes in the order in which they were made.
 _Wishes = dict[_Wish, None]
 
 _T = typing.TypeVar('_T')
@@ -65,12 +65,12 @@ class Locks:
         # The objects that each owner writes, and those it only reads.
         self._granted: dict[Owner, tuple[_Oids, _Oids]] = {}
         self._waiting: dict[Owner, _Wish] = {}
-        # By object: the one that writes it or those that read it, and those
-        # that wait for it.
+        # For each object: the owner that writes it, or the owners that read
+        # it; and the wishes that wait for it.
         self._writers: dict[bytes, Owner] = {}
         self._readers: dict[bytes, dict[Owner, None]] = {}
         self._queues: dict[bytes, _Wishes] = {}
-        #: The one that is alone, or asks to be; and all that came after it.
+        #: The wish that is alone, or asks to be; and all that came after it.
         self._alone: _Wish | None = None
         self._behind: _Wishes = {}
 
@@ -78,11 +78,11 @@ class Locks:
         return owner in self._granted
 
     def knows(self, owner: Owner) -> bool:
-        """Does it hold something, or wait?"""
+        """Does the owner hold something, or wait?"""
         return owner in self._granted or owner in self._waiting
 
     def in_the_way(self, owner: Owner) -> Owner | None:
-        """The first that is found of those because of which it waits."""
+        """One of the owners because of which it waits: the first one found."""
         wish = self._waiting.get(owner)
         if wish is None:
             return None
@@ -102,9 +102,9 @@ class Locks:
 
     def ask(self, owner: Owner, written: Iterable[bytes],
             read: Iterable[bytes] = ()) -> bool:
-        """Does it have all of them now?  Else it waits.
+        """Does the owner have all of these objects now?  Else it waits.
 
-        If it asks again, it keeps what it has asked for first."""
+        If it asks again, its first call counts."""
         if owner in self._granted or owner in self._waiting:
             return owner in self._granted
         written = frozenset(written)
@@ -119,13 +119,13 @@ class Locks:
         return self._join(_Wish(owner, written, read))
 
     def ask_alone(self, owner: Owner) -> bool:
-        """Is it alone now?  Else it waits.  It may ask again."""
+        """Is the owner alone now?  Else it waits.  It may ask again."""
         if owner in self._granted or owner in self._waiting:
             return owner in self._granted
         return self._join(_Wish(owner, alone=True))
 
     def _join(self, wish: _Wish) -> bool:
-        """Let it wait; return whether it is served at once."""
+        """Let the wish wait; return whether it is served at once."""
         self._waiting[wish.owner] = wish
         if self._alone is not None:
             self._behind[wish] = None
@@ -133,7 +133,7 @@ class Locks:
         return self._come(wish)
 
     def _come(self, wish: _Wish) -> bool:
-        """Put it last in the queues; return whether it is served at once."""
+        """Put the wish last in the queues; return whether it is served now."""
         if wish.alone:
             self._alone = wish
             return self._serve_alone()
@@ -144,8 +144,9 @@ class Locks:
     # Letting go
 
     def let_go(self, owner: Owner) -> list[Owner]:
-        """The owner neither holds nor waits any more; return the owners that
-        are served because of that."""
+        """Free all that the owner holds, and end its wait.
+
+        Return the owners that are served because of that."""
         if owner in self._granted:
             written, read = self._granted.pop(owner)
             for oid in written:
@@ -180,15 +181,15 @@ class Locks:
     # Serving
 
     def _serve_those_at(self, oids: Iterable[bytes]) -> list[Owner]:
-        """Serve owners after another let go of these objects, or stopped
+        """Serve owners after another owner let go of these objects, or stopped
         waiting for them."""
         served, in_vain = [], set()
         for oid in oids:
             for wish in list(self._queues.get(oid, ())):
                 if wish in in_vain:
-                    continue  # since then, nothing was let go
+                    continue  # nothing was freed since it was tried
                 if self._is_taken(oid, wish):
-                    break  # its holder will serve them when it lets go
+                    break  # they are served when its holder lets go
                 if self._serve(wish):
                     served.append(wish.owner)
                 else:
@@ -198,7 +199,8 @@ class Locks:
         return served
 
     def _serve_those_behind(self) -> list[Owner]:
-        """Admit those behind, up to the next one that asks to be alone."""
+        """Admit the wishes that came after the owner that was alone, up to the
+        next one that asks to be alone."""
         served = []
         while self._behind and self._alone is None:
             wish = next(iter(self._behind))
@@ -225,12 +227,13 @@ class Locks:
         return True
 
     def _is_taken(self, oid: bytes, wish: _Wish) -> bool:
-        """Is there a holder that cannot share the object with it?"""
+        """Is the object held by an owner that cannot share it with this wish?
+        """
         return oid in self._writers or (
             oid in wish.written and oid in self._readers)
 
     def _before(self, oid: bytes, wish: _Wish) -> Iterator[_Wish]:
-        """The wishes that it would pass at this object."""
+        """The wishes that this one would pass at this object."""
         for other in self._queues[oid]:
             if other is wish:
                 return
@@ -240,7 +243,7 @@ class Locks:
     def _serve_alone(self) -> bool:
         wish = self._alone
         assert wish is not None
-        if self._granted:  # only then others that came before may wait
+        if self._granted:  # else none that came before can wait
             return False
         self._grant(wish.owner, _NONE, _NONE)
         del self._waiting[wish.owner]
@@ -256,10 +259,10 @@ class Locks:
     # After an interrupt
 
     def repair(self) -> None:
-        """Make all else anew from `_granted` and `_waiting`, after a change
-        was interrupted.
+        """After an interrupted change: make all else anew from `_granted` and
+        `_waiting`.
 
-        Afterwards some owners may be served that were not woken.
+        This may serve owners, but does not return them to be woken.
         """
         waiting = [wish for wish in self._waiting.values()
                    if wish.owner not in self._granted]

@@ -6,8 +6,8 @@ sequencer, holds one mutex around every call.  It promises:
 - commits become durable and are published in the order of the file, which is
   the order of their tids (I1);
 - a commit that is *promised* is never published before it is durable (I4);
-- after a failed sync nothing becomes durable and nothing is appended any more,
-  and every commit that was not published has failed (I7).
+- after a failed sync nothing becomes durable and nothing is appended any more;
+  the first commit that needed the sync, and all commits behind it, fail (I7).
 """
 
 import collections
@@ -27,8 +27,8 @@ FAILED = 'failed'
 class Point(typing.Protocol):
     """A place between two transactions of the file.
 
-    The storage has views of the file for it: each is what readers see when
-    that point is published.
+    The points of the storage are views of the file: each is what readers see
+    when that point is published.
     """
 
     end: int    # where the next transaction begins
@@ -45,7 +45,7 @@ class Commit:
     def __init__(self, start: int, point: Point, status: bytes = b' ',
                  promised: bool = True) -> None:
         self.start = start
-        #: Its end.
+        #: Where it ends.
         self.point = point
         self.end = point.end
         self.tid = point.tid
@@ -57,16 +57,16 @@ class Commit:
         self.status_last = False
         #: The blobs that must be durable before that, too.
         self.blobs: typing.Any = None
-        #: What a replica has of them (commit.replica).
+        #: What a replica knows of these blobs (commit.replica).
         self.replicated: typing.Any = None
-        #: Called with the tid, in order, when it becomes visible.
+        #: Called with the tid, in order, just before readers see the commit.
         self.on_publish: Callable[[bytes], object] | None = None
-        #: Called with (tid, error or None) when it is settled.
+        #: Called with (tid, error or None) when the commit is settled.
         self.on_done: (
             Callable[[bytes, BaseException | None], object] | None) = None
-        #: By which a client asks what became of it (wire.sessions).
+        #: A client asks by this id for the outcome (wire.sessions).
         self.id: bytes | None = None
-        #: No thread waits for it.
+        #: No thread waits for this commit.
         self.orphan = False
         self.state: str | None = None
         self.error: Exception | None = None
@@ -104,14 +104,15 @@ class Pipeline:
 
     @property
     def visible(self) -> Point:
-        """What a reader may see: after a failed sync only what is durable."""
+        """Up to where readers may see: only what is durable, after a failed
+        sync."""
         if self.failed:
             return min(self.published, self.durable,
                        key=operator.attrgetter('end'))
         return self.published
 
     def find(self, tid: bytes) -> Commit | None:
-        """The commit of this tid, if it is not settled."""
+        """The commit with this tid, if it is not settled."""
         for commit in self.queue:
             if commit.tid == tid:
                 return commit
@@ -134,7 +135,7 @@ class Pipeline:
     # Its changes
 
     def append(self, commit: Commit) -> None:
-        """May be repeated if it was interrupted."""
+        """Append a commit.  May be repeated if it was interrupted."""
         if self._newest is not commit:
             if self.stopped is not None:
                 self.refuse_when_stopped()
@@ -154,11 +155,14 @@ class Pipeline:
 
     def next_batch(self, alone: bool, data_first: bool = False
                    ) -> tuple[Point, list[Commit]]:
-        """The point to sync to, and the commits that it makes durable.
+        """The point to sync to, and the commits that this sync makes durable.
+
+        `alone`: the batch has one commit only.
 
         `data_first`: the commits before the first one with blobs are a batch
         of their own.  They may be acknowledged already, so their sync should
-        not wait for blobs; those behind are acknowledged after it.
+        not wait for blobs.  The commits behind are acknowledged only after the
+        blobs are durable.
         """
         batch: list[Commit] = []
         before = self.published
@@ -191,7 +195,7 @@ class Pipeline:
         commit.state = state
 
     def next_to_publish(self) -> Commit | None:
-        """The oldest commit, if it may be published now."""
+        """The oldest commit in the queue, if it may be published now."""
         while self.queue:
             commit = self.queue[0]
             if not commit.promised or commit.state is DURABLE:
@@ -216,7 +220,7 @@ class Pipeline:
         self.queue.popleft()
 
     def stop(self, reason: str) -> None:
-        """Refuse to append; commits that were appended go on."""
+        """Refuse to append.  Commits that were appended go on."""
         if self.stopped is None:
             self.stopped = reason
 
@@ -224,8 +228,8 @@ class Pipeline:
              make_error: Callable[[], Exception]) -> list[Commit]:
         """A sync failed.  Return the commits that fail with it.
 
-        These are the first one that needed it, and all behind it.  (Commits
-        before them need no sync, and are acknowledged as promised.)
+        These are the first one that needed the sync, and all behind it.
+        (Commits before that need no sync, and are acknowledged as promised.)
         """
         self.stop(reason)
         self.failed = True
@@ -239,7 +243,7 @@ class Pipeline:
         return lost
 
     def rebase(self, point: Point) -> None:
-        """The file was replaced (a pack): nothing may be under way."""
+        """A pack replaced the file.  No commit may be under way."""
         if self.queue:
             raise AssertionError('a file is replaced while commits wait')
         self.appended = self.durable = self.published = point

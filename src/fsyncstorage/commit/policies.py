@@ -1,9 +1,9 @@
 """The policies: when a commit is acknowledged, and what a crash may take back.
 
 This module has only rules and settings.  It reads no clock and touches no
-file: the storage asks it what to wait for, the sequencer how to sync.  The
-settings are all that <fsyncstorage> has and <filestorage> lacks, also what is
-not about durability: the defaults, and which values are refused.
+file.  The storage asks it what to wait for, the sequencer how to sync.  It has
+the defaults of all settings that <fsyncstorage> has and <filestorage> lacks,
+even those that are not about durability, and it refuses wrong values.
 
 A *crash* is a power cut or a failure of the kernel.  When only the process
 dies, the kernel still writes what was appended, whatever the policy.
@@ -29,7 +29,8 @@ class Policy:
     gathers: bool = False
     #: A thread syncs in the background.
     background: bool = False
-    #: A sync is that of a log on other machines, too (commit.replica).
+    #: A sync also brings the commits into a log on other machines
+    #: (commit.replica).
     replicated: bool = False
 
     def is_more_than(self, other: 'Policy') -> bool:
@@ -38,7 +39,7 @@ class Policy:
                 > (other.replicated, other.promises, other.background))
 
 
-#: Those that need nothing but a disk.
+#: The policies that need nothing but a disk.
 POLICIES = {
     policy.name: policy
     for policy in (
@@ -56,17 +57,18 @@ POLICIES = {
     )
 }
 
-#: It needs a log, which a storage is given (commit.replica), and not for one
-#: transaction only.
+#: It needs a log, which the storage is given (commit.replica).  So it cannot
+#: be had for one transaction only.
 QUORUM = Policy(
     'quorum', 'nothing that was acknowledged, also if a machine is lost',
     gathers=True, replicated=True)
 
 DEFAULT_INDEX_CHECKPOINT = '64MB'
 DEFAULT_READER_THREADS = 4
-#: Lines about slow commits name users, and pages that they have changed: an
-#: operator has to ask for them.  A summary of conflicts names neither, is a
-#: line a minute at most, and says what no other line does.
+#: Lines about slow commits name users, and pages that they have changed: so an
+#: operator has to ask for these lines.  A summary of conflicts names neither,
+#: is one line a minute at most, and reports what no other line does: so it is
+#: on by default.
 DEFAULT_SLOW_COMMIT_LOG = '0'
 DEFAULT_CONFLICT_LOG = 'summary'
 CONFLICT_LOGS = 'off', 'summary', 'each'
@@ -134,7 +136,7 @@ def group_commit_delay(value: object) -> float | None:
 
 
 def number_of_bytes(value: object, what: str) -> int:
-    """Of a number, or of text like 64MB."""
+    """The number of bytes, from a number or from text like 64MB."""
     match = _SIZE.match(str(value).strip().lower())
     if match is None:
         raise ValueError(
@@ -154,7 +156,7 @@ def index_checkpoint(value: object) -> int:
 
 
 def pack_rate(value: object) -> int | None:
-    """Bytes a second that a pack may read, and write; None: all it can."""
+    """Bytes a second that a pack may read and write; None: no limit."""
     if value is None or str(value).strip().lower() == 'none':
         return None
     rate = number_of_bytes(value, 'pack-rate (or none)')
@@ -178,7 +180,7 @@ def scrub_rate(value: object) -> int | None:
 
 
 def slow_commit_log(value: object) -> float:
-    """Seconds from which on a commit is slow; 0: none is."""
+    """A commit that takes this many seconds is slow; 0: no commit is."""
     seconds = duration(value, 'slow-commit-log (or 0)')
     if not 0 <= seconds <= LONGEST_SLOW_COMMIT:
         raise ValueError(
@@ -188,7 +190,7 @@ def slow_commit_log(value: object) -> float:
 
 
 def conflict_log(value: object) -> str:
-    """Which lines of the log tell of conflicts."""
+    """Which lines the log has about conflicts."""
     kind = str(value).strip().lower()
     if kind not in CONFLICT_LOGS:
         raise ValueError(
@@ -197,7 +199,7 @@ def conflict_log(value: object) -> str:
 
 
 def reader_threads(value: object) -> int:
-    """How many threads of a server read what is not in memory."""
+    """How many threads of a server read data that are not in memory."""
     number = str(value)
     if number.isdecimal() and 1 <= int(number) <= MOST_READER_THREADS:
         return int(number)
@@ -225,15 +227,16 @@ class Durability:
 class Company:
     """How long a leader should wait for others before it syncs.
 
-    Until as many are present as were seen around the last sync, but not longer
-    than half the time of a sync, or a millisecond.  A wrong guess is cheap,
-    and a committer that is alone never waits.  Why that pays:
-    docs/internals/commit.rst.
+    It waits until as many committers are present as were seen around the last
+    sync, for at most half the time of a sync, or a millisecond if that is
+    longer.  A wrong guess is cheap, and a lone committer never waits.
+    docs/internals/commit.rst explains why the wait saves time.
     """
 
-    #: Wait at least this many seconds for committers that should come.
+    #: A wait for committers that are expected may take this many seconds, even
+    #: if half of a sync takes less.
     LEAST_PATIENCE = 0.001
-    #: Weight of the newest sync in the mean.
+    #: Weight of the newest sync in the mean time of a sync.
     NEWEST = 0.25
 
     def __init__(self, delay: float | None) -> None:
@@ -242,10 +245,11 @@ class Company:
         self._mean_sync = 0.0
 
     def synced(self, served: int, arrived: int, seconds: float) -> None:
-        """A sync for `served` commits ended; `arrived` came meanwhile."""
+        """A sync for `served` commits ended; `arrived` came during it."""
         self.expected = served + arrived
         if self._mean_sync:
-            seconds = min(seconds, 4 * self._mean_sync)  # it may be one stall
+            # One long stall should not change the mean too much.
+            seconds = min(seconds, 4 * self._mean_sync)
             self._mean_sync += (seconds - self._mean_sync) * self.NEWEST
         else:
             self._mean_sync = seconds

@@ -1,18 +1,18 @@
 """Room on the disk for transactions that are voted and not written yet.
 
-A transaction is written at its finish, which must not meet a full disk: other
-databases may have finished the same transaction by then.  So a vote reserves
-the bytes that its finish will write: blocks are allocated behind the end of
-the file, which keeps its size.  More are allocated than needed, so that most
-votes find theirs.
+A transaction is written at its finish, which must not fail because the disk is
+full: other databases may have finished the same transaction by then.  So a
+vote reserves the bytes that its finish will write: blocks are allocated behind
+the end of the file, which keeps its size.  More blocks are allocated than
+needed, so that most votes find enough already.
 
 The reserve belongs to an open file.  Any truncate frees all of it, even one
-that changes no size; after a cut-back it is made anew.
+that does not change the size; after a cut-back the reserve is made anew.
 
 Not every file system can do this, and some report success but do nothing.
 `is_real` is true if the blocks were seen to be allocated, on a file system
 that writes to the blocks that it allocates.  If it is false, nothing is
-reserved here, and a vote must write.
+reserved here, and a vote must write its transaction.
 
 `_mutex` is held around an allocation, and while the file is replaced.
 """
@@ -39,12 +39,12 @@ _FULL = errno.ENOSPC, errno.EDQUOT
 class Reserve:
 
     def __init__(self, file: DataFile, end: Callable[[], int]) -> None:
-        """`end()` returns where the file ends, which only grows, except before
-        a `renew`."""
+        """`end()` returns where the file ends.  Between calls of `renew`, it
+        only grows."""
         self._mutex = threading.Lock()
         self._end = end
-        # Owner -> bytes.  Each use is atomic: of two votes at the same time,
-        # the later one counts both.
+        # Owner -> bytes.  Each use is atomic: if two votes reserve at the same
+        # time, the later one counts both.
         self._sizes: dict[Owner, int] = {}
         self._file = file
         self._kept_to = end()
@@ -61,7 +61,7 @@ class Reserve:
         except OSError:  # a full disk: each vote will report it
             return False
         after = os.fstat(descriptor.number).st_blocks
-        # (The last block of the data may hold some of it.)
+        # (Some of the room may be in the last block of the data.)
         if (after - before) * _BLOCK < AHEAD // 2:
             return False
         self._kept_to = self._end() + AHEAD
@@ -76,7 +76,7 @@ class Reserve:
                 self._extend()
 
     def let_go(self, owner: Owner) -> None:
-        """The owner's bytes are written, or never will be."""
+        """The owner's bytes were written, or never will be."""
         self._sizes.pop(owner, None)
 
     @property
@@ -85,7 +85,7 @@ class Reserve:
         return sum(self._sizes.values())
 
     def renew(self) -> None:
-        """Reserve again: the file was cut back, or replaced by another."""
+        """Reserve again: the file was cut back, or replaced by another one."""
         with self._mutex:
             self._kept_to = self._end()
             if self.total and self.is_real:
@@ -110,7 +110,7 @@ class Reserve:
     def _allocate_up_to(self, position: int) -> None:
         descriptor = self._file.descriptor
         end = self._end()
-        # Checked first: an allocation that fails keeps the blocks it got.
+        # Check first: an allocation that fails keeps the blocks that it got.
         if (position - max(end, self._kept_to)
                 > allocation.free(descriptor.number)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

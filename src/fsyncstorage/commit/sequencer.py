@@ -2,22 +2,23 @@
 
 A committer calls `append` and then `settle`, which is the recipe of a group
 commit; its steps follow in this module.  One *leader* at a time syncs, for all
-that wait:
+threads that wait:
 
-- A thread that waits for its commit leads when no other does.  A lone
-  committer therefore syncs for itself, without a hand-over (I9).
+- A thread that waits for its commit leads if no other thread does.  So a lone
+  committer syncs for itself, without a hand-over (I9).
 - A leader that has synced passes the leadership to a thread that still waits,
-  and then publishes: the next sync runs meanwhile.
-- The sequencer's own thread, the flusher, leads when a commit has no thread of
-  its own: an asynchronous finish, a committer that was interrupted, or the
+  and then publishes, while the next sync runs.
+- The sequencer's own thread, the flusher, leads when no committer does: for an
+  asynchronous finish, for a committer that was interrupted, and for the
   background sync of `interval`.
 
 *Publishing* calls the `f(tid)` of each commit, in tid order, and after each
-lets readers see it (I5).  Meanwhile the *gate* is closed: a reader that asks
-for the current state waits until publishing is over; one that reads as of a
-tid does not ask here at all.  Any thread that finds something to publish
-publishes it, also for others.  An event loop that must publish itself takes
-this over (`owned_by`): it is notified, and calls `publish` in its own thread.
+call lets readers see the commit (I5).  During this the *gate* is closed: a
+reader that asks for the current state waits until publishing has ended; one
+that reads as of a tid that is shown does not ask here at all.  Any thread that
+finds something to publish publishes it, even for other threads.  An event loop
+that must publish itself takes this over (`owned_by`): it is notified, and
+calls `publish` in its own thread.
 
 `f` is called once, except when an interrupt (KeyboardInterrupt) ends it early:
 then it is called again.  A second invalidation is harmless, a missing one is
@@ -25,17 +26,17 @@ not.
 
 State and its owner: the pipeline, the leadership and the waiters belong to
 `mutex`.  It is a leaf: nothing is called, waited for, read or written while it
-is held.  `_one_sync` is held around a sync and the note of its outcome: of two
-syncs at once, only one would be told that the disk failed.  `_gate` is held
-while `f` runs; threads that wait for it hold no other lock of the storage.
-So `f` may read, and must not finish another transaction of the same storage:
-it would wait for itself.
+is held.  `_one_sync` is held around a sync and the note of its outcome: if two
+syncs ran at once, only one would be told that the disk failed.  `_gate` is
+held while `f` runs; threads that wait for it hold no other lock of the
+storage.  So `f` may read, but must not finish another transaction of the same
+storage: it would wait for itself.
 
 An interrupt may come between any two lines.  Every step can be repeated after
-it: a waiter that is woken too early waits again, and the flusher takes over
-what was left undone (I10).
+it: a waiter that is woken too early waits again, and the flusher does the work
+that was left undone (I10).
 
-Left to others: what a sync does (`sync`), how readers come to see a
+Left to others: what a sync does (`sync`), and how readers come to see a
 transaction (`show`).
 """
 
@@ -66,7 +67,7 @@ logger = logging.getLogger(__name__)
 SLOW_SYNC = 1.0
 CHECK_DISK = 'check the disk, then open the storage again'
 
-# The leader that is no committer.
+# Stands for the flusher as the leader.
 FLUSHER = object()
 
 
@@ -78,9 +79,9 @@ class Sequencer:
                  tidy: Callable[[], object]) -> None:
         self._name = name
         self._policy = durability.policy
-        self._sync = sync    # up to a point, with a batch of commits
+        self._sync = sync    # syncs up to a point, with a batch of commits
         self._show = show    # lets readers see up to a point of the file
-        self._tidy = tidy    # called by the flusher after each wake
+        self._tidy = tidy    # the flusher calls it each time it wakes
         self.mutex = threading.Lock()
         self.pipeline = Pipeline(start)
         self.latency = Histogram()
@@ -88,7 +89,7 @@ class Sequencer:
 
         self._leader: object = None  # a waiter's lock, or FLUSHER
         self._company = Company(durability.group_commit_delay)
-        # Held while the leader waits for company.
+        # The lock with which a leader waits for company; None: none waits.
         self._gathering: threading.Lock | None = None
         self._one_sync = threading.Lock()
         self._broken: Exception | None = None  # the error of a sync
@@ -98,11 +99,11 @@ class Sequencer:
         #: Is the gate closed?
         self.publishing = False
         self._notify: Callable[[], object] | None = None
-        # Commits that are settled, and whose `on_done` is not called yet.
+        # Settled commits whose `on_done` was not called yet.
         self._untold: collections.deque[Commit] = collections.deque()
 
         self._abandoned = False    # a committer was interrupted
-        #: To be started, unless the storage is read-only; to be closed when
+        #: The storage starts it, unless it is read-only, and closes it when
         #: all is drained.  A finaliser may wake it, to tidy up.
         self.flusher = WakeableThread(
             f'flusher of {name}', self._work_of_flusher,
@@ -134,12 +135,12 @@ class Sequencer:
     def settle(self, commit: Commit) -> None:
         """Return when the commit, which was appended, is settled.
 
-        1. Wait until others have settled it, or we lead.
-        2. Wait for company, when that is worth it.
-        3. Sync what is appended by now, for all.
+        1. Wait until others have settled it, or this thread leads.
+        2. Wait for company, if that saves time.
+        3. Sync all that is appended by now.
         4. Note the outcome; pass the leadership on.
         5. Publish what is durable: call each `f`, and show it to readers.
-        6. Wake the threads that wait for it, and tell those that asked.
+        6. Wake the threads that wait for a commit, and call each `on_done`.
 
         Any number of threads may wait for one commit.
         """
@@ -161,10 +162,10 @@ class Sequencer:
     # 1. Wait
 
     def _wait_to_lead(self, commit: Commit, me: threading.Lock) -> bool:
-        """Wait until we lead (true) or the commit is settled (false).
+        """Wait; return true if this thread leads, false if it is settled.
 
-        A thread whose commit is settled is not elected any more, so that the
-        last check needs no mutex.
+        A thread whose commit is settled is not elected any more, so the last
+        check needs no mutex.
         """
         while True:
             with self.mutex:
@@ -172,7 +173,7 @@ class Sequencer:
                     self._leader = me
                     return True
                 if commit.settled:
-                    if self._leader is me:  # no longer needed: pass it on
+                    if self._leader is me:  # not needed any more: pass it on
                         self._elect()
                     return False
                 if self._leader is me:
@@ -211,7 +212,7 @@ class Sequencer:
             self._gathering = None
 
     def _welcome(self, gathering: threading.Lock) -> None:
-        """Let a leader that waits for company go on, if all are there."""
+        """Let a leader that waits for company go on, if all have come."""
         if self._company.complete(len(self.pipeline.needing_sync)):
             let_go(gathering)
             self._gathering = None
@@ -219,7 +220,7 @@ class Sequencer:
     # 3. Sync
 
     def _sync_a_batch(self, alone: bool, leader: object = None) -> None:
-        """Sync what is there, note the outcome, pass the leadership on."""
+        """Sync a batch, note the outcome, pass the leadership on."""
         with self._one_sync:
             if self._broken is None:
                 point, batch, uncovered_since = self._next_batch(alone)
@@ -227,9 +228,9 @@ class Sequencer:
                 try:
                     self._sync(point, batch)
                 except Exception as error:
-                    # First of all: a failed sync that was not noted would be
+                    # Note it before anything else: else a failed sync would be
                     # tried again, and succeed (I7).
-                    # (Its traceback would keep the file open.)
+                    # (The traceback would keep the file open.)
                     self._broken = error.with_traceback(None)
                 except BaseException:
                     self._exposure.sync_broken_off(uncovered_since)
@@ -271,7 +272,7 @@ class Sequencer:
                 else 'the disk')
 
     def _fail(self, error: Exception) -> None:
-        """A sync failed: final for everything that is not durable (I7)."""
+        """A sync failed: that is final for what is not durable (I7)."""
         why, remedy = f'a sync failed ({error})', CHECK_DISK
         if isinstance(error, NotReplicated):
             why, remedy = str(error), error.remedy
@@ -297,12 +298,12 @@ class Sequencer:
             self._elect_one_of(
                 [each for each in self.pipeline.queue if each.needs_sync])
         if self._leader is None and self._policy.background:
-            self.flusher.wake()  # it may wait to lead
+            self.flusher.wake()  # it may be waiting to lead
 
     def _elect_one_of(self, commits: list[Commit]) -> None:
         for commit in commits:
             if commit.waiters:
-                # In this order: after an interrupt it is awake, and leads.
+                # Wake it first: an interrupt must not leave a leader asleep.
                 let_go(commit.waiters[0])
                 self._leader = commit.waiters[0]
                 del commit.waiters[0]
@@ -319,7 +320,8 @@ class Sequencer:
     # 5. Publish
 
     def owned_by(self, notify: Callable[[], object] | None) -> None:
-        """From now on only call `notify()`: its owner publishes."""
+        """From now on only call `notify()`, whose owner publishes; None: no
+        longer."""
         self._notify = notify
 
     @property
@@ -327,14 +329,15 @@ class Sequencer:
         return self._notify is not None
 
     def offer(self) -> None:
-        """Publish, or notify the owner: there may be something to publish."""
+        """There may be something to publish: publish it, or notify the owner.
+        """
         (self._notify or self.publish)()
 
     def publish(self) -> None:
         """Publish all that may be published, and call each `on_done`."""
         try:
             with self._gate:
-                if not self.publishing:  # else an `f` calls us
+                if not self.publishing:  # else this call comes from an `f`
                     try:
                         self._publish_all()
                     finally:  # again: an interrupt may have come before
@@ -364,7 +367,7 @@ class Sequencer:
         try:
             on_publish(commit.tid)
         except Exception as error:
-            # Its commit is durable, and goes on; its committer gets the error.
+            # The commit goes on all the same; its committer gets the error.
             commit.error = error
         commit.on_publish = None
 
@@ -386,15 +389,15 @@ class Sequencer:
             return self.pipeline.next_to_publish()
 
     def _wake_waiters(self, commit: Commit) -> None:
-        """Mutex held: the threads look at the commit when it is released."""
+        """Mutex held: when it is free, the threads look at the commit."""
         while commit.waiters:
             let_go(commit.waiters[-1])
             commit.waiters.pop()
 
     def _tell_all(self) -> None:
-        """Call `on_done` of all settled commits; no lock is held."""
+        """Call `on_done` of all settled commits.  No lock is held."""
         while self._untold:
-            with contextlib.suppress(IndexError):  # another thread was quicker
+            with contextlib.suppress(IndexError):  # another thread took it
                 self._tell(self._untold.popleft())
 
     def _tell(self, commit: Commit) -> None:
@@ -408,13 +411,14 @@ class Sequencer:
     # Waiting for others
 
     def drain(self) -> None:
-        """Wait until every commit that was appended by now is settled."""
+        """Wait until every commit that is appended by now is settled."""
         with self.mutex:
             last = self.pipeline.queue[-1] if self.pipeline.queue else None
         if last is not None:  # they are settled in order
             self.settle(last)
 
     def wait_for_each_status(self) -> None:
+        """Wait until each transaction in the file has its final status."""
         with self.mutex:
             commit = self.pipeline.last_without_status()
         if commit is not None:
@@ -430,7 +434,7 @@ class Sequencer:
     def sync_to(self, position: int) -> None:
         """Make everything before the position durable, whatever the policy.
 
-        Other commits go on meanwhile.  Raises WritingStopped if it fails.
+        Other commits go on.  Raises WritingStopped if the sync fails.
         """
         position = min(position, self.appended.end)
         while True:
@@ -474,7 +478,7 @@ class Sequencer:
     # The state
 
     def stop_writing(self, reason: str, remedy: str = CHECK_DISK) -> None:
-        """Refuse to append; commits that were appended go on."""
+        """Refuse to append.  Commits that were appended go on."""
         reason = self._because(reason, remedy)
         with self.mutex:
             self.pipeline.stop(reason)

@@ -1,15 +1,15 @@
-"""A descriptor kept in reserve, to open what has to be synced.
+"""A descriptor that is held back, to open the files that must be synced.
 
 When the directory of a blob is opened for its sync, its transaction is in the
-data file already, with others behind it: it can no longer fail alone.  But a
-process that has no descriptor left must not stop writing either, because no
-sync was tried and failed (I7).  So one descriptor is kept back.  It is closed
-when an opening finds none, and opened again after the sync.
+data file already, with others behind it: so it can no longer fail alone.  But
+a process that has no descriptor left must not stop writing either, because no
+sync has failed (I7).  So one descriptor is held back.  It is closed when an
+opening finds no other, and opened again after the sync.
 
 Another thread may take the descriptor that became free.  Then, and when the
 kernel has no memory, the opening is tried again until it succeeds.
 
-Nothing here is locked: a descriptor is closed when no object refers to it.
+Nothing here needs a lock: a descriptor is closed when no object refers to it.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ from .. import datafile
 
 logger = logging.getLogger(__name__)
 
-#: Errors of an opening that pass, perhaps when the operator acts.
+#: Errors of an opening that can go away, perhaps when the operator acts.
 PASSING = errno.EMFILE, errno.ENFILE, errno.ENOMEM
 #: Seconds between two attempts.
 PAUSE = 0.02
@@ -48,7 +48,7 @@ class Spare:
         self._held = None
 
     def sync_path(self, path: str) -> None:
-        """Sync a file that something else wrote."""
+        """Sync a file that other code wrote."""
         datafile.sync_path(path, self._open)
         self._take_again()
 
@@ -58,7 +58,7 @@ class Spare:
         self._take_again()
 
     def _take_again(self) -> None:
-        with contextlib.suppress(OSError):  # try after the next sync
+        with contextlib.suppress(OSError):  # try again after the next sync
             self._take()
 
     def _open(self, path: str, flags: int) -> int:

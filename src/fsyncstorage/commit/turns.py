@@ -1,13 +1,14 @@
 """Waiting for objects: the locks of `locks`, behind a mutex.
 
 An owner that asks gets its objects at once, or later.  A thread can wait for
-that, and an event loop can have itself called.  The mutex is a leaf: nothing
-is waited for, read or written while it is held, and nothing is called but what
-wakes a thread or notifies an event loop.
+them, and an event loop can be called back.  The mutex is a leaf: a thread that
+holds it does not wait, read or write, and calls nothing but functions that
+wake a thread or notify an event loop.
 
 An interrupt (KeyboardInterrupt) may come between any two lines of a change.
 Then the locks are made anew from the lists of holders and waiters, and all
-waiters look again (I10); the caller that was interrupted lets go once more.
+waiters check again whether they were served (I10); the interrupted caller lets
+go once more.
 """
 
 import functools
@@ -28,10 +29,10 @@ class Turns:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._locks = Locks()
-        # What wakes or notifies those that wait, and since when they do.  May
-        # be called twice.
+        # For each owner, the function that wakes or notifies its waiter, and
+        # since when it waits.  The function may be called twice.
         self._waiters: dict[Owner, tuple[Callable[[], object], float]] = {}
-        #: How long those waited that were served in the end.
+        #: How long the owners waited that were served in the end.
         self.waits = Histogram()
         self._ended = False
 
@@ -42,7 +43,8 @@ class Turns:
 
     def ask(self, owner: Owner, written: Iterable[bytes],
             read: Iterable[bytes]) -> bool:
-        """Does it have all of its objects now?  Else it should `wait`."""
+        """Does the owner have all of its objects now?  Else it should `wait`.
+        """
         with self._mutex:
             try:
                 return self._locks.ask(owner, written, read)
@@ -51,7 +53,7 @@ class Turns:
                 raise
 
     def ask_alone(self, owner: Owner) -> bool:
-        """Is it alone now?  Else it should `wait`."""
+        """Is the owner alone now?  Else it should `wait`."""
         with self._mutex:
             try:
                 return self._locks.ask_alone(owner)
@@ -60,10 +62,10 @@ class Turns:
                 raise
 
     def wait(self, owner: Owner) -> bool:
-        """Wait until it is served; false if it never will be.
+        """Wait until the owner is served; return false if it never will be.
 
-        Then an abort in another thread has let go of its objects, or the
-        storage is closed.
+        It never will be if an abort in another thread has let go of its
+        objects, or if the storage is closed.
         """
         waiter = taken_lock()
         while self.call_when_served(owner, functools.partial(let_go, waiter)):
@@ -73,9 +75,9 @@ class Turns:
 
     def call_when_served(self, owner: Owner,
                          function: Callable[[], object]) -> bool:
-        """Call the function when it is served, or if it never will be.
+        """Call the function when the owner is served, or if it never will be.
 
-        Return False if that is so already, and nothing is called.
+        If one of these is true already, return False, and call nothing.
         """
         with self._mutex:
             if (self._ended or not self._locks.knows(owner)
@@ -85,17 +87,17 @@ class Turns:
             return True
 
     def in_the_way(self, owner: Owner) -> Owner | None:
-        """One because of which it waits; None: it does not."""
+        """An owner because of which this one waits; None: it does not wait."""
         with self._mutex:
             return self._locks.in_the_way(owner)
 
     def let_go(self, owner: Owner) -> None:
-        """Drop what it holds or waits for, if anything; may be repeated."""
+        """Free what the owner holds, and end its wait.  May be repeated."""
         with self._mutex:
             try:
                 served = self._locks.let_go(owner)
                 if self._waiters:
-                    self._wake(owner)  # if another waits for it
+                    self._wake(owner)  # another thread may wait for its turn
                     for other in served:
                         self._wake(other)
             except BaseException:

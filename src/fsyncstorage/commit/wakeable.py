@@ -1,7 +1,7 @@
 """A thread for work that no other thread does.
 
-It works when it is woken, and when `seconds()` are over.  Waking it takes no
-lock: a finaliser or an interrupt may wake it, at any line.
+It works when it is woken, and when `seconds()` have passed.  Waking it takes
+no lock: so a finaliser or an interrupt may wake it, at any line.
 """
 
 import logging
@@ -19,7 +19,9 @@ def taken_lock() -> threading.Lock:
 
 
 def let_go(lock: threading.Lock) -> None:
-    """Wake the thread that waits for it; harmless if it was woken before."""
+    """Wake the thread that waits for this lock.
+
+    Harmless if it was woken before."""
     try:
         lock.release()
     except RuntimeError:
@@ -46,14 +48,14 @@ class WakeableThread:
             self._wake.acquire(timeout=-1 if seconds is None else seconds)
             try:
                 self._work()
-            except BaseException:  # no caller to raise it to: go on
+            except BaseException:  # there is no caller to raise it to: go on
                 logger.exception('an error in the %s', self._thread.name)
 
     def wake(self) -> None:
         let_go(self._wake)
 
     def close(self, within: float | None = None) -> None:
-        """Wait for its end, but no longer than so many seconds."""
+        """End the thread, and wait for that, at most `within` seconds."""
         self._closing = True
         self.wake()
         if self._thread.ident not in (None, threading.get_ident()):

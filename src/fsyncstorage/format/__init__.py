@@ -5,14 +5,15 @@ From the outside in:
 - view          what a reader sees: look-ups as of a transaction
 - index         the index file: written, and used only if it is sound
 - objectmap     where objects are, in memory that processes share
-- scan          a walk through a file, which finds all damage
+- scan          walks through a file, and finds all damage
 - window        reads a file by positions, for a scan
 - seal          the checksum of a transaction, in its extension
 - extension     the extension of a transaction, shown as plain data
 - plainpickle   reads pickles of plain data, and runs no code
 - references    what a record refers to
 - quickreferences   the same in less time, where damage may go unnoticed
-- classname     the class of a record, by its name; classes numbers them
+- classname     the name of a record's class
+- classes       the classes of a file, each with a number and figures
 - blobrecord    which records are of blobs
 - wrapped       records that a wrapper has compressed
 

@@ -1,7 +1,8 @@
-"""The classes of the records of a file: a number and figures of each.
+"""The classes of the records of a file: a number and figures for each.
 
-Names come from the file, so their number and their length have bounds.  What
-has no room any more counts under `OTHERS`, so that totals stay right.
+Names come from the file, so their number and their length have bounds.  When
+there are too many names, further classes count under `OTHERS`, so that totals
+stay right.
 """
 
 from . import scan
@@ -11,7 +12,7 @@ from .classname import class_name
 from .classname import plain_beginning
 from .window import Window
 
-# Different names.
+# The bound of different names.
 MOST_NAMES = 20_000
 
 OTHERS = '(others)'
@@ -26,13 +27,13 @@ class Classes:
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        #: By number: records, and the bytes of their data.
+        #: For each number: how many records, and the bytes of their data.
         self.records: list[int] = []
         self.bytes: list[int] = []
         self._numbers: dict[str, int] = {}
-        #: Of records.
+        #: The beginning of a record -> the number of its class.
         self._by_beginning: dict[bytes, int] = {}
-        # The first: an object has it until its class is known.
+        # Number 0: an object has it until its class is known.
         self._unknown = self.named(UNKNOWN_CLASS)
         self.wrapped = self.named(WRAPPED)
         self.blob = self.named(BLOB)
@@ -51,12 +52,13 @@ class Classes:
         return number
 
     def of_record(self, window: Window, position: int, length: int) -> int:
-        """The number of the class of the record with data there."""
+        """The number of the class of the record at a position, with data of
+        this length."""
         number = self.of_plain(window, position, length)
         return number or self.of_rare(window, position, length)
 
     def of_plain(self, window: Window, position: int, length: int) -> int:
-        """0, if the record does not name it in the usual way."""
+        """The same; 0 if the record does not name it in the usual way."""
         beginning = plain_beginning(window.read(
             position + scan.RECORD_HEADER,
             length if length < FRONT else FRONT))
@@ -70,6 +72,7 @@ class Classes:
         return number
 
     def of_rare(self, window: Window, position: int, length: int) -> int:
+        """The same, for a record that does not name it in the usual way."""
         front = window.read(
             position + scan.RECORD_HEADER, min(length, ENOUGH))
         name = class_name(front)

@@ -1,14 +1,14 @@
-"""The class of a record, by its name, without importing it.
+"""The name of a record's class, without importing the class.
 
-A record begins with a pickle of its class.  ZODB's `get_pickle_metadata` tells
-the name; where it does not see it at once, it unpickles, which imports and
-calls what the pickle names.  Here nothing is imported or called, and only the
-first bytes of a record are looked at.
+A record begins with a pickle of its class.  ZODB's `get_pickle_metadata`
+returns the name.  If it does not see the name at once, it unpickles, which
+imports and calls what the pickle names.  Here nothing is imported or called,
+and only the first bytes of a record are looked at.
 
 ZODB writes the class alone, or in a tuple with arguments; older releases wrote
-a tuple of module and name in the place of the class.  The same forms are known
-here, with the same result.  What is none of them has no name; a name that is
-longer than `LONGEST` bytes is cut off.
+a tuple of module and name in place of the class.  This module knows the same
+forms, with the same result.  A record of another form has no name; a name that
+is longer than `LONGEST` bytes is cut off.
 
 Left to others: counting (check.info), whole records (references).
 """
@@ -20,13 +20,13 @@ from typing import Any
 from . import plainpickle
 from .blobrecord import unwrapped
 
-#: Bytes of a record that nearly always suffice.
+#: So many bytes of a record nearly always suffice.
 FRONT = 256
-#: Bytes of a record that always suffice.
+#: So many bytes of a record always suffice.
 ENOUGH = 4096
-#: Bytes of a name that are shown.
+#: At most so many bytes of a name are shown.
 LONGEST = 200
-#: Behind a name that is longer.
+#: Shown at the end of a name that is longer.
 CUT_OFF = '...'
 
 MOST_STEPS = 100
@@ -39,8 +39,8 @@ _FIRST = re.compile(rb'(?:\x80.)?\(?c([^\n]*)\n([^\n]*)\n', re.DOTALL)
 def plain_beginning(front: bytes) -> bytes | None:
     """The beginning of a record that names the class in the usual way.
 
-    It is the same for all records of the class that one release of ZODB
-    wrote, so that `class_name` of it can be remembered.
+    It is the same for all records of a class that one release of ZODB wrote,
+    so the result of `class_name` for it can be remembered.
     """
     found = _FIRST.match(front)
     return found and found[0]
@@ -59,7 +59,8 @@ def class_name(front: bytes) -> str | None:
 
 
 def _rare_names(front: bytes) -> tuple[bytes, bytes] | None:
-    """Of a tuple of module and name, which may be in another tuple."""
+    """The names in a tuple of module and name, which may be in another tuple.
+    """
     try:
         value = _Reader(front, MOST_STEPS, MOST_CONTAINERS).load()
     except plainpickle.Unreadable:
@@ -81,7 +82,7 @@ def _shown(name: bytes) -> str:
 
 
 class _Reader(plainpickle.Reader):
-    """Also reads the texts of Python 2."""
+    """Also reads the str objects of Python 2."""
 
     def _text(self, length: int) -> None:
         self._stack.append(self._take(length).decode('ascii'))

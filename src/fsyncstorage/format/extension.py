@@ -1,11 +1,12 @@
 """The extension of a transaction, shown as plain data.
 
 An extension is a pickle that a site has stored with its transaction, and
-anybody may have made the file.  Showing a log of transactions must not run
-code from it, least of all in a server: so nothing in the pickle is imported or
-called.  Plain data, which is what sites store, are shown as they are.  Objects
-are shown by the name of their class, so that a stock client can read the
-result.  A pickle that cannot be read is shown as empty, as in a FileStorage.
+anybody may have made the file.  A program that shows a log of transactions
+must not run code from the file, least of all a server: so nothing in the
+pickle is imported or called.  Plain data, which is what sites store, are shown
+as they are.  Objects are shown by the name of their class, so that a stock
+client can read the result.  A pickle that cannot be read is shown as empty, as
+in a FileStorage.
 """
 
 from typing import Any
@@ -31,7 +32,7 @@ def shown(pickle: bytes) -> dict[Any, Any]:
 
 
 class _Reader(plainpickle.Reader):
-    """Also reads older pickles, and puts names in the place of objects."""
+    """Also reads older pickles, and replaces objects by names."""
 
     def _text(self, length: int) -> None:
         """A str of Python 2."""
@@ -69,7 +70,7 @@ class _Reader(plainpickle.Reader):
 
     def _put(self, number: int) -> None:
         super()._put(number)
-        self._memo.setdefault(number, '...')  # shown elsewhere
+        self._memo.setdefault(number, '...')  # it is shown elsewhere
 
     opcodes = {
         **plainpickle.Reader.opcodes,

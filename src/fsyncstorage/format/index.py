@@ -1,21 +1,22 @@
 """The index file: an exact snapshot of the index at one position.
 
 It is a stock index file, with a trailer behind the point where stock stops
-reading (its layout: docs/internals/file.rst).  The trailer names the position
-before which everything is in this index, and the data file that it belongs to.
+reading (docs/internals/file.rst has the layout).  The trailer names the
+position up to which the index is complete, and the data file to which it
+belongs.
 
-An index with a trailer is used if all of it is sound; one without was written
-by stock, and is left to stock's own check.
+An index with a trailer is used if all of it is sound.  An index without one
+was written by stock, and gets the check that stock would make.
 
-An index is a row of pickles, and they are never unpickled: ZODB always writes
-the same few opcodes, so these are matched, byte for byte; everything else is
-damage.  No length is relied on before its bytes were read.
+An index is a sequence of pickles, and they are never unpickled.  ZODB always
+writes the same few opcodes, so these are matched byte for byte; everything
+else is damage.  No length is relied on before its bytes were read.
 
 `Snapshot` keeps the index as it was at its position while commits go on: it is
 told before entries change, and keeps the old ones.
 
 Left to others: when an index is written, and that the data before its
-position is durable first (checkpoints).
+position are durable first (checkpoints).
 """
 
 import array
@@ -46,21 +47,21 @@ from .scan import LONGEST
 from .window import Window
 
 MAGIC = b'\xf5FSYNCIX'
-# Magic, position, fingerprint; the crc of all before them follows.
+# Magic, position, fingerprint; then the crc of everything up to here.
 _TRAILER = struct.Struct('>8sQI')
 _CRC = struct.Struct('>I')
 TRAILER_SIZE = _TRAILER.size + _CRC.size
 
-# Behind it, if a pack wrote the index: magic, the length of the data file, and
-# the crc of these two.
+# Behind that, if a pack wrote the index: magic, the length of the data file,
+# and the crc of these two.
 MAGIC_OF_WHOLE = b'\xf5FSYNCIW'
 _WHOLE = struct.Struct('>8sQ')
 
-# Bytes that are written at a time, at least.
+# At least this many bytes are written at a time.
 _AT_ONCE = 1 << 18
 
-# The pickles of an index: a position; then a prefix and a bucket each; None.
-# Stock writes no memo opcodes, `dumps` does.
+# The pickles of an index: a position; then pairs of a prefix and a bucket;
+# then None.  Stock writes no memo opcodes, `dumps` does.
 _POSITION = re.compile(
     rb'\x80\x03(?:K(.)|M(..)|J(.{4})'
     rb'|\x8a(?:\x05(.{5})|\x06(.{6})|\x07(.{7})))\.', re.DOTALL)
@@ -84,21 +85,21 @@ class Damaged(Exception):
 class Loaded(typing.NamedTuple):
     index: fsIndex
     position: int
-    #: None: written by stock, without a checksum.
+    #: None: stock wrote the index, without a checksum.
     fingerprint: int | None
-    #: How long the data file was when a pack gave it its name.
+    #: How long the data file was when a pack gave that file its name.
     whole: int | None
 
     @property
     def durable(self) -> int:
-        """All of the data file before this position was on disk when the index
-        got its name."""
+        """The data file was durable up to this position when the index got its
+        name."""
         return max(self.position, self.whole or 0)
 
 
 def save(path: str, position: int, pieces: Iterable[_Piece],
          fingerprint: int) -> None:
-    """A new index file.  `pieces` are (prefix, bucket bytes)."""
+    """Write a new index file.  `pieces` are (prefix, bucket bytes)."""
     file = datafile.open_new(path)
     try:
         with file:
@@ -113,7 +114,7 @@ def write(file: datafile.DataFile, position: int, pieces: Iterable[_Piece],
           noted: Callable[[int], object] = lambda written: None) -> None:
     """Write an index to an empty file, and sync it.
 
-    `noted(written)` is called now and then: it may sync what is written.
+    `noted(written)` is called between parts: it may sync what is written.
     """
     written = crc = 0
     buffer = bytearray()
@@ -133,7 +134,7 @@ def write_unchanging(file: datafile.DataFile, position: int, index: fsIndex,
                      data_file: datafile.DataFile,
                      noted: Callable[[int], object] = lambda written: None
                      ) -> None:
-    """Write an index that does not change meanwhile, and sync it."""
+    """Write an index that does not change during the write, and sync it."""
     pieces = Snapshot(index, position).pieces(contextlib.nullcontext())
     write(file, position, pieces, fingerprint(data_file, position), noted)
 
@@ -145,7 +146,7 @@ def save_unchanging(path: str, position: int, index: fsIndex,
 
 
 def say_whole(path: str, size: int) -> None:
-    """Note, in an index without that note, how long the data file is.
+    """Note in an index, which has no such note yet, how long the data file is.
 
     The data file is durable up to there, and all of it is needed.
     """
@@ -165,7 +166,7 @@ def _contents(position: int, pieces: Iterable[_Piece],
 
 
 def load(path: str) -> Loaded:
-    """The index in a file, or Damaged."""
+    """The index in a file; raise Damaged if it is not sound."""
     # O_NONBLOCK: opening a pipe must not wait.
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(number).st_mode):
@@ -176,7 +177,7 @@ def load(path: str) -> Loaded:
 
 
 def load_open(number: int, path: str) -> Loaded:
-    """As `load`, of an open file."""
+    """As `load`, for an open file."""
     try:
         return _parse(_Content(Window.of_file(number)))
     except Damaged as reason:
@@ -184,7 +185,7 @@ def load_open(number: int, path: str) -> Loaded:
 
 
 def _parse(content: '_Content') -> Loaded:
-    """Parse an index file; Damaged with a reason that begins with a verb."""
+    """Parse an index file.  Damaged gets a reason that begins with a verb."""
     found = content.match(_POSITION)
     if not found:
         raise Damaged('cannot be read: it does not begin as an index')
@@ -207,7 +208,7 @@ def _parse(content: '_Content') -> Loaded:
 
 
 def _number(found: re.Match[bytes]) -> int:
-    """In the last group that has matched."""
+    """The number in the last group that has matched."""
     assert found.lastindex is not None
     return int.from_bytes(found[found.lastindex], 'little')
 
@@ -262,7 +263,7 @@ class _Content:
         self._at = 0
 
     def match(self, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
-        """Match the pattern here, and step behind it; None: no match."""
+        """Match the pattern here, and step over it; None: no match."""
         left = self._window.end - self._at
         data, start = self._cover(min(left, _LONGEST_MATCH))
         found = pattern.match(data, start)
@@ -290,14 +291,14 @@ class _Content:
 
 
 def fingerprint(file: datafile.DataFile, position: int) -> int:
-    """A crc that tells this data file from another of the same length, of its
-    first and its last transaction before the position."""
+    """A crc of the first and the last transaction before the position: it
+    tells this data file from another of the same length."""
     crc = 0
     if position > FIRST:
         with file.reader() as reader:
             for start in FIRST, _last_transaction(reader, position):
                 reader.seek(start)
-                # What is behind the position may still be replaced.
+                # Bytes behind the position may still be replaced.
                 crc = zlib.crc32(
                     reader.read(min(256, position - start)), crc)
     return crc
@@ -311,7 +312,8 @@ def last_tid(file: datafile.DataFile, position: int) -> bytes:
 
 
 def _last_transaction(reader: io.BufferedReader, position: int) -> int:
-    """Where it begins; 0 if its length cannot be right."""
+    """The position of the last transaction that ends at this position; 0 if
+    its length cannot be right."""
     reader.seek(position - 8)
     length = int.from_bytes(reader.read(8), 'big')
     return max(position - 8 - length, 0)
@@ -332,7 +334,7 @@ class Snapshot:
         self._before: dict[bytes, dict[bytes, int]] = {}
 
     def about_to_change(self, oids: Iterable[bytes]) -> None:
-        """These entries will change: keep their old values."""
+        """The entries of these oids will change: keep their old values."""
         for oid in oids:
             before = self._before.setdefault(oid[:6], {})
             if oid[6:] not in before:

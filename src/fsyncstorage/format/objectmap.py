@@ -1,8 +1,8 @@
 """The object map: where each object's newest record is, in shared memory.
 
 One process writes it (storage.objectmap), any number of others read it
-(`Reader`).  It belongs to one data file.  It is a row of 8-byte words in the
-byte order of the machine::
+(`Reader`).  It belongs to one data file.  It is an array of 8-byte words in
+the byte order of the machine::
 
     header      one page, see the words below
     directory   word i: which 512 oids chunk i is for (`oid >> 9`), plus 1;
@@ -10,12 +10,12 @@ byte order of the machine::
     chunks      512 words each: the position of the record of each oid; 0: not
                 known here
 
-Each word is stored at once, and never a part of it is seen.  A chunk is never
-moved, and its directory word never changes again, so a reader may remember
-where it is.
+Each word is stored in one step, so a reader never sees a part of it.  A chunk
+is never moved, and its directory word never changes again, so a reader may
+remember where the chunk is.
 
 docs/internals/localreads.rst says in which order words are stored, why no
-reader sees them in a wrong one, and what a reader may do with a position.
+reader sees them in a wrong order, and what a reader may do with a position.
 """
 
 import fcntl
@@ -35,7 +35,7 @@ CHUNK = WORDS_OF_A_PAGE
 CHUNK_BITS = 9
 IN_CHUNK = CHUNK - 1
 
-#: As many as 2 thousand million objects need, if their oids are dense.
+#: Enough for 2 thousand million objects, if their oids are dense.
 MOST_CHUNKS = 1 << 22
 
 # The words of the header, by their numbers.
@@ -49,7 +49,7 @@ DURABLE = 9       # records before this position are durable
 RETIRED = 10      # not 0: new transactions are not in the map
 DIRECTORY = WORDS_OF_A_PAGE
 
-# (Each of the three is read at once, like a word of a memoryview.)
+# (Each of these three words is read in one step, as by a memoryview.)
 _marks = struct.Struct('@3Q')
 
 MAGIC_WORD = int.from_bytes(b'FSMAP\0\0\1', 'big')
@@ -57,13 +57,13 @@ SECRET_SIZE = 32
 
 # Linux 5.1; Python 3.15 will name it.
 F_SEAL_FUTURE_WRITE = 0x10
-#: A reader relies on the first: memory that is cut off under it would end its
-#: process.
+#: A reader relies on this seal: if its memory were cut off, the process would
+#: be killed.
 _NEEDED_SEALS = getattr(fcntl, 'F_SEAL_SHRINK', 2)
 
 
 class NotAMap(Exception):
-    """The descriptor, or what it leads to, is not what was announced."""
+    """The descriptor is not that of the announced map."""
 
 
 def chunks_begin(capacity: int) -> int:
@@ -72,7 +72,7 @@ def chunks_begin(capacity: int) -> int:
 
 
 def size_of(capacity: int) -> int:
-    """Bytes of a map with room for so many chunks."""
+    """The bytes of a map with room for this many chunks."""
     return WORD * (chunks_begin(capacity) + CHUNK * capacity)
 
 
@@ -81,7 +81,7 @@ def secret_of(words: memoryview) -> bytes:
 
 
 class Reader:
-    """Another process's map.  `get` is that of an index."""
+    """The map of another process.  `get` works as that of an index."""
 
     def __init__(self, descriptor: int, secret: bytes) -> None:
         """Map it into memory, or raise NotAMap; the descriptor may be closed
@@ -120,7 +120,7 @@ class Reader:
         return self._words[RETIRED] != 0
 
     def marks(self) -> tuple[int, int, int]:
-        """END, DURABLE and RETIRED, in less time."""
+        """END, DURABLE and RETIRED, in less time than one by one."""
         return _marks.unpack_from(self._memory, WORD * END)
 
     def get(self, oid: bytes, default: Any = None) -> Any:
@@ -147,7 +147,7 @@ class Reader:
 
 
 def _mapped(descriptor: int) -> mmap.mmap:
-    """The map of another process, which may be hostile."""
+    """Map the memory of another process, which may be hostile."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
         raise NotAMap('it is no memory')
@@ -161,7 +161,7 @@ def _mapped(descriptor: int) -> mmap.mmap:
 def is_possible() -> bool:
     """Has this system what a map needs?
 
-    Words of 8 bytes are stored at once on 64-bit machines only.
+    Only 64-bit machines store a word of 8 bytes in one step.
     """
     return (sys.platform == 'linux' and sys.maxsize > 1 << 32
             and hasattr(os, 'memfd_create')

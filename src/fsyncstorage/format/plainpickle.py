@@ -1,24 +1,24 @@
 """Pickles of plain data, read by an interpreter that can call nothing.
 
 A pickle is a program.  Python's own unpickler imports and calls what the
-pickle names, and allocates memory for any length that it announces: seven
-bytes suffice to take 1.6 GB.  Here, a pickle makes None, numbers, texts,
+pickle names, and allocates memory for any length that the pickle announces:
+seven bytes suffice to take 1.6 GB.  Here, a pickle makes None, numbers, texts,
 bytes, tuples, lists and dictionaries, and nothing else; there is no code here
 that imports or calls what a pickle names.
 
 These bounds hold for every pickle:
 
 - a pickle has at most `most_steps` opcodes, and makes at most
-  `most_containers` tuples, lists and dictionaries.  So they are nested no
-  deeper than that, and take no more than a constant amount of memory beside
-  the bytes of the pickle itself;
+  `most_containers` tuples, lists and dictionaries.  So these are nested no
+  deeper than that, and take no more than a constant amount of memory in
+  addition to the bytes of the pickle itself;
 - announced bytes must be there before memory is allocated for them;
 - the memo keeps what the pickle puts there, under any number, but no
   containers: so no container is in two places, or in itself;
 - keys are hashed fast, and their hashes cannot be chosen: see `is_good_key`.
 
-Left to others: which opcodes a reader knows beyond these (a subclass), and
-what the values mean.
+Left to others: which other opcodes a reader knows (a subclass), and what the
+values mean.
 """
 
 import struct
@@ -30,13 +30,13 @@ _SIGNED = struct.Struct('<i')
 _SHORT = struct.Struct('<H')
 _FLOAT = struct.Struct('>d')
 
-# Bytes of a text, which may take four times as many in memory.
+# Bytes of the longest text, which may take four times as many in memory.
 LONGEST_TEXT = 1 << 20
-# Bytes of a whole number: an id of 64 bits needs 9.
+# Bytes of the longest whole number: an id of 64 bits needs 9.
 LONGEST_NUMBER = 16
-# Whole numbers below this have different hashes; larger ones may share one.
+# Whole numbers below this have different hashes; larger ones may share a hash.
 LARGEST_KEY = 1 << 60
-# Bytes of a line, which is a name or a number.
+# Bytes of the longest line, which is a name or a number.
 LONGEST_LINE = 1000
 
 _GOOD_KEYS = str, bytes, bool, type(None)
@@ -86,9 +86,9 @@ class Reader:
     def _run(self) -> Any:
         """Carry out the opcodes.
 
-        Those that nearly every message has are carried out here: a call for
-        each would cost more than its work.  A length beyond the data leads
-        behind the end, where there is no opcode.
+        Opcodes that nearly every message has are carried out here: a call for
+        each would cost more than its work.  A length beyond the data leads to
+        a position behind the end, where there is no opcode.
         """
         data, opcodes, stack = self._data, self.opcodes, self._stack
         at = 0
@@ -210,8 +210,8 @@ class Reader:
     def _recall(self, number: int) -> None:
         self._stack.append(self._memo[number])
 
-    #: The opcodes of a tuple of numbers, texts and bytes, beside those above;
-    #: with the names that pickletools has for them.
+    #: The opcodes of a tuple of numbers, texts and bytes, in addition to those
+    #: in `_run`; with the names that pickletools has for them.
     simple_opcodes: dict[int, Callable[[Any], object]] = {
         0x80: lambda self: self._take_byte(),                     # PROTO
         0x28: lambda self: self._marks.append(len(self._stack)),  # MARK

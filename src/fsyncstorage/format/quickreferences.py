@@ -1,17 +1,18 @@
-"""What a record refers to, in less time, for what only counts.
+"""What a record refers to, in less time, for commands that only count.
 
 ZODB writes a reference in one way: the oid as bytes, the class, a tuple of the
-two, and the opcode that refers to it.  So nothing needs to be kept of what a
-pickle has besides: one regular expression steps over all opcodes that take
-part in no reference, and finds the next one.  What is written in another way
-is read with a stack (references): each opcode that refers must have its oid
-right before it, and what could change the order of values is not stepped over.
+two, and the opcode that refers to the tuple.  So nothing else of a pickle
+needs to be kept: one regular expression steps over all opcodes that take part
+in no reference, and finds the next reference.  For this, each opcode that
+refers must have its oid right before it, and opcodes that could change the
+order of values are not stepped over.  A record that is written in another way
+is read with a stack (references).
 
-Promises: of a record that ZODB can read, the references are those that
-`references` finds.  Of one that it cannot read, ValueError or any: nobody
-looks here whether there are enough values on the stack.  So nothing may be
-thrown away because of what is found here.  Memory: 50 bytes a reference, or as
-there.
+Promises: for a record that ZODB can read, the references are those that
+`references` finds.  For a record that ZODB cannot read, there is a ValueError,
+or any result: this module does not check that there are enough values on the
+stack.  So nothing may be deleted because of a result from here.  Memory: 50
+bytes for each reference, or as in `references`.
 """
 
 import functools
@@ -22,19 +23,19 @@ from .references import OID
 from .references import references
 from .wrapped import TooMuch
 
-# Without a Q or one of these, there is no reference.
+# A record without a Q and without a match of this has no reference.
 _REFERRING_BY_LINE = re.compile(rb'P[^\n]{8}\n')
 
-# Lengths that are stepped over by the regular expression, which has a branch
-# for each.
+# Values of these lengths are stepped over by the regular expression, which has
+# a branch for each length.
 _TEXT, _BYTES, _NUMBER = range(256), range(64), range(16)
-# Opcodes with longer ones: bytes of the length.
+# Opcodes whose values may be longer, and the bytes of their length.
 _COUNTED = {ord('X'): 4, ord('B'): 4, ord('T'): 4, ord('C'): 1, ord('U'): 1}
 
 
 def _counted(code: bytes, size: int, lengths: range) -> bytes:
-    """An opcode, a length of that size, and so many bytes.  (Those of an oid
-    may be the beginning of a reference.)"""
+    """A pattern for an opcode, a length of that size, and as many bytes.  (Not
+    for the bytes of an oid, which may be the beginning of a reference.)"""
     return code + b'(?:%b)' % b'|'.join(
         re.escape(length.to_bytes(size, 'little')) + b'.{%d}' % length
         for length in lengths if not (code == b'C' and length == OID))
@@ -53,15 +54,15 @@ _CLASS = b'(?:%b|%b%b)' % (_RECALL, _GLOBAL, _REMEMBER)
 _ONWARDS = (
     rb'(?:%b){0,256}(?:C\x08(?P<oid>.{8})(?:%b(?:%b\x86%b)?(?P<refers>Q))?'
     rb'|(?P<stop>\.))?' % (_STEPPED_OVER, _REMEMBER, _CLASS, _REMEMBER))
-# The first time, with what is nearly always the first pickle: a class alone.
+# For the first match, with the usual first pickle: a class alone.
 _FROM_THE_FIRST = rb'(?P<alone>(?:\x80[\0-\3])?%b(?:q.)?\.)?%b' % (
     _GLOBAL, _ONWARDS)
 
 
 @functools.cache
 def _matching() -> Any:
-    """Of both, compiled: ten milliseconds, of which a process that reads no
-    references is spared."""
+    """Both patterns, compiled.  This takes ten milliseconds, which a process
+    that reads no references saves."""
     return (re.compile(_FROM_THE_FIRST, re.DOTALL).match,
             re.compile(_ONWARDS, re.DOTALL).match)
 
@@ -70,7 +71,7 @@ def quick_references(
         record: bytes, most_values: int | None = None) -> list[bytes]:
     """The oids that a record refers to, in their order in the record.
 
-    TooMuch if there are more than that.
+    TooMuch if there are more than `most_values`.
     """
     last = record.rfind(b'Q')
     if last < 0 and not _REFERRING_BY_LINE.search(record):
@@ -81,9 +82,9 @@ def quick_references(
 
 
 def _found(record: bytes, last: int, most: int) -> list[bytes] | None:
-    """None: it has to be read.
+    """The oids; None if the record must be read with a stack.
 
-    Behind `last`, no opcode refers to what is on the stack.
+    Behind `last`, no opcode refers to a value on the stack.
     """
     oids = []
     from_the_first, from_there = _matching()

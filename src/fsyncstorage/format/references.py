@@ -1,18 +1,20 @@
-"""What a record refers to and names: its pickles tell, without unpickling.
+"""What a record refers to and names, read from its pickles without unpickling.
 
 A record has two pickles, one for the class and one for the state.  ZODB's
 function for this unpickles them, which takes 4 GB for a memo index of five
 bytes, and ninety bytes for a byte that stands for an empty dictionary.  A file
 that is checked may come from anybody, and so may a record that is stored.
-Here the opcodes are stepped over one by one, with a stack that has a place for
-each value; the place holds the oid, if the value may become a reference.
+Here the opcodes are read one by one, with a stack that has a place for each
+value; the place holds the oid, if the value may become a reference.
 
 Promises: no class is looked up, nothing recurses, no length beyond the record
-is relied on.  The time is proportional to the record; memory is at most about
-25 times its length, and 200 bytes a value, if there may only be so many.
+is relied on.  The time is proportional to the length of the record.  Memory is
+at most about 25 times that length, or, if the number of values is limited, 200
+bytes for each value.
 
-What ZODB's unpickler (protocol 3) reads is read here, with the same result.
-ZODB refuses more, since it makes all values and not only references.
+A record that ZODB's unpickler (protocol 3) can read is read here, with the
+same result.  ZODB refuses more records, since it makes all values and not only
+references.
 """
 
 import re
@@ -25,32 +27,33 @@ from .wrapped import TooMuch
 OID = 8
 
 _T = typing.TypeVar('_T')
-# What a place of the stack has: an oid, or None; or this list.
+# What a place of the stack holds: an oid, or None; or this list.
 _Value = bytes | list[bytes] | None
 _LIST: list[bytes] = []     # a weak reference, or one into another database
 _NUMBER = re.compile(rb'[-+]?[0-9]*L?')
 HIGHEST_PROTOCOL = 3
-# Opcodes that are read until values are counted again.
+# Values are counted again after this many opcodes.
 STEPS = 100_000
-# The pickle of a class alone, as ZODB writes it nearly always; and the number
-# under which it is remembered.
+# The pickle of a class alone, as ZODB nearly always writes it; and the number
+# under which the class is remembered.
 _CLASS_ALONE = re.compile(
     rb'(?:\x80[\0-\3])?c[^\n]*\n[^\n]*\n(?:q(.))?\.', re.DOTALL)
 #: Stands for a class that copyreg knows by a number.
 REGISTERED = b'copyreg', b'extension'
 
-# Opcodes that push a value that is no reference: bytes of their argument.
+# Opcodes that push a value that is no reference, and the bytes of their
+# argument.
 _OPAQUE = {
     b'N': 0, b'\x88': 0, b'\x89': 0, b'}': 0, b')': 0,  # None, bool, {}, ()
     b'K': 1, b'M': 2, b'J': 4, b'G': 8,                 # int, float
 }
-# Opcodes followed by a length and its bytes: bytes of that length.
+# Opcodes followed by a length and as many bytes, and the bytes of that length.
 _COUNTED = {
     b'C': 1, b'B': 4,           # bytes
     b'X': 4, b'U': 1, b'T': 4,  # text, old text
     b'\x8a': 1, b'\x8b': 4,     # long int
 }
-# Opcodes that take values: how many; and do they push one, no reference?
+# Opcodes that take values: how many; and do they push one (no reference)?
 _TAKES = {
     b'\x81': (2, True),                     # new object
     b'\x85': (1, True), b'\x87': (3, True),  # tuples of 1 and 3
@@ -79,7 +82,7 @@ def references(record: bytes, most_values: int | None = None) -> list[bytes]:
 
 
 def check_text(code: int, data: bytes) -> None:
-    """ValueError, if this is to be text, and is none."""
+    """ValueError, if the opcode says that this is text, and it is not."""
     if code in b'UT' and not data.isascii():
         raise ValueError('text of Python 2 that is not ASCII')
     if code == 0x58:
@@ -87,16 +90,17 @@ def check_text(code: int, data: bytes) -> None:
 
 
 class Pickles:
-    """The two pickles of a record, read; ValueError if they are none.
+    """Reads the two pickles of a record; ValueError if they are no pickles.
 
-    The first is not read, if it is a class alone and `skipped`.
-    TooMuch if it keeps more than `most_values` at a time, and the
-    `STEPS` that it takes until this is seen.
+    If the first is a class alone, `skipped` may be its match; then it is not
+    read.
+    TooMuch if more than `most_values` are kept at a time: this is checked
+    after each `STEPS` opcodes.
     """
 
     stack: list[_Value]
     marks: list[int]
-    #: Is anything called, beside `__new__` and `__setstate__`?
+    #: Is anything called except `__new__` and `__setstate__`?
     calls = False
 
     def __init__(self, record: bytes,
@@ -108,7 +112,7 @@ class Pickles:
         self.memo: dict[int, _Value] = {}
         if skipped and skipped[1]:
             self.memo[skipped[1][0]] = None
-        #: As `references` returns them.
+        #: The oids, as `references` returns them.
         self.oids: list[bytes] = []
         #: (module, name) of classes and functions.
         self.names: list[tuple[bytes, bytes]] = []
@@ -131,10 +135,10 @@ class Pickles:
                     f'it has more than {self.most_values:,} values')
 
     def is_read_to_its_end(self) -> bool:
-        """Read on, `STEPS` values and opcodes at most.  Is it over?
+        """Read on, at most `STEPS` values and opcodes.  Has the pickle ended?
 
         The frequent opcodes are read here, each pushed value together with
-        the opcode behind it that remembers it.
+        the following opcode that remembers it.
         """
         data, memo = self.data, self.memo
         stack, marks = self.stack, self.marks
@@ -155,7 +159,7 @@ class Pickles:
             elif (size := _opaque[code]) is not None:
                 value = None
                 at += size
-            elif code == 0x28:      # (: begin a row of values
+            elif code == 0x28:      # (: mark the beginning of a row of values
                 marks.append(len(stack))
                 continue
             elif code == 0x68:      # h: recall, by a short number
@@ -179,7 +183,7 @@ class Pickles:
                 value = stack.pop()
                 if value.__class__ is not bytes:
                     value = None
-            elif code == 0x51:      # Q: refer to what this says
+            elif code == 0x51:      # Q: refer to the object of this value
                 self.refer(stack.pop())
                 value = None
             elif code == 0x63:      # c: a class or a function
@@ -205,7 +209,7 @@ class Pickles:
                 at = self.at
                 continue
             stack.append(value)
-            if data[at] == 0x71:    # q and r, as above: nearly always
+            if data[at] == 0x71:    # q or r, as above: nearly always
                 memo[data[at + 1]] = value
                 at += 2
             elif data[at] == 0x72:

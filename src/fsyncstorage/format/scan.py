@@ -7,20 +7,20 @@ written, or damage.
 Promises:
 
 - In a sound transaction the header, the records and the length behind them
-  agree, and so does the seal, if it has one in its place.
-- Everything else raises, or is yielded as, a `Damage` that names the position
+  agree, and so does the seal, if the transaction has one in its place.
+- Anything else raises, or is yielded as, a `Damage` that names the position
   and, if the header can be read, the tid.
 - Behind damage, the walk goes on with the next transaction that can be read.
-  A Data.fs kept inside a pickle is not taken for one: its records and seals
-  name other positions.
+  A Data.fs kept inside a pickle is not taken for transactions: its records and
+  seals name other positions.
 - For any file, the time is proportional to its size, and memory does not grow
-  with it (it does with the number of records of one transaction).  A sound
-  file is read once, in large pieces.  No length is relied on before the file
-  is known to be that long, and checksums are computed only of records that add
-  up: so a search behind damage does not read the same bytes again and again.
+  with it (but with the number of records of one transaction).  A sound file is
+  read once, in large pieces.  No length is relied on before the file is known
+  to be that long, and checksums are computed only if the records add up: so a
+  search behind damage does not read the same bytes again and again.
 
 Left to others: whether previous pointers name the previous revision (that
-takes an index), and whether record tids are those of their transactions
+needs an index), and whether record tids are those of their transactions
 (stock's copy of a file with unordered tids writes others).
 """
 
@@ -47,8 +47,8 @@ DAMAGED = 'damaged'         # everything else
 # How the reason begins if nothing else is wrong with a transaction.
 DOES_NOT_RISE = 'its tid does not rise'
 
-# Patterns of a search.  That of a transaction header matches the length, from
-# the second of its two leading zero bytes on, and the status.
+# Patterns of a search.  The one of a transaction header matches the length,
+# from the second of its two leading zero bytes on, and the status.
 _MAGIC = re.compile(re.escape(seal.MAGIC))
 _LENGTH_AND_STATUS = re.compile(rb'\0(?=(\0.{6})[ puc])', re.DOTALL)
 _LENGTH_OFFSET = 8
@@ -83,7 +83,7 @@ class Transaction(typing.NamedTuple):
     status: bytes
     front: bytes        # the header with user and description
     field: bytes        # the extension, with the seal
-    seal: str           # what `seal.verify` says
+    seal: str           # the result of `seal.verify`
     records: list[Record]
 
     @property
@@ -96,7 +96,7 @@ class Transaction(typing.NamedTuple):
 
     @property
     def extension(self) -> bytes:
-        """As the user wrote it."""
+        """The extension, as the user wrote it."""
         return seal.strip(self.field)
 
 
@@ -107,7 +107,7 @@ class Damage(Exception):
     up.  If *its* seal is sound, only the status byte is wrong, and
     `transaction` has the status that the seal names.
 
-    A damage that `walk` yields has an `end`: where the walk goes on.
+    A Damage that `walk` yields has an `end`: the walk goes on from there.
     """
 
     end: int
@@ -129,7 +129,7 @@ class Damage(Exception):
     def sound_records(self) -> Transaction | None:
         """The transaction, if nothing but its header is wrong.
 
-        Its records are good, as far as can be known.
+        Its records are good, as far as this can be known.
         """
         whole = self.transaction
         return None if whole is None or whole.seal == seal.DAMAGED else whole
@@ -238,7 +238,7 @@ def _read_records(window: Window, position: int, at: int, stop: int,
                   status: bytes) -> list[Record]:
     records = []
     if status == b'u':
-        # Undone, by an old release: its content does not count.
+        # Undone by an old release of ZODB: its content does not count.
         at = stop
     limit = base = 0
     while at < stop:
@@ -268,10 +268,10 @@ def _read_records(window: Window, position: int, at: int, stop: int,
 def _ask_seal(window: Window, own: seal.Seal | None, position: int,
               front: bytes, field: bytes, records: list[Record],
               after: Transaction | None) -> tuple[str, bytes, str | None]:
-    """Return what the seal tells, the status in it, and what is wrong."""
+    """Return what the seal shows, the status in it, and what is wrong."""
     status = front[16:17]
     if own is None:
-        verdict = seal.verify(position, front, field, 0)  # asks for no crc
+        verdict = seal.verify(position, front, field, 0)  # needs no crc
         return verdict, status, (
             'behind its extension is what is left of a seal'
             if verdict == seal.DAMAGED else None)
@@ -294,7 +294,7 @@ def _ask_seal(window: Window, own: seal.Seal | None, position: int,
 
 def _was_rewritten(own: seal.Seal, front: bytes,
                    after: Transaction | None) -> bool:
-    """Has a stock tool rewritten the transaction in the same position?
+    """Has a stock tool rewritten the transaction at the same position?
 
     Stock's pack and copy keep the extension, and with it the seal.  Both may
     write other records.  The pack gives status 'p' to all transactions from
@@ -311,10 +311,10 @@ def _was_rewritten(own: seal.Seal, front: bytes,
 
 def _crc_before_copy(window: Window, at: int, end: int,
                      records: list[Record]) -> int:
-    """The crc that the records had before stock copied the transaction.
+    """The crc of the records before stock copied the transaction.
 
     A pack leaves out all previous pointers; stock's copy of a packed file
-    puts them in again where the object has an earlier record.
+    inserts them again where the object has an earlier record.
     """
     crc = 0
     for record in records:
@@ -341,7 +341,7 @@ def _ask_header(tid: bytes, status: bytes,
 # One record
 
 def record_at(window: Window, position: int) -> Record:
-    """The bytes at this position, read as a record."""
+    """The record that the bytes at this position form."""
     buffer, offset = window.cover(position, SMALLEST_RECORD)
     return _as_record(buffer, offset, position)
 
@@ -394,8 +394,8 @@ def walk(window: Window, position: int = FIRST,
          after: Transaction | None = None) -> Iterator[Transaction | Damage]:
     """Yield every transaction from `position` on, and each Damage.
 
-    What looks damaged is read again: if the file is being written, the window
-    may hold older bytes.
+    A place that looks damaged is read again: if the file is being written, the
+    window may hold older bytes.
     """
     found: Transaction | Damage
     while position < window.end:
@@ -446,14 +446,14 @@ def _end_of_damage(window: Window, damage: Damage) -> int:
 def find_transaction(window: Window, start: int) -> int | None:
     """The position of the next transaction that can be read, or None.
 
-    It may be unfinished, or its seal damaged: its records must add up, and
-    name its position.
+    It may be unfinished, or its seal may be damaged; but its records must add
+    up, and name its position.
     """
     scout = window.scout()
     for at, match in window.matches(_LENGTH_AND_STATUS, start, HEADER):
         position = at - _LENGTH_OFFSET
         length = int.from_bytes(match[1], 'big')
-        # Most matches are none: the length behind the records tells soonest.
+        # Most matches are no header: the second length shows that soonest.
         if (position >= start and HEADER <= length < window.end - position
                 and scout.read(position + length, 8) == b'\0' + match[1]
                 and _stands_at(scout, position)):
@@ -465,7 +465,7 @@ def _stands_at(window: Window, position: int) -> bool:
     """Is there a transaction, judged by its records, or else by its seal?
 
     A record belongs to one position only, and the walk goes on behind a
-    transaction that is found: so all these calls cost no more than one walk.
+    transaction that was found: so all these calls cost no more than one walk.
     """
     try:
         header = unpack_header(*window.cover(position, HEADER))
@@ -480,8 +480,8 @@ def find_sound_seals(window: Window,
     """Yield (position, Seal) of each sealed transaction from `start` on.
 
     The transaction may be torn, but its header is there, and the seal is in
-    its place.  A seal elsewhere proves nothing: it was moved, or it is part of
-    a Data.fs that is kept inside a pickle.
+    its place.  A seal in another place proves nothing: it was moved, or it is
+    part of a Data.fs that is kept inside a pickle.
     """
     for at, _ in window.matches(_MAGIC, start, HEADER):
         found = seal.parse(window.read(at, seal.SIZE))

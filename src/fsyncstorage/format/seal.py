@@ -2,15 +2,16 @@
 
 A seal stands at the end of the transaction's extension field, behind the STOP
 of the pickle there.  Every unpickler stops at STOP, so stock code never sees
-it.  An empty extension becomes the pickle of ``{}``, which a flag notes.  Its
-44 bytes are listed in docs/internals/file.rst.
+the seal.  An empty extension becomes the pickle of ``{}``, and a flag in the
+seal notes that.  docs/internals/file.rst lists the 44 bytes of a seal.
 
 The crc covers, in this order: the data records, the length behind them, and
-the header with its final status, user, description and extension up to here.
-The records come first, so that it can be kept while they are stored.
+the header with its final status, user, description and extension up to the
+crc.  The records come first, so that their crc can be computed before the
+header is known.
 
-A sound seal in another position than it names was *moved* there by a stock
-tool (a pack, a copy): its transaction counts as unsealed.
+If a sound seal is at another position than it names, a stock tool has *moved*
+it there (a pack, a copy): its transaction counts as unsealed.
 
 This module makes seals, strips them and checks them.  It reads no file.
 """
@@ -33,7 +34,7 @@ _FRONT = struct.Struct('>8sBBcxQQQ')
 _CRC = struct.Struct('>I')
 SIZE = _FRONT.size + 2 * _CRC.size
 
-# What a seal tells about its transaction.
+# What a seal shows about its transaction.
 SOUND = 'sound'
 ABSENT = 'absent'
 MOVED = 'moved'
@@ -62,10 +63,10 @@ def room(extension: bytes) -> int:
 
 def make(front: bytes, extension: bytes, status: bytes, position: int,
          length: int, durable: int, records_crc: int) -> bytes:
-    """The extension field of a transaction, sealed.
+    """The extension field of a transaction, with its seal.
 
     `front` is the header with the final status, user and description;
-    `records_crc` the crc of the records and the length behind them.
+    `records_crc` is the crc of the records and the length behind them.
     """
     flags = 0 if extension else WAS_EMPTY
     body = extension or EMPTY_PICKLE
@@ -81,7 +82,7 @@ def find(field: bytes) -> Seal | None:
 
 
 def parse(data: bytes) -> Seal | None:
-    """The seal in these bytes, or None if they are none."""
+    """The seal in these bytes, or None if they are no seal."""
     if len(data) != SIZE or not data.startswith(MAGIC):
         return None
     check, = _CRC.unpack(data[-_CRC.size:])
@@ -105,10 +106,10 @@ def strip(field: bytes) -> bytes:
 
 def verify(position: int, front: bytes, field: bytes,
            records_crc: int) -> str:
-    """What the seal tells about the transaction at `position`.
+    """What the seal shows about the transaction at `position`.
 
     `front` is the header with user and description as they are in the file,
-    `field` the extension field, `records_crc` as for `make`.
+    `field` is the extension field, and `records_crc` is as for `make`.
     """
     seal = find(field)
     if seal is None:
@@ -116,7 +117,7 @@ def verify(position: int, front: bytes, field: bytes,
                 else ABSENT)
     if seal.position != position:
         return MOVED
-    # The crc stands between what it covers and the check.
+    # The crc stands between the bytes that it covers and the check.
     covered = front + field[:-2 * _CRC.size]
     if zlib.crc32(covered, records_crc) != seal.crc:
         return DAMAGED
@@ -124,12 +125,12 @@ def verify(position: int, front: bytes, field: bytes,
 
 
 def may_have_been_sealed(field: bytes) -> bool:
-    """Does an extension contain the rest of a seal?
+    """Does an extension contain the remains of a seal?
 
-    That is, its magic anywhere (then the sizes in the header are wrong); or at
-    the end, with one byte changed, or with zeros for what was lost; or bytes
-    of its size behind a pickle.  Anything else was written by the application:
-    to stock, an extension may be any bytes.
+    These are: the magic of a seal anywhere (then the sizes in the header are
+    wrong); the magic at the end, with one byte changed, or with zeros in place
+    of lost bytes; or as many bytes as a seal has, behind a pickle.  The
+    application wrote anything else: to stock, an extension may be any bytes.
     """
     found = field[-SIZE:]
     if len(found) < SIZE:
@@ -141,7 +142,7 @@ def may_have_been_sealed(field: bytes) -> bool:
 
 
 def _length_of_pickle(field: bytes) -> int | None:
-    """The length up to its STOP; None if it is no pickle."""
+    """The length of a pickle up to its STOP; None if this is no pickle."""
     # (pickletools does not define what it raises.)
     with contextlib.suppress(Exception):
         for opcode, _, at in pickletools.genops(field):

@@ -1,10 +1,10 @@
 """What a reader sees: one file, one index, up to one transaction.
 
-A `View` does not change, except that the index it shares runs ahead: it has
-transactions that are appended and not yet published.  Every look-up walks back
-from there to what the view may show.  Publishing replaces the view by a new
-one, a pack by one of another file; a reader keeps the view it began with, and
-with it the open file.  So reading takes no lock.
+A `View` does not change, except that its index, which it shares, runs ahead:
+the index has transactions that are appended and not yet published.  Every
+look-up walks back from there to what the view may show.  Publishing replaces
+the view by a new one, a pack by a view of another file.  A reader keeps the
+view it began with, and with it the open file.  So reading takes no lock.
 
 Left to others: which view is the current one, and the gate (the storage).
 """
@@ -42,24 +42,24 @@ from .scan import LONGEST
 logger = logging.getLogger(__name__)
 
 _data_header = struct.Struct(DATA_HDR)
-# The same, without what a look-up does not ask for.
+# The same, without the fields that a look-up does not need.
 _record = struct.Struct('>8s8sQ10xQ')
 _number = struct.Struct('>Q')
 
-# One read gets the page in which a record begins, and the next one: also what
-# was stored before it.  (ZODB stores new objects in reverse order of oids.)
+# One read gets the page in which a record begins, and the next page; so also
+# records before it.  (ZODB stores new objects in reverse order of oids.)
 PAGE = 4096
 BLOCK = 2 * PAGE
 
-# Errors of a system or file system that cannot tell what is cached.
+# Errors of a system or file system that does not know what is cached.
 _NO_SUCH_FLAG = None, errno.EOPNOTSUPP, errno.ENOSYS
 
 _LATER_THAN_ALL = b'\xff' * 8
 
-# What a log of transactions, or a history, has of each; and what chooses.
+# An entry of a log of transactions, or of a history; and what selects entries.
 Entry = dict[str, Any]
 Filter = Callable[[Entry], object]
-# The data, their tid, and the tid from which on it is something else.
+# The data, their tid, and the tid of the next revision (None: these are last).
 Revision = tuple[bytes, bytes, bytes | None]
 
 
@@ -79,7 +79,7 @@ def pread_cached(descriptor: int, length: int, position: int) -> bytes:
 
 
 def check_oid(oid: bytes) -> None:
-    """Refuse anything but an oid: stock would pad or cut it in silence."""
+    """Refuse anything but an oid: stock would silently pad or cut it."""
     if not isinstance(oid, bytes):
         raise TypeError(f'an oid is 8 bytes, not {oid!r}')
     if len(oid) != 8:
@@ -87,7 +87,7 @@ def check_oid(oid: bytes) -> None:
 
 
 def check_serial(serial: bytes) -> None:
-    """As an oid: what is known of a record must be what is in the file."""
+    """Refuse anything but a serial: the file must have what was given."""
     if serial.__class__ is not bytes or len(serial) != 8:
         raise ValueError(f'a serial is 8 bytes, not {serial!r}')
 
@@ -109,7 +109,7 @@ def serial_at(file: DataFile, position: int, oid: bytes) -> bytes:
     """The serial of the record at a position.
 
     An object that has just changed often changes again: then its serial is
-    known, and nothing is read.
+    known without reading.
     """
     return file.serials.get(position) or read_header(file, position, oid)[1]
 
@@ -117,7 +117,7 @@ def serial_at(file: DataFile, position: int, oid: bytes) -> bytes:
 def _earlier(oid: bytes, target: int, position: int) -> int:
     """The target of a pointer in the record at that position.
 
-    It must lead backwards: in a damaged file, a reader would go in a circle.
+    It must lead backwards: else a damaged file could let a reader circle.
     """
     if target >= position:
         raise CorruptedDataError(oid, _number.pack(target), position)
@@ -129,9 +129,9 @@ class View:
     __slots__ = ('file', 'index', 'end', 'tid')
 
     pread = staticmethod(os.pread)
-    #: Bytes of a record; what claims to have more is damage.
+    #: A record that claims to have more bytes is damage.
     longest = LONGEST
-    #: Does it keep the block that it has read?
+    #: Does it keep the last block that it has read?
     keeps = True
 
     def __init__(self, file: DataFile, index: fsIndex, end: int,
@@ -151,8 +151,8 @@ class View:
               oid: bytes) -> tuple[bytes, int, bytes, int]:
         """tid, previous position, data or b'', back pointer of a record.
 
-        Objects that were stored together are often read together: the next
-        one is mostly in the block that was read last.
+        Objects that were stored together are often read together: mostly, the
+        next one is in the block that was read last.
         """
         start, block = self.file.block
         at = position - start
@@ -209,11 +209,11 @@ class View:
             position = previous and _earlier(oid, previous, position)
 
     def _data(self, oid: bytes, position: int, back: int) -> bytes:
-        """The data of a record that has a back pointer in its place."""
+        """The data of a record that has a back pointer in their place."""
         return self.load_back(oid, _earlier(oid, back, position))[0]
 
     def load_back(self, oid: bytes, position: int) -> tuple[bytes, bytes]:
-        """The data to which a back pointer leads, and the tid under which they
+        """The data to which a back pointer leads, and the tid with which they
         were written."""
         data = b''
         while not data:
@@ -241,7 +241,7 @@ class View:
 
     def load_before_from(self, position: int, oid: bytes,
                          tid: bytes) -> Revision | None:
-        """The same, from the newest record of the object on."""
+        """The same, given the position of the object's newest record."""
         end_tid = None
         while position:
             found, previous, data, back = self._read(position, oid)
@@ -416,8 +416,8 @@ class _Transactions(
 class ViewIterator(_Unsealing):
     """The transactions of a view, as stock's FileIterator yields them.
 
-    It reads the open file of the view, not the file of that name, which is
-    another one after a pack.
+    It reads the open file of the view.  After a pack, another file has that
+    name.
     """
 
     def __init__(self, view: View, start: bytes | None = None,
@@ -451,7 +451,7 @@ class ViewIterator(_Unsealing):
                     ' before it', self._name, position)
                 break
             self._position = end + 8
-            if header.status != 'u':  # undone, by an old release
+            if header.status != 'u':  # undone by an old release of ZODB
                 return TransactionRecord(
                     header.tid, header.status, header.user, header.descr,
                     header.ext, position + header.headerlen(), end,
@@ -473,7 +473,8 @@ class ViewIterator(_Unsealing):
     def _skip_to(self, start: bytes) -> None:
         """Go to the first transaction that is not before this tid.
 
-        The search begins at the end of the file that is nearer by its tid.
+        The search starts from the beginning or from the end, whichever is
+        nearer by its tid.
         """
         if self._position >= self._end:
             return
@@ -494,5 +495,5 @@ class ViewIterator(_Unsealing):
         return tid
 
     def _tid_before(self, end: int) -> bytes:
-        """The tid of the transaction that ends there."""
+        """The tid of the transaction that ends at this position."""
         return self._tid_at(end - 8 - self._read_num(end - 8))

@@ -1,7 +1,7 @@
 """Reads a file by positions, through one large window.
 
-For a scan: the next bytes are mostly in the window already.  Each read names
-its position, so that other users of the file do not matter, and a read
+For a scan: mostly, the next bytes are in the window already.  Each read names
+its position, so other users of the file do not disturb it, and a read
 elsewhere does not move the window.
 """
 
@@ -17,13 +17,13 @@ Pread = Callable[[int, int], bytes]
 
 
 class Window:
-    """`pread(length, position)` reads; `end` is where the file ends for us,
-    whatever others append meanwhile.
+    """`pread(length, position)` reads.  For the window, the file ends at
+    `end`, even if others append to it.
     """
 
     SIZE = 1 << 18
     SMALL_SIZE = 1 << 12
-    #: What belongs together is read at once up to here, or else in pieces.
+    #: A transaction up to this size is read at once, a larger one in pieces.
     LARGEST = 1 << 20
 
     def __init__(self, pread: Pread, end: int) -> None:
@@ -50,7 +50,7 @@ class Window:
     def cover(self, position: int, length: int) -> tuple[bytes, int]:
         """A buffer that has these bytes, and their place in it.
 
-        EOFError if the file ends before.
+        EOFError if the file ends too early.
         """
         offset = position - self._base
         if offset < 0 or offset + length > len(self._buffer):
@@ -88,7 +88,7 @@ class Window:
                 longest: int) -> Iterator[tuple[int, re.Match[bytes]]]:
         """(position, match) of a pattern in the bytes from `start` on.
 
-        It may look at `longest` bytes.
+        The pattern must not need more than `longest` bytes.
         """
         step = self.SMALL_SIZE
         while start < self.end:
@@ -97,10 +97,10 @@ class Window:
                 if match.start() < step:
                     yield start + match.start(), match
             start += step
-            step = min(2 * step, self.SIZE)  # what is near costs little
+            step = min(2 * step, self.SIZE)  # a match nearby costs little
 
     def _read(self, position: int, length: int) -> bytes:
-        """Repeat: a read of the system may be shorter than asked for."""
+        """Read all: one read of the system may return fewer bytes."""
         length = min(length, self.end - position)
         data = self.pread(length, position) if length > 0 else b''
         while data and len(data) < length:

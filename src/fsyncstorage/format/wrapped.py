@@ -1,9 +1,9 @@
 """Removes what storage wrappers added to a record, within bounds.
 
 zc.zlibstorage and hexstorage begin a record with a mark, `.z` or `.h`; other
-wrappers, like those that encrypt, have others.  A malicious record can unpack
-to 1,000 times its size, and there may be many.  So there are two bounds: for
-one record, and for all of a file.
+wrappers, like those that encrypt, have other marks.  A malicious record can
+unpack to 1,000 times its size, and there may be many of them.  So there are
+two bounds: for one record, and for a whole file.
 
 Left to others: what the pickles contain (references), and what is reported.
 """
@@ -11,12 +11,13 @@ Left to others: what the pickles contain (references), and what is reported.
 import binascii
 import zlib
 
-# The longest record whose pickles are walked, as it is and unwrapped.  ZODB
-# warns of half of it when it is stored.
+# The longest record whose pickles are read, wrapped or unwrapped.  ZODB warns
+# when a record of half this size is stored.
 LARGEST = 32 << 20
-# Values that its pickles may need at a time: they take up to 200 bytes each.
+# The pickles of a record may need this many values at a time, of up to 200
+# bytes each.
 MOST_VALUES = 500_000
-# Bytes that are decompressed at a time, at least.
+# At least this many bytes are decompressed at a time.
 UNPACKED_AT_ONCE = 1 << 16
 
 
@@ -25,10 +26,10 @@ class TooMuch(Exception):
 
 
 class Budget:
-    """How many bytes of pickles may be unpacked, in all.
+    """How many bytes of pickles may be unpacked in all, for a file of `size`.
 
     In a file that ZODB wrote, the records of different objects share no data,
-    and zlib makes pickles a few times smaller.
+    and zlib makes pickles only a few times smaller.
     """
 
     TIMES = 20
@@ -42,7 +43,7 @@ class Budget:
             raise TooMuch(f'its pickles have more than {LARGEST:,} bytes')
 
     def spend(self, size: int) -> None:
-        """Count bytes that will be unpacked; TooMuch if they exceed it."""
+        """Count bytes that will be unpacked; TooMuch if that is too many."""
         self.refuse_large(size)
         if size > self._left:
             raise TooMuch(
@@ -54,7 +55,8 @@ def unwrap(data: bytes, budget: Budget) -> tuple[str, bytes | None]:
     """Unwrap a record: (marks of the wrappers, pickles).
 
     The pickles are None if only the wrapper can read them.  Each wrapper is
-    removed once: a record can be made that decompresses to itself.
+    removed only once, because a record can be made that decompresses to
+    itself.
     """
     marks = ''
     while data[:1] == b'.' != data:  # no pickle begins with STOP
@@ -73,7 +75,7 @@ def unwrap(data: bytes, budget: Budget) -> tuple[str, bytes | None]:
 
 
 def decompress(data: bytes, budget: Budget) -> bytes:
-    """Decompress a record piece by piece, as its size is not known before."""
+    """Decompress a record piece by piece: its size is not known in advance."""
     stream = zlib.decompressobj()
     pieces = []
     size = 0

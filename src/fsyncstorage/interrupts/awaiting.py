@@ -1,24 +1,25 @@
 """A lock for callers that may have to give up while they wait.
 
-Whoever has the lock may keep it for as long as a client likes.  So the caller
-looks now and then whether it must end for another reason.
+Another thread may hold the lock for as long as a client likes.  So the waiting
+caller regularly checks whether it must give up for another reason.
 """
 
 import itertools
 import threading
 from collections.abc import Callable
 
-# Seconds between two looks.
+# Seconds between two checks.
 EACH = .1
 
 
 class Awaited:
-    """`with Awaited(lock, go_on)`, as `with lock`; but `go_on()` is called
-    before it waits, and now and then while it does: what it raises ends that.
+    """`with Awaited(lock, go_on)` is like `with lock`, but calls `go_on()`
+    before the wait, and regularly during it.  If `go_on` raises an error, that
+    ends the wait.
 
     No interrupt can come between taking the lock and the block, or between the
-    block and freeing it: as with `trying.Tried`, both are one call of a
-    function that is not written in Python.
+    block and freeing the lock: as with `trying.Tried`, each of the two is one
+    call of a function that is not written in Python.
     """
 
     def __init__(self, lock: threading.Lock,
@@ -28,7 +29,7 @@ class Awaited:
 
     @property
     def __enter__(self) -> Callable[[], bool]:
-        # It calls `_seconds`, and then waits as long: until it has the lock.
+        # Call `_seconds`, then wait for so long; repeat until it has the lock.
         tries = map(self._lock.acquire, itertools.repeat(True),
                     iter(self._seconds, None))
         return filter(None, tries).__next__

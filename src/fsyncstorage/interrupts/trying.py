@@ -1,9 +1,9 @@
 """A lock for callers that must not wait.
 
-Such a caller cannot look first whether the lock is free, and then wait for it:
-another thread may take it between the two, and keep it until that very caller
-has done its work.  (An event loop that publishes would wait for a pack that
-waits for the publishing.)
+Such a caller cannot first check that the lock is free, and then take it with a
+wait: another thread may take the lock between the two, and keep it until that
+very caller has done its work.  (An event loop that publishes would wait for a
+pack that waits for the publishing.)
 """
 
 import threading
@@ -22,12 +22,13 @@ _taken = _Taken({True: True})
 
 
 class Tried:
-    """`with Tried(lock)`, as `with lock`; Occupied if it had to wait.
+    """`with Tried(lock)` is like `with lock`, but raises Occupied if it would
+    have to wait.
 
     No interrupt can come between taking the lock and the block, or between the
-    block and freeing it, as with the lock itself: both are one call of a
-    function that is not written in Python.  (The interpreter gets both
-    functions before it calls the first one.)
+    block and freeing the lock, as with the lock itself: each of the two is one
+    call of a function that is not written in Python.  (The interpreter looks
+    up both functions before it calls the first one.)
     """
 
     def __init__(self, lock: threading.Lock) -> None:

@@ -5,17 +5,17 @@ readers       the methods for readers of objects and transactions
 ecosystem     the inner names of a FileStorage that other programs use
 opening       what is in the file, its index and its blobs when it is opened
 commits       begin, vote, finish, abort; from the append to the answer
-told          what a caller gives to a finish, to be told of the outcome
+told          what a caller passes to a finish, to be told of the outcome
 appending     the end of the file: written, cut off, appended
 undoing       what a transaction restores and undoes
 records       what a transaction stores and deletes
-statistics    what is counted, for the operator
+statistics    figures for the operator
 undo          which records undo a transaction
 transaction   one transaction, from its begin until it is appended
 tids          the next transaction id, by the clock
 checkpoints   the index file, written while commits go on
 objectmap     where objects are, for local clients, in memory shared with them
-stillness     no transaction is voted, for a storage that another node gets
+stillness     waits until no transaction is voted, so another node can lead
 host          the process that waits for a storage, or may have to close it
 leftovers     files that interrupted work left beside the data
 recovery      tells the torn tail of a crash from damage

@@ -1,13 +1,13 @@
 """The end of the file: writes there, cuts off, and appends.
 
-Everything but `_sync_batch` and `_show` is done under the append lock
-(`_commit_lock`), in the order of the recipes in `commits`.  Bytes that were
-written and not appended are a *tail*: it is cut off after a failure, and
-before anything else is written.
+The steps of a commit here run under the append lock (`_commit_lock`), in the
+order of the recipes in `commits`.  Bytes that were written and not appended
+are a *tail*: it is cut off after a failure, and before anything else is
+written.
 
-`_sync_batch` is the sync of the sequencer, and `_show` lets readers see what
+The sequencer calls `_sync_batch` to sync, and `_show` to let readers see what
 it has published: commit.sequencer says when.  Where there is a replica
-(commit.replica), a sync is of the disk and of a log, at the same time.
+(commit.replica), a sync goes to the disk and to a log, at the same time.
 """
 
 import functools
@@ -40,7 +40,7 @@ class Appending(Records):
     _unsynced_blobs: Placed
     #: The map for local reads, while it is built or used.
     _map: ObjectMap | None = None
-    #: Under a policy that is replicated.
+    #: Only under a policy that is replicated.
     _replica: Replica | None = None
 
     def _refuse_unless_later(self, tid: bytes) -> None:
@@ -79,7 +79,7 @@ class Appending(Records):
         try:
             self._file.truncate(self._pos)
         except OSError as error:
-            # The rest could be taken for a transaction.
+            # The rest of the tail could be taken for a transaction.
             self._sequencer.stop_writing(
                 f'the file could not be cut back to {self._pos} ({error})')
         else:
@@ -87,40 +87,43 @@ class Appending(Records):
         self._has_tail = False
 
     def _stage_blobs(self, under_way: Transaction, wait: bool) -> None:
-        """Before the vote: it takes long, and nobody has to wait for that.
+        """Bring the blobs into the log, before the transaction has its turn.
 
-        So another may change an object meanwhile, and this vote then fails, or
-        has a conflict to resolve.
+        This takes long, and no other transaction has to wait for it.  So
+        another may change an object in that time; then this vote fails, or has
+        a conflict to resolve.
         """
         if self._replica is not None and under_way.blobs:
             if not under_way.alone:
-                self._check_again(under_way)  # if it loses, for nothing
+                self._check_again(under_way)  # fail early if it must fail
             self._replica.stage(under_way.blobs, has_turn=False, wait=wait)
 
     def _waits_for_room(self, under_way: Transaction,
                         function: Callable[[], object]) -> bool:
-        """In a log; the function is called when it waits no more."""
+        """Does it wait for room in a log?  Then call the function when there
+        is room."""
         stored = under_way.blobs
         return (self._replica is not None and stored is not None
                 and self._replica.call_when_room(stored, function))
 
     def about_to_close(self) -> None:
-        """For a server, which ends its threads before it closes the storage:
-        a vote that waits for a log, in one of them, fails."""
+        """Let votes fail that wait for a log.
+
+        For a server, which ends its threads before it closes the storage."""
         if self._replica is not None:
             self._replica.end_votes()
 
     def _take_back_blobs(self, stored: Stored) -> None:
         try:
             stored.take_back()
-        finally:  # its room in the log is given back, whatever the disk does
+        finally:  # give back the room in the log, whatever the disk does
             if self._replica is not None and stored.replicated is not None:
                 self._replica.unstage(stored)
 
     def _prepare_blobs(self, under_way: Transaction, stored: Stored) -> None:
-        """Part of the vote: whatever may fail, does it here."""
+        """Part of the vote: do what can fail, except for the names."""
         if self._replica is not None:
-            # What an undo has copied since.
+            # Now also the blobs that an undo has copied since.
             self._replica.stage(stored, has_turn=True, wait=True)
         stored.prepare(under_way.policy.name != 'none')
 
@@ -145,11 +148,12 @@ class Appending(Records):
             raise
 
     def _advance(self, under_way: Transaction, commit: Commit) -> None:
-        """Append it.  May be repeated if interrupted.
+        """Append the transaction.  May be repeated if interrupted.
 
-        The index is changed first: what is published must be found.  All under
-        `_lock`, as a checkpoint takes index and position under it: what it
-        takes must be in the pipeline, to be synced before the index counts.
+        The index is changed first, because what is published must be found.
+        All is done under `_lock`, because a checkpoint takes index and
+        position under it: what it takes must be in the pipeline, to be synced
+        before the index counts.
         """
         with self._lock:
             if self._checkpoints.snapshot is not None:
@@ -163,9 +167,9 @@ class Appending(Records):
             self._pos = commit.end
             self._last_given = commit.tid  # may be in the future
             self._has_tail = False
-            if commit.blobs is None and under_way.blobs:  # `none`
+            if commit.blobs is None and under_way.blobs:  # under `none`
                 self._unsynced_blobs.add(under_way.blob_keys)
-            under_way.blobs = None  # `_end` would take them back
+            under_way.blobs = None  # else `_end` would take them back
             self._sequencer.append(commit)
         if commit.end >= self._checkpoints.due:
             self._checkpoints.wake()
@@ -174,7 +178,7 @@ class Appending(Records):
         self._file.write_at(commit.status, commit.start + STATUS_OFFSET)
 
     def _sync_batch(self, point: Point, batch: list[Commit]) -> None:
-        """The sequencer's sync: these commits, and all before the point."""
+        """The sequencer's sync: of these commits, and all before the point."""
         sync_disk = functools.partial(self._sync_all_of, batch)
         try:
             if self._replica is None:
@@ -184,14 +188,16 @@ class Appending(Records):
                     point.end, functools.partial(self._final_bytes, batch),
                     batch, sync_disk)
         except Exception:
-            # What is behind the durable end is in doubt from now on.
+            # From now on, it is not known what is on disk behind the durable
+            # end.
             self.retire_map()
             raise
         if (object_map := self._map) is not None:
             object_map.is_durable(point.end)
 
     def became_of(self, id: bytes, since: bytes) -> bytes | None:
-        """For a server, of a commit of one before it: see commit.replica."""
+        """For a server: the outcome of a commit of an earlier server, see
+        commit.replica."""
         if self._replica is None:
             raise LookupError('there is no log that would have it')
         return self._replica.became_of(id, since)
@@ -202,8 +208,8 @@ class Appending(Records):
 
     def _final_bytes(self, batch: Sequence[Commit], position: int,
                      length: int) -> bytes:
-        """With the status that each of these commits finally has: that of
-        some is written after a sync."""
+        """The bytes, with the final status of each of these commits: for some,
+        it is written only after a sync."""
         data = bytearray(self._bytes(position, length))
         for commit in batch:
             at = commit.start + STATUS_OFFSET - position
@@ -212,8 +218,8 @@ class Appending(Records):
         return bytes(data)
 
     def _sync_all_of(self, batch: list[Commit]) -> None:
-        """A transaction becomes durable together with its blobs, under every
-        policy."""
+        """Sync the file and the blobs: a transaction becomes durable together
+        with its blobs, under every policy."""
         if self.blob_dir:
             self._unsynced_blobs.sync(self._spare)
         unfinished = []
@@ -236,8 +242,8 @@ class Appending(Records):
     def replace_map(self, new: ObjectMap | None) -> ObjectMap | None:
         """Retire the map for local reads, and use another one, or none.
 
-        `_lock` is held.  Return the one before: its memory is given back with
-        the last reference to it, which should be gone without the lock.
+        `_lock` is held.  Return the old map: its memory is freed with the last
+        reference to it, which the caller should drop without the lock.
         """
         before, self._map = self._map, new
         if before is not None:
@@ -245,16 +251,17 @@ class Appending(Records):
         return before
 
     def retire_map(self) -> None:
-        """From now on, whoever reads the file by itself asks the server."""
+        """From now on, clients do not read the file themselves, but ask the
+        server."""
         if (object_map := self._map) is not None:
             object_map.retire()
 
     def stop_writing(self, reason: str, remedy: str) -> None:
-        """Refuse commits; those that were appended go on."""
+        """Refuse commits.  Those that were appended go on."""
         self._sequencer.stop_writing(reason, remedy)
 
     def forget_map(self, retired: ObjectMap) -> None:
-        """Its memory is needed no more."""
+        """Let the memory of a retired map go."""
         with self._lock:
             if self._map is retired:
                 self._map = None

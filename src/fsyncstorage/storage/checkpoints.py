@@ -1,13 +1,13 @@
 """Index files written while commits go on, so that a restart scans little.
 
 Whenever half of `index-checkpoint` bytes were appended, a thread writes the
-index as it is at that moment.  It takes the storage's lock only for moments;
-commits and readers go on.  The data up to there is made durable before the
-new index gets its name: an index never has more than the disk.
+index as it is at that moment.  It holds the storage's lock only for moments,
+so commits and readers go on.  The data up to there are made durable before the
+new index gets its name: so an index never has more than the disk.
 
-A pack replaces the data file and the index, and cancels a checkpoint that is
-under way, whose positions are those of the old file.  `_naming` is held while
-an index gets its name, or must not get it.
+A pack replaces the data file and the index.  It cancels a checkpoint that is
+under way, because its positions are those of the old file.  `_naming` is held
+while an index gets its name, and while none may get one.
 
 Left to others: the format (index), which index is used (recovery).
 """
@@ -26,7 +26,8 @@ from ..format import index
 
 logger = logging.getLogger(__name__)
 
-# A large index is written less often: after this many times its own size.
+# A large index is written less often: after this many times its own size was
+# appended.
 TIMES_ITS_SIZE = 4
 
 
@@ -40,7 +41,7 @@ class Checkpoints:
         self.written = 0
         self._size = 0             # of the last index file
         self._written_to(0)
-        #: The one under way: told before the index changes.
+        #: The snapshot under way.  It is told before the index changes.
         self.snapshot: index.Snapshot | None = None
         self._naming = threading.Lock()
         self._one_at_a_time = threading.Lock()
@@ -49,7 +50,7 @@ class Checkpoints:
             f'checkpoints of {storage._file_name}', self._write_if_due)
 
     def start(self, position: int) -> None:
-        """Begin: the index that was found is good up to this position."""
+        """Begin: the index that was found is complete up to this position."""
         self._written_to(max(position, self._position))
         self._thread.start()
 
@@ -58,17 +59,18 @@ class Checkpoints:
         self._thread.wake()
 
     def _written_to(self, position: int) -> None:
-        """An index up to here was written, or failed: note the next one.
+        """An index up to here was written, or failed: note when the next is
+        due.
 
-        It is due after half of the bytes: as many may be appended while it is
-        written.
+        It is due after half of the bytes, because the other half may be
+        appended while it is written.
         """
         self._position = position
         self.due = position + self.step
 
     @property
     def step(self) -> int:
-        """After so many bytes an index is due."""
+        """How many bytes are appended between two indexes."""
         return max(self._every // 2, TIMES_ITS_SIZE * self._size)
 
     # Writing
@@ -117,9 +119,10 @@ class Checkpoints:
     def replacing(self, position: int) -> Iterator[None]:
         """A context in which the data file is replaced, after its index.
 
-        The index is durable first: the old index beside a shorter new file
-        would look like lost data.  The new index beside the old file is seen
-        not to belong to it.  It is good up to the position.
+        The new index is made durable first, because the old index beside a
+        shorter new file would look like lost data.  The new index beside the
+        old file is recognized as not belonging to it.  It is complete up to
+        the position.
         """
         with self._naming:
             self._written_to(0)
@@ -127,7 +130,7 @@ class Checkpoints:
             try:
                 yield
             finally:
-                self.snapshot = None  # its index gets no name any more
+                self.snapshot = None  # so its index gets no name any more
             self._written_to(position)
 
     def _write_if_due(self) -> None:
@@ -135,7 +138,7 @@ class Checkpoints:
             self.write_or_warn()
 
     def write_or_warn(self) -> bool:
-        """A failure does no harm, but the next start takes longer."""
+        """Write an index.  A failure only makes the next start take longer."""
         try:
             return self.write()
         except (OSError, WritingStopped) as error:
@@ -147,7 +150,7 @@ class Checkpoints:
             return False
 
     def close(self) -> None:
-        """Stop the thread; write nothing any more."""
+        """Stop the thread.  From now on, write nothing."""
         with self._one_at_a_time:
             self._closing = True
         self._thread.close()

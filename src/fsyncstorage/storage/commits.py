@@ -9,13 +9,13 @@ A commit's life::
                 waits: DURABLE, PUBLISHED, acknowledged
 
 Begin and store take no lock.  A vote takes one of two paths, and the finish
-goes on with it.  (A log gets the blobs before all that: `_stage_blobs`.)
+continues on it.  (A log gets the blobs before all that: `_stage_blobs`.)
 
 The *one-write path*, for nearly all (`_vote_for_its_objects`, `_append_once`):
 
 1. vote: wait for its objects: those that it writes, for itself alone, and
    those that it has read, shared with other readers (commit.turns);
-2. check what was stored and read before the objects were its own;
+2. check again what was stored and read before it held the objects;
 3. reserve the bytes that it will write, on the disk and of the quota;
 4. make the contents of its blobs durable.  It is voted, holds its objects, and
    nothing else (I12); the file was not touched;
@@ -25,19 +25,19 @@ The *one-write path*, for nearly all (`_vote_for_its_objects`, `_append_once`):
 8. add it to the index and the pipeline: it is appended;
 9. let go of the append lock, then of the objects.
 
-The *exclusive path*, for transactions beside which no other may be voted: undo
-and restore, whose records point to places in the file; a given tid; one that
-is too large to be written under the append lock; and all, if no room can be
-reserved on the disk (`_vote_alone`, `_append_voted`):
+The *exclusive path*, for transactions that are voted only while no other is:
+undo and restore, whose records point to places in the file; a given tid; one
+too large to be written under the append lock; and all transactions, if no room
+can be reserved on the disk (`_vote_alone`, `_append_voted`):
 
 1. vote: wait until no other transaction is voted;
 2. check, or work out again, what has changed since;
-3. make the contents of its blobs durable; take the append lock (if a pack came
-   between, let go of it, and go back to 2);
+3. make the contents of its blobs durable; take the append lock (if a pack has
+   replaced the file before that, let go of it, and go back to 2);
 4. give the tid; write it behind the end of the file, with status 'c'.  It is
    voted, and keeps the lock;
 5. finish: give the blobs their names; write the final status;
-6. add it to the index and the pipeline; let go of all, the append lock first.
+6. add it to the index and the pipeline; free all, the append lock first.
 
 The *two-sync path* is either of them with the status left as 'c': the leader
 syncs, writes the status, and syncs again (`_sync_batch`).  It is taken under
@@ -45,13 +45,13 @@ the policy `two-sync`, and by a transaction with blobs, without a seal, or in a
 place where something was cut off.
 
 `_begun` has the transactions that were begun, by the id of the caller's
-object.  They see what is appended (`_pos`, `_positions`, `_file`); all others
+object.  They see what is appended (`_pos`, `_positions`, `_file`); readers
 see what is published (`_view`).  When the caller's object is gone before the
 transaction has ended, the flusher's thread or the next begin ends it.
 
 Locks, in the order in which they are taken: the objects; the append lock
-(`_commit_lock`); `_writing`; `_lock`.  What is done under each of them is said
-in docs/internals/commit.rst.
+(`_commit_lock`); `_writing`; `_lock`.  docs/internals/commit.rst says what is
+done under each of them.
 
 Left to others: the transaction (transaction), its records (records), the end
 of the file (appending), which transaction has which object (commit.locks), the
@@ -87,8 +87,8 @@ from .undoing import Undoing
 
 logger = logging.getLogger(__name__)
 
-# Of a new transaction, or a copy from a packed file.  With any other status,
-# it would be unfinished, undone or damaged at the next opening.
+# Of a new transaction, or of a copy from a packed file.  Any other status
+# would mean unfinished, undone or damaged at the next opening.
 STATUSES = b' ', b'p'
 
 
@@ -138,7 +138,7 @@ class Commits(Undoing, Appending):
             self._sequencer.pipeline.refuse_when_stopped()
 
     def _known(self, transaction: Metadata, call: str) -> Transaction:
-        """The Transaction that was begun with this object, for a call."""
+        """The Transaction that was begun with this object, for this call."""
         under_way = self._find(transaction)
         if under_way is None:
             raise StorageTransactionError(
@@ -152,9 +152,9 @@ class Commits(Undoing, Appending):
                  wait: bool = True) -> list[bytes]:
         """Do all that can fail; return the oids whose conflicts were resolved.
 
-        Without `wait`, raise Occupied if it had to wait.  The transaction then
-        keeps its turn, or its place among those that wait for theirs.  When
-        the turn has come, which `call_when_served` tells, it is voted again.
+        Without `wait`, raise Occupied if the vote would have to wait.  The
+        transaction then keeps its turn, or its place in the queues.  When its
+        turn has come, which `call_when_served` tells, call this again.
         """
         under_way = self._known(transaction, 'tpc_vote')
         if under_way.voted:
@@ -184,16 +184,16 @@ class Commits(Undoing, Appending):
             raise
         return under_way.resolved
 
-    #: Marks our own `tpc_vote`; that of a wrapper has no mark.
+    #: Marks our own `tpc_vote`; a wrapper's `tpc_vote` has no mark.
     tpc_vote.need_not_wait = True  # type: ignore[attr-defined]
 
     def call_when_served(self, transaction: Metadata,
                          function: Callable[[], object]) -> bool:
-        """After a vote that did not wait: call the function when the turn of
-        this transaction comes, or room in a log, or if it never will.
+        """After a vote that did not wait: call the function when this
+        transaction has its turn, or room in a log, or if it never will.
 
         Return False if there is nothing to wait for.  The function must only
-        notify another thread, from any, and may be called again.
+        notify another thread.  Any thread may call it, more than once.
         """
         under_way = self._find(transaction)
         return under_way is not None and (
@@ -203,7 +203,7 @@ class Commits(Undoing, Appending):
     def _vote_for_its_objects(self, under_way: Transaction,
                               wait: bool) -> None:
         if not self._turns.ask(under_way, under_way.last, under_way.read):
-            self._check_again(under_way)  # if it loses, fail without waiting
+            self._check_again(under_way)  # if it must fail, do not wait
             self._wait_for_its_turn(under_way, wait)
         self._check_again(under_way)
         under_way.flush()
@@ -215,7 +215,7 @@ class Commits(Undoing, Appending):
         if not self._turns.ask_alone(under_way):
             self._wait_for_its_turn(under_way, wait)
         while not self._has_file_up_to_date(under_way, wait):
-            pass  # a pack came between: try again
+            pass  # a pack has replaced the file: try again
         with self._writing:
             self._refuse_when_stopped()
             self._leave_no_tail()
@@ -225,7 +225,7 @@ class Commits(Undoing, Appending):
 
     def _has_file_up_to_date(self, under_way: Transaction, wait: bool) -> bool:
         """Take the append lock when all is worked out: under it, no code of
-        users runs, and nothing is synced.  False: a pack came between."""
+        users runs, and nothing is synced.  False: a pack came before it."""
         self._bring_up_to_date(under_way)
         under_way.keeps_file = self._kept_file(wait)
         next(under_way.keeps_file)
@@ -237,15 +237,15 @@ class Commits(Undoing, Appending):
 
     def _append_lock(self, wait: bool
                      ) -> contextlib.AbstractContextManager[object]:
-        """Without `wait`, Occupied if another thread has it."""
+        """Without `wait`, it raises Occupied if another thread has it."""
         return self._commit_lock if wait else Tried(self._commit_lock)
 
     def _kept_file(self, wait: bool) -> Generator[None, None, None]:
         """Hold the append lock from `next` to `close`, which leaves nothing
-        behind the end.
+        behind the end of the file.
 
-        A generator, because only with `with` no interrupt can come between
-        taking or freeing a lock and the note of it.
+        A generator, because only in a `with` statement no interrupt can come
+        between taking or freeing a lock and the note of that.
         """
         with self._append_lock(wait):
             try:
@@ -283,7 +283,7 @@ class Commits(Undoing, Appending):
         self._reserve.promise(under_way, length)
         if (self._quota is not None and under_way.records
                 and under_way.records[-1].origin is None):
-            # The reserve includes its own bytes.
+            # (The total includes this transaction.)
             self._refuse_beyond_quota(
                 under_way, self._reserve.total - length)
 
@@ -295,8 +295,8 @@ class Commits(Undoing, Appending):
             self._end(under_way)
 
     def _end(self, under_way: Transaction) -> None:
-        """Free all that it holds; if it was not appended, remove its files,
-        too.  May be repeated if interrupted."""
+        """Free all that the transaction holds; if it was not appended, remove
+        its files, too.  May be repeated if interrupted."""
         try:
             if under_way.blobs is not None:
                 self._take_back_blobs(under_way.blobs)
@@ -318,8 +318,8 @@ class Commits(Undoing, Appending):
     def _note_drop(self, caller: weakref.ref[Metadata]) -> None:
         """The caller's object is gone.
 
-        Called in any thread, at any line: so another thread ends the
-        transaction.
+        Called in any thread, at any line: so the transaction is ended
+        elsewhere.
         """
         self._dropped.append(caller)
         self._sequencer.flusher.wake()
@@ -328,8 +328,8 @@ class Commits(Undoing, Appending):
         """End transactions whose caller's object is gone.
 
         Each stays noted until it is ended, so that an interrupt leaves it to
-        the next call.  A begin waits for this: a new object may have the same
-        id."""
+        the next call.  A begin waits for this, because a new object may have
+        the same id."""
         if not self._dropped:
             return
         ended = 0
@@ -338,7 +338,7 @@ class Commits(Undoing, Appending):
             for under_way in list(self._begun.values()):
                 if under_way.metadata is None:
                     with contextlib.suppress(OSError):
-                        # (The next opening removes what is left of blobs.)
+                        # (The next opening removes blobs that are left.)
                         self._end(under_way)
                     ended += 1
             for caller in noted:
@@ -353,7 +353,7 @@ class Commits(Undoing, Appending):
     def tpc_finish(self, transaction: Metadata, f: Told = None) -> bytes:
         """Append the transaction; then return when the policy says so.
 
-        With an AsyncFinish for `f`, return at once.
+        With an AsyncFinish as `f`, return at once.
         """
         under_way = self._known(transaction, 'tpc_finish')
         if not under_way.voted:
@@ -388,7 +388,7 @@ class Commits(Undoing, Appending):
         return commit.tid
 
     def _append_once(self, under_way: Transaction, f: Told) -> Commit:
-        """Give it its place, and write it.
+        """Give the transaction its place, and write it.
 
         Occupied if it must not wait, and another thread has the append lock.
         """
@@ -416,7 +416,7 @@ class Commits(Undoing, Appending):
                 raise
 
     def _append_voted(self, under_way: Transaction, f: Told) -> Commit:
-        """Write the final status: it is in its place, and we have the lock."""
+        """Write the final status: it has its place, and the append lock."""
         assert under_way.tid is not None
         with self._writing:
             self._refuse_when_stopped()
@@ -449,18 +449,18 @@ class Commits(Undoing, Appending):
         sound = sealed and self._cut_back_to < 0  # nearly always
         if (commit.blobs is not None
                 or not sound and self._may_look_whole(sealed)):
-            # Its status is written when all of it is durable, and under every
-            # policy it is acknowledged only then.
+            # Its status is written when the rest is durable.  It is
+            # acknowledged only after that, under every policy.
             commit.promised = commit.status_last = True
         elif policy.status_last or policy.promises and not sealed:
             commit.status_last = True
         return commit
 
     def _may_look_whole(self, sealed: bool) -> bool:
-        """Could it, torn by a power cut, be taken for a whole one?
+        """Could a transaction that a power cut has torn be taken for whole?
 
         Yes if seals are expected, and it has none.  Yes if parts of an aborted
-        transaction may remain in its place: that one's seal beside our header
+        transaction may remain in its place: the old seal with the new header
         looks like that of a transaction that stock has rewritten.
         """
         if self._sequencer.durable.end > self._cut_back_to:
@@ -469,7 +469,7 @@ class Commits(Undoing, Appending):
             not sealed or self._cut_back_to >= 0)
 
     def own_publishing(self, notify: Callable[[], object]) -> None:
-        """For an event loop: from now on, it publishes.
+        """From now on, the caller publishes: an event loop.
 
         `notify()` is called from any thread when there may be something to
         publish; the owner then calls `publish` in its own thread, where it may
@@ -480,16 +480,16 @@ class Commits(Undoing, Appending):
     @property
     def has_stopped(self) -> bool:
         """Is nothing appended any more?  What was appended is still published,
-        unless a sync has failed: then the owner of the publishing is told."""
+        unless a sync has failed: then the owner of publishing is notified."""
         return self._sequencer.pipeline.stopped is not None
 
     def never_wait_for_publishing(self, transaction: Metadata,
                                   resolve: bool = True) -> None:
-        """For a transaction of the one that publishes: a conflict with an
-        unpublished transaction raises Unpublished, and does not wait.
+        """For a transaction of the event loop that publishes: a conflict with
+        an unpublished transaction raises Unpublished, and does not wait.
 
-        Without `resolve`, one that might be resolved raises Occupied: an event
-        loop runs no code of users.
+        Without `resolve`, a conflict that might be resolved raises Occupied,
+        because an event loop runs no code of users.
         """
         under_way = self._known(transaction, 'never_wait_for_publishing')
         under_way.waits_for_publishing = False

@@ -1,26 +1,27 @@
 """Which records may be unpickled to resolve a conflict.
 
-To resolve one, ZODB unpickles three states of an object in the process that
-commits, and gives them to the `_p_resolveConflict` of its class.  In a server,
-the states come from its clients, and a pickle can import any module and call
-any function.  So the records are read first, without importing or calling what
-they name, and ZODB gets them only if all this is true:
+To resolve a conflict, ZODB unpickles three states of an object in the process
+that commits, and passes them to the `_p_resolveConflict` of its class.  In a
+server, the states come from its clients, and a pickle can import any module
+and call any function.  So the records are read first, without importing or
+calling what they name, and ZODB gets them only if all this is true:
 
 - the object's class has a `_p_resolveConflict`;
-- each name is one of VALUES, or of a class from outside the standard library
-  (or of nothing: ZODB replaces a missing class by a broken object);
+- each name in a record is one of VALUES, or of a class from outside the
+  standard library (or of nothing: ZODB replaces a missing class by a broken
+  object);
 - a record that calls something names nothing but VALUES and persistent
   classes.  All other objects are made without a call, as pickles of protocol
   2 and later do it: by `__new__` and, if a class has one, `__setstate__`;
-- no number of its memo is larger than the length of the record.
+- no memo number in a record is larger than the length of the record.
 
 Else the conflict cannot be resolved.  The error for that is made here, too:
-ZODB's ConflictError, where it is given the record, unpickles its beginning to
-tell the class.
+if ZODB's ConflictError is given the record, it unpickles the beginning to name
+the class.
 
 Risks that remain: modules of the site are imported; the three methods named
-here, and the constructors of persistent classes, are called with what a client
-has stored; and a state may be nested so deeply that the process ends.
+here, and the constructors of persistent classes, are called with data that a
+client has stored; and a state may be nested so deeply that the process ends.
 `client-conflict-resolution true` leaves all of that to the clients.
 """
 
@@ -55,7 +56,7 @@ VALUES = frozenset([
 
 
 class Untrusted(Exception):
-    """The record is not unpickled."""
+    """The record must not be unpickled."""
 
 
 class Conflicts(ConflictResolvingStorage):
@@ -67,7 +68,7 @@ class Conflicts(ConflictResolvingStorage):
     def distrust_records(self, resolve: bool = True) -> None:
         """Called by a server: from now on, records come from clients.
 
-        Without `resolve`, the clients resolve the conflicts, too.
+        Without `resolve`, the clients resolve the conflicts themselves.
         """
         self._distrusts_records = True
         self._leaves_conflicts = not resolve
@@ -87,7 +88,8 @@ class Conflicts(ConflictResolvingStorage):
 
     def _check_records(self, oid: bytes, old_serial: bytes,
                        *records: bytes) -> None:
-        """Check these records, and that of the old serial, for stock."""
+        """Check these records, and that of the old serial, before stock
+        unpickles them."""
         for record in records:
             if record:
                 check(self._crs_untransform_record_data(record))
@@ -114,7 +116,8 @@ def check(record: bytes) -> None:
 
 
 def _class_of_the_site(module: str, name: str) -> type[object] | None:
-    """The class; None if there is nothing of that name."""
+    """The class of that name, from outside the standard library; None if there
+    is nothing of that name."""
     if _is_standard(module):
         raise Untrusted(f'{module}.{name}')
     try:
@@ -135,13 +138,16 @@ def _is_standard(module: str) -> bool:
 
 
 def _check_that_it_resolves(record: bytes) -> None:
-    """(Its names were checked; ZODB is about to unpickle the same.)"""
+    """Check that the class of the record has a `_p_resolveConflict`.
+
+    (The names in the record were checked, and ZODB will unpickle the same.)
+    """
     try:
         found = PersistentUnpickler(
             find_global, None, io.BytesIO(record)).load()
         if isinstance(found, tuple):
             found = found[0]
-        if isinstance(found, tuple):  # as old releases wrote it
+        if isinstance(found, tuple):  # as old releases of ZODB wrote it
             found = _class_of_the_site(*found)
         resolves = hasattr(found, '_p_resolveConflict')
     except (Exception, SystemExit) as error:  # as may invalid data
@@ -154,7 +160,7 @@ def leave(oid: bytes, committed_serial: bytes, old_serial: bytes,
           record: bytes, committed_data: bytes = b'') -> NoReturn:
     """Refuse to resolve a conflict, and unpickle nothing for the error.
 
-    Can take the place of `tryToResolveConflict` in any storage.
+    This can take the place of `tryToResolveConflict` in any storage.
     """
     error = ConflictError(oid=oid, serials=(committed_serial, old_serial))
     error.class_name = classname.class_name(record[:classname.ENOUGH])

@@ -1,13 +1,13 @@
 """The mark beside a data file whose last commits may not be on the disk.
 
 Under `none` and `interval` a commit is acknowledged before it is synced.  The
-mark, `Data.fs.unsynced`, is there from before the first such commit until a
-close that has synced all of the file.  Found at open, it shows that there was
-no such close: commits may be missing that were acknowledged, and perhaps seen
-by clients.
+mark, `Data.fs.unsynced`, exists from before the first such commit until a
+close that has synced the whole file.  If an opening finds the mark, there was
+no such close: commits that were acknowledged, and perhaps seen by clients, may
+be missing.
 
-It stays until a later transaction is in the file: until then, a client that
-has seen a missing commit could not notice.
+Then the mark stays until a later transaction is in the file: until then, a
+client that has seen a missing commit could not notice the loss.
 """
 
 import logging
@@ -36,7 +36,7 @@ class Mark:
             datafile.disk.sync_directory(os.path.dirname(self._path))
 
     def remove(self, last_tid: bytes) -> None:
-        """Everything up to this tid is synced, and the file is closed next."""
+        """Everything up to this tid is synced, and the file will be closed."""
         if (last_tid > self._last_tid if self.found else self._made):
             try:
                 datafile.remove_if_there(self._path)

@@ -1,11 +1,11 @@
 """The inner names of a FileStorage that other programs use.
 
 FsyncStorage is not a FileStorage, but keeps the names that programs read or
-set.  Most are our own attributes, too: `_file`, `_lock`, `_commit_lock` (for a
-`packer`, see pack.foreign and ZODB.FileStorage.interfaces), `_file_name`,
-`_pos` (tools that look at the file; ZODB.scripts), `_oid` (ZODB.tests),
-`_is_read_only`.
-The rest is here.  Each has a test in tests/storage/test_ecosystem.py.
+set.  Most of them are used by this package, too: `_file`, `_lock`,
+`_commit_lock` (for a `packer`, see pack.foreign and
+ZODB.FileStorage.interfaces), `_file_name`, `_pos` (for tools that look at the
+file, and ZODB.scripts), `_oid` (for ZODB.tests), and `_is_read_only`.
+The others are here.  Each has a test in tests/storage/test_ecosystem.py.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ _FILES = '', '.old', '.tmp', '.lock', '.index', '.pack', '.scrub'
 class Ecosystem(BaseStorage):
 
     # For stock's BaseStorage, which sets the first two, and for upstream's
-    # tests, which set `_ts` to let the clock be wrong and read `_tid`.
+    # tests, which read `_tid`, and set `_ts` to simulate a wrong clock.
 
     @property
     def _tid(self) -> bytes:
@@ -72,32 +72,32 @@ class Ecosystem(BaseStorage):
     def _data_find(self, position: int, oid: bytes, data: bytes) -> int:
         return undo.find_data(self._appended, position, oid, data)
 
-    # BlobStorageMixin's own hook would put a blob file in place that is
-    # neither synced nor taken back by an abort.
+    # BlobStorageMixin's own hook would put a blob file in place without a
+    # sync, and an abort would not take it back.
 
     def _blob_storeblob(self, oid: bytes, serial: bytes, path: str) -> None:
         raise Unsupported('a blob file is given to storeBlob or restoreBlob')
 
-    # For an external packer of before ZODB 3.10 (zc.FileStorage), there are
-    # `_lock_acquire` and the like, which BaseStorage makes.  (The packer of a
-    # storage gets those of the append lock from pack.foreign.)
+    # For external packers from before ZODB 3.10 (zc.FileStorage), BaseStorage
+    # makes `_lock_acquire` and the like.  (The `packer` of a storage gets the
+    # names of the append lock from pack.foreign.)
 
     # Public in FileStorage, though in no interface.
 
     def lastTid(self, oid: bytes) -> bytes | None:
-        """As getTid; None for an object that is not there."""
+        """As getTid, but None for an object that is not there."""
         try:
             return self.getTid(oid)
         except KeyError:
             return None
 
     def cleanup(self) -> None:
-        """Remove the files of the storage, which is closed (tests do it)."""
+        """Remove the files of the closed storage (tests call this)."""
         for suffix in _FILES:
             datafile.remove_if_there(self._file_name + suffix)
 
     def getExtensionMethods(self) -> dict[str, Any]:
-        """More methods that servers offer to clients; ZEO's tests want one."""
+        """More methods that servers offer to clients; ZEO's tests need one."""
         return {'answer_to_the_ultimate_question': None}
 
     def answer_to_the_ultimate_question(self) -> int:

@@ -1,10 +1,10 @@
-"""The process that has a storage, which may have to wait before it is opened,
-and to end before it is closed.
+"""The process that has a storage: it may have to wait before it can open it,
+and may be told to close it.
 
-Under `durability quorum` a storage is opened only when its node leads, which
-may be after months, and another node may lead from then on.  A `Host` is what
-the process does meanwhile.  A server is one (server.runzeo); any other process
-only waits, and then goes on without writing.
+Under `durability quorum` a storage is opened only when its node leads.  That
+may be after months, and later another node may lead.  A `Host` says what the
+process does in these cases.  A server has its own (server.runzeo); any other
+process only waits, and then goes on without writing when it no longer leads.
 """
 
 import threading
@@ -12,20 +12,20 @@ import typing
 
 
 class Node(typing.Protocol):
-    """What there is in place of a storage that is not open yet."""
+    """Takes the place of a storage that is not open yet."""
 
     @property
     def trouble(self) -> str | None:
         """Why there is no storage, in words."""
 
     def stats(self) -> dict[str, object]:
-        """Figures, as those of the storage under `quorum`."""
+        """Figures, like those of the storage under `quorum`."""
 
 
 class Host:
-    """Of a process that does nothing of its own."""
+    """The host of a process that does nothing of its own."""
 
-    #: Can it begin anew, by itself?
+    #: Can the process close the storage, and begin anew?
     may_leave = False
 
     def wait(self, opened: threading.Event, node: Node) -> None:
@@ -35,25 +35,25 @@ class Host:
 
     def leave(self, seconds: float) -> bool:
         """Close the storage as if the process ended, and begin anew; but only
-        at a moment at which no transaction is voted and not finished.
+        at a moment at which no transaction is between its vote and its end.
 
-        False: there was none for so long, and all goes on.  Called in any
-        thread, if it `may_leave`.
+        Return False if there was no such moment for `seconds`: then everything
+        goes on.  Called in any thread, if it `may_leave`.
         """
         raise NotImplementedError
 
     def be_silent(self, silent: bool) -> None:
-        """End all connections at once, as nobody who is connected may go on
-        to read from a cache, and accept no others; or accept them again.
+        """Close all connections at once, because no client may go on to read
+        from its cache, and accept no others; or accept connections again.
         Called in any thread."""
 
     def hang_up(self) -> None:
-        """Answer nobody any more, but what was answered already.  Called in
-        any thread."""
+        """Send no more answers, except those that were given already, and
+        close all connections.  Called in any thread."""
 
     def end(self, reason: str, again: bool) -> None:
-        """The storage is to be closed; the process should begin anew, if
-        `again`, and end otherwise.  Called in any thread, behind `hang_up`."""
+        """The storage must be closed.  Then the process should begin anew, if
+        `again`, and end otherwise.  Called in any thread, after `hang_up`."""
 
 
 _host = Host()

@@ -1,15 +1,16 @@
 """Files that interrupted work left beside a data file.
 
-A process that is killed leaves what it was writing: a pack its new file and
-the new index, a checkpoint its index, a server the blobs that clients were
-sending.  The next opening removes them, once it has the lock and the file is
-sound.  It removes only names that the holder of the lock alone makes: these,
-and names in `blobs/tmp` that begin with `UPLOAD`.  Other files may belong to a
-client with a shared blob directory.  And it keeps a new file of a pack that
-has transactions which the data file lacks.
+A process that is killed leaves what it was writing: a pack leaves its new file
+and the new index, a checkpoint its index, a server the blobs that clients were
+sending.  The next opening removes these files, once it has the lock and the
+data file is sound.  It removes only names that nobody but the holder of the
+lock makes: those in GONE_AFTER_OPEN, and names in `blobs/tmp` that begin with
+`UPLOAD`.  Other files may belong to a client with a shared blob directory.  It
+keeps the new file of a pack if that has transactions which the data file
+lacks.
 
-A name is not touched if it may be one of the data file itself: how that can be
-is told in docs/internals/file.rst, "Names".
+A name is not touched if it may be a name of the data file itself:
+docs/internals/file.rst, "Names", says how that can happen.
 """
 
 import logging
@@ -29,8 +30,8 @@ from .recovery import DamagedFile
 
 logger = logging.getLogger(__name__)
 
-#: An opening for writing removes files with such names beside the data file.
-#: (The last one is of stock FileStorage.)
+#: An opening for writing removes files with these suffixes beside the data
+#: file.  (The last one is of stock FileStorage.)
 GONE_AFTER_OPEN = (
     '.pack', '.pack.index', '.index.index_tmp', SUFFIX_OF_NEW, '.tmp')
 # Stock FileStorage truncates the first, zc.lockfile writes into the second.
@@ -38,7 +39,8 @@ _WRITTEN_AT_OPEN = '.tmp', '.lock'
 
 
 def refuse_second_names(path: str) -> None:
-    """Refuse to open a file that stock code would overwrite by these names."""
+    """Refuse to open a file that stock code would overwrite under another
+    name."""
     for suffix in _WRITTEN_AT_OPEN:
         if datafile.is_same(path + suffix, path):
             raise DamagedFile(
@@ -47,7 +49,7 @@ def refuse_second_names(path: str) -> None:
 
 
 def remove(storage: Any) -> None:
-    """Remove them: the lock is held, and nothing is under way."""
+    """Remove the leftovers: the lock is held, and nothing is under way."""
     path = storage._file_name
     for suffix in GONE_AFTER_OPEN:
         if os.path.lexists(path + suffix):
@@ -60,7 +62,7 @@ def remove(storage: Any) -> None:
 
 
 def _ends_later(name: str, storage: Any) -> bool:
-    """Has it a transaction that is later than all of the data file?
+    """Does the file end in a later transaction than the data file?
 
     Then it is more than a copy: after a rename that a power cut left half
     done, it can be the only whole file.

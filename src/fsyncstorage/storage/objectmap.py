@@ -1,24 +1,25 @@
 """The writer's side of the object map: made, kept up to date, retired.
 
 A map is *building* until all of the index is in it, then *current*, until it
-is *retired*.  It belongs to one data file and does not outlive its use: a pack
-or a failed sync retires it, and so does its own bound, because a map of oids
-that lie far apart takes a page for each of them.  What was retired is not used
-again; a new map is built instead when somebody asks for one.
+is *retired*.  It belongs to one data file, and is retired when a pack replaces
+that file, or when a sync fails.  It is also retired when it exceeds its own
+bound, because a map of oids that lie far apart takes a page for each of them.
+A retired map is not used again; a new one is built when a server asks for it.
 
-Who stores what, and when:
+What is stored, and when:
 
 - `add` stores the positions of a transaction when it is appended, under the
   storage's `_lock`, before it can be published;
 - `show` stores the end of what is published, before anybody is told of it;
 - `is_durable` stores what a sync has covered, before that is published;
 - `build` copies the index, some buckets at a time, under the same `_lock` as
-  `add`: so either the index has a new position already, or `add` comes behind.
+  `add`: so either the index has a new position already, or `add` stores it
+  later.
 
-The memory is sealed before anything is in it: nobody else can write to it or
-change its size, also not by opening it again.  Pages are allocated before
-anybody touches them, here or in a reader, so that a machine without memory
-gives an error, not a signal.
+The memory is sealed before anything is stored in it: no other process can
+write to it or change its size, not even by opening it again.  Pages are
+allocated before a process touches them, here or in a reader: so a machine
+without memory causes an error, not a signal.
 
 Left to others: the layout (format.objectmap), and who gets a descriptor (a
 server).
@@ -49,17 +50,17 @@ from ..format.objectmap import WORDS_OF_A_PAGE
 
 logger = logging.getLogger(__name__)
 
-# A map may take this many bytes for each object, and so many beside.
+# A map may take this many bytes for each object, and this many in addition.
 BYTES_AN_OBJECT = 32
 BYTES_BESIDE = 1 << 20
 
-# Room for twice the objects, and for so many chunks beside.
+# A map has room for twice the objects, and for this many chunks in addition.
 SPARE_CHUNKS = 1 << 13
 # Chunks whose memory is allocated with one call.
 ALLOCATED_AT_ONCE = 32
 
-# Seconds for which a build holds the storage's lock, and for which it then
-# lets those go on that wait for it.
+# A build holds the storage's lock for BUILD_FOR seconds at a time, and then
+# frees it for PAUSE seconds, for the threads that wait for it.
 BUILD_FOR, PAUSE = 0.002, 0.0005
 
 _SEALS = (layout.F_SEAL_FUTURE_WRITE
@@ -73,7 +74,7 @@ class NoMap(Exception):
 
 
 class TooFarApart(NoMap):
-    """Nor will there be one: it does not help to try again."""
+    """There will be no map: it does not help to try again."""
 
     def __init__(self) -> None:
         super().__init__('the oids lie too far apart')
@@ -83,7 +84,7 @@ class ObjectMap:
 
     def __init__(self, objects: int, secret: bytes, data_file: Descriptor,
                  on_retire: Callable[[], object]) -> None:
-        """`objects`: how many there are.
+        """`objects`: how many objects the storage has.
 
         `on_retire` is called once, in any thread; it must only notify.
         """
@@ -92,7 +93,7 @@ class ObjectMap:
         self._on_retire = on_retire
         self._chunks: dict[int, int] = {}
         self._allocated = 0  # chunks
-        #: For the words that only grow.
+        #: Guards the words that only grow.
         self._growing = threading.Lock()
         capacity = _capacity_for(objects)
         try:
@@ -111,7 +112,8 @@ class ObjectMap:
             raise
 
     def _mapped_and_sealed(self) -> memoryview:
-        """Our mapping is the only one that can ever be written to."""
+        """Map the memory, and seal it: this mapping is the only one that can
+        ever be written to."""
         memory = mmap.mmap(self._descriptor, 0)
         fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, _SEALS)
         return memoryview(memory).cast('Q')
@@ -133,8 +135,8 @@ class ObjectMap:
     def open(self) -> tuple[int, int]:
         """New descriptors of the data file and of the map, to read them.
 
-        Each client gets open files of its own: what it sets for them (flags,
-        locks) is nobody else's.
+        Each client gets open files of its own: flags and locks that it sets
+        concern no other process.
         """
         assert self._data_file is not None
         data_file = _opened_again(self._data_file.number)
@@ -145,7 +147,7 @@ class ObjectMap:
             raise
 
     def close(self) -> None:
-        """Let go of both files.  Other processes keep what they have."""
+        """Close both files.  Other processes keep their descriptors."""
         self._data_file = None
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
@@ -158,7 +160,7 @@ class ObjectMap:
         return self._words[layout.RETIRED] != 0
 
     def retire(self) -> None:
-        """From now on it is wrong: readers go elsewhere."""
+        """From now on the map is wrong: readers must not use it."""
         with self._growing:
             told, self._words[layout.RETIRED] = self.is_retired, 1
         if not told:
@@ -171,7 +173,8 @@ class ObjectMap:
         self._grow(layout.DURABLE, end)
 
     def _grow(self, word: int, end: int) -> None:
-        """Two threads may come in the wrong order, at the end of a build."""
+        """Store this end, unless it is smaller: at the end of a build, two
+        threads may call this in the wrong order."""
         with self._growing:
             if end > self._words[word]:
                 self._words[word] = end
@@ -179,8 +182,8 @@ class ObjectMap:
     # Positions, under the storage's lock
 
     def add(self, places: Mapping[bytes, int]) -> None:
-        """Store the places of a transaction.  Nothing is raised: a map that
-        cannot have them is retired."""
+        """Store the places of a transaction.  Raises nothing: a map that has
+        no room for them is retired."""
         if self.is_retired:
             return
         try:
@@ -195,7 +198,7 @@ class ObjectMap:
             self.retire()
 
     def fill(self, prefix: bytes, bucket: bytes) -> None:
-        """Store a bucket of the index; `prefix` begins each of its oids.
+        """Store a bucket of the index; all of its oids begin with `prefix`.
 
         The bytes of a bucket are the last 2 bytes of each oid, in their order,
         and then 6 bytes of each position.
@@ -225,8 +228,8 @@ class ObjectMap:
             self._words[at + (end & IN_CHUNK)] = place
 
     def _chunk(self, prefix: int) -> int:
-        """The number of the first word of a chunk; it is added if it is not
-        there."""
+        """The number of the first word of a chunk; a missing chunk is added.
+        """
         at = self._chunks.get(prefix)
         if at is None:
             at = self._new_chunk(prefix)
@@ -242,7 +245,7 @@ class ObjectMap:
             more = min(ALLOCATED_AT_ONCE, self._capacity - used)
             self._allocate(WORD * at, PAGE * more)
             self._allocated += more
-        behind = used + 1  # which readers look at, too
+        behind = used + 1  # readers look at this word, too
         if behind % WORDS_OF_A_PAGE == 0 and behind < self._capacity:
             self._allocate(WORD * (DIRECTORY + behind), PAGE)
         self._words[DIRECTORY + used] = prefix + 1
@@ -258,7 +261,7 @@ class ObjectMap:
 
 
 def _capacity_for(objects: int) -> int:
-    """Words of the directory: a multiple of those of a page."""
+    """The number of words of the directory, a multiple of those of a page."""
     chunks = 2 * objects // CHUNK + SPARE_CHUNKS
     if chunks > layout.MOST_CHUNKS:
         raise NoMap(f'{objects} objects are too many')
@@ -266,7 +269,7 @@ def _capacity_for(objects: int) -> int:
 
 
 def _memory(size: int) -> int:
-    """Sparse memory of its final size, that no other user may open."""
+    """Sparse memory of its final size, which no other user may open."""
     if not layout.is_possible():
         raise NoMap('local reads need a 64-bit Linux')
     descriptor = os.memfd_create(
@@ -296,9 +299,9 @@ def build(storage: Any, secret: bytes,
           on_retire: Callable[[], object]) -> ObjectMap:
     """Build the map of a storage, and make it current; or raise NoMap.
 
-    Commits go on meanwhile.  One thread at a time may do this; the map before,
-    if there is one, is retired.  `on_retire` is called, in any thread, when
-    the map is no longer of use.
+    Commits go on.  Only one thread at a time may call this.  If there is an
+    older map, it is retired.  `on_retire` is called, in any thread, when the
+    new map is retired.
     """
     with storage._lock:
         storage._refuse_when_stopped()
@@ -316,11 +319,11 @@ def build(storage: Any, secret: bytes,
             raise
         before = storage.replace_map(new)
         prefixes = list(index._data.keys())
-    del before  # only now: to give its memory back takes a while
+    del before  # only now, without the lock: to free its memory takes a while
     try:
         _fill(storage, new, index, prefixes)
-        # What is published or synced from now on is told to the map; what was
-        # before is told here, and never in place of something newer.
+        # The storage tells the map what it publishes or syncs from now on.
+        # What it did before is told here, and never replaces a newer end.
         new.is_durable(storage._sequencer.durable.end)
         new.show(storage._view.end)
         storage._refuse_when_stopped()

@@ -1,10 +1,10 @@
 """What is in the file, its index and its blob directory when it is opened.
 
-1. Refuse a path that cannot be a data file, a new file in place of a lost one,
-   and to write past the log that a file belongs to (commit.replica); finish
-   the swap of a pack that was interrupted.
-2. Take the lock; open the file, or make it, and lock the file itself, too:
-   the lock file is another one where the file has another name.
+1. Refuse a path that cannot be a data file.  Refuse to make a new file in
+   place of a lost one, and to write without the log that a file belongs to
+   (commit.replica).  Finish the swap of a pack that was interrupted.
+2. Take the lock file; open the data file, or make it, and lock it, too: a data
+   file with a second name has a second lock file.
 3. Read the index, if it can be trusted, and the data behind it; cut off the
    torn tail of a crash (recovery).
 
@@ -51,10 +51,10 @@ from . import leftovers
 from . import recovery
 
 logger = logging.getLogger(__name__)
-# Monitoring looks for some lines where FileStorage has them.
+# Some lines are logged where FileStorage logs them: monitoring may expect it.
 stock_logger = logging.getLogger('ZODB.FileStorage')
 
-# A clock that differs by more seconds than this is wrong.
+# If the last tid is more seconds than this in the future, that is critical.
 FAR_FUTURE = 30 * 60
 
 
@@ -77,8 +77,8 @@ def check_replica(policy: Policy, replica: Replica | None, read_only: bool,
     if replica is None:
         if policy.replicated and not read_only:
             raise ValueError(
-                f'durability {policy.name} needs the log of a cluster, and'
-                ' nothing in a configuration can name one yet')
+                f'durability {policy.name} needs the log of a cluster, which'
+                ' a section <quorum> of the configuration names')
     elif not policy.replicated or read_only:
         raise ValueError('a replica is for durability quorum, and for writing')
     elif create:
@@ -93,8 +93,8 @@ def check_replica(policy: Policy, replica: Replica | None, read_only: bool,
 
 def refuse_past_a_log(path: str, replica: Replica | None,
                       read_only: bool) -> None:
-    """What was appended would be cut off when the file is with its log
-    again."""
+    """Refuse to write to a file of a log without its log: what is appended so
+    would be cut off when the file is used with its log again."""
     if replica is None and not read_only and any(
             os.path.lexists(name + SUFFIX_OF_A_NODE)
             for name in (path, os.path.realpath(path))):
@@ -108,7 +108,7 @@ def refuse_past_a_log(path: str, replica: Replica | None,
 
 def prepare(path: str, create: bool, read_only: bool,
             blob_dir: str | None) -> None:
-    """What is done before the lock is taken."""
+    """The steps before the lock is taken."""
     if not read_only:
         leftovers.refuse_second_names(path)
     if not create:
@@ -119,7 +119,7 @@ def prepare(path: str, create: bool, read_only: bool,
 
 
 def holder(path: str) -> str:
-    """Who has the file, which is locked."""
+    """Which process has the locked file."""
     try:
         with open(path + '.lock') as lock_file:
             return f'process {int(lock_file.read())}'
@@ -155,7 +155,7 @@ class InUse(zc.lockfile.LockError):
 
 
 def lock(file: datafile.DataFile) -> None:
-    """Lock the data file, of which the lock file was taken."""
+    """Lock the data file itself, after its lock file was taken."""
     try:
         file.lock()
     except BlockingIOError:
@@ -165,8 +165,8 @@ def lock(file: datafile.DataFile) -> None:
 
 
 def close_without_unlocking(lock_file: zc.lockfile.LockFile | None) -> None:
-    """Close the file only: the lock belongs to an open file that the parent
-    shares, so that `lock_file.close` would free the parent's lock."""
+    """Close the lock file only.  The lock belongs to an open file that the
+    parent shares, so `lock_file.close` would free the parent's lock."""
     if lock_file is not None and lock_file._fp is not None:
         lock_file._fp.close()
         lock_file._fp = None
@@ -180,7 +180,7 @@ def open_file(path: str, create: bool, read_only: bool) -> datafile.DataFile:
         datafile.disk.remove(path)
     if create:
         datafile.remove_if_there(path + SUFFIX)  # of the old file
-    # Never truncated: an existing file is needed.
+    # Never truncate: the data of an existing file are needed.
     file = datafile.DataFile(
         path, os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
     file.name = os.path.abspath(path)
@@ -188,7 +188,7 @@ def open_file(path: str, create: bool, read_only: bool) -> datafile.DataFile:
 
 
 def check_magic(file: datafile.DataFile, read_only: bool) -> None:
-    """Refuse what is not a data file; make a new file one."""
+    """Refuse a file that is not a data file; write the magic of a new one."""
     magic = file.read(len(FILESTORAGE_MAGIC) + 1)
     if recovery.is_torn_creation(magic):
         if not read_only:
@@ -205,7 +205,7 @@ class Content(typing.NamedTuple):
     index: fsIndex
     end: int
     tid: bytes
-    #: An index file had the content up to here.
+    #: The index file that was used is complete up to here.
     known_to: int
 
     @property
@@ -216,12 +216,14 @@ class Content(typing.NamedTuple):
             return z64
 
 
-#: A node gives oids to clients, and keeps no account of them.  Clients of ours
-#: may commit them to the next node: so each epoch has so many of its own.
+#: A node gives oids to clients, and keeps no record of them.  Clients of ours
+#: may use them in commits to the next node: so each epoch has this many oids
+#: of its own.
 OIDS_OF_AN_EPOCH = 1 << 36
-#: Where objects have oids beyond those (of a log before this one, which had
-#: more epochs), new ones begin so far behind them, at random: the node before
-#: may have begun in the same place, and have committed none of its own.
+#: The file may have oids beyond those of the epoch, from an earlier log that
+#: had more epochs.  Then new oids begin at a random distance in this range
+#: behind them: the node before may have begun from the same last oid, and may
+#: have committed none of the oids that it has given.
 GIVEN_BY_OTHERS = range(1 << 16, 1 << 20)
 
 
@@ -231,13 +233,15 @@ class Opened(typing.NamedTuple):
     lock_file: zc.lockfile.LockFile
     file: datafile.DataFile
     content: Content
-    #: Of the node that writes.
+    #: The epoch of the node that writes.
     epoch: int = 0
 
 
 def given_before(found: Content, opened: Opened | None) -> bytes:
-    """The last oid that may belong to an object: others are new.  (Of a node,
-    unless nothing was committed yet: nobody was there.)"""
+    """The last oid that may have been given: later ones are new.
+
+    On a node, earlier nodes have given more oids than the file shows, unless
+    nothing was committed yet."""
     if opened is None or not found.index:
         return found.last_oid
     beyond = max(opened.epoch * OIDS_OF_AN_EPOCH,
@@ -248,7 +252,8 @@ def given_before(found: Content, opened: Opened | None) -> bytes:
 def open_and_read(path: str, create: bool, read_only: bool,
                   stop: bytes | None, promised: bool
                   ) -> tuple[datafile.DataFile, Content]:
-    """The file, locked if it is for writing; its lock file was taken."""
+    """Open the file and read it.  Lock it if it is for writing; its lock file
+    was taken before."""
     file = open_file(path, create, read_only)
     try:
         if not read_only:
@@ -264,7 +269,7 @@ def open_and_read(path: str, create: bool, read_only: bool,
 
 def read(file: datafile.DataFile, create: bool, read_only: bool,
          promised: bool) -> Content:
-    """Read all, and cut off a torn tail."""
+    """Read the content, and cut off a torn tail."""
     if create:
         datafile.remove_if_there(file.name + '.index')  # of another database
     known, loaded = trusted_index(file)
@@ -295,8 +300,8 @@ def warn_of_the_future(path: str, tid: bytes) -> None:
 
 def trusted_index(file: datafile.DataFile
                   ) -> tuple[recovery.Recovered, index.Loaded | None]:
-    """What the index file has, if it can be trusted; and the index, if it is
-    ours and sound."""
+    """The content of the index file, if it can be trusted; and the index, if
+    it is sound and this package wrote it."""
     loaded = load_index(file.name)
     if loaded is None:
         return nothing_known(), None
@@ -307,7 +312,7 @@ def trusted_index(file: datafile.DataFile
 
 
 def nothing_known() -> recovery.Recovered:
-    """All of the file has to be read."""
+    """No index is known: the whole file must be read."""
     return recovery.Recovered(fsIndex(), scan.FIRST, z64)
 
 
@@ -324,10 +329,10 @@ def load_index(data_path: str) -> index.Loaded | None:
 
 def trusted(file: datafile.DataFile,
             loaded: index.Loaded) -> recovery.Recovered:
-    """What an index has, if it belongs to this file; else nothing."""
+    """The content of an index, if it belongs to this file; else nothing."""
     if loaded.fingerprint is None:
         return _trusted_by_stock(file, loaded) or nothing_known()
-    # Stricter than for an index of stock's, where only its end is checked.
+    # Stricter than for an index of stock, where only the end is checked.
     if (loaded.position > file.size()
             or loaded.fingerprint != index.fingerprint(
                 file, loaded.position)):
@@ -340,8 +345,8 @@ def trusted(file: datafile.DataFile,
 
 def _trusted_by_stock(file: datafile.DataFile,
                       loaded: index.Loaded) -> recovery.Recovered | None:
-    """What an index without a checksum has, if it agrees with the last
-    transaction that changed anything: then stock trusts it."""
+    """The content of an index without a checksum, if it agrees with the last
+    transaction that changed anything: then stock would trust it, too."""
     tid = _last_tid_if_known(Window.of_file(file.fileno()), loaded)
     if tid is None:
         if loaded.position > scan.FIRST:
@@ -382,7 +387,8 @@ def sync_unsynced_blobs(unsynced: blobs.Placed, view: View, position: int,
                         spare: Spare) -> None:
     """Sync the blobs of transactions from this position on.
 
-    They are there if the process before us was killed.
+    If the process before this one was killed, without a power cut, their
+    files are there.
     """
     for transaction in ViewIterator(view, position=position):
         for record in transaction:

@@ -1,8 +1,8 @@
 """The methods of the storage for readers of objects and transactions.
 
-A reader takes the current `View`, and needs no lock.  One that asks for what
-is current waits while a transaction is being published (`_current`).  The
-look-ups themselves are in format.view.
+A reader takes the current `View`, and needs no lock.  A reader that asks for
+the current state waits while a transaction is being published (`_current`).
+The look-ups themselves are in format.view.
 """
 
 from ..format.view import CachedView
@@ -39,7 +39,7 @@ class Readers(Records):
         return self._view.load_before(oid, tid)
 
     def load_before_cached(self, oid: bytes, tid: bytes) -> Revision | None:
-        """loadBefore from the page cache; else BlockingIOError."""
+        """loadBefore, but only from the page cache; else BlockingIOError."""
         view = self._current()
         return CachedView(view.file, view.index, view.end, view.tid
                           ).load_before(oid, tid)

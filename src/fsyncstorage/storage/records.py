@@ -1,12 +1,12 @@
 """What a transaction stores and deletes.
 
 Each record is checked against what is *appended* (I6), and goes into its
-transaction.  No lock is held for that, so that others may append meanwhile:
+transaction.  No lock is held for that, so others may append in the meantime:
 the vote, which holds the objects, checks again what has changed since
 (`_check_again`).  A conflict that exists already is raised at once.
 
 A transaction that conflicts with one that is not published yet is aborted, and
-the conflict is raised when that one is published: see `_give_way`.
+the conflict is raised when the other one is published: see `_give_way`.
 
 Left to others: the transaction (transaction), how it is begun and voted
 (commits), what it restores and undoes (undoing), which records may be
@@ -44,11 +44,12 @@ from .transaction import Metadata
 from .transaction import Record
 from .transaction import Transaction
 
-# New oids follow the highest one that was stored: behind this one 2**56 are
+# New oids follow the highest one that was stored: above this one, 2**56 are
 # left.
 HIGHEST_OID = b'\xfe' + b'\xff' * 7
 
-# No record of a blob is longer; checking all records would take time.
+# No record of a blob is longer than this.  (To check longer records, too,
+# would only take time.)
 LONGEST_OF_A_BLOB = 256
 
 NO_BLOBS = (
@@ -75,7 +76,7 @@ class UnpublishedView(View):
 
 class Records(Statistics, Conflicts):
 
-    # Of the storage, from its opening on; all parts of it know these.
+    # The storage sets these when it is opened; all parts of it use them.
     _begun: dict[int, Transaction]
     _file: DataFile
     _last_given: bytes
@@ -87,9 +88,9 @@ class Records(Statistics, Conflicts):
 
     #: Is a pack under way?
     is_packing = False
-    #: Is it so far that it may hold the locks for some time?
+    #: Has the pack come so far that it may hold the locks for some time?
     is_swapping = False
-    #: Refuse oids that were not given, and leave too few behind them.
+    #: Refuse oids that were not given by us, and leave too few above them.
     _refuses_last_oids = True
 
     @property
@@ -101,13 +102,13 @@ class Records(Statistics, Conflicts):
         """The Transaction that was begun with this object, or None."""
         under_way = self._begun.get(id(transaction))
         if under_way is not None:
-            caller = under_way.caller  # may be an older one with the same id
+            caller = under_way.caller  # an older object may have had this id
             if caller() is transaction:
                 return under_way
         return None
 
     def _under_way(self, transaction: Metadata) -> Transaction:
-        """The Transaction of the caller, which must have begun it."""
+        """The Transaction that the caller has begun, for a new record."""
         if self._closed:
             raise self._is_closed()
         under_way = self._find(transaction)
@@ -165,8 +166,8 @@ class Records(Statistics, Conflicts):
 
     def _add(self, under_way: Transaction, view: View, record: Record) -> None:
         """Add a record that replaces one in the file of the view."""
-        if under_way.file is not view.file:
-            under_way.file = None  # a pack came: positions of several files
+        if under_way.file is not view.file:  # a pack has replaced the file
+            under_way.file = None  # now it has positions of several files
         under_way.add(record)
         if self._quota is not None:
             self._refuse_beyond_quota(under_way, self._reserve.total)
@@ -186,13 +187,13 @@ class Records(Statistics, Conflicts):
         return data
 
     def _count_conflict(self, under_way: Transaction) -> None:
-        # The server counts those of its clients, when their vote has failed:
-        # it may be repeated, and a client may resolve its conflicts itself.
+        # The server counts the conflicts of its clients, once a vote has
+        # failed: the vote may be repeated, and a client may resolve conflicts.
         if under_way.waits_for_publishing:
             self._counts.conflict()
 
     def _refuse_blob(self) -> None:
-        """It comes from a BlobStorage that wraps this storage.
+        """Refuse a blob: it comes from a BlobStorage that wraps this storage.
 
         After an abort, a BlobStorage removes all files that were stored since
         the last commit was finished.  Here another transaction may begin
@@ -210,10 +211,8 @@ class Records(Statistics, Conflicts):
             raise FileStorageQuotaError('The storage quota has been exceeded.')
 
     def store_is_plain(self, oid: bytes, serial: bytes) -> bool:
-        """Would its store neither conflict nor wait for the disk?
-
-        The vote may still find a conflict.
-        """
+        """Can this be stored without a conflict, and without waiting for the
+        disk?  The vote may still find a conflict."""
         view = self._view
         position = view.index.get(oid, 0)
         if not position or view.file.serials.get(position) == serial:
@@ -239,7 +238,7 @@ class Records(Statistics, Conflicts):
     def _refuse_deletion(self, under_way: Transaction, oid: bytes,
                          oldserial: bytes, view: View, previous: int) -> None:
         if not previous:
-            # Deleted, perhaps by a transaction that is not published.
+            # It was deleted, perhaps by a transaction that is not published.
             self._give_way(under_way, self._sequencer.appended.tid)
             raise POSKeyError(oid)
         committed = read_header(view.file, previous, oid)[1]
@@ -337,9 +336,9 @@ class Records(Statistics, Conflicts):
                              oldSerial: bytes, newpickle: bytes,
                              committedData: bytes = b'') -> bytes:
         if not committedData:
-            # Stock would ask loadSerial, which shows only what is published.
-            # This one may even be in the index, and not appended yet.  Where
-            # its creation was undone, stock raises the error.
+            # Stock would use loadSerial, which shows only what is published.
+            # The committed record may even be in the index, and not appended
+            # yet.  If its creation was undone, stock raises the error.
             all_of_it = UnpublishedView(self._view)
             with contextlib.suppress(POSKeyError):
                 committedData = all_of_it.load_serial(oid, committedSerial)
@@ -347,12 +346,12 @@ class Records(Statistics, Conflicts):
             oid, committedSerial, oldSerial, newpickle, committedData)
 
     def _give_way(self, under_way: Transaction, tid: bytes) -> None:
-        """We conflict with the transaction of this tid (I6).
+        """This transaction conflicts with the transaction of this tid (I6).
 
-        If it is not published, a retry would not see it, and conflict again.
-        So wait for it; but first let go of everything: a transaction that must
-        fail delays nobody.  An event loop that owns the publishing, and the
-        threads that vote for it, do not wait.
+        If that one is not published, a retry would not see it, and conflict
+        again.  So wait until it is; but first let go of everything, because a
+        transaction that must fail should delay nobody.  An event loop that
+        owns the publishing, and the threads that vote for it, do not wait.
         """
         # A restored record may have any tid.
         tid = min(tid, self._sequencer.appended.tid)

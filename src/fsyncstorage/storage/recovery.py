@@ -1,18 +1,18 @@
-"""Decides at open what to keep of the file, what to cut off, or to refuse it.
+"""Decides at open what to keep of a file, what to cut off, or to refuse it.
 
 From the last trusted index on, every transaction is read strictly.  At the
 first one that is not sound:
 
-- If something proves that it was durable, the file is damaged: refuse it, and
-  change nothing.  A sound seal behind the place is a proof if it was written
-  after a sync that covered the place; without seals, a finished transaction
-  is, since its status was written after a sync of all before it.  So is an
-  index that has the place, if all that it has before is in the file.
-  (A transaction that is not later than the one before the damage proves
-  nothing: the disk had it there before this file was made.)
+- If something proves that the place was durable, the file is damaged: refuse
+  it, and change nothing.  A proof is one of these: a sound seal behind the
+  place, made after a sync that covered the place; without seals, a finished
+  transaction behind the place, since its status was written after a sync of
+  all before it; or an index that has the place, if all its entries before the
+  place are in the file.  (A transaction that is not later than the one before
+  the damage proves nothing: the disk had it there before this file was made.)
 - Otherwise it is the torn tail of a crash: nothing there was acknowledged
-  under a policy that promises something.  It is cut off, and kept beside the
-  file as stock does.
+  under a policy that promises something.  The tail is cut off, and kept in a
+  file beside the data file, as stock does.
 
 Before anything is decided, the file is synced, and a tail is dropped from the
 page cache: after a failed sync the cache may show what the disk does not have.
@@ -53,7 +53,7 @@ class Recovered(typing.NamedTuple):
 def refuse_lost_file(path: str, blob_dir: str | None) -> None:
     """Refuse a missing data file if files that belong to it are there.
 
-    Stock would begin a new one: then an empty database would take over the
+    Stock would begin a new file: then an empty database would take over the
     index, the blobs and the backup of the old one.
     """
     try:
@@ -88,7 +88,7 @@ def _what_to_do(path: str) -> str:
 
 
 def refuse_shortened(file: datafile.DataFile, loaded: Loaded) -> None:
-    """Refuse a data file that ends before what its own index says was durable.
+    """Refuse a data file that is shorter than its own index says was durable.
     """
     size = file.size()
     if loaded.durable > size and fits(loaded.index, file, size):
@@ -111,7 +111,7 @@ def fits(index: fsIndex, file: datafile.DataFile, end: int) -> bool:
 
 def is_torn_creation(content: bytes) -> bool:
     """Is this what a power cut left of a new file: a part of the magic, or
-    zeros in its place?"""
+    zeros in place of it?"""
     return (len(content) <= len(FILESTORAGE_MAGIC)
             and content != FILESTORAGE_MAGIC
             and FILESTORAGE_MAGIC.startswith(content.rstrip(b'\0')))
@@ -129,9 +129,10 @@ def recover(file: datafile.DataFile, known: Recovered, read_only: bool,
             promised: bool, loaded: Loaded | None = None) -> Recovered:
     """Read on from what is `known`, and cut off a torn tail.
 
-    `promised`: unsealed transactions were written such that a finished one
-    proves that all before it was durable.  `loaded`: an index of ours.  If it
-    contradicts the file, it belongs to another one, or this one is damaged.
+    `promised`: unsealed transactions were written in such a way that a
+    finished one proves that all before it was durable.  `loaded`: an index of
+    ours.  If it contradicts the file, then it belongs to another file, or this
+    file is damaged.
     """
     if not read_only:
         file.sync()
@@ -149,8 +150,8 @@ def recover(file: datafile.DataFile, known: Recovered, read_only: bool,
             break
         if not read_only or damage.args == refused:
             raise _refusal(file, damage, proof)
-        # Another process may be writing, and have finished the transaction
-        # meanwhile: read again.
+        # Another process may be writing, and may have finished the
+        # transaction since it was read: read again.
         refused = damage.args
     if not read_only:
         _cut(file, known, window, damage)
@@ -172,23 +173,23 @@ def read_on(window: Window,
             if transaction.seal == seal.SOUND:
                 damage = _of_another_file(transaction, tid)
                 break
-            # As stock: unusual, but no reason to refuse the file.
+            # As in stock: unusual, but no reason to refuse the file.
             logger.warning('the transaction ids do not rise at %d', position)
         for record in transaction.records:
             index[record.oid] = record.position
         position, tid = transaction.end, transaction.tid
-        # Not its tid: tids that do not rise are no damage here.
+        # Without its tid: that tids do not rise is no damage here.
         before = transaction._replace(tid=z64)
     return Recovered(index, position, tid), damage
 
 
 def _of_another_file(transaction: scan.Transaction, tid: bytes) -> scan.Damage:
     """The Damage of a sealed transaction that is not later than the one before
-    it: we seal no such transaction.
+    it: this package never writes such a transaction.
 
     A block that was not written before a power cut may show what the disk had
-    there before: a whole transaction, if the file that a pack replaced had one
-    in the same place.
+    there earlier: a whole transaction, if the file that a pack replaced had
+    one in the same place.
     """
     return scan.Damage(
         transaction.position, transaction.tid, scan.DAMAGED,
@@ -197,7 +198,8 @@ def _of_another_file(transaction: scan.Transaction, tid: bytes) -> scan.Damage:
 
 def _proof_by_index(file: datafile.DataFile, damage: scan.Damage,
                     loaded: Loaded | None) -> str | None:
-    """An index says what was durable, if it belongs to this file."""
+    """The proof by an index: if it belongs to this file, it says what was
+    durable."""
     if loaded is None or loaded.durable <= damage.position:
         return None
     index = loaded.index
@@ -209,8 +211,8 @@ def _proof_by_index(file: datafile.DataFile, damage: scan.Damage,
 
 def _proof_behind(window: Window, tid: bytes, damage: scan.Damage,
                   promised: bool) -> str | None:
-    """What was written when the damaged place was durable, with a tid later
-    than this one."""
+    """The proof by a transaction that was written when the damaged place was
+    durable, and is later than this tid."""
     for position, found in scan.find_sound_seals(window, damage.position):
         if (found.durable > damage.position
                 and window.read(position, len(tid)) > tid):
@@ -224,12 +226,12 @@ def _proof_behind(window: Window, tid: bytes, damage: scan.Damage,
 
 def _finished_without_seal(window: Window, tid: bytes,
                            position: int) -> int | None:
-    """Is there a finished transaction without a seal?"""
+    """The position of a finished transaction without a seal, or None."""
     while (begin := scan.find_transaction(window, position)) is not None:
         try:
             found = scan.read_transaction(window, begin)
         except scan.Damage as damage:
-            # Bytes inside of a transaction are no other one.
+            # Bytes inside a transaction are not another transaction.
             whole = damage.transaction
             position = begin + 1 if whole is None else whole.end
             continue
@@ -252,7 +254,7 @@ def _refusal(file: datafile.DataFile, damage: scan.Damage,
 
 def _cut(file: datafile.DataFile, known: Recovered, window: Window,
          damage: scan.Damage) -> None:
-    """Copy the tail to another file, and truncate the file before it."""
+    """Copy the tail to another file, and cut it off."""
     size = window.end - known.end
     kept = keep_tail(file, known.end, window.end,
                      'ends in a torn transaction, which a crash has left')

@@ -1,8 +1,9 @@
-"""What a storage counts, for its operator: `stats()` and `histograms()`.
+"""Figures of a storage, for its operator: `stats()` and `histograms()`.
 
-Each figure is counted in one place, by plain additions: what is appended and
-synced by the sequencer, the waits for objects by the turns, and the rest here.
-Whoever shows figures (the answer to `ruok`, the metrics) reads them from here.
+Each figure is counted in one place, by plain additions: the sequencer counts
+what is appended and synced, the turns count the waits for objects, and the
+rest is counted here.  Code that shows figures (the answer to `ruok`, the
+metrics) reads them from here.
 """
 
 import threading
@@ -19,17 +20,17 @@ from .transaction import Transaction
 
 
 class Counts:
-    """What any thread may count."""
+    """Counts that any thread may add to."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()  # a leaf
-        #: Commits of threads that met a change of another, and failed.  (A
-        #: server counts those of its clients.)
+        #: Commits of threads that failed because of a conflict.  (A server
+        #: counts those of its clients.)
         self.conflicts = 0
-        #: Objects whose conflicts were resolved, in what was committed.
+        #: Objects whose conflicts were resolved, in committed transactions.
         self.conflicts_resolved = 0
-        #: From a vote to the end of its finish.  Not those that are told
-        #: later (AsyncFinish), which are counted by what tells them.
+        #: The time from a vote to the end of its finish.  (Commits that are
+        #: told later, by an AsyncFinish, are counted by the code that tells.)
         self.commit_time = Histogram()
 
     def conflict(self) -> None:
@@ -69,13 +70,14 @@ class Statistics:
 
     @property
     def waits_for_log(self) -> str | None:
-        """In words, if commits do, and for longer than usual (`quorum`)."""
+        """Why commits wait for the log, in words, if they wait for longer than
+        usual (`quorum`)."""
         return None if self._replica is None else self._replica.trouble
 
     @property
     def may_answer(self) -> Callable[[], bool] | None:
-        """For a server, to be called before each answer: may it leave?  None:
-        always."""
+        """A function that a server calls before each answer: may the answer be
+        sent?  None: always."""
         return None if self._replica is None else self._replica.may_answer
 
     @property
@@ -109,14 +111,15 @@ class Statistics:
         }
 
     def in_the_way(self, transaction: Metadata) -> Transaction | None:
-        """One that has what this one waits for, if it waits; of that, `tid`,
-        `user` and `description` stay, also when it is over."""
+        """A transaction because of which this one waits, if it waits.
+
+        Its `tid`, `user` and `description` stay valid when it has ended."""
         under_way = self._find(transaction)
         found: Any = under_way and self._turns.in_the_way(under_way)
         return found or None
 
     def histograms(self) -> dict[str, Histogram]:
-        """All durations behind those of `stats`."""
+        """All durations that `stats` summarizes."""
         return {} if self._is_read_only else {
             'sync_latency': self._sequencer.latency,
             'commit_latency': self._counts.commit_time,

@@ -1,15 +1,16 @@
-"""No transaction is voted or on its way: for a storage that is to be handed to
-another node.
+"""Waits until no transaction is voted or on its way to the disk, so that
+another node can take over.
 
-Votes wait, and do not fail.  Those that were voted go on to their ends; when
-none is left, what was appended is waited for, but no longer than for votes.
+New votes wait, and do not fail.  Voted transactions go on to their ends.  When
+none is left, this also waits until what was appended is settled.  The limit is
+for both waits together.
 """
 
 import threading
 import time
 from typing import Any
 
-#: Seconds from one look at what is on its way to the next.
+#: Seconds between two checks of what is on its way.
 A_MOMENT = 0.01
 
 
@@ -19,7 +20,9 @@ class Stillness:
         self._storage = storage
 
     def begin(self, seconds: float) -> bool:
-        """Wait until all is still; false: it took longer, and all goes on."""
+        """Wait until all is still.
+
+        False: it took more than `seconds`, and everything goes on."""
         turns, deadline = self._storage._turns, time.monotonic() + seconds
         served = threading.Event()
         if not turns.ask_alone(self):
@@ -28,7 +31,8 @@ class Stillness:
             if not turns.ask_alone(self):
                 self.end()
                 return False
-        # (Whoever waits for these commits settles them: this one must not.)
+        # (The threads that wait for these commits settle them; this one must
+        # not.)
         while self._storage._sequencer.pipeline.queue:
             if time.monotonic() > deadline:
                 self.end()

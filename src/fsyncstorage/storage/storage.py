@@ -1,8 +1,8 @@
 """FsyncStorage: a FileStorage whose commits go through the pipeline.
 
 A sibling of FileStorage: it has the same base classes of ZODB, and the same
-files.  Here is what is called from outside: opening and closing, blobs that
-are read, and maintenance.
+files.  This module has what is called from outside: opening and closing,
+reading blobs, and maintenance.
 
 Left to others: the methods for readers (readers), commits (commits, records),
 what is found at open (opening, recovery), what a crash left (leftovers), the
@@ -10,8 +10,8 @@ index file (checkpoints, format.index), packs (pack.packing, pack.swap), the
 scrub (scrub.scrubbing), and the inner names of a FileStorage that other
 programs use (ecosystem).
 
-The internals of stock that are used here were read from ZODB 6.4;
-tests/upstream/test_stock_hooks.py fails when they move.
+The internals of stock that are used here are those of ZODB 6.4;
+tests/upstream/test_stock_hooks.py fails when they change.
 """
 
 import collections
@@ -92,7 +92,7 @@ class FsyncStorage(
     BaseStorage,
 ):
 
-    # Not open yet.
+    # None as long as the storage is not open.
     _file: datafile.DataFile = None  # type: ignore[assignment]  # see above
     _sequencer: Sequencer = None     # type: ignore[assignment]  # see above
     _lock_file: zc.lockfile.LockFile | None = None
@@ -103,15 +103,15 @@ class FsyncStorage(
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
     may_have_lost = False
-    #: How far a pack is, its cancel, and what one would free.  (A server asks
-    #: the class for it: an attribute of the object, a wrapper passes on.)
+    #: The progress of a pack, its cancel, and what a pack would free.  (A
+    #: server looks at the class: wrappers pass on attributes of an object.)
     packs: Packs = None               # type: ignore[assignment]  # see above
-    #: What shows its figures; it is closed with the storage.
+    #: The object that shows the figures; it is closed with the storage.
     metrics: Any = None
-    #: Of the pack that is under way: how far it is, and how to cancel it.
+    #: The progress of the pack that is under way, and how to cancel it.
     pack_watch: Watch | None = None
-    #: What a pack agrees on with the other nodes that have this file; None:
-    #: there are none.
+    #: Through these a pack agrees with the other nodes that have this file;
+    #: None: there are none.
     pack_hooks: Hooks | None = None
 
     def __init__(
@@ -145,18 +145,18 @@ class FsyncStorage(
 
         docs/configure.rst explains them.  Times are seconds, or text like
         ``200ms``; sizes are bytes, or text like ``64MB``.  The policy `quorum`
-        needs a `replica` (quorum.leading), which belongs to the storage from
-        then on, and so does a file that was `opened` and read for it.
+        needs a `replica` (quorum.leading).  From now on it belongs to the
+        storage, and so does a file that was `opened` and read before.
         """
         index_checkpoint = policies.index_checkpoint(index_checkpoint)
         self.reader_threads = policies.reader_threads(reader_threads)
         #: For a server: may clients on this machine read the file themselves,
-        #: and which ones (the mode of a socket)?
+        #: and which clients (the mode of a socket)?
         self.local_reads = bool(local_reads)
         self.local_reads_mode = policies.local_reads_mode(local_reads_mode)
         rate = policies.scrub_rate(scrub_rate)
-        #: For a server: from how many seconds on a commit of a client has a
-        #: line of the log, and which conflicts have.
+        #: For a server: a commit that takes this many seconds gets a line in
+        #: the log; and which conflicts get one.
         self.slow_commit_log = policies.slow_commit_log(slow_commit_log)
         self.conflict_log = policies.conflict_log(conflict_log)
         self._checksums = bool(checksums)
@@ -195,15 +195,15 @@ class FsyncStorage(
         self._contention = Contention()
         self._tids = Tids()
         self._swapping = threading.Lock()
-        #: Keeps the append lock for a pack.
+        #: A generator that holds the append lock for a pack.
         self._still: Generator[None, None, None] | None = None
-        #: Held while the data file is checked to be open, and written or cut.
+        #: Held to check that the data file is open, and to write or cut it.
         self._writing = threading.RLock()
         self._closed = False
         #: There may be a tail: bytes that were written and not appended.
         self._has_tail = False
-        #: Bytes from here on were cut back.  Until something behind them is
-        #: durable, a power cut can show parts of them.
+        #: Bytes from here on were cut back.  Until something behind this
+        #: position is durable, a power cut can bring parts of them back.
         self._cut_back_to = -1
         self._replica = replica
         self.pack_hooks = None if replica is None else replica.pack_hooks
@@ -265,8 +265,8 @@ class FsyncStorage(
         datafile.disk.sync_directory(self._home)
         self._spare = Spare(self._home)
         if self.blob_dir:
-            #: Blobs of transactions that were acknowledged before them
-            #: (`none`): synced before the next sync of the data.
+            #: Blobs that are not durable, of acknowledged transactions (under
+            #: `none`): they are synced before the next sync of the data.
             self._unsynced_blobs = blobs.Placed(
                 self.fshelper, self._durable_directories, removable=True)
             if self._unsynced.found:  # the data was synced just now
@@ -288,7 +288,7 @@ class FsyncStorage(
             self._sync_batch, self._show, self._end_dropped)
 
     def close(self) -> None:
-        """Drain, sync, save the index, release everything."""
+        """Settle all commits, sync, save the index, release everything."""
         with self._lock:
             if self._closed:
                 return
@@ -307,7 +307,7 @@ class FsyncStorage(
         if self._replica is not None:
             self._replica.closing()
         with self._writing:
-            pass  # no commit is being written; a later one finds it closed
+            pass  # now none is being written; a later one finds it closed
         try:
             if self._scrub is not None:
                 self._scrub.end()
@@ -320,13 +320,13 @@ class FsyncStorage(
                     self._replica.keep()
                 self._unsynced.remove(self._sequencer.appended.tid)
                 self._checkpoints.write_or_warn()
-                # While nothing is written; else the next opening does it.
+                # Only if no thread writes; else the next opening does it.
                 with contextlib.suppress(Occupied), Tried(self._commit_lock):
                     self._reserve.give_back()
         except WritingStopped as error:
             logger.error('%s is closed, but %s', self._file_name, error)
         finally:
-            if self._scrub is not None:  # what it waits for, commits need not
+            if self._scrub is not None:  # may wait: commits are settled now
                 self._scrub.close()
             with self._swapping:  # a pack may be about to rename
                 self._release()
@@ -352,11 +352,11 @@ class FsyncStorage(
                 resource.close()
 
     def give_up(self) -> None:
-        """Called in the child of a fork: all belongs to the parent.
+        """Called in the child of a fork: everything belongs to the parent.
 
-        Other threads of the parent may have held the locks, and these threads
-        are not here: so each lock is made anew.  Descriptors are closed, and
-        nothing is written, unlocked or removed.
+        Threads of the parent that do not exist in the child may have held the
+        locks: so each lock is made anew.  Descriptors are closed, and nothing
+        is written, unlocked or removed.
         """
         self._closed = True
         self._closed_because = (
@@ -366,7 +366,7 @@ class FsyncStorage(
         self._commit_lock = threading.Lock()
         self._writing = threading.RLock()
         self._sequencer = self._new_sequencer(self._appended)
-        # As one that only reads.
+        # As in a storage that only reads.
         self._checkpoints = self._spare = None  # type: ignore[assignment]
         self._scrub = self._replica = None
         for under_way in self._begun.values():
@@ -389,8 +389,8 @@ class FsyncStorage(
                   seconds: float = 60) -> str | None:
         """The path of a blob file, for another program to open, or None.
 
-        The file stays until it is packed away, so that it needs no lease; a
-        client's file (fsyncstorage.client) does.
+        The file stays until it is packed away, so it needs no lease.  (The
+        file of a client, fsyncstorage.client, does.)
         """
         try:
             return self.loadBlob(oid, serial)
@@ -407,20 +407,20 @@ class FsyncStorage(
     packer = staticmethod(packing.copy_what_is_needed)
 
     def append_lock_of_pack(self) -> Awaited:
-        """The append lock, for a pack: the wait ends if the pack has to end.
+        """The append lock, for a pack: the wait ends if the pack must end.
 
-        A transaction on the exclusive path keeps it for as long as its client
-        likes."""
+        A transaction on the exclusive path keeps the lock for as long as its
+        client likes."""
         watch = self.pack_watch
         return Awaited(self._commit_lock, self._refuse_when_stopped
                        if watch is None else watch.go_on)
 
     def hold_still(self) -> None:
-        """Take the append lock until `move_on`, with nothing on its way to the
+        """Hold the append lock until `move_on`, with nothing on its way to the
         disk (for a pack).
 
-        A transaction that is voted then has no place in the file: one that
-        has, on the exclusive path, holds the lock."""
+        A transaction that is voted then has no place in the file yet: one with
+        a place, on the exclusive path, holds the lock itself."""
         self._still = self._held_still()
         next(self._still)
 
@@ -442,35 +442,35 @@ class FsyncStorage(
                      end: int) -> None:
         """Serve from another file with the same current state.
 
-        The append lock is held, and everything is drained and synced.
+        The append lock is held, and everything is settled and synced.
         Readers that are under way go on with the old file, which is closed
-        with the last of them.
+        after the last of them.
         """
         if self._scrub is not None:
-            # First: no process shall read the old file up to where the new
-            # one ends.  (`reopened` waits for the end of the swap.)
+            # First: no process may read the old file up to the end of the new
+            # one.  (`reopened` waits for the end of the swap.)
             self._scrub.begin_anew()
         self._reserve.give_back()
         with self._lock:
-            # First: an undo that finds the new file asks nobody; all that is
-            # left there is whole.
+            # First: an undo that finds the new file need not ask, because all
+            # that is left there is whole.
             self.restorable = None
-            # Before anything is in the new file.
+            # Before anything is appended to the new file.
             old_map = self.replace_map(None)
             old, self._file = self._file, file
             self._positions = Positions(index)
             self._pos = end
-            self._cut_back_to = -1  # which was in the old file
+            self._cut_back_to = -1  # it was a position in the old file
             view = View(file, self._positions, end, self._view.tid)
             self._sequencer.rebase(view)
             self._show(view)
-        del old_map  # only now: to give its memory back takes a while
+        del old_map  # only now: to free its memory takes a while
         old.unlock()
         self._reserve.move(file)
 
     def reopened(self) -> datafile.DataFile:
-        """The data file, open once more and only for reading: for a reader
-        that changes how it is read."""
+        """The data file, opened once more, for reading only: for a reader that
+        changes settings of its open file."""
         with swap.nobody_else_has_the_file(self):
             file = datafile.open_existing(self._file_name, read_only=True)
             if os.path.samestat(os.fstat(file.fileno()),
@@ -483,7 +483,7 @@ class FsyncStorage(
 
     def object_map(self, secret: bytes,
                    on_retire: Callable[[], object]) -> objectmap.ObjectMap:
-        """The map with which other processes read the file themselves."""
+        """The map by which other processes read the file themselves."""
         return objectmap.build(self, secret, on_retire)
 
     # What its base classes lack

@@ -1,8 +1,8 @@
 """Transaction ids: when a transaction was given its place in the file.
 
-They are those of ZODB.utils.newTid.  A tid has the minute, by the calendar,
-and the part of the minute that has passed.  As this happens under the append
-lock, the calendar, which takes longest, is used only once a minute.
+They equal those of ZODB.utils.newTid.  A tid contains the minute, by the
+calendar, and the part of the minute that has passed.  Tids are made under the
+append lock, so the calendar, which takes longest, is used only once a minute.
 """
 
 import struct

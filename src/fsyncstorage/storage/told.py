@@ -1,4 +1,4 @@
-"""What a caller gives to `tpc_finish`, to be told of the outcome."""
+"""What a caller passes to `tpc_finish`, to be told of the outcome."""
 
 from collections.abc import Callable
 
@@ -7,16 +7,18 @@ class AsyncFinish:
     """Passed to `tpc_finish` in place of `f`: append now, tell me later.
 
     `tpc_finish` returns the tid as soon as the transaction is appended and has
-    let go of its objects.  When it is durable (as the policy says), the thread
-    that publishes calls `publish(tid)`, and then `done(tid, error)`.
+    let go of its objects.  When the transaction may be published (according to
+    its policy), the thread that publishes calls `publish(tid)`, and then
+    `done(tid, error)`.
 
-    Without `wait`, `tpc_finish` raises Occupied if it had to wait for the
-    append lock.  The transaction stays voted, and can be finished later.
+    Without `wait`, `tpc_finish` raises Occupied if it would have to wait for
+    the append lock.  The transaction stays voted, and can be finished later.
 
-    `id` is what a client asks by if it has lost the answer (wire.sessions).
+    A client that has lost the answer asks for the outcome by this `id`
+    (wire.sessions).
 
-    It is passed as this argument because storage wrappers (zlib, encryption)
-    pass that on.
+    The object is passed as the argument `f` because storage wrappers (zlib,
+    encryption) pass that argument on.
     """
 
     def __init__(self, done: Callable[[bytes, BaseException | None], object],
@@ -28,5 +30,5 @@ class AsyncFinish:
         self.id = id
 
 
-#: What `tpc_finish` is given to tell of the publishing.
+#: The argument `f` of `tpc_finish`.
 Told = Callable[[bytes], object] | AsyncFinish | None

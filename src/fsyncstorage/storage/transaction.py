@@ -7,21 +7,23 @@ and keeps nothing else of it.
 
 Its states::
 
-    begun     records are added; their data are kept in memory, and above a
-              size in a file that has no name
-    asked     `asked` is set: it takes no more.  It waits for its objects
-    voted     `voted` is set.  It holds its objects
+    begun     records are added; their data are kept in memory, or, above a
+              certain size, in a file that has no name
+    asked     `asked` is set: it takes no more records, and waits for its
+              objects
+    voted     `voted` is set: it holds its objects
     failed    `failed` is set: its vote failed, perhaps half way.  It can only
               be aborted
     written   `tid` and `start` are set, and the `place` of each record: it is
               in the file
 
-Before it is written, nothing in it depends on its place: tid, positions and
-checksum are made in `write`.  What a record replaces or points back to is a
-position in a file (`file`) that a pack may replace, which the vote and the
-finish check (commits).
+Before a transaction is written, nothing in it depends on its place: tid,
+positions and checksum are made in `write`.  What a record replaces or points
+back to is a position in a `file`; a pack may replace that file, which the vote
+and the finish check (commits).
 
-The thread that makes a call with its metadata owns it: one at a time.
+The thread that makes a call with the metadata owns the transaction: one thread
+at a time.
 
 Left to others: which records are allowed (records), its turn and its outcome
 (commits).
@@ -61,13 +63,13 @@ SPOOL_IN_MEMORY = 1 << 20
 COPY_CHUNK = 1 << 20
 # Bytes that are written to the spool, or read from it, at a time.
 SPOOLED_AT_ONCE = 1 << 16
-# A transaction with more bytes than this is too large to be written under the
-# append lock, and one of more objects, written or read, to be locked for each
-# of them: see `is_large`.
+# A transaction with more bytes than this is too large to be written in one go
+# under the append lock.  With more objects than this, written or read, it is
+# too large to lock each object.  See `is_large`.
 MOST_BYTES_AT_ONCE = 16 << 20
 MOST_OBJECTS_AT_ONCE = 10_000
-# How many serials of records are remembered (2 MB) after a transaction was
-# written.
+# At most this many serials of records (2 MB) are remembered after a
+# transaction was written.
 MOST_SERIALS = 10_000
 
 LONGEST_FIELD = 65535
@@ -81,24 +83,26 @@ _number = struct.Struct('>Q')
 
 # The caller's object.
 Metadata: TypeAlias = IStorageTransactionMetaData
-# Data of a record; or where they are in the spool, and how long.
+# Data of a record; or their position in the spool, and their length.
 Kept = bytes | tuple[int, int]
 
 
 class Undo:
-    """Of the transaction with that tid: where records come from."""
+    """The origin of records: an undo of the transaction with this tid."""
 
     def __init__(self, tid: bytes) -> None:
         self.tid = tid
-        #: Of each object, the tid of the transaction whose revision it
+        #: For each object, the tid of the transaction whose revision the undo
         #: restores; b'': no data.
         self.restored: list[tuple[bytes, bytes]] = []
-        #: What a pack has to say of it (pack.restorable), if it was asked.
+        #: The pack that has allowed this undo (pack.restorable), if any.
         self.allowed_by: object = None
 
 
 class Restored:
-    """The data are those of the transaction with that tid, if not None."""
+    """The origin of a record: a restore.
+
+    The data are those in the transaction with this tid, if it is not None."""
 
     def __init__(self, tid: bytes | None) -> None:
         self.tid = tid
@@ -118,13 +122,13 @@ class Record:
                  origin: Undo | Restored | None = None) -> None:
         self.oid = oid
         data = bytes(data)
-        #: Bytes; or their place and length in the transaction's spool.
+        #: Bytes; or their position and length in the transaction's spool.
         self.data: Kept = data
         #: Length of these bytes.
         self.stored = length = len(data)
-        #: Position of the data that it points back to; 0 if there are none.
+        #: Position of the record that this one points back to; 0: none.
         self.back = back
-        #: Length of the data in the file, and of the whole record.
+        #: Length of the data in this record, and of the whole record.
         self.length = length = 0 if back else length
         self.size = DATA_HDR_LEN + (length or POINTER)
         #: Position and serial of the revision that it replaces.
@@ -133,7 +137,7 @@ class Record:
         self.oldserial, self.original = oldserial, original
         #: The serial; None: that of the transaction.
         self.serial = serial
-        #: The undo or restore that it comes from.
+        #: The undo or restore that the record comes from.
         self.origin = origin
         #: Its position in the file, once it is written.
         self.place = 0
@@ -158,8 +162,8 @@ class Transaction:
                  policy: Policy, sealed: bool, directory: str, file: DataFile,
                  known_to: Point,
                  on_drop: Callable[[weakref.ref[Any]], object]) -> None:
-        """`tid`: None, or the one that it must have.  `policy`: that of the
-        storage; it may ask for more.
+        """`tid`: None, or the tid that it must have.  `policy`: that of the
+        storage; the transaction may ask for more.
 
         Its positions are in `file` (None: in several files); `known_to` is the
         end (pipeline.Point) up to which it was checked.  `sealed`: it gets a
@@ -167,12 +171,12 @@ class Transaction:
         in any thread.
         """
         self.caller = weakref.ref(metadata, on_drop)
-        #: The key by which the storage knows it.
+        #: The key by which the storage finds it.
         self.key = id(metadata)
         self.given_tid = tid
         #: The final status byte, which makes it count.
         self.status = status
-        #: No other may be voted beside it.
+        #: It is voted only while no other transaction is.
         self.alone = tid is not None
         #: Its blob files (blobs.Stored); None without a blob directory.
         self.blobs: Stored | None = None
@@ -185,12 +189,13 @@ class Transaction:
         self.read: dict[bytes, bytes] = {}
         #: Oids whose conflicts were resolved.
         self.resolved: list[bytes] = []
-        #: A conflict with what is not published waits for that (I6).
+        #: If it conflicts with an unpublished transaction, it waits until that
+        #: is published (I6).
         self.waits_for_publishing = True
-        #: Else a conflict that might be resolved raises Occupied.
+        #: If not, a conflict that might be resolved raises Occupied.
         self.resolves_conflicts = True
         self.asked = self.voted = self.failed = False
-        #: When its vote was asked for, first.
+        #: When its vote was first called.
         self.asked_at = 0.0
         #: A generator that holds the append lock for it, from its vote on.
         self.keeps_file: Generator[None, None, None] | None = None
@@ -202,11 +207,11 @@ class Transaction:
         self.blob_keys: bytearray
         user = as_bytes(metadata.user)
         description = as_bytes(metadata.description)
-        #: By which it is kept.
+        #: The policy that holds for this transaction.
         self.policy = policy
         extension = metadata.extension_bytes
         if extension:
-            # A copy keeps what it has, and asks for nothing.
+            # A copy keeps its extension, and asks for nothing.
             asked = asking.asked(metadata) if tid is None else None
             if asked is not None:
                 self.policy, extension = asked.heeded(
@@ -220,7 +225,7 @@ class Transaction:
         self._lengths = len(user), len(description), len(extension) + room
         self._header_length = (
             TRANS_HDR_LEN + len(self._texts) + len(extension) + room)
-        if self._header_length > LONGEST_FIELD:  # then one of them may be
+        if self._header_length > LONGEST_FIELD:  # then a field may be too long
             self._refuse_long_fields(user, description, extension)
         #: Bytes that it will take in the file.
         self.length = self._header_length + LENGTH_BEHIND
@@ -228,7 +233,7 @@ class Transaction:
         self._directory = directory
         self._spool: IO[bytes] | None = None
         self._spool_end = 0
-        #: The spool is positioned there.
+        #: The spool is positioned at its end.
         self._is_at_spool_end = True
 
     @staticmethod
@@ -280,8 +285,8 @@ class Transaction:
             record.original = self._spooled(record.original)
 
     def _spooled(self, data: Kept) -> tuple[int, int]:
-        """Spool data, and return place and length."""
-        if isinstance(data, tuple):  # it is there already
+        """Write data to the spool, and return their position and length."""
+        if isinstance(data, tuple):  # they are there already
             return data
         assert self._spool is not None
         place = self._spool_end
@@ -294,7 +299,8 @@ class Transaction:
         return place, len(data)
 
     def flush(self) -> None:
-        """A full disk is an error now, and not when the data are read."""
+        """Write the rest of the spool: a full disk is an error now, not later.
+        """
         if self._spool is not None:
             self._spool.flush()
 
@@ -340,17 +346,17 @@ class Transaction:
         return self.length - LENGTH_BEHIND - last
 
     def is_large(self) -> bool:
-        """Does writing it, or locking its objects, take longer than others
-        should wait?"""
+        """Does writing the transaction, or locking its objects, take longer
+        than others should wait?"""
         return (self.length > MOST_BYTES_AT_ONCE
                 or len(self.records) + len(self.read) > MOST_OBJECTS_AT_ONCE)
 
     def write(self, file: DataFile, tid: bytes, start: int, durable: int,
               counts: bool) -> None:
-        """Write it, at `start`.
+        """Write the transaction at `start`.
 
         `durable`: the file is known to be durable up to this position.
-        `counts`: with its final status; else with status 'c', for now.
+        `counts`: write the final status; else status 'c', for now.
         """
         self.tid, self.start = tid, start
         length = self.length - LENGTH_BEHIND  # as in the header
@@ -361,13 +367,13 @@ class Transaction:
         for record in self.records:
             record.place = at
             serial = file.serials[at] = record.serial or tid
-            # Hardly anybody asks for it again; it would take the place of one
-            # that is asked for by each commit of its object.
+            # The old serial is hardly ever needed again.  It would take the
+            # place of one that each commit of its object needs.
             file.serials.pop(record.previous, None)
             at += record.size
             content: Any = (record.data if record.length
                             else _number.pack(record.back))
-            if content.__class__ is tuple:  # in the spool
+            if content.__class__ is tuple:  # it is in the spool
                 content = self.read_data(content)
             body += _record_header.pack(
                 record.oid, serial, record.previous, start, 0,
@@ -380,7 +386,7 @@ class Transaction:
         body.append(_number.pack(length))
         rest = b''.join(body)
         header = self._header(status, length, zlib.crc32(rest, crc), durable)
-        if position == first:  # one write for all
+        if position == first:  # one write for everything
             file.write_at(header + rest, start)
         else:
             file.write_at(rest, position)

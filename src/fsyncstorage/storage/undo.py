@@ -1,13 +1,14 @@
 """Which records undo a transaction.
 
 To undo a transaction, each object that it changed gets a new record with the
-data that it had before: mostly a pointer back to these.  If the object was
-changed since, that change is kept: if the two can be resolved as a conflict,
-the record has the new data; if not, the transaction cannot be undone.
+data that the object had before: mostly a pointer back to these data.  If the
+object was changed since, the later change must be kept: if the two changes can
+be merged by conflict resolution, the record has the result; if not, the
+transaction cannot be undone.
 
 Everything is looked up in a `View` of what is appended, and in the transaction
 that is under way, which may have undone others before.  Nothing is changed
-here: the caller (records) gets all records, or an error.
+here: the caller (undoing) gets all records, or an error.
 """
 
 import os
@@ -36,16 +37,16 @@ class Record(typing.NamedTuple):
     """A record that undoes another."""
 
     oid: bytes
-    previous: int   # position of the current one
-    data: bytes     # b'': what it points back to
-    back: int       # 0: its creation is undone
-    restored: bytes  # tid of the transaction that has what the undone one has
-                     # replaced; b'': none, or one without data
+    previous: int   # position of the current record
+    data: bytes     # b'': it points back to its data
+    back: int       # 0: the creation of the object is undone
+    restored: bytes  # tid of the transaction with the revision that the undone
+                     # one has replaced; b'': there is none, or it has no data
 
 
 def records(view: View, under_way: Transaction, position: int,
             resolve: Resolve) -> list[Record]:
-    """Return the records that undo the transaction at this position.
+    """The records that undo the transaction at this position.
 
     `resolve(oid, current tid, tid, earlier data, current data)` returns data,
     or raises ConflictError.
@@ -59,7 +60,7 @@ def records(view: View, under_way: Transaction, position: int,
     position += HEADER + sum(fields)
     while position < end:
         oid, tid, previous, _, _, size = read_header(view.file, position)
-        failures.pop(oid, None)  # a later record of it may succeed
+        failures.pop(oid, None)  # a later record of the object may succeed
         try:
             data, back = _undone(
                 view, under_way, oid, position, tid, previous, resolve)
@@ -96,7 +97,8 @@ def _undone(view: View, under_way: Transaction, oid: bytes, position: int,
 
 
 def _has_data(view: View, oid: bytes, position: int) -> bool:
-    """Or is there no such revision, or one whose creation was undone?"""
+    """Has this revision data?  Not if there is none, or if the creation of the
+    object was undone."""
     while position:
         if read_header(view.file, position, oid)[-1]:
             return True
@@ -106,17 +108,18 @@ def _has_data(view: View, oid: bytes, position: int) -> bool:
 
 
 def _transaction_of(view: View, oid: bytes, position: int) -> bytes:
-    """The tid of the transaction of this record: one that was restored may
-    have another serial."""
+    """The tid of the transaction of this record.  (A restored record may have
+    another serial.)"""
     return _read(view, read_header(view.file, position, oid)[3], 8)
 
 
 def _current(view: View, under_way: Transaction, oid: bytes, current: int,
              position: int) -> tuple[bytes, bytes, bool]:
-    """tid and data of the current record; has it the data of that position?"""
+    """Tid and data of the current record; and are these the data of the record
+    at that position?"""
     own = under_way.last.get(oid)
     if own is not None:
-        # Its tid is not known yet, and not needed to resolve a conflict.
+        # The tid is not known yet, and not needed to resolve a conflict.
         tid, back = z64, own.back
         data = under_way.read_data(own.data) if own.length else b''
     else:
@@ -149,9 +152,10 @@ def _merged(view: View, oid: bytes, previous: int, resolve: Resolve,
 # Positions
 
 def find_transaction(view: View, tid: bytes, stop_at_pack: bool) -> int:
-    """The position of the transaction with this tid; one that was packed
-    cannot be undone."""
-    # An invalid tid is not searched for in all of the file.
+    """The position of the transaction with this tid.
+
+    `stop_at_pack`: not one that was packed, which cannot be undone."""
+    # For an invalid tid, do not search the whole file.
     position = view.end if len(tid) == 8 else FIRST
     while position > FIRST:
         position -= 8 + u64(_read(view, position - 8, 8))
@@ -167,8 +171,9 @@ def find_data(view: View, position: int, oid: bytes,
               data: bytes | None) -> int:
     """The position of the object's record in the transaction at `position`.
 
-    0 if it has none, or other data.  (Of several it is the last one, as for
-    readers.  A record that itself points back is trusted.)
+    0 if there is no such record, or if it has other data.  (If there are
+    several, it is the last one, as for readers.  A record that itself points
+    back is trusted.)
     """
     _, length, _, *fields = _read_header(view, position)
     end = position + length

@@ -1,13 +1,13 @@
 """What a transaction restores and undoes: records that point back.
 
-Such a transaction is *alone*.  What its records point to is worked out when it
-is called, so that `undo` can return its oids, and again by the vote, if
-anything was appended meanwhile, or a pack has replaced the file.
+Such a transaction is *alone*.  The call of `undo` or `restore` works out what
+the records point to, so that `undo` can return its oids.  The vote works it
+out again if anything was appended since, or if a pack has replaced the file.
 
-While a pack is under way, an undo asks it (pack.restorable).  What a pack has
-removed meanwhile is found by the vote, or when a blob file is to be copied:
-then there is an UndoError.  So what the vote restores is what the call has
-found, or nothing is restored.
+While a pack is under way, an undo asks it for permission (pack.restorable).
+If a pack has removed revisions since the call, the vote finds this, or the
+copy of a blob file does: then there is an UndoError.  So the vote restores
+what the call has found, or nothing.
 
 Left to others: which records undo another transaction (undo).
 """
@@ -45,7 +45,7 @@ _NO_FILE = ('the file of the blob that this would restore is not there any'
 
 class Undoing(Records):
 
-    #: What may be undone beside a pack; None: everything.
+    #: What may be undone during a pack; None: everything.
     restorable: NothingRestorable | None = None
 
     # Restore
@@ -53,7 +53,8 @@ class Undoing(Records):
     def restore(self, oid: bytes, serial: bytes, data: bytes | None,
                 version: str, prev_txn: bytes | None,
                 transaction: Metadata) -> None:
-        """Store what was committed in another storage, without checks.
+        """Store a revision that was committed in another storage, without
+        checks for conflicts.
 
         `data` is None if the creation of the object was undone.  If the data
         are the same as in transaction `prev_txn`, the record points there.
@@ -98,8 +99,8 @@ class Undoing(Records):
              transaction: Metadata) -> tuple[bytes | None, list[bytes]]:
         """Return the tid (None: it is not known yet) and the oids.
 
-        The records are worked out now, and again by the vote, if anything was
-        appended meanwhile.
+        The records are worked out now, and again by the vote if anything was
+        appended since.
         """
         under_way = self._under_way(transaction)
         under_way.alone = True
@@ -132,10 +133,11 @@ class Undoing(Records):
 
     @staticmethod
     def _restores(origin: Undo, restored: list[tuple[bytes, bytes]]) -> None:
-        """By the file as it is now.
+        """Note what the undo restores, by the file as it is now.
 
-        Behind a pack, a revision may have none before it, or an earlier one
-        than it had: that is not what the undo was called for.
+        After a pack, the revision before the undone one may be gone, or be an
+        earlier one than at the call.  That is not what the undo was called
+        for: so it fails.
         """
         now = dict(restored)
         for oid, tid in dict(origin.restored).items():
@@ -146,7 +148,7 @@ class Undoing(Records):
     def _work_out_again(self, under_way: Transaction) -> None:
         """Repeat undo and restore, unless nothing was appended since.
 
-        The transaction is alone: no other is appended meanwhile.
+        The transaction is alone: no other can be appended during this.
         """
         if under_way.known_to is not self._sequencer.pipeline.appended:
             for origin, records in itertools.groupby(
@@ -171,7 +173,7 @@ class Undoing(Records):
         try:
             return self._place_of_same(tid, record.oid, data)
         except UndoError:
-            return 0  # a pack has removed that transaction, which was there
+            return 0  # it was there before: a pack has removed it
 
     def _copy_blob(self, view: View, under_way: Transaction,
                    record: UndoingRecord) -> None:
