@@ -176,13 +176,8 @@ class Standby:
         try:
             self._step()
         except Unanswered as error:
-<<<<<<< HEAD
-            # It was out of sight: ask all, and whose name it is.
-            self._looked = self._note_tried = NEVER
-=======
             # The log was out of sight: ask all members, and check the name.
-            self._looked = self._note_tried = -LOOKED_EVERY
->>>>>>> english-quorum
+            self._looked = self._note_tried = NEVER
             self._try_again(f'the log does not answer: {error}')
         except OSError as error:
             self._try_again(f'the file cannot be written: {error}')
