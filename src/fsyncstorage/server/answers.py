@@ -32,7 +32,7 @@ class Later(Delay):
 
 
 class AtOnce(Later):
-    """An answer that says nothing but that it comes."""
+    """An answer without content: that it arrives is all that it says."""
 
     def _send(self, outbox, frame):
         outbox.overtake(frame)
