@@ -65,7 +65,7 @@ class Load(Read):
 
 
 class InPlace(Load):
-    """An answer behind which everything else waits."""
+    """An answer that must leave before everything that is sent later."""
 
     def _begin(self, outbox):
         return outbox.reserve()

@@ -133,7 +133,7 @@ class Ballot(Timed):
             length += asked.size
         self._committer = committer
         self._begin = () if tid is None and status == ' ' else (tid, status)
-        #: The client resolves conflicts itself: it is told of them.
+        #: The client resolves conflicts itself, so it gets them.
         self._resolves_conflicts = resolves_conflicts
         self._operations = Operations()
         self._size = self._number = 0

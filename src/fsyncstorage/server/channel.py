@@ -73,7 +73,7 @@ def admit(server, message):
     if open_channels >= MOST_CHANNELS:
         raise Unwelcome(wire.TOO_MANY,
                       f'{open_channels} channels are open, which is the limit')
-    # (Of a client that has gone meanwhile, nobody reads it.)
+    # (A new Tally is for a client that has gone: nobody will read it.)
     return (server.services[hello.storage],
             server.tallies.get(hello.mark) or Tally())
 

@@ -54,7 +54,7 @@ class Tally:
         self.loads = 0
         #: Transactions that are committed; votes that met a conflict.
         self.commits = self.conflicts = 0
-        #: On its read channels: requests, and bytes behind the hello.
+        #: On its read channels: requests, and bytes after the hello.
         self.messages = self.received = self.sent = 0
 
 

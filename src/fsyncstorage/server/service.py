@@ -62,8 +62,8 @@ GREATEST = (1 << 64) - 1
 def _size(ask):
     """A number that fits into 8 bytes; 0 where the storage gives none.
 
-    The number may come from another server.  No client relies on it.  So a
-    wrong one must not prevent that clients are told of a transaction.
+    The number may come from another server, and no client relies on it.  Even
+    if it is wrong, clients must be told of the transaction.
     """
     try:
         return min(max(int(ask()), 0), GREATEST)
@@ -239,8 +239,8 @@ class Service:
             self.end_all()
             raise
         finally:
-            # After the announcement: a client that is told the outcome has
-            # then been told of the transaction.  All in one step of the loop.
+            # After the announcement: a client must hear of the transaction
+            # before it gets the outcome.  All of it is one step of the loop.
             for news in batch:
                 if news.ballot is not None:
                     attempt(news.ballot.client.finished,

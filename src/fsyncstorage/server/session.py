@@ -56,8 +56,8 @@ STATUSES = (' ', 'p')
 class Session(Shown, ZEOStorage):
 
     service = _ballot = _storing = _answer = None
-    #: The connection on which it is told of transactions: its own one, or its
-    #: commit channel's.
+    #: The connection on which transactions are announced to it: its own one,
+    #: or that of its commit channel.
     told: Any
     #: The name by which the client may open a commit channel.
     ticket = None
