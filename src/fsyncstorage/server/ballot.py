@@ -30,8 +30,8 @@ What is stored belongs to the loop; while a thread votes or aborts the ballot,
 it belongs to that thread.
 
 The client is a session, or a transaction of a commit channel.  It has a
-`log_label`, the `session` that it belongs to (whose `kept` counts the bytes of
-its ballots), and four methods, all called in the loop:
+`log_label`, a `commit_id`, the `session` that it belongs to (whose `kept`
+counts the bytes of its ballots), and four methods, all called in the loop:
 
     timed_out(ballot)      it was not finished in time, and has to be aborted
     finished(tid)          it is published; if tid is None, its finish failed

@@ -107,7 +107,7 @@ class Committer:
     def vote(self, ballot):
         with self._lock:
             if not self._closing:
-                if ballot.asked_at is None:  # else it votes again, resolved
+                if ballot.asked_at is None:  # else its conflicts are resolved
                     ballot.asked_at = time.monotonic()
                 self._ballots.add(ballot)
                 self._come(ballot)

@@ -1,6 +1,7 @@
 """One storage that is served: its clients, and what they were told.
 
-Everything here runs in the event loop.
+Everything here runs in the event loop, except for `close`, statistics, and the
+look-up of invalidations.
 
 When a transaction is *announced*, the client that committed it gets the reply
 to `tpc_finish`, and all other clients get an invalidation.  Transactions are
