@@ -12,9 +12,9 @@ while they are being sent to it.  There are at most `most_clients` clients.  A
 client that sends anything is disconnected, and clients are accepted at a
 limited rate.
 
-A process of another user could open a file that it was handed for reading
-again, for writing, whatever directory the file is in.  So such a process gets
-no file that others may write to.
+A process of another user that gets a file for reading could open it again for
+writing, whatever directory the file is in.  So such a process gets no file
+that others may write to.
 
 The thread owns everything but `_wake_up`.  It never touches the event loop.
 If it ends by an error, the log says so, and nothing is offered any more.
