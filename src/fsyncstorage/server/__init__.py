@@ -8,9 +8,10 @@ through its mailbox; the loop never waits for them.
 From the outside in:
 
 - runzeo        `fsync-runzeo`: options, signals, opening and closing
-- hosting       what the process does while a node of a quorum follows another
-                one, and when it has to follow again
-- manager       tells the service manager that it serves, lives, and ends
+- hosting       what the process does while its node of a quorum follows
+                another one, and when the node must follow again
+- manager       tells the service manager when the server is ready, that it is
+                alive, and when it stops
 - passed        sockets that the service manager has opened for it
 - server        the listening server: connections, all storages together
 - listening     the listening sockets, and newcomers until they say something
@@ -20,7 +21,7 @@ From the outside in:
 - connection    one client's byte stream: frames, handshake, calls and replies
 - decoding      a client's messages, decoded as plain data
 - calls         the calls of the protocol, and the types of their arguments
-- outbox        one FIFO a connection, and what must not overtake what
+- outbox        one FIFO for each connection, and what must not overtake what
 - accounts      how many bytes wait for peers that do not read
 - frames        memory and time for frames that have begun
 - session       what one client may ask for
@@ -29,25 +30,27 @@ From the outside in:
 - commitchannel a commit channel, in the place of a session
 - outcomes      what became of the commits of such a channel
 - storing       what a client stores in one transaction
-- blobsender    the blobs that it sends; blobstream those for stock clients
+- blobsender    the blobs that a read channel sends
+- blobstream    the blobs that are sent to stock clients
 - ballot        one client's transaction, and its states
 - operations    what is stored in it, in memory or in a file
-- conflicts     those of its vote that the client resolves
+- conflicts     the conflicts of a vote that its client resolves
 - chosentids    the ids that clients choose for their transactions
 - figures       what is counted, for the operator
-- commitlog     lines about slow commits, and about conflicts; times has when
-                a ballot came to which step
+- commitlog     log lines about slow commits, and about conflicts
+- times         when a ballot reached which step, and what it waited for
 - clients       what each client does, and what it holds, for the operator
 - service       one storage that is served: its clients, what is announced
 - packs         the packs of one storage, and forecasts of packs
 - committer     votes and finishes ballots, side by side, in threads or in the
                 loop
-- waits         how often a thread has waited: is a disk slow?
+- waits         how often a thread has waited, for a slow disk for example
 - handout       gives the data file to clients on the same machine
 - entrance      which ballots are in a storage at the same time
-- fairline      a line in which peers take turns
-- workers       threads for what may wait for the disk, and their order
-- quiet         loggers whose lines a peer can cause
+- fairline      a queue in which peers take turns
+- workers       threads for jobs that may wait for the disk, and the order of
+                the jobs
+- quiet         loggers that limit the lines which a peer can cause
 - mailbox       how other threads reach the loop
 
 The contract with the clients is in docs/internals/server.rst.

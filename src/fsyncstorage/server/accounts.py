@@ -1,25 +1,25 @@
 """How many bytes wait in memory for peers that do not read them.
 
-What is sent to a peer that reads is with the operating system at once.  What
-a peer does not read waits in its transport and in its outbox, and is counted
-here in bytes.  Two bounds hold:
+If a peer reads, what is sent to it goes to the operating system at once.  If
+it does not, the bytes wait in its transport and in its outbox, and are counted
+here.  Two bounds hold:
 
 - When more than `MOST_OF_ONE` bytes wait for one peer, and more is to be sent,
-  the peer is cut off.  (One answer may have any size: only what gathers behind
-  it is limited.)
-- When more than `MOST_OF_ALL` bytes wait for all peers together, the one that
-  holds most is cut off, then the next one, until it is less.  A peer that is
-  alone may hold more.
+  the peer is cut off.  (A single answer may have any size: only what gathers
+  after it is limited.)
+- When more than `MOST_OF_ALL` bytes wait for all peers together, the peer with
+  the most bytes is cut off, then the next, until the sum is within the bound.
+  A peer may hold more than that if nothing waits for any other.
 
-The code that makes an answer asks first whether there is room, so the requests
-of a peer that reads never bring it to a bound.  Announcements can.
+The code that makes an answer first asks whether there is room.  So requests
+never bring a peer that reads to a bound.  Announcements can.
 
 All of it belongs to the event loop.
 """
 
 # While this many bytes wait for a peer, one answer at a time is made for it.
 ENOUGH = 16 << 20
-# Bytes behind which nothing more may gather, for one peer and for all.
+# When this many bytes wait, nothing more may be added: for one peer, for all.
 MOST_OF_ONE = 256 << 20
 MOST_OF_ALL = 512 << 20
 
@@ -29,7 +29,7 @@ class Accounts:
 
     def __init__(self):
         self.held = 0
-        self._holders = set()  # whose account is not empty
+        self._holders = set()  # accounts that are not empty
 
     def note(self, account, change):
         self.held += change
@@ -42,7 +42,7 @@ class Accounts:
 
     def _relieve(self):
         for account in list(self._holders):
-            account.look()  # what was taken meanwhile counts no more
+            account.look()  # its peer may have read some since
         while self.held > MOST_OF_ALL and len(self._holders) > 1:
             max(self._holders, key=lambda account: account.held).cut_off()
 

@@ -32,7 +32,7 @@ class Later(Delay):
 
 
 class AtOnce(Later):
-    """An answer that says nothing but that it comes."""
+    """An answer without content: that it arrives is all that it says."""
 
     def _send(self, outbox, frame):
         outbox.overtake(frame)
@@ -65,7 +65,7 @@ class Load(Read):
 
 
 class InPlace(Load):
-    """An answer behind which everything else waits."""
+    """An answer that must leave before everything that is sent later."""
 
     def _begin(self, outbox):
         return outbox.reserve()

@@ -1,8 +1,8 @@
 """One client's transaction.
 
-What the client stores is kept in memory, and above a size in a file.  It is
-given to the storage when it is voted, and again when the vote has to be
-repeated.  Blob files are kept until then, too: each vote gives the storage a
+What the client stores is kept in memory, and above a size in a file.  Each
+vote gives all of it to the storage: a vote may have to be repeated.  Blob
+files, too, are kept until a vote has succeeded: each vote gives the storage a
 hard link to them, or a copy where there are no hard links.
 
 Its states, which the event loop owns (the committer changes them)::
@@ -11,7 +11,7 @@ Its states, which the event loop owns (the committer changes them)::
     OUTSIDE    its vote waits for room in the storage
     VOTING     the loop or a thread votes it, or it waits for a thread
     WAITING    its vote waits for its objects, or before that for room in the
-               log of the storage; no thread does
+               log of the storage; no thread is blocked
     ASIDE      its vote waits for a transaction to be published
     VOTED      the storage has it: it holds its objects, and its client has
                `transaction-timeout` to finish it
@@ -23,17 +23,18 @@ Its states, which the event loop owns (the committer changes them)::
     VOTING -> ASIDE -> OUTSIDE      a conflict with what is not published
     VOTING -> BEGUN                 conflicts that the client resolves
     VOTING -> OVER                  an error
-    an abort: each but FINISHING -> OVER (when a thread is done with it)
+    any but FINISHING -> OVER       an abort (at once, or after the step that
+                                    a thread is carrying out)
 
-What is stored belongs to the loop, and to the thread that votes the ballot, or
-aborts it.
+What is stored belongs to the loop; while a thread votes or aborts the ballot,
+it belongs to that thread.
 
 The client is a session, or a transaction of a commit channel.  It has a
-`log_label`, the `session` that it belongs to (whose `kept` counts the bytes of
-its ballots), and four methods, all called in the loop:
+`log_label`, a `commit_id`, the `session` that it belongs to (whose `kept`
+counts the bytes of its ballots), and four methods, all called in the loop:
 
     timed_out(ballot)      it was not finished in time, and has to be aborted
-    finished(tid)          it is published; or its finish failed, without a tid
+    finished(tid)          it is published; if tid is None, its finish failed
     enter_files(ballot)    it is about to open its first file; may raise
     files_closed(ballot)   all of its files are closed
 """
@@ -61,19 +62,20 @@ IN_MEMORY = 1 << 20
 OVERHEAD = 300
 # Bytes that an operation takes in the storage, in addition to its data.
 IN_STORAGE = 1000
-# The same for an undo: nobody knows before it is given, so none goes in beside
-# it until then.
+# The same for an undo: its size is unknown until the storage has it.  So until
+# then it is in the storage alone.
 OF_AN_UNDO = 1 << 40
 # Stores and other operations of a transaction.  Each takes some 330 bytes of
 # memory while the storage has it, however small it is: 1.4 GB in all.
 MOST_OPERATIONS = 1 << 22
-# What is kept in memory of one client's ballots, and of all: beyond, in files.
+# Bytes kept in memory for one client's ballots, and for all; the rest goes
+# into files.
 IN_MEMORY_OF_ONE = 8 << 20
 IN_MEMORY_OF_ALL = 64 << 20
 # Bytes of the record of a blob.
 MOST_OF_A_BLOB = 1 << 20
-# Bytes that can only be in memory: descriptions, and the records of blobs.
-# Those of all ballots of one client, and of all ballots.
+# Bytes that can only be in memory (descriptions, and the records of blobs),
+# for all ballots of one client, and for all ballots.
 MEMORY_ONLY_OF_ONE = 16 << 20
 MEMORY_ONLY_OF_ALL = 128 << 20
 # A transaction up to this size is voted too quickly to be worth a thread.
@@ -91,9 +93,9 @@ class Kept:
     clears Python's caches for that class, which costs microseconds.)
     """
 
-    #: What can be put into a file, until they are voted or over.
+    #: What could be put into a file; counted until they are voted or over.
     bytes = 0
-    #: What cannot, until nothing is left of them.
+    #: What could not; counted until nothing is left of them.
     memory_only = 0
 
 
@@ -104,13 +106,13 @@ kept = Kept()
 class Ballot(Timed):
 
     state = BEGUN
-    #: It is aborted as soon as a thread is done with it.
+    #: It will be aborted as soon as the thread that votes it is done.
     aborted = False
-    #: The file of a blob that has not come completely.
+    #: The file of a blob of which only a part has arrived.
     half_a_blob = None
-    #: It has its turn in the storage: its next vote may wait for the rest.
+    #: It has had its turn in the storage: its next vote may block a thread.
     has_turn = False
-    #: Since it was voted.
+    #: Of the transaction-timeout; it is started when the ballot is voted.
     _timer = None
     #: What is called with the outcome; None: nobody waits for it.
     _done = None
@@ -131,14 +133,14 @@ class Ballot(Timed):
             length += asked.size
         self._committer = committer
         self._begin = () if tid is None and status == ' ' else (tid, status)
-        #: The client resolves conflicts itself: it is told of them.
+        #: The client resolves conflicts itself, so it gets them.
         self._resolves_conflicts = resolves_conflicts
         self._operations = Operations()
         self._size = self._number = 0
         self._blobs = {}  # oid -> (serial, data, file name)
         self._memory_only = 0
         self._has_blobs = self._has_undo = self._is_counted = False
-        #: It may have files, which the client has entered.
+        #: It may have open files: `enter_files` was called.
         self._has_files = False
         #: The storage has all of it.
         self.is_given = False
@@ -168,15 +170,15 @@ class Ballot(Timed):
     def finish(self, done):
         """Call `done(tid, error)`, perhaps before this returns.
 
-        With a tid, it is called while that transaction is announced, in the
-        place of the invalidation for this client.
+        If there is a tid, the call is made while that transaction is
+        announced, in the place of the invalidation for this client.
         """
         self._end_timer()
         self._done = done
         self._committer.finish(self)
 
     def abort(self):
-        """End it, unless it is finishing; nothing is called any more."""
+        """End it, unless it is finishing; `done` is not called any more."""
         self._done = None
         self._committer.abort(self)
 
@@ -205,7 +207,7 @@ class Ballot(Timed):
     def over(self):
         self.state = OVER
         self._end_timer()
-        # The rest may wait for a thread, in the line of all that are aborted.
+        # The rest may have to wait for the thread that aborts ballots.
         self._operations.forget()
         self._count_no_more()
 
@@ -220,7 +222,7 @@ class Ballot(Timed):
         self.files_are_closed()
 
     def want_files(self):
-        """Called before it opens a file; the client may refuse it."""
+        """Called before it opens a file; the client may raise to refuse."""
         if not self._has_files:
             self.client.enter_files(self)
             self._has_files = True
@@ -271,7 +273,7 @@ class Ballot(Timed):
             self._kept_of_client.bytes -= self._size
 
     def _count_memory_only(self, size):
-        """Count it; or raise, if that would be too much in memory."""
+        """Count these bytes; raise if that were too much in memory."""
         size += OVERHEAD
         of_one = self._kept_of_client.memory_only + size
         of_all = kept.memory_only + size
@@ -312,8 +314,8 @@ class Ballot(Timed):
     def weight(self):
         """Bytes that the storage needs for it, at most.
 
-        It keeps what was stored and what resolves a conflict, in a file if
-        that is more than IN_MEMORY.
+        The storage keeps the data that were stored and the data that resolve
+        conflicts: in a file, if they are more than IN_MEMORY.
         """
         size, number = 2 * self._size, 1 + self._number
         if self._has_undo:
@@ -354,10 +356,10 @@ class Ballot(Timed):
         """Give everything to the storage and vote: it holds its objects then.
 
         Return the oids whose conflicts were resolved, or the conflicts that
-        the client has to resolve.  A storage of ours raises `Occupied` if it
-        had to wait (without `wait`), or to resolve a conflict (without
-        `resolve`).  Then this is called again; if `is_given`, the storage has
-        everything.
+        the client has to resolve.  A storage of ours raises `Occupied` where
+        it would have to wait and `wait` is false, or to resolve a conflict and
+        `resolve` is false.  The caller then calls this again later; if
+        `is_given`, the storage has everything already.
         """
         try:
             if not self.is_given:
@@ -397,10 +399,10 @@ class Ballot(Timed):
         self.is_given = True
 
     def take_back(self, storage):
-        """Abort it in the storage, if that may have some of it.
+        """Abort it in the storage, if the storage may have some of it.
 
-        (A BlobStorage takes any abort for that of its one transaction, and
-        removes the blobs of that.)
+        (A BlobStorage takes any abort for one of its current transaction, and
+        removes the blobs of that transaction.)
         """
         self.is_given = self.has_turn = False
         if self._is_begun:
@@ -438,7 +440,7 @@ class Ballot(Timed):
         else:
             self._stored(oid)
         finally:
-            remove_if_possible(given)  # the storage did not take it
+            remove_if_possible(given)  # if the storage did not take it
 
     def _stored(self, oid):
         # The client may have resolved the conflict and stored again.
@@ -482,8 +484,8 @@ class Ballot(Timed):
 def remove_if_possible(file_name):
     """A file that is not needed any more.
 
-    An error must neither fail a vote that has succeeded nor keep what is to be
-    given back after it; the next opening of the storage removes what is left.
+    An error here must not fail a vote that has succeeded, nor stop the rest of
+    the clean-up.  The next opening of the storage removes what is left.
     """
     with contextlib.suppress(OSError):
         datafile.remove_if_there(file_name)

@@ -1,13 +1,14 @@
 """The blobs that a read channel sends: one after the other, in pieces.
 
 The loop never waits for the disk: a reader thread opens the file and reads
-each piece; a small blob is read at once, and leaves with the answer.  Where
-the event loop and the transport support `sendfile`, the operating system then
-sends the piece from its cache; elsewhere the bytes that were read are written.
+each piece.  A small blob is read in the step that opens it, and leaves with
+the answer.  Where the event loop and the transport support `sendfile`, the
+operating system then sends the piece from its cache; elsewhere the loop writes
+the bytes that were read.
 
 The lengths of the blob and of each piece are announced before their bytes.  If
-the file then ends early or cannot be read, the client cannot be told of it:
-the channel is closed.
+the file then ends early or cannot be read, there is no way to report the error
+to the client: the channel is closed.
 """
 
 import asyncio
@@ -47,7 +48,7 @@ class BlobSender:
             and transport.get_extra_info('sslcontext') is None)
         if self._system_sends:
             # With a limit of 0, `full` says whether anything is left to
-            # write: that has to leave before `sendfile` begins.
+            # write.  All of it has to leave before `sendfile` begins.
             transport.set_write_buffer_limits(0)
 
     def add(self, request):
@@ -63,7 +64,7 @@ class BlobSender:
     def close(self):
         self._requests.clear()
         if self.sending:
-            # Before the transport closes: else the loop would keep its socket.
+            # Before the transport closes; else the loop would keep its socket.
             self._task.cancel()
         self.wake()
 
@@ -147,7 +148,8 @@ class BlobSender:
         return await future
 
     async def _room(self):
-        """Return when there is room for more; if the channel closes, end."""
+        """Return when there is room for more; raise CancelledError if the
+        channel closes."""
         while self._channel.full and not self._channel.closed:
             self._woken = self._loop.create_future()
             await self._woken

@@ -1,8 +1,9 @@
 """Blob files on their way to a stock client.
 
 Reader threads read the files, and the loop sends them in pieces, as fast as
-the client takes them; the loop waits for neither.  Other answers leave between
-the pieces.  `MOST_STREAMS` files of a client are open at a time, others wait.
+the client takes them.  The loop waits neither for the disk nor for the client.
+Other answers may leave between the pieces.  At most `MOST_STREAMS` files of a
+client are open at a time; its other files wait.
 """
 
 import collections

@@ -9,7 +9,7 @@ from ..format.plainpickle import LONGEST_TEXT
 
 KEEP_ALIVE = -1
 
-# Characters of a name that stands in the log.
+# Characters of a name: it is written to the log.
 LONGEST_NAME = 1000
 
 # Message ids, ids of transactions, counts.
@@ -68,7 +68,8 @@ def is_name(value):
 
 
 def is_text(value):
-    """Text of a transaction: the vote fails if it does not fit the file."""
+    """A user or a description; the vote fails if the text does not fit into
+    the file."""
     return value.__class__ in (str, bytes) and len(value) <= LONGEST_TEXT
 
 
@@ -81,7 +82,8 @@ def is_time(value):
 
 
 def is_mapping(value):
-    """An extension is never bytes: those would be the client's own pickle."""
+    """An extension; never bytes, which would be a pickle that the client has
+    made."""
     return value.__class__ is dict
 
 
@@ -176,13 +178,13 @@ REGISTERED = {
     'tpc_abort': Call(is_number),
 }
 
-# What a commit channel takes in the form of a call, and how many of the
-# arguments are wanted: the last one may be the id.
+# The calls that a commit channel accepts, and how many of their arguments it
+# uses.  A further one, the id of the transaction, is dropped.
 BEGIN = {
     'tpc_begin': 6,
 }
 OF_A_TRANSACTION = {
-    'storea': 3,  # whose serial has another form, or data that are wrong
+    'storea': 3,  # only if oid, serial and data do not fit into a store frame
     'restorea': 4,
     'deleteObject': 2,
     'checkCurrentSerialInTransaction': 2,
@@ -195,7 +197,7 @@ OF_A_TRANSACTION = {
 
 
 def checked(name, arguments, wanted):
-    """Those that are wanted, of the right types."""
+    """The arguments that are used, once their types are checked."""
     REGISTERED[name].check(name, arguments)
     if len(arguments) < wanted[name]:
         raise TypeError(f'{name} with {len(arguments)} arguments')

@@ -2,13 +2,13 @@
 
 It begins as any connection does, with the server's announcement.  A hello in
 place of the client's handshake makes it a channel: the transport gets another
-protocol (the frames of `wire`).  It promises:
+protocol object, which speaks the frames of `wire`.  The channel promises:
 
-- A load is answered with the tid as of which the answer is true.  Replies may
+- The answer to a load names the tid for which the answer is true.  Replies may
   come in another order than requests, and keep no order with the invalidations
   on the client's other connection: the client relies on that tid alone.
-- A cached record is answered at once, any other by the reader threads, and
-  replies to requests that came together leave together.
+- A cached record is answered at once, any other by the reader threads.
+  Replies to requests that came together leave together.
 - Blobs are sent one after the other, in pieces, with replies between them.  A
   blob that turns out shorter than announced ends the channel.
 - Nothing waits for a channel: the server stops reading from a client that does
@@ -73,7 +73,7 @@ def admit(server, message):
     if open_channels >= MOST_CHANNELS:
         raise Unwelcome(wire.TOO_MANY,
                       f'{open_channels} channels are open, which is the limit')
-    # (Of a client that has gone meanwhile, nobody reads it.)
+    # (A new Tally is for a client that has gone: nobody will read it.)
     return (server.services[hello.storage],
             server.tallies.get(hello.mark) or Tally())
 
@@ -269,7 +269,7 @@ class Channel(asyncio.Protocol):
                 str(error)))
 
     def answered(self):
-        """A request that had to wait is answered."""
+        """A request that could not be answered at once is answered now."""
         self._unanswered -= 1
         self.work_soon()
 

@@ -1,7 +1,7 @@
 """The ids that clients choose for their transactions, to copy a database.
 
-Every later id must be greater: after one from the far future, ids no longer
-tell the time, and after the greatest there is none.
+Every later id must be greater.  So after an id from the far future, ids no
+longer tell the time, and after the greatest possible id no other can follow.
 """
 
 import time

@@ -1,21 +1,21 @@
-"""What each client does, and what it holds: for the operator.
+"""What each client does, and which objects it holds: for the operator.
 
 A `Tally` counts what one client does.  It belongs to the event loop, which
-adds to plain integers: some 30 ns each, and nothing else is done for it while
-nobody asks.  The bytes and messages of its ZEO connection and of its commit
-channel are counted by these themselves (connection).
+adds to plain integers.  An addition takes some 30 ns; nothing else is done
+until somebody asks.  A client's ZEO connection and its commit channel count
+their bytes and messages themselves (connection).
 
 `Clients` may be made and used in any thread, and takes no lock.  That is safe,
-because it changes nothing, and all that it reads is one of these:
+because it changes nothing, and everything that it reads is one of these:
 
 - an attribute that is replaced by another value, never changed in place: a
-  number, a text, a state.  So each is as it was at some moment, though not all
-  at the same one: a commit may be counted whose bytes are not yet;
+  number, a text, a state.  Each value is one that was true at some moment, but
+  the moments differ: a commit may be counted before its bytes are;
 - a list, set or dictionary that the loop changes: it is copied first, by one
   call of `copy` or one slice, during which no other thread changes it.
 
-What a client says of itself is text of a peer: it is cut and made printable
-before it is shown.
+What a client says of itself is text from a peer.  So it is cut and made
+printable before it is shown.
 """
 
 import math
@@ -33,12 +33,12 @@ from .ballot import VOTED
 from .ballot import WAITING
 from .times import LOG
 
-# What is shown: transactions of a client, oids of a transaction, and
-# characters of what a peer has said.
+# Shown at most: transactions of a client, oids of a transaction, and
+# characters of a text that a peer has sent.
 MOST_TRANSACTIONS = 5
 MOST_OIDS = 5
 LONGEST = 100
-# The address of those that have none.
+# Shown for a client that has no address.
 UNIX = 'a unix socket'
 
 
@@ -54,7 +54,7 @@ class Tally:
         self.loads = 0
         #: Transactions that are committed; votes that met a conflict.
         self.commits = self.conflicts = 0
-        #: On its read channels: requests, and bytes behind the hello.
+        #: On its read channels: requests, and bytes after the hello.
         self.messages = self.received = self.sent = 0
 
 
@@ -67,11 +67,11 @@ class Shown:
 
     #: A number that no other client of this run of the server has.
     number = None
-    #: By which the read channels of the client name it; nobody else knows it.
+    #: Read channels name their client by it; nobody else knows it.
     mark = None
     tally = None
     label = address = ''
-    #: Of a client of ours, which has said so; None: of any other.
+    #: What a client of ours says of itself; None: any other client.
     version = reads_locally = None
 
     def begin_tally(self):
@@ -84,17 +84,18 @@ class Shown:
 
     @property
     def name(self):
-        """Label and address: a label of ZEO's has that of the server."""
+        """Label and address.  (ZEO's own label has the server's address.)"""
         return f'{self.label} {self.address}'.strip()
 
     def count_commit(self, ballot):
-        """One of its own, which is in the file."""
+        """A transaction of this client has been committed."""
         self.tally.commits += 1
         self.stats.commits += 1
         self.stats.conflicts_resolved += ballot.conflicts_resolved
 
     def end_tally(self):
-        """May be repeated.  A read channel that is left counts for nobody."""
+        """May be repeated.  A read channel that remains open is counted for
+        no client."""
         self.server.tallies.pop(self.mark, None)
 
     # Calls
@@ -108,23 +109,23 @@ class Shown:
 
 
 def _address_of(connection):
-    """That of the peer."""
+    """The peer's address."""
     peer = connection.transport.get_extra_info('peername')
     return (address.shown(peer[:2]) if isinstance(peer, tuple)
             else UNIX)
 
 
 def said(text):
-    """What a peer has said, so that it can be shown."""
+    """Text from a peer, in a form that can be shown."""
     return quiet.in_one_line(text[:LONGEST])[:LONGEST]
 
 
 class Clients:
-    """Those of one storage at one moment, by their ranks.
+    """The clients of one storage at one moment, sorted by rank.
 
-    Those that hold objects come first, then those that wait for some, of each
-    the longest; so if not all can be shown, the one because of which others
-    wait is shown in any case.
+    First come those that hold objects, then those that wait; in both groups,
+    the one that has held or waited longest is first.  So the client for which
+    others wait is shown even if not all clients can be.
     """
 
     def __init__(self, service):
@@ -147,7 +148,7 @@ class Clients:
         return [rank for rank, _, _ in self._clients]
 
     def first(self, most):
-        """So many of them, as JSON has them."""
+        """The first `most` of them, in a form for JSON."""
         return {'clients': [_client(session, states, self._now)
                             for _, session, states in self._clients[:most]],
                 'left_out': max(0, len(self._clients) - most)}
@@ -178,8 +179,7 @@ def _client(session, states, now):
 
 
 def _state_of(ballot):
-    """What is to be known of one that has asked for its vote: its state may
-    be another one in a moment."""
+    """The ballot with its state, read once: it may change at any moment."""
     state, waits_for = ballot.state, ballot.waits_for
     holds = state in (VOTED, FINISHING)
     if state is WAITING and waits_for is LOG:
@@ -189,13 +189,13 @@ def _state_of(ballot):
 
 
 def _rank(each):
-    """Those that hold their objects come first, then those that wait; of
-    each, the oldest."""
+    """Ballots that hold their objects come first, then those that wait; in
+    each group the oldest is first."""
     _, _, holds, since = each
     return not holds, since
 
 
-# Behind all of these.
+# The rank after all of these.
 _IDLE = True, math.inf
 
 

@@ -5,13 +5,14 @@ of the client's ZEO connection, whose ticket it has.  Each transaction is a
 ballot.  What is announced to the client leaves here, in the same outbox as the
 answers to its votes, finishes and pings.
 
-The trouble of one transaction is its own: it is aborted, and what its client
-asks of it next is answered with the error.  A frame that is out of its place,
-or cannot be understood, ends the channel, because nothing behind it can be
-trusted.  Whichever of the two connections ends, ends the other one.
+An error in one transaction harms no other: the transaction is aborted, and the
+client gets the error when it next asks for a vote or a finish.  A frame that
+is out of place, or cannot be understood, ends the channel, because nothing
+after it can be trusted.  When one of the two connections ends, so does the
+other.
 
-A transaction in one trip is voted, and finished in the same step in which its
-vote succeeds.
+In one trip, a transaction is finished in the same step of the loop in which
+its vote succeeds.
 
 All of it runs in the event loop.  Left to others: the frames
 (wire.commitserver), what a transaction stores (storing), its states (ballot),
@@ -51,7 +52,8 @@ MOST_QUESTIONS = 1000
 
 
 def session_of(server, message):
-    """The session whose ticket a hello has, once; or raise `Unwelcome`."""
+    """The session that a hello names by its ticket, which is then used up; or
+    raise `Unwelcome`."""
     hello = sessions.read_hello(message)
     refuse_unless_meant(server, hello, sessions.VERSION, 'the commit channel')
     session = server.tickets.pop(hello.ticket, None)
@@ -64,15 +66,15 @@ def session_of(server, message):
 
 
 class _Transaction:
-    """One that its client has begun; what its ballot takes for the client."""
+    """A transaction that the client has begun: the `client` of its ballot."""
 
     #: None: it could not be begun, or has failed, or is over.
     ballot = storing = None
     #: It was voted and finished by one request: it can no longer be aborted.
     is_in_one_trip = False
-    #: What became of its finish is noted.
+    #: The outcome of its finish is noted.
     is_settled = False
-    #: The frame that says why it has failed, until its client asks for it.
+    #: The frame with its error, kept until its client asks.
     failure = None
 
     def __init__(self, channel, number):
@@ -98,7 +100,7 @@ class _Transaction:
     def end(self, abort=True):
         """May be repeated."""
         ballot = self.ballot
-        self.ballot = self.storing = None  # no cycle is left
+        self.ballot = self.storing = None  # leave no reference cycle
         if ballot is not None and abort:
             ballot.abort()
 
@@ -124,8 +126,8 @@ class _Transaction:
 
     def finished(self, tid):
         if tid is None and self.is_settled:
-            return  # it is published all the same
-        # (A storage that is not ours may give something else.)
+            return  # it is published nevertheless
+        # (A storage that is not ours may give something that is no tid.)
         self._channel.record.note(
             self.number, tid if calls.is_tid(tid) else None,
             again=self.is_settled)
@@ -140,10 +142,10 @@ class CommitChannel:
         self.session = session
         self._transactions = {}  # number -> _Transaction
         self.record = Record()
-        #: Those that wait for their answers: number -> Question
+        #: Questions that wait for their answers: number -> Question
         self._questions = {}
         try:
-            # Until then, a newcomer may have to make room for others.
+            # It is no newcomer now: no longer closed to make room for others.
             server.door.stay(connection, COMMIT_CHANNEL)
         except Full:
             raise Unwelcome(
@@ -154,31 +156,31 @@ class CommitChannel:
         return self.session.log_label
 
     def begin(self):
-        """The client is welcome: it is told here of what is announced."""
+        """Announcements to this client leave here from now on."""
         self.server.outcomes.begin(self.session.ticket, self)
         connection = self._connection
-        # The other connection has no transactions from now on.
+        # The ZEO connection has no transactions from now on.
         self.server.door.stay(
             self.session.connection, CLIENT - OF_A_TRANSACTION)
-        # What encodes the announcements, and how.
+        # How announcements are encoded.
         connection.protocol_version = sessions.MAGIC
         connection.invalidation = commitserver.invalid
         self.session.move(connection)
 
     def wake(self):
-        """The client reads again: nothing waits for that here."""
+        """The client reads again; nothing waits for that here."""
 
     def notify_disconnected(self):
-        """Runs however the connection ended."""
+        """Called whenever the connection has ended, for any reason."""
         self._end_all()
         self.server.forget(self._connection)
         self.session.follow()
 
     def end(self):
-        """End the client.  When this returns, only what is finishing goes on.
+        """End the client.  Transactions that are finishing go on; no others.
 
-        (What has come and was not taken is dropped, whatever a thread is still
-        voting is aborted when that is done, and what else waits, now.)
+        (Input that was not processed is dropped.  A transaction that a thread
+        is voting is aborted when the thread is done, all others at once.)
         """
         self.session.end()
         self._end_all()
@@ -189,9 +191,9 @@ class CommitChannel:
         finishing, aborted = [], []
         for number, transaction in self._transactions.items():
             if transaction.is_settled:
-                continue  # what it was told does not count
+                continue  # its outcome is noted
             (finishing if transaction.is_finishing else aborted).append(number)
-        # First, whatever goes wrong with an abort.
+        # Before the aborts: one of them may fail.
         self.server.outcomes.end(
             self.session.ticket, self.record, aborted, finishing)
         for transaction in list(self._transactions.values()):
@@ -200,8 +202,8 @@ class CommitChannel:
             self._questions.popitem()[1].drop()
 
     def say_goodbye(self):
-        """The server stops.  Promise that nothing without an answer is
-        committed, or ever will be; but not while one is finishing."""
+        """The server stops.  Promise that no transaction without an answer is
+        committed, or ever will be; but not if one is finishing."""
         may_be_kept = any(
             each.is_finishing or each.is_settled
             for each in self._transactions.values())
@@ -270,7 +272,7 @@ class CommitChannel:
         return name, arguments
 
     def _begun(self, number):
-        """The transaction, in which something is to be stored; None if it has
+        """The transaction that something is stored in; None if it has
         failed."""
         transaction = self._transactions.get(number)
         if transaction is None:
@@ -283,7 +285,7 @@ class CommitChannel:
         return transaction
 
     def _do(self, transaction, step, *arguments):
-        """What goes wrong with it harms no other transaction."""
+        """Carry out the step; an error ends this transaction only."""
         try:
             step(*arguments)
         except Exception as error:
@@ -292,7 +294,7 @@ class CommitChannel:
             self._give_up(transaction, error)
 
     def _give_up(self, transaction, error):
-        """Abort it; its client is told when it asks."""
+        """Abort it; its client gets the error when it asks."""
         transaction.failure = self._error(transaction.number, error)
         transaction.end()
 
@@ -310,7 +312,7 @@ class CommitChannel:
                 functools.partial(self._voted_on_trip, transaction))
 
     def _stored(self, number):
-        """The transaction, which is to be voted; None if it cannot be."""
+        """The transaction that is to be voted; None if it cannot be."""
         transaction = self._asked(number, BEGUN)
         if transaction is not None and transaction.storing.has_half_a_blob:
             self._refuse(transaction, 'a blob has not come completely')
@@ -324,8 +326,8 @@ class CommitChannel:
                 functools.partial(self._finished, transaction))
 
     def _asked(self, number, state):
-        """The transaction whose outcome is asked for; None if it cannot have
-        one, which its client is told."""
+        """The transaction that is to be voted or finished; None if it cannot
+        be: then its client is sent the error."""
         transaction = self._transactions.get(number)
         if transaction is None:
             self._fail(number, StorageTransactionError(
@@ -334,7 +336,7 @@ class CommitChannel:
             self._end(transaction)
             self._send(transaction.failure)
         elif transaction.is_finishing:
-            # It may be committed: no error would be true.
+            # It may be committed: an error would be a false answer.
             raise wire.PeerError('a vote or a finish, behind a finish')
         elif transaction.ballot.state is not state:
             self._refuse(transaction, f'Already {transaction.ballot.state}')
@@ -356,11 +358,11 @@ class CommitChannel:
         self._send(commitserver.aborted(number))
 
     def _ping(self, number):
-        """What was announced before it leaves before it, in the outbox."""
+        """In the outbox, the pong is after all that was announced before."""
         self._send(commitserver.pong(number, self.session.service.last_tid))
 
     def _ask(self, number, in_doubt):
-        """What became of a commit of an earlier session of this client?"""
+        """The client asks what became of a commit of an earlier session."""
         id, since = sessions.read_in_doubt(in_doubt)
         commit = sessions.read_commit_id(id)
         if number in self._questions or len(
@@ -403,7 +405,7 @@ class CommitChannel:
         self._fail(transaction.number, error)
 
     def _voted_on_trip(self, transaction, result, error):
-        """Finish it in this same step: nothing comes between."""
+        """Finish it in this same step: nothing can come between the two."""
         if error is None and transaction.ballot.state is VOTED:
             try:
                 resolved = commitserver.joined(result)
@@ -425,19 +427,20 @@ class CommitChannel:
         return commitserver.voted(number, result)
 
     def _cannot_be_encoded(self, reason):
-        """Another storage gave something else than oids, or conflicts with
-        something that has no encoding."""
+        """A storage that is not ours returned something other than oids, or
+        conflicts that have no encoding."""
         logger.error('%s: the answer to a vote cannot be encoded',
                      self.log_label, exc_info=reason)
         return reason
 
     def _finished(self, transaction, tid, error, resolved=b''):
-        """If it has a tid, it is announced now."""
+        """If there is a tid, the transaction is being announced."""
         number, ballot = transaction.number, transaction.ballot
         if tid is None:
             answer = self._error(number, error)
             self._end(transaction, abort=False)
-            # Behind what may fail: without an answer, no goodbye is true.
+            # If `_error` has failed, the transaction is still there: without
+            # an answer to it, a goodbye would be a false promise.
             self._send(answer)
             return
         self._end(transaction, abort=False)

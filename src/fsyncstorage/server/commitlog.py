@@ -1,17 +1,18 @@
 """Lines about slow commits and about conflicts (`slow-commit-log` and
 `conflict-log` of a storage).
 
-What a line needs of the storage, the classes of objects and who has made a
-transaction, may be on the disk: a thread reads it, and writes the line.  No
-more than `AT_HAND` lines wait for it, and of each kind there are no more than
-an allowance; what is left out is counted, and nothing is read for it.  The
-classes are named from the records: nothing is imported to name them.
+A line names the classes of objects, and the users of transactions.  To find
+them, the disk may have to be read: a thread does that, and writes the line.
+At most `AT_HAND` lines wait for the thread, and each kind of line has an
+allowance.  Lines beyond that are counted only, and nothing is read for them.
+The names of classes are taken from the records: no class is imported.
 
-A summary of conflicts is made once in `EVERY` seconds in which there were any,
-by a timer of the loop.  It names no users.
+A summary of conflicts is written `EVERY` seconds after the first conflict that
+it counts, by a timer of the loop.  It names no users.
 
-All but the lines themselves belongs to the event loop.  A line that waits when
-the server closes is written; a summary that is not due by then is not.
+Everything but the writing of lines belongs to the event loop.  A line that
+still waits when the server closes is written; a summary that is not due by
+then is not.
 """
 
 import collections
@@ -33,22 +34,22 @@ logger = logging.getLogger(__name__)
 
 OFF, SUMMARY, EACH = 'off', 'summary', 'each'
 
-# Seconds of one summary, and what it has: objects and clients that are
-# counted by themselves, and those that are named.
+# Seconds that a summary covers; how many objects, and how many clients, are
+# counted one by one in it, and how many are named.
 EVERY = 60
 MOST_COUNTED = 1000
 MOST_NAMED = 5
-# Characters of what a peer has said: a user, or a description.
+# Characters shown of a user or a description, which a peer has sent.
 LONGEST = 100
-# Bytes that have more than that in any case.
+# This many bytes of UTF-8 are more than LONGEST characters in any case.
 LONGEST_ENCODED = 4 * LONGEST + 4
 # Module and name of a class.
 LONGEST_CLASS = 2 * classname.LONGEST
-# Revisions of an object that are looked at for the one in the way.
+# Revisions of an object that are searched for the one that is in the way.
 MOST_REVISIONS = 10
 AT_HAND = 20
-# Lines of a kind that may be written at once, and seconds for one more: who
-# asks for each of them gets more than of errors.
+# Lines of a kind that may be written at once, and seconds until one more may
+# be.  More than for errors (quiet): the operator has asked for these lines.
 BURST, INTERVAL = 100, 0.1
 
 logger.addFilter(quiet.say_in_one_line)
@@ -67,7 +68,7 @@ class CommitLog:
         self._conflicts = getattr(storage, 'conflict_log', OFF)
         self._thread = Threads(1, f'commit log of {name}')
         self._room = threading.BoundedSemaphore(AT_HAND)
-        # For the next one, and while something is given to the thread.
+        # For `_closed`, and held while the thread is given a line.
         self._closing = threading.Lock()
         self._closed = False
         self._left_out = 0
@@ -76,11 +77,11 @@ class CommitLog:
         self._objects = collections.Counter()
         self._clients = collections.Counter()
         self._number = 0
-        #: oid -> what an error has said of its class.
+        #: oid -> the name of its class, as a ConflictError has it.
         self._classes = {}
 
     def close(self):
-        """Write what waits, and nothing more; from any thread."""
+        """Write the lines that wait, and no more.  From any thread."""
         with self._closing:
             self._closed = True
         self._thread.shutdown()
@@ -108,8 +109,8 @@ class CommitLog:
             self._count(client, oid, getattr(error, 'class_name', None))
 
     def in_the_way(self, ballot, ballots):
-        """What says which one had the objects that it waits for; None: nobody
-        will ask."""
+        """Return a function that tells which transaction has the objects that
+        the ballot waits for; None: that is not known, or not needed."""
         if not self.is_on:
             return None
         found = self._storage.in_the_way(ballot.transaction)
@@ -121,7 +122,8 @@ class CommitLog:
         return functools.partial(_told_of, found, label)
 
     def _may_be_written(self, level, allowance):
-        """One more line.  (Nobody misses what the level leaves out.)"""
+        """May one more line be written?  (A line that the logger's level
+        leaves out is not counted as left out.)"""
         if not logger.isEnabledFor(level):
             return False
         if not allowance.take():
@@ -258,20 +260,20 @@ class CommitLog:
 
 
 def _told_of(under_way, client):
-    """What is shown of it; so all else of it, as a long description, is not
-    kept for a line of the log."""
+    """What a line shows of a transaction; only this is kept for the line, and
+    not, for example, all of a long description."""
     described = [_cut(_text(each[:LONGEST_ENCODED]))
                  for each in (under_way.user, under_way.description)]
     return under_way.tid, described, client
 
 
 def _or_more(number):
-    """Of those that are counted one by one."""
+    """A number of objects or clients that were counted one by one."""
     return f'{number} or more' if number == MOST_COUNTED else str(number)
 
 
 def _changed_by(error):
-    """The tid of what it was in conflict with; or None."""
+    """The tid of the transaction that it conflicts with; or None."""
     serials = getattr(error, 'serials', None)
     if isinstance(error, ConflictError) and serials:
         return serials[0]

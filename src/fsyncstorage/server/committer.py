@@ -4,37 +4,37 @@ The states of a ballot, and who may change them, are in `ballot`; here are the
 transitions.  All of it belongs to the event loop.  A thread gets one step of
 one ballot (its vote, its finish, its abort) and posts the outcome to the loop.
 
-A vote of a storage of ours waits in no thread for its objects: the storage
-says that they are not free (Occupied), the ballot waits, and the storage
-notifies the loop when its turn has come (`call_when_served`).  So the ballots
-of all clients stand in the queues of their objects, as other threads do that
-commit in the same storage, and each holds its objects and nothing else (I12).
-In the same way a vote waits for room in the log of a storage, before that
-(NoRoomInLog); it fails where those that do would leave too little of `ROOM`
-to the votes of others.
+A vote in a storage of ours never blocks a thread while it waits for its
+objects: the storage says that they are not free (Occupied), the ballot waits,
+and the storage notifies the loop when its turn has come (`call_when_served`).
+So the ballots of all clients stand in the queues of their objects, like other
+threads that commit in the same storage, and each holds its objects and nothing
+else (I12).  Before that, a vote may wait in the same way for room in the log
+of a storage (NoRoomInLog).  It fails if the votes that wait for the log would
+leave too little of `ROOM` to other votes.
 
 A vote that conflicts with a transaction that is appended and not yet published
-is put *aside* (I6), and repeated when that transaction is published; or when
-it may never be, because its finish or a sync has failed.
+is put *aside* (I6).  It is repeated when that transaction is published, or
+when the transaction may never be, because its finish or a sync has failed.
 
-Small transactions of a storage of ours are *light*: if what they replace is in
-memory, and no pack is under way, they wait for nothing.  The loop votes and
-finishes them itself: the way to a thread and back would take longer than the
-rest.  A slow disk makes writers wait in the end; so after a step that has
-waited long, threads do all of them for some time.
+Small transactions of a storage of ours are *light*: if the records that they
+replace are in memory, and no pack is about to swap the files, they wait for
+nothing.  The loop votes and finishes them itself: the way to a thread and back
+would take longer than the rest.  But a slow disk makes writers wait in the
+end.  So after a step that has waited long, threads do all steps for some time.
 
-Threads do all else: `VOTERS` of them vote, so that a blob that is synced does
-not delay the votes of others; one finishes and aborts, behind no vote, because
-ballots hold their objects there.
+Threads do everything else.  `VOTERS` of them vote, so that the sync of a blob
+does not delay the votes of others.  One more finishes and aborts: these steps
+never queue behind votes, because their ballots hold objects.
 
-Any other storage, or one in a wrapper that votes by itself, gets one ballot at
-a time, in one thread; the others wait outside (`entrance`).
+Any other storage, or one in a wrapper with a vote of its own, gets one ballot
+at a time, in one thread; the others wait outside (`entrance`).
 
-Where no thread can be started for a step, that ends the ballot: it is taken
-back, and its client is told.
+If no thread can be started for a step, the ballot ends: it is taken back, and
+its client gets the error.
 
-The end may come from another thread: `_lock` is held while the loop changes
-something, and by the end.
+`close` may be called in another thread.  So `_lock` is held by it, and
+whenever the loop changes something.
 """
 
 import contextlib
@@ -73,8 +73,8 @@ RETREAT = 2
 VOTERS = 4
 # Bytes of all ballots that are in a storage.
 ROOM = 128 << 20
-# Of these, bytes of those that wait for room in the log, which may take a
-# minute.  The rest is for the votes of others.
+# Of these, bytes of ballots that wait for room in the log, which may take a
+# minute.  The rest is for other votes.
 MOST_FOR_THE_LOG = ROOM // 2
 
 
@@ -91,9 +91,9 @@ class Committer:
         self._ballots = set()
         self._entrance = Entrance(ROOM if self._side_by_side else 0)
         self._aside = {}  # ballot -> tid that it waits for
-        #: How often something will not be published that was appended.
+        #: How often a transaction that was appended may never be published.
         self._failures = 0
-        #: Ballots that wait for a thread that votes; how many have one.
+        #: Ballots that wait for a thread that votes; how many have a thread.
         self._queue = FairLine()
         self._under_way = 0
         self._not_before = 0
@@ -107,7 +107,7 @@ class Committer:
     def vote(self, ballot):
         with self._lock:
             if not self._closing:
-                if ballot.asked_at is None:  # else its client has resolved
+                if ballot.asked_at is None:  # else its conflicts are resolved
                     ballot.asked_at = time.monotonic()
                 self._ballots.add(ballot)
                 self._come(ballot)
@@ -126,31 +126,33 @@ class Committer:
     def abort(self, ballot):
         with self._lock:
             if ballot.state is VOTING and ballot not in self._queue:
-                ballot.aborted = True  # when its thread is done with it
+                ballot.aborted = True  # dropped when its thread is done
             elif ballot.state not in (FINISHING, OVER):
                 self._drop(ballot)
 
     # From the service
 
     def published(self):
-        """Something was published, or never will be: ballots put aside may go
-        on."""
+        """Transactions were published, or never will be: ballots that are put
+        aside may go on."""
         if self._aside:
             self._take_back(maxtid if self._storage.has_stopped
                             else self._storage.lastTransaction())
 
     def failed(self):
-        """What the ballots put aside wait for may never be published."""
+        """A transaction that ballots put aside wait for may never be
+        published."""
         self._failures += 1
         self._take_back(maxtid)
 
     def close(self):
-        """Abort what is not finishing, and vote and finish nothing more."""
+        """Abort all ballots that are not finishing; vote and finish no more.
+        """
         with self._lock:
             self._closing = True
             self._queue.clear()
         about_to_close = getattr(self._storage, 'about_to_close', None)
-        if about_to_close is not None:  # else a thread might wait for the end
+        if about_to_close is not None:  # ends what the threads may wait for
             attempt(about_to_close)
         if self._voters is not self._appender:
             self._voters.shutdown()
@@ -174,7 +176,7 @@ class Committer:
         return sum(ballot.state in states for ballot in self.ballots())
 
     def ballots(self):
-        """From their votes to their ends."""
+        """Those that have asked for their vote and have not ended."""
         return self._ballots.copy()
 
     def voted_since(self):
@@ -206,7 +208,7 @@ class Committer:
                 self._go_on(ballot)
 
     def _go_on(self, ballot):
-        """Vote it: from the start, or from where it had to wait."""
+        """Vote it, from the start or from the step at which it had to wait."""
         ballot.state = VOTING
         if ballot.waits_for is not None:
             ballot.goes_on()
@@ -219,7 +221,7 @@ class Committer:
 
     def _leave_to_a_thread(self, ballot):
         ballot.state = VOTING
-        if ballot.is_given:  # the storage has served it: others wait for it
+        if ballot.is_given:  # it has got its objects: others wait for it
             self._queue.add_ahead(ballot)
         else:
             self._queue.add(ballot, ballot.client.session)
@@ -282,7 +284,8 @@ class Committer:
             ballot.tell(result, None)
 
     def _wait(self, ballot, error):
-        """Until its turn; if it has its turn, a thread waits for the rest."""
+        """Wait for its turn.  If it has that already, a thread votes it, which
+        may block for what is left."""
         ballot.state = WAITING
         if isinstance(error, NoRoomInLog):
             ballot.waits(times.LOG)
@@ -307,7 +310,7 @@ class Committer:
                    if ballot.waits_for is times.LOG)
 
     def _refuse(self, ballot):
-        """It is given to the storage, and not voted."""
+        """The vote fails, for a ballot that was given to the storage."""
         ballot.goes_on()
         error = StorageTransactionError(
             'the log of the storage has no room now, and this transaction'
@@ -321,7 +324,7 @@ class Committer:
         if (tid <= self._storage.lastTransaction()
                 or ballot.failures != self._failures
                 or self._storage.has_stopped):
-            self._come(ballot)  # that has ended since it was voted
+            self._come(ballot)  # there is nothing left to wait for
         else:
             ballot.state = ASIDE
             ballot.waits(times.PUBLISHING, lambda: tid)
@@ -330,7 +333,7 @@ class Committer:
     def _take_back(self, up_to):
         with self._lock:
             for ballot, tid in list(self._aside.items()):
-                # (What one is told may end another.)
+                # (The callbacks of one ballot may end another.)
                 if (tid <= up_to and not self._closing
                         and self._aside.pop(ballot, None) is not None):
                     attempt(self._come, ballot)
@@ -361,7 +364,7 @@ class Committer:
             except BaseException as raised:
                 error = _ended_by(raised)
                 attempt(ballot.take_back, self._storage)
-        finally:  # else nobody would be told
+        finally:  # else its client would never get an answer
             self._post(self._finished, ballot, error)
 
     def _finish(self, ballot, wait=True):
@@ -389,7 +392,7 @@ class Committer:
             ballot.appended_at = time.monotonic()
 
     def _finish_now(self, ballot):
-        """Of a storage that is not ours: it is durable on return."""
+        """A storage that is not ours: it is durable when this returns."""
         tid = self._storage.tpc_finish(
             ballot.transaction,
             lambda tid: self._post(
@@ -405,7 +408,7 @@ class Committer:
     # The end of a ballot
 
     def _drop(self, ballot):
-        """It is aborted; the storage may have it, or not."""
+        """Abort it, whether the storage has it or not."""
         self._queue.discard(ballot)
         self._aside.pop(ballot, None)
         ballot.over()
@@ -422,7 +425,7 @@ class Committer:
     def _leave_abort_to_a_thread(self, ballot):
         try:
             self._appender.submit(self._abort_there, ballot)
-        except Exception:  # of a file that is removed, the loop can wait
+        except Exception:  # no thread: the loop waits until files are removed
             self._abort(ballot)
             self._forget(ballot)
 
@@ -430,7 +433,7 @@ class Committer:
         """In a thread."""
         try:
             self._abort(ballot)
-        finally:  # else it would count as in the storage for ever
+        finally:  # else it would count as in the storage forever
             self._post(self._forget, ballot)
 
     def _abort(self, ballot):
@@ -440,7 +443,7 @@ class Committer:
             attempt(ballot.close)
 
     def _abort_all(self):
-        # (Each of them, also where another one would end the thread.)
+        # (Abort each of them, even if an error in another ends the thread.)
         with self._lock, contextlib.ExitStack() as stack:
             for ballot in self._ballots:
                 stack.callback(self._post, ballot.is_forgotten)
@@ -460,7 +463,8 @@ class Committer:
 
     def _leave(self, ballot):
         for admitted in self._entrance.leave(ballot):
-            # (Not at once: one that fails would admit the next one.)
+            # (Not in this step: a ballot that fails would admit the next one,
+            # and so on, one inside the other.)
             self._post(self._admitted, admitted)
 
     # The loop
@@ -480,5 +484,5 @@ class Committer:
 
 
 def _ended_by(error):
-    """For a client: what would have ended a thread."""
+    """An error for the client, in the place of one that would end a thread."""
     return StorageError(f'it was ended by {error!r:.200}')

@@ -1,12 +1,13 @@
 """The conflicts of one vote that its client has to resolve.
 
-The answer has the data of each, so they are in memory until it has left, and
-there may only be so much of them.  A vote with more fails with the conflict
-that is too many: its client can try the transaction again, as after any
-conflict.
+The answer to the vote contains the data of each conflict, which stay in memory
+until the answer has left.  So their size has a limit.  A vote that exceeds it
+fails with the first conflict that is too much: its client can try the
+transaction again, as after any conflict.
 """
 
-# Bytes of all together, and what is counted for each besides its data.
+# Most bytes of all conflicts together, and bytes that are counted for each in
+# addition to its data.
 MOST = 16 << 20
 OVERHEAD = 1000
 
@@ -21,7 +22,7 @@ class Conflicts:
         return bool(self._by_oid)
 
     def add(self, oid, data, error):
-        """Note a ConflictError for what was stored; or raise it."""
+        """Note a ConflictError for data that were stored; or raise it."""
         self._bytes += OVERHEAD + len(data)
         if self._bytes > MOST:
             raise error
@@ -32,5 +33,5 @@ class Conflicts:
         self._by_oid.pop(oid, None)
 
     def told(self):
-        """In the form in which clients are told."""
+        """The conflicts, in the form in which they are sent to clients."""
         return list(self._by_oid.values())

@@ -1,12 +1,12 @@
 """One client's byte stream: frames, handshake, calls and replies.
 
-All of it happens in the event loop, and what leaves goes through one outbox.
-A frame is a length of four bytes and a message.  The first message of each
-side names protocol and encoding; what follows are calls, answered by the
-session.
+All of it happens in the event loop, and everything that leaves goes through
+one outbox.  A frame is a length of four bytes and a message.  The first
+message of each side names protocol and encoding; the others are calls, which
+the session answers.
 
-A peer that does not keep to the protocol is disconnected, and harms no other:
-it may not take long to register or to complete a frame, send what cannot be
+A peer that breaks the protocol is disconnected, and harms no other.  It must
+not take long to register or to complete a frame, send anything that cannot be
 understood, or leave its answers unread (bounds: docs/internals/server.rst).
 
 Left to others: decoding (decoding), the types of arguments (calls), what the
@@ -52,14 +52,14 @@ LONG_FRAME = 1 << 30
 
 # Bytes that a peer may send until it has registered.
 MOST_BEFORE = 1 << 16
-# Calls of `register` that it may make: a stock client that may not write tries
-# again, read-only.
+# Calls of `register` that it may make: a stock client that is not allowed to
+# write tries again, read-only.
 MOST_TRIES = 2
-# Frames of one client that are taken before others have their turn, and
-# seconds: a frame may take a few milliseconds to decode.
+# Most frames, and most seconds, that one client gets before it is the turn of
+# others: a frame may take a few milliseconds to decode.
 TURN = 64
 LONGEST_TURN = 0.005
-# Reads of one client that may be unanswered; then it is not read.
+# Reads of one client that may be unanswered; then nothing more is read of it.
 WINDOW = 256
 # Bytes of replies that may wait for each other.
 MOST_CORKED = 1 << 18
@@ -80,13 +80,13 @@ class Connection(asyncio.Protocol):
 
     protocol_version = transport = None
     connected = closed = False
-    #: A commit was answered: what is announced behind that waits once more.
+    #: A commit was answered: what waits to be announced may wait once more.
     gathers_once_more = False
     #: Reads that are not answered.
     unanswered = 0
     #: Calls before it has registered.
     _tries = 0
-    #: Messages that were taken; bytes that came, and bytes that were sent.
+    #: Messages that were processed; bytes received, and bytes sent.
     messages = received = sent = 0
     #: What may be called; the session sets more when it has registered.
     offered = calls.UNREGISTERED
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
         self._traffic.received += len(data)
         self.received += len(data)
         if self._receive != self._handshake and self._says_too_much():
-            # Nothing is kept: there may be many such peers.
+            # Keep nothing of the data: there may be many such peers.
             self._disconnect(f'{self.received} bytes, and not registered')
             return
         self._buffer += data
@@ -151,7 +151,7 @@ class Connection(asyncio.Protocol):
         self.abort()
 
     def _process(self, came=0):
-        """Answer what has come, as far as the answers are taken."""
+        """Process the input, as far as the peer takes the answers."""
         self._work_is_near = False
         self._corked = []
         taken, more = 0, False
@@ -169,8 +169,8 @@ class Connection(asyncio.Protocol):
             self._go_on_reading(taken, came, more)
 
     def _take_frames(self):
-        """Return how many were taken, and whether the turn ended before the
-        last."""
+        """Return how many were taken, and whether the turn ended before all
+        were."""
         buffer = self._buffer
         self._waits_for_room = False
         start = taken = 0
@@ -207,7 +207,8 @@ class Connection(asyncio.Protocol):
                     or self.unanswered >= WINDOW)
 
     def _go_on_reading(self, taken, came, more=False):
-        """Read on, or pause; a peer that is read must complete its frame."""
+        """Read on, or pause.  While we read, the peer must complete its frame
+        in time."""
         if more and not self._work_is_near:
             self._work_is_near = True
             self.loop.call_soon(self.go_on)
@@ -226,7 +227,7 @@ class Connection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def go_on(self):
-        """Go on with what is left to do, if there is room for it."""
+        """Process the rest of the input, if there is room for it."""
         if not self.closed and self.connected:
             self._process()
 
@@ -246,7 +247,7 @@ class Connection(asyncio.Protocol):
             self._work_is_near = True
             self.loop.call_soon(self.go_on)
 
-    # What accounts, room and patience ask for
+    # What Account, Room and Patience call
 
     def unsent(self):
         return self.transport.get_write_buffer_size()
@@ -290,8 +291,9 @@ class Connection(asyncio.Protocol):
                 self._keep_nothing()
 
     def _keep_nothing(self):
-        """Free what a peer held that never became a client: there may be
-        thousands a second, in cycles that are collected much later."""
+        """Free all that is kept for a peer that never became a client.  There
+        may be thousands of them in a second, in reference cycles that would be
+        collected much later."""
         vars(self).clear()
         self.closed = True
 
@@ -335,7 +337,7 @@ class Connection(asyncio.Protocol):
             channel.begin()
 
     def _hand_over(self, channel):
-        """The channel takes over, with what came behind its hello."""
+        """The channel takes over, and gets the bytes after its hello."""
         self._end_patience()
         self.account.close()
         self.transport.set_protocol(channel)
@@ -446,7 +448,7 @@ class Connection(asyncio.Protocol):
             self._corked.append(data)
             self._corked_bytes += len(data)
         elif self.connected and self._may_answer and not self._may_answer():
-            self.abort()  # who may not answer hangs up
+            self.abort()  # close the connection rather than answer
         elif self.connected:
             self._traffic.sent += len(data)
             self.sent += len(data)
@@ -462,7 +464,8 @@ class Connection(asyncio.Protocol):
         self.gathers_once_more = False
 
     def flush_if_old(self):
-        """The same, but for what may wait once more.  Is nothing left?"""
+        """Flush, unless it may wait once more.  Return whether all has left.
+        """
         if not self.gathers_once_more:
             self.flush()
         self.gathers_once_more = False

@@ -1,20 +1,20 @@
 """A client's messages, decoded: plain data, or an error.
 
-A message may come from anybody.  ZEO's own decoder gives a pickle all of
-`builtins`, so that any peer that can connect runs code in the server, before
-`register`, also where the server is read-only or speaks msgpack.  The decoder
-here makes plain data and calls nothing:
+A message may come from anybody.  ZEO's own decoder gives a pickle access to
+all of `builtins`.  So any peer that can connect may run code in such a server,
+before `register`, and even if the server is read-only or speaks msgpack.  The
+decoder here makes plain data and calls nothing:
 
 - before the client has registered, a message is a tuple of numbers, texts and
   bytes: that is all that `register` needs;
-- from then on it may hold lists and dictionaries, and the few classes below
-  that stock clients send.
+- from then on it may also hold lists and dictionaries, and the few classes
+  below that stock clients send.
 
-Whatever a message says, decoding takes no more memory than the message itself
-and a constant, and time in proportion.  docs/internals/server.rst has a table
-of the bounds, with what each of them costs.
+Whatever a message contains, decoding takes at most the memory of the message
+plus a constant, and time in proportion.  docs/internals/server.rst has a table
+of the bounds, with the cost of each.
 
-Left to others: whether the message is a call, and of what (calls).
+Left to others: whether the message is a call, and of which method (calls).
 """
 
 import functools
@@ -22,7 +22,7 @@ import functools
 from ..format import plainpickle
 from ..format.plainpickle import Unreadable
 
-# What `register` needs, and some more.
+# A little more than `register` needs.
 FEW_STEPS = 64
 FEW_CONTAINERS = 4
 
@@ -57,8 +57,8 @@ class _Prefix:
 
 class _Reader(plainpickle.Reader):
     """Also reads sets and dictionaries that are made by a call, as in an
-    extension; and ZopeUndo's Prefix, by which Zope searches for what can be
-    undone: a Prefix equals any path that begins with it."""
+    extension; and ZopeUndo's Prefix, with which Zope searches for transactions
+    that can be undone: a Prefix equals any path that begins with it."""
 
     _names = {
         (b'builtins', b'set'): set,
@@ -66,7 +66,7 @@ class _Reader(plainpickle.Reader):
         (b'builtins', b'dict'): dict,
         (b'ZopeUndo.Prefix', b'Prefix'): _Prefix,
     }
-    #: How many classes were named and have not become a value yet.
+    #: Number of classes that were named and have not become a value yet.
     _unfinished = 0
 
     def _result(self):
@@ -112,7 +112,7 @@ class _Reader(plainpickle.Reader):
                 part.__class__ is str for part in path):
             raise Unreadable('an invalid path')
         self._unfinished -= 1
-        from ZopeUndo.Prefix import Prefix  # where Zope is, it is there
+        from ZopeUndo.Prefix import Prefix  # Zope needs it to be installed
         self._stack.append(Prefix('/'.join(path)))
 
     opcodes = {

@@ -1,15 +1,16 @@
-"""How many connections there are, and which is closed when they are too many.
+"""How many connections there are, and which is closed if they are too many.
 
 A peer is a *newcomer* until it has registered, or its channel is open.  It is
-*silent* at first, and *speaking* from its first byte on, also in a TLS
-handshake.  There are at most `MOST_SILENT` and `MOST_SPEAKING` of them.  When
-one more comes, the address that has most of that kind loses its oldest.  So
-connections that do nothing keep no client out.
+*silent* at first, and *speaking* from its first byte on, which may be that of
+a TLS handshake.  At most `MOST_SILENT` newcomers are silent, and at most
+`MOST_SPEAKING` are speaking.  If one more comes, one of its kind is closed:
+the oldest from the address that has the most of them.  So connections that do
+nothing do not keep clients out.
 
-A connection needs descriptors: its socket, and files for what its client asks
-for.  Of the descriptors that the process may have, `RESERVE` are kept for the
-storages.  When none are left for connections, a newcomer is not let in, and a
-client that wants to register is refused.
+A connection needs file descriptors: for its socket, and for the files that its
+client needs.  Of the descriptors that the process may have, `RESERVE` are kept
+for the storages.  When none are left for connections, a newcomer is not let
+in, and a client that wants to register is refused.
 """
 
 import collections
@@ -19,16 +20,16 @@ from . import quiet
 
 logger = quiet.get_logger(__name__)
 
-# A silent newcomer costs little, and must be able to stay for longer than an
-# honest client needs for its first byte, while others come.
+# A silent newcomer costs little.  There may be many, so that an honest client
+# is not closed before its first byte, while others keep arriving.
 MOST_SILENT = 1024
 MOST_SPEAKING = 256
-# Descriptors that are the storages' own: data, packs, index, blobs, syncs.
+# Descriptors for the storages: data, packs, index, blobs, syncs.
 RESERVE = 256
 
-# Files that one client may have open: for blobs that are sent to it ...
+# Files that may be open for one client: blobs that are sent to it ...
 MOST_STREAMS = 2
-# ... and for a transaction: the stores, and a blob that it sends.
+# ... and files of a transaction: its stores, and a blob that it sends.
 OF_A_TRANSACTION = 2
 
 # Descriptors that each kind of connection may need.
@@ -51,8 +52,11 @@ def descriptors():
 
 
 class Door:
-    """A transaction of a commit channel that has files is entered like a
-    connection."""
+    """Counts the descriptors of each connection.
+
+    A transaction of a commit channel that has files is counted here like a
+    connection.
+    """
 
     def __init__(self):
         self._left = descriptors()
@@ -60,7 +64,7 @@ class Door:
         self._silent, self._speaking = _Newcomers(), _Newcomers()
 
     def set_aside(self, descriptors):
-        """They are used for something else than these connections."""
+        """These descriptors are used for something other than connections."""
         self._left -= descriptors
 
     def come(self, newcomer, host):
@@ -75,7 +79,7 @@ class Door:
         self._silent.add(newcomer, host)
 
     def speaks(self, newcomer):
-        """It is silent no more.  Another newcomer may have to leave."""
+        """It is no longer silent.  Another newcomer may have to leave."""
         host = self._silent.remove(newcomer)
         if len(self._speaking) >= MOST_SPEAKING:
             self._send_away(self._speaking)
@@ -91,8 +95,8 @@ class Door:
         self._speaking.add(connection, host)
 
     def stay(self, connection, needs, successor=None):
-        """The connection, or its successor, is no newcomer any more: from now
-        on it may need this many descriptors.  Raise Full if there are none."""
+        """The connection, or its successor, is no longer a newcomer: from now
+        on it may need `needs` descriptors.  Raise Full if too few are left."""
         more = needs - self._needs.get(connection, 0)
         while more > self._left and self._silent:
             self._send_away(self._silent)

@@ -1,10 +1,10 @@
 """Which transactions are in a storage at the same time, as far as memory goes.
 
-A guest has a weight, and those inside have some room together.  The others
-wait outside: their peers take turns, with one guest each.  The one that is
-next is not passed by others, however heavy it is.  A guest that weighs more
-than there is room goes in when it is alone; so without any room, there is one
-at a time.
+A transaction is a *guest* here.  A guest has a weight, and the guests inside
+share some room.  The others wait outside: their peers take turns, with one
+guest each.  No other guest passes the next one, however heavy it is.  A guest
+that weighs more than the whole room goes in when nobody else is inside; so if
+the room is zero, guests go in one at a time.
 
 No threads, no clock, no I/O here.
 """
@@ -22,7 +22,7 @@ class Entrance:
         self._weights = {}  # of those outside
 
     def ask(self, guest, weight, peer=None):
-        """May it go in now?  Else it is returned by `leave` later."""
+        """May it go in now?  If not, `leave` or `weighs` returns it later."""
         if not self._outside and self._has_room(weight):
             self._let_in(guest, weight)
             return True
@@ -31,8 +31,8 @@ class Entrance:
         return False
 
     def weighs(self, guest, weight):
-        """One that is inside has another weight by now; return the guests that
-        go in because of that."""
+        """A guest that is inside has another weight now; return the guests
+        that go in because of that."""
         self._weight += weight - self._inside[guest]
         self._inside[guest] = weight
         return self._admitted()

@@ -1,8 +1,8 @@
-"""A line in which peers take turns.
+"""A queue in which peers take turns.
 
-Each peer's things stand in the order in which they came.  A peer that has many
-of them delays the others by one at a time.  What is put ahead comes before all
-of that.
+The entries of each peer keep the order in which they were added.  A peer that
+has many entries delays the others by one entry at a time.  Entries that were
+added `ahead` are before all of these.
 
 No threads, no clock, no I/O here.
 """
@@ -14,9 +14,9 @@ class FairLine:
 
     def __init__(self):
         self._ahead = collections.OrderedDict()
-        #: peer -> its things; the peer whose turn it is comes first.
+        #: peer -> its entries; the peer that has the next turn is first.
         self._lines = collections.OrderedDict()
-        self._peers = {}  # thing -> peer
+        self._peers = {}  # entry -> peer
 
     def __len__(self):
         return len(self._ahead) + len(self._peers)
@@ -33,12 +33,12 @@ class FairLine:
         self._ahead[thing] = None
 
     def first(self):
-        """The next one, which stays where it is."""
+        """The next entry, which stays in the queue."""
         line = self._ahead or next(iter(self._lines.values()))
         return next(iter(line))
 
     def pop(self):
-        """The next one; then it is the turn of the next peer."""
+        """Remove and return the next entry; its peer goes to the end."""
         thing = self.first()
         peer = self._peers.get(thing)
         ahead = thing in self._ahead

@@ -1,4 +1,4 @@
-"""What a server counts, beside stock's StorageStats.
+"""What a server counts, in addition to stock's StorageStats.
 
 All of it belongs to the event loop; others may read it.
 """
@@ -13,14 +13,14 @@ class Traffic:
 
 
 class Figures:
-    """Of one storage."""
+    """The figures of one storage."""
 
     def __init__(self):
         #: Read channels that are open; their requests, and the bytes on them.
         self.channels = self.requests = self.received = self.sent = 0
-        #: Loads that were answered at once, and those that a thread was given.
+        #: Loads that were answered at once, and loads given to a thread.
         self.loads_from_memory = self.loads_from_disk = 0
-        #: Messages that told a client of the transaction of another.
+        #: Invalidations: messages to a client about another's transaction.
         self.invalidations = 0
-        #: From the request to vote to the answer that it is committed.
+        #: Seconds from the request to vote to the answer to the finish.
         self.commit_time = Histogram()

@@ -1,13 +1,13 @@
 """Frames that have begun: memory for long ones, and time for each.
 
-A frame is kept in memory until it is whole.  A client that has registered may
-send long ones, but all frames above `LONG` that are under way share `ROOM`
-bytes.  A frame that finds no room waits, unread, for its turn; a single frame
-may be longer.  A peer keeps its room for `TURN` seconds, and longer only while
-no other waits for it.
+A frame is kept in memory until all of it has arrived.  A client that has
+registered may send long frames, but all unfinished frames above `LONG` share
+`ROOM` bytes.  For a frame that finds no room, the connection is not read until
+its turn comes; a frame that is alone may be longer than `ROOM`.  A peer keeps
+its room for `TURN` seconds, and longer only while no other peer waits.
 
-A frame must be whole in `PER_FRAME` seconds; it gets the same time again
-whenever `PROGRESS` bytes have come meanwhile.
+A frame must be complete within `PER_FRAME` seconds; it gets the same time
+again whenever `PROGRESS` bytes have arrived in that time.
 """
 
 import collections
@@ -81,7 +81,7 @@ class Room:
 
 
 class Patience:
-    """The time for a frame of one peer: `end` is called when it is up."""
+    """The time for a frame of one peer: `end` is called if it runs out."""
 
     def __init__(self, loop, end):
         self._loop = loop
@@ -90,7 +90,7 @@ class Patience:
         self._came = 0
 
     def came(self, size):
-        """This many bytes came, of a frame that is not whole."""
+        """This many bytes have arrived, of a frame that is not complete."""
         self._came += size
         if self._timer is None:
             self._timer = self._loop.call_later(PER_FRAME, self._look)
@@ -104,7 +104,7 @@ class Patience:
             self.came(0)
 
     def over(self):
-        """The frame is whole, or we do not read: stop the timer."""
+        """The frame is complete, or we do not read: stop the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,21 +1,23 @@
 """Hands the data file and the object map to clients on the same machine.
 
 A storage that offers local reads has a Handout: a thread with a unix socket
-beside the data file.  Whoever can connect to it gets a descriptor of each, for
-reading, as soon as the map is built, which the first client causes.  The
-connection stays open.  When the map is retired, all clients are told to let go
-of both files, and are sent away; those that come again cause a new map.
+next to the data file.  Every process that can connect to the socket gets a
+descriptor of each of the two files, for reading, as soon as the map is built.
+The first client causes that.  The connection stays open.  When the map is
+retired, all clients are told to let go of both files, and are disconnected;
+clients that connect again cause a new map.
 
 Nothing here waits for a client.  A client costs a descriptor, and two more
-while they are on their way to it.  There are at most `most_clients` of them,
-one that says anything is sent away, and they are taken at a limited rate.
+while they are being sent to it.  There are at most `most_clients` clients.  A
+client that sends anything is disconnected, and clients are accepted at a
+limited rate.
 
-A process of another user could open again for writing what it was handed for
-reading, whatever directory the file is in.  So it gets no file that others may
-write to.
+A process of another user that gets a file for reading could open it again for
+writing, whatever directory the file is in.  So such a process gets no file
+that others may write to.
 
 The thread owns everything but `_wake_up`.  It never touches the event loop.
-When it ends too early, the log says so, and nothing is offered any more.
+If it ends by an error, the log says so, and nothing is offered any more.
 
 Left to others: the map (storage.objectmap), what a client does with it
 (client.local).  docs/internals/localreads.rst has the protocol.
@@ -47,19 +49,19 @@ logger = quiet.get_logger(__name__)
 
 #: Clients of a storage at the same time.
 MOST_CLIENTS = 256
-#: Of the descriptors that the process may have, one of so many is for the
-#: local clients of all storages together.
+#: The local clients of all storages together may have one in this many of the
+#: descriptors of the process.
 PART_OF_DESCRIPTORS = 8
-#: So many connections are taken at once, and then so many a second.
+#: Connections that are accepted at once, and then each second.
 AT_ONCE, A_SECOND = MOST_CLIENTS, 50
-#: Descriptors that a Handout needs beside: its sockets and selector, and what
-#: it has and hands over.
+#: Descriptors that a Handout needs in addition: its sockets and selector, its
+#: files, and those that it is handing over.
 OWN_DESCRIPTORS = 10
-#: Who else may write to a file.
+#: The modes by which other users may write to a file.
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
-#: Seconds until a map is built again after that was not possible, and until a
-#: client is let in again when there was no descriptor for it.
+#: Seconds until the next try, after a map could not be built, and after there
+#: was no descriptor for a client.
 RETREAT = 30
 NO_DESCRIPTOR = 1
 
@@ -75,7 +77,7 @@ class Handout:
         self._others_may_connect = mode != stat.S_IRUSR | stat.S_IWUSR
         self._most_clients = most_clients
         self._taken = Bucket(AT_ONCE, A_SECOND)
-        #: Tells a client that what it is handed is ours.
+        #: Proves to a client that the files that it is handed are ours.
         self.secret = os.urandom(SECRET_SIZE)
         self._map = None
         self._not_before = 0.0
@@ -100,7 +102,7 @@ class Handout:
 
     @property
     def about(self):
-        """What a client has to know; None: there is nothing more to get."""
+        """What a client has to know; None: nothing is handed out any more."""
         if self._has_ended or self._not_before == math.inf:
             return None
         return {'socket': self._path, 'secret': self.secret,
@@ -108,7 +110,7 @@ class Handout:
 
     @property
     def descriptors(self):
-        """How many it may need."""
+        """How many descriptors it may need."""
         return self._most_clients + OWN_DESCRIPTORS
 
     @property
@@ -116,7 +118,7 @@ class Handout:
         return len(self._clients)
 
     def close(self):
-        """Send all away.  They keep what they have, see client.local."""
+        """Disconnect all clients.  They keep their files, see client.local."""
         self._closing = True
         self._wake()
         self._thread.join()
@@ -168,7 +170,7 @@ class Handout:
             self._map = None
 
     def _pause(self, seconds):
-        """Take no clients for so long, or until the thread is woken."""
+        """Accept no clients for `seconds`, or until the thread is woken."""
         poll = select.poll()
         poll.register(self._woken, select.POLLIN)
         poll.poll(1000 * seconds)
@@ -179,9 +181,9 @@ class Handout:
             return
         try:
             client, _ = listener.accept()
-        except BlockingIOError:  # it is gone
+        except BlockingIOError:  # the client has gone
             return
-        except OSError:  # there are no descriptors left, and it still waits
+        except OSError:  # no descriptors are left; the client still waits
             self._pause(NO_DESCRIPTOR)
             return
         self._taken.take()
@@ -196,7 +198,7 @@ class Handout:
         try:
             self._hand_over(client)
         except Exception as error:
-            # Also any that the storage raises: it is closed, or has stopped.
+            # Also an error of the storage: it is closed, or has stopped.
             logger.info('%s: nothing is handed to a local client: %s',
                         self._path, error)
             self._send_away(client)
@@ -220,7 +222,8 @@ class Handout:
                 and os.fstat(descriptor).st_mode & WRITABLE_BY_OTHERS)
 
     def _add_marker(self, descriptors):
-        """Without it, the client gets its blobs from the server."""
+        """Add the marker of the blob directory.  A client that gets none asks
+        the server for its blobs."""
         with contextlib.suppress(OSError):
             descriptors.append(_opened_marker(self._blobs))
             if self._others_may_write(descriptors[-1]):
@@ -238,9 +241,9 @@ class Handout:
         self._not_before = 0.0
 
     def _send_away(self, client):
-        """It said something, or it has gone, or it must go.
+        """The client has sent something, or has gone, or must go.
 
-        Two of these may come at once.
+        Two of these may happen at once.
         """
         if client in self._clients:
             self._clients.remove(client)
@@ -249,7 +252,7 @@ class Handout:
 
 
 class Bucket:
-    """So many at once, and then so many a second."""
+    """A rate limit: `most` at once, and then `a_second` each second."""
 
     def __init__(self, most, a_second):
         self._most, self._a_second = most, a_second
@@ -268,9 +271,9 @@ class Bucket:
 
 
 def share(storages):
-    """How many clients each of so many storages may have.
+    """How many clients each of this number of storages may have.
 
-    Together they take their part of the descriptors, and no more.
+    Together they take at most their part of the descriptors.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
@@ -310,15 +313,18 @@ def _directory_of_blobs(storage):
 
 
 def _opened_marker(directory):
-    """A file in it proves which directory it is.  (A descriptor of the
-    directory itself would lead out of a client's container.)"""
+    """Open a file whose descriptor proves which directory it is in.
+
+    (With a descriptor of the directory itself, a client could leave its
+    container.)
+    """
     return os.open(
         os.path.join(directory, LAYOUT_MARKER),
         os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _remove_if_it_is(path, status):
-    """Remove this socket; anything else of this name is not ours."""
+    """Remove this socket.  Anything else that has its name is not ours."""
     with contextlib.suppress(FileNotFoundError):
         if (stat.S_ISSOCK(status.st_mode)
                 and os.path.samestat(os.lstat(path), status)):
@@ -328,8 +334,8 @@ def _remove_if_it_is(path, status):
 def is_wanted(storage):
     """Does the storage offer local reads?
 
-    Only the storage itself: a wrapper's records differ from those in the file
-    of the storage that it wraps.
+    A wrapper never does: its records differ from those in the file of the
+    storage that it wraps.
     """
     return (hasattr(type(storage), 'object_map')
             and storage.local_reads and not storage.isReadOnly())
@@ -341,7 +347,7 @@ def offered(storage, most_clients=MOST_CLIENTS):
         return None
     path = os.path.abspath(storage.getName()) + SUFFIX
     try:
-        path.encode()  # clients are told
+        path.encode()  # clients are told the path
         if most_clients < 1:
             raise OSError('the process may have too few descriptors')
         return Handout(storage, path, storage.local_reads_mode, most_clients)

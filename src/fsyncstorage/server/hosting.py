@@ -1,14 +1,14 @@
 """fsync-runzeo as the host of a node (storage.host).
 
-While the node follows, the server is not there yet.  The process says that it
-is ready for whoever has started it, and lives; its probes and figures show the
-node.
+While the node follows, there is no server yet.  The process tells the service
+manager that it is ready and alive; its probes and figures show the node.
 
-When the node has to retreat, the server hangs up; when it is asked to step
-down, it closes as at its end.  Then the process begins anew,
-with the same number, arguments and environment, by `exec`: a node that has led
-keeps nothing of that, and whoever watches over the process notices nothing.
-All files of Python are closed by an `exec`, and locks with them.
+When the node has to retreat, the server closes all connections; when the node
+is asked to step down, the server closes as at its end.  Then the process
+begins anew by `exec`, with the same process id, arguments and environment.  So
+nothing is left of the time in which the node led, and a supervisor of the
+process notices nothing.  An `exec` closes all files that Python has opened,
+and so releases their locks.
 """
 
 import logging
@@ -32,9 +32,9 @@ logger = logging.getLogger(__name__)
 
 #: Signals that end a server.
 ENDING = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
-#: Seconds until the loop has hung up: it may be busy, or not run.
+#: Seconds that `hang_up` waits for the loop, which may be busy or not run.
 LONGEST_FAREWELL = 2.0
-#: Seconds from one look for voted transactions to the next.
+#: Seconds from one check for voted transactions to the next.
 A_MOMENT = 0.01
 
 
@@ -45,7 +45,7 @@ def nodes_among(openers: Sequence[Any]) -> list[str]:
             is not None]
 
 
-# (The attributes of what is no storage of ours may be anything.)
+# (In a storage that is not ours, these attributes may be anything.)
 
 def may_answer_of(storage: Any) -> Callable[[], bool] | None:
     found = getattr(storage, 'may_answer', None)
@@ -87,10 +87,10 @@ class Hosting(Host):
     status = 0
 
     def __init__(self, manager: Manager, name: str) -> None:
-        """`name`: of the storage."""
+        """`name` is that of the storage."""
         self._manager = manager
         self._name = name
-        #: Where the process shows all that it has.
+        #: The address at which the process shows all of its storages.
         self.metrics: exporters.Hold | None = None
         self.server: Any = None
         self._is_silent = False
@@ -99,7 +99,7 @@ class Hosting(Host):
         self._is_leaving = False
 
     def serves(self, server: Any) -> None:
-        """The server is made, and has greeted nobody yet."""
+        """The server is made, and has accepted no connection yet."""
         with self._silence:
             self.server = server
             if self._is_silent:
@@ -116,16 +116,17 @@ class Hosting(Host):
             exporters.process_is(probes.STARTING)
 
     def _shown(self, node: Node) -> exporters.Showing | None:
-        """Where the section of the storage does not show it."""
+        """Show the node, unless the section of its storage does that."""
         if self.metrics is None or self.metrics.exporter.shows(node):
             return None
         return exporters.Showing(
             self.metrics.address, self._name, node=node)
 
     def leave(self, seconds: float) -> bool:
-        """As at SIGTERM: what is on its way to the disk gets there, and its
-        clients are told when their connections end.  So those that commit
-        one transaction after the other have nothing under way then."""
+        """As at SIGTERM: transactions that are finishing still reach the disk.
+        Their clients learn the outcome as their connections end, or from the
+        next server (Server.leave_to_another).  So a client that commits one
+        transaction after the other has nothing under way at the end."""
         deadline = time.monotonic() + seconds
         while self.server is not None and not self._leaves_now(
                 deadline - time.monotonic()):
@@ -138,13 +139,13 @@ class Hosting(Host):
         looked, self._is_leaving = threading.Event(), True
         self.server.if_none_is_voted(self._leave, looked.set)
         looked.wait(max(0, seconds))
-        with self._ending:  # a look that comes later changes nothing
+        with self._ending:  # a check that runs later changes nothing
             self._is_leaving = False
             return self.is_over
 
     def _leave(self) -> None:
-        """In the server's loop: nothing is voted from here to the end of its
-        clients."""
+        """Called in the server's loop: from here to the end of the clients'
+        connections, no vote can happen."""
         with self._ending:
             if self._is_leaving and not self.is_over:
                 self.begins_anew = self.is_over = True
@@ -176,7 +177,7 @@ class Hosting(Host):
     @property
     def begins_anew(self) -> bool:
         """Is the process to begin anew when all is closed?  Not if a signal
-        has come, be it before that was wanted or behind it."""
+        to end has arrived, whether before that was decided or after."""
         return self._again and not self.was_signalled
 
     @begins_anew.setter
@@ -185,10 +186,10 @@ class Hosting(Host):
 
 
 def begin_anew(hosting: Hosting, environment: Mapping[str, str]) -> None:
-    """Return if a signal has come that ends the process.
+    """Return only if a signal that ends the process has arrived.
 
-    One that comes from now on waits, and ends the process that begins
-    (`let_signals_come`).
+    A signal that arrives from now on is kept pending, and ends the process
+    that begins (`let_signals_come`).
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     if not hosting.begins_anew:

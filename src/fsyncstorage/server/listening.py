@@ -1,12 +1,12 @@
 """The listening sockets, and newcomers until they say something.
 
-A newcomer is only a socket: the server sends it the announcement, and makes it
-a connection at its first byte (with TLS, after the handshake).  So connections
-that say nothing cost the server little, and the queue of those to be accepted
-is emptied soon.
+A newcomer is only a socket.  The server sends it the announcement, and makes
+it a connection when its first byte arrives (with TLS, after the handshake).
+So connections that send nothing cost the server little, and the queue of
+connections to be accepted is emptied quickly.
 
-The event loop accepts no connection by itself; so when the server closes, it
-knows every connection.
+Connections are accepted here, not by the event loop's own server.  So when the
+server closes, it knows every connection.
 
 Left to others: how many newcomers there may be, and which of them has to leave
 (door); what a connection may say (connection).
@@ -27,18 +27,18 @@ from .door import Full
 logger = quiet.get_logger(__name__)
 
 # Connections that may wait to be accepted.  A full queue slows down a flood:
-# with four times as many, honest clients waited ten times as long, and then
-# had to leave for those behind them.
+# with a queue four times as long, honest clients waited ten times as long, and
+# were then closed to make room for newer connections.
 BACKLOG = 1024
-# Connections that are accepted before others have their turn.
+# Connections that are accepted in one callback of the loop.
 AT_ONCE = 32
 # Seconds until the next try, when the system has no descriptor left.
 PAUSE = 0.1
 # Seconds in which a peer must register.
 REGISTER_WITHIN = 10
 
-# First bytes, and their protocols: the length of a newcomer's frame, which is
-# short, or a TLS handshake.
+# The first byte that each protocol begins with.  In ZEO's, it belongs to the
+# length of a frame, and is zero because a newcomer's frame is short.
 ZEO, TLS = (b'\0', 'ZEO'), (b'\x16', 'TLS')
 
 
@@ -46,8 +46,8 @@ class Listener:
     """Takes the arguments of ZEO's Acceptor, and replaces it."""
 
     def __init__(self, server, addr, ssl, msgpack, passed=()):
-        """`passed`: sockets that listen already (passed); then `addr` is that
-        of the first one."""
+        """`passed` are sockets that listen already (see the module `passed`);
+        then `addr` is the address of the first one."""
         self.server = server
         self.ssl_context = ssl
         self.first_byte, self.protocol = TLS if ssl else ZEO
@@ -55,7 +55,7 @@ class Listener:
         self.announcement = frame(announcement(msgpack))
         self.newcomers = set()
         self._rests = False
-        # Looked up each time: timing and tests choose another one.
+        # Looked up each time, as timing and tests replace it.
         self.event_loop = stock.new_event_loop()
         self._bound, self.sockets = None, []
         try:
@@ -105,8 +105,8 @@ class Listener:
                 self.event_loop.add_reader(each, self._accept, each)
 
     def rest(self):
-        """Accept nobody, until `go_on`: who connects waits in the queue of the
-        system, and is not greeted.
+        """Accept no connections until `go_on`.  New ones wait in the queue of
+        the system, and are not greeted.
 
         (A stock client whose connection ends between the greeting and its
         registration may never come back, if it has other addresses.)
@@ -134,7 +134,8 @@ class Listener:
             self._let_in(own, address)
 
     def _pause(self):
-        """Accept nothing for a moment: the loop would call at once again."""
+        """Accept nothing for a moment; else the loop would call `_accept`
+        again at once."""
         for each in self.sockets:
             self.event_loop.remove_reader(each)
         self.event_loop.call_later(PAUSE, self._listen)
@@ -178,7 +179,7 @@ class Listener:
 class Newcomer:
     """A peer that has not sent anything, or is in its TLS handshake."""
 
-    #: It is to be closed; a connection that is being made closes itself.
+    #: It is to be closed; a connection made from it then closes itself.
     leaves = False
     _task = None
 
@@ -194,7 +195,7 @@ class Newcomer:
         listener.newcomers.add(self)
 
     def wait(self):
-        """Wait for its first byte; without TLS, the server speaks first."""
+        """Wait for its first byte.  Without TLS, send the announcement."""
         self._socket.setblocking(False)
         self._loop.add_reader(self._socket, self._speaks)
         if self.greeted:
@@ -231,8 +232,8 @@ class Newcomer:
         except (OSError, asyncio.CancelledError) as error:
             if isinstance(error, OSError):
                 logger.info('a connection that was lost at once: %s', error)
-            # Else asyncio's buffers, 256 KB with TLS, stay until the next
-            # collection of cycles.
+            # Else asyncio's buffers, 256 KB with TLS, stay in memory until the
+            # next collection of cycles.
             traceback.clear_frames(error.__traceback__)
 
     def _connection(self):

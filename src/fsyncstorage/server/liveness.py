@@ -1,9 +1,10 @@
-"""Ends the connection of a peer whose machine is gone without a word.
+"""Ends the connection of a peer whose machine has gone without closing it.
 
-The operating system ends a connection after `SECONDS` without an answer of the
-other machine.  When nothing is sent it asks (keepalive); on Linux it also
-waits no longer than that for what was sent to be received, so that there a
-peer that is alive, but takes nothing for this time, is disconnected, too.
+The operating system ends a connection after `SECONDS` without an answer from
+the other machine.  While nothing is sent, it probes the other machine
+(keepalive).  On Linux, data that were sent must also be received within this
+time.  So there a peer is also disconnected if it is alive, but takes nothing
+for this time.
 """
 
 import contextlib

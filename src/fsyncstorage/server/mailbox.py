@@ -1,7 +1,8 @@
 """How other threads reach the event loop.
 
-`post` may be called from any thread, but not from a signal handler.  What is
-posted runs in the loop, in order; what is there together runs in one callback.
+`post` may be called from any thread, but not from a signal handler.  Functions
+that are posted run in the loop, in order; all that wait at the same time run
+in one callback.
 """
 
 import collections
@@ -36,22 +37,22 @@ class Mailbox:
                 raise
 
     def deliver(self):
-        """Called by the loop; and for what is left, after the loop's end."""
+        """Called by the loop; also when the server closes, for the rest."""
         self._thread = threading.get_ident()
         while True:
             while self._letters:
                 function, arguments = self._letters.popleft()
                 attempt(function, *arguments)
-            # From here on, a post schedules the next delivery.  Also where
-            # there was no letter: the delivery before may have taken it,
-            # while the post was about to schedule this one.
+            # From here on, a post schedules the next delivery.  Reset it also
+            # if there was no letter: the previous delivery may have taken the
+            # letter while its post was about to schedule this delivery.
             self._scheduled = False
-            if not self._letters:  # posted before, and nothing is scheduled
+            if not self._letters:  # else one was posted, and not scheduled
                 return
 
 
 def attempt(function, *arguments):
-    """Call it, and go on if it fails, which should never happen."""
+    """Call it; if it fails, which should never happen, log that and go on."""
     try:
         function(*arguments)
     except Exception:  # the other callbacks must run

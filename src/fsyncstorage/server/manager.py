@@ -1,28 +1,30 @@
-"""Tells the service manager that the server serves, lives, and ends.
+"""Tells the service manager that the server is ready, alive, and stopping.
 
-It is the protocol of systemd's `sd_notify`: each message is a datagram to the
-socket that NOTIFY_SOCKET names.
+It uses the protocol of systemd's `sd_notify`: each message is a datagram to
+the socket that NOTIFY_SOCKET names.
 
 READY=1     in the first turn of the event loop: from now on it serves.  A
-            node that follows (hosting) says it when it begins to
+            node (hosting) sends it when it begins to follow
 WATCHDOG=1  twice in the time that WATCHDOG_USEC allows, by a timer of the
-            event loop.  No thread does it: where the loop is blocked, it has
-            to be missing, so that the server is restarted.  While there is no
-            loop, the thread says it that waits for the storage
-STOPPING=1  when the server begins to end; from then on nobody waits for
-            WATCHDOG=1
+            event loop.  No other thread sends it: if the loop is blocked, the
+            message has to be missing, so that the server is restarted.  Only
+            while there is no loop, the thread that waits for the storage
+            sends it
+STOPPING=1  when the server begins to close; from then on the manager does not
+            expect WATCHDOG=1
 
-MAINPID is never said.  The process that systemd has started is the one that
-serves: it becomes no daemon, and no child of it serves.  A wrapper has to
-become fsync-runzeo, by `exec`; then WATCHDOG_PID is right, too.
+MAINPID is never sent.  The process that systemd has started is the one that
+serves: it does not become a daemon, and no child of it serves.  A wrapper has
+to become fsync-runzeo by `exec`; then WATCHDOG_PID is right, too.
 
-The variables are taken out of the environment: the processes that this one
-starts (a pack, for example) have nothing to say.  What is forked from it has
-no event loop, and says nothing either.
+The variables are taken out of the environment, so that processes which this
+one starts (for a pack, for example) send nothing.  A process that is forked
+from this one has no event loop, and sends nothing either.
 
-Nothing here waits.  If the manager does not read, the same is said again a
-moment later.  So it is, for a minute, if the system has no memory for it.  If
-the manager cannot be told at all, that is one line of the log.
+Nothing here blocks.  If the manager does not read, the same message is sent
+again a moment later.  If the system has no memory for it, the message is also
+sent again, for a minute.  If the manager cannot be told at all, one line of
+the log says so.
 """
 
 import asyncio
@@ -35,10 +37,10 @@ from collections.abc import MutableMapping
 
 logger = logging.getLogger(__name__)
 
-# Seconds until it is said again, when the manager does not read.
+# Seconds until a message is sent again, when the manager does not read.
 AGAIN = 0.1
-# The system has no memory for a datagram; and how often in succession it is
-# said again because of that.
+# Errors if the system has no memory for a datagram; and how many times in
+# succession a message is sent again because of them.
 NO_MEMORY = errno.ENOBUFS, errno.ENOMEM
 MOST_AGAIN = 600
 
@@ -47,7 +49,7 @@ _VARIABLES = 'NOTIFY_SOCKET', 'WATCHDOG_USEC', 'WATCHDOG_PID'
 
 class Manager:
 
-    #: Seconds between two signs of life; None: nobody waits for them.
+    #: Seconds between two messages WATCHDOG=1; None: none are expected.
     every: float | None = None
 
     _socket: socket.socket | None = None
@@ -62,11 +64,11 @@ class Manager:
         if not name.startswith(('/', '@')):
             return
         self._address = '\0' + name[1:] if name.startswith('@') else name
-        # Kept open: later, no descriptor may be left.
+        # Kept open, as later there may be no descriptor left.
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         if process in ('', str(os.getpid())) and microseconds.isdecimal():
-            # (0 is no time at all.)
+            # (0 means that there is no watchdog.)
             self.every = int(microseconds) / 2e6 or None
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -75,8 +77,8 @@ class Manager:
             loop.call_soon(self._begin, loop)
 
     def wait(self, event: threading.Event) -> None:
-        """Wait for it, in a process that has no loop yet, and has nothing else
-        to do: it is ready for what it does meanwhile, and lives."""
+        """Wait for the event, in a process that has no loop yet; meanwhile
+        tell the manager that the process is ready and alive."""
         is_ready = False
         while not event.is_set():
             said = self._say('WATCHDOG=1' if is_ready else 'READY=1')
@@ -104,7 +106,7 @@ class Manager:
                         self._feed, loop, every)
 
     def _say(self, message: str) -> bool:
-        """False: it should be said again."""
+        """False: the message should be sent again."""
         if self._socket is None:
             return True
         try:

@@ -1,7 +1,7 @@
 """What a client stores in one transaction, in its order, until its vote.
 
-It is in memory, or in a file: who adds to it says when it has to go there.
-The stores of a batch (`wire.batch`) are one piece in either.
+It is in memory until the caller moves it to a file.  In both places, the
+stores of a batch (`wire.batch`) are one entry.
 """
 
 import contextlib
@@ -41,7 +41,8 @@ class Operations:
         self.in_memory = []
 
     def __iter__(self):
-        """Yield names and arguments, a batch as the stores that are in it."""
+        """Yield names and arguments; for a batch, those of each store in it.
+        """
         for name, arguments in (
                 self.in_memory if self.log is None else self._in_file()):
             if name == BATCH:
@@ -51,7 +52,7 @@ class Operations:
                 yield name, arguments
 
     def last_stored(self, oid):
-        """The data that were stored last of this object, or None."""
+        """The data that were last stored for this object, or None."""
         data = None
         for name, arguments in self:
             if name == 'store' and arguments[0] == oid:
@@ -67,7 +68,7 @@ class Operations:
         self.in_memory = []
 
     def close(self):
-        """Nothing of it is needed any more.  May be repeated."""
+        """Free everything.  May be repeated."""
         self.forget()
         if self.log is not None:
             with contextlib.suppress(OSError):

@@ -3,13 +3,13 @@
 A stock client keeps what it loaded in a cache, and takes it for current until
 an invalidation arrives.  So for each connection (I-C, the contract):
 
-- A load that was begun before a transaction was announced is answered before
-  its invalidation leaves: else the client would keep the old state for good.
-- Nothing else overtakes anything, but the answer to `alive`, which says
-  nothing of what is kept.
+- If a load was begun before a transaction was announced, its answer leaves
+  before the invalidation; else the client would keep the old state for good.
+- Nothing else overtakes anything, except for the answer to `alive`, which says
+  nothing about the state of objects.
 
-What is announced while a load is unanswered is held until it is answered.  A
-load that begins while something is held is answered behind it.
+Announcements that are made while a load is unanswered are held until it is
+answered.  A load that begins while something is held is answered after that.
 
 No I/O, no threads: the loop calls, and `write` takes the bytes.
 """
@@ -67,7 +67,7 @@ class Outbox:
             self._write_later(message)
 
     def begin_load(self):
-        """Return what `finish_load` wants."""
+        """Return the `place` for `finish_load`."""
         if self._line:
             return self.reserve()
         self._free_loads += 1
@@ -82,7 +82,7 @@ class Outbox:
             self.fill(place, message)
 
     def reserve(self):
-        """Return a place in the line, behind what is held now."""
+        """Return a place in the line, after all that is held now."""
         place = _Place()
         self._line.append(place)
         return place

@@ -1,32 +1,35 @@
-"""What became of a commit: answers for clients that have lost one.
+"""What became of a commit: answers for clients that did not get the first one.
 
 A commit is named by its session's ticket and its number on the channel of that
 session.  Its outcome is one of three:
 
     COMMITTED       it is published, with this tid
     NOT_COMMITTED   a promise: it never will be
-    NOT_KNOWN       nobody here can say
+    NOT_KNOWN       this server cannot say
 
-NOT_COMMITTED can be promised only for a session that has ended: nothing more
-of it is processed.  So a question about a session that is still there ends it
-first.
+NOT_COMMITTED can be promised only for a session that has ended, because then
+nothing more of it is processed.  So a question about a session that is still
+there ends that session first.
 
-A `Record` has the last outcomes of one session, `REMEMBERED` of them.  That is
-enough: a client asks only for a transaction whose answer it has not processed.
-It has at most MOST_OPEN open at a time, and the one more whose answer it is
-just processing; answers are processed in the order in which they are given.
+A `Record` has the last `REMEMBERED` outcomes of one session.  That is enough,
+because a client asks only about a transaction whose answer it has not
+processed.  It has at most MOST_OPEN of them open at a time, plus the one whose
+answer it is just processing; it processes answers in the order in which they
+are given.
 
-A client that asks for an older one all the same must not get a wrong no.  So a
-number that has no outcome is promised only if none so great was overwritten,
-or if its transaction was open, and not finishing, when the session ended.
+If a client asks about an older commit nevertheless, it must not get a wrong
+NOT_COMMITTED.  So that is promised for a number without an outcome only if the
+number is greater than all that were overwritten, or if its transaction was
+open, and not finishing, when the session ended.
 
-A question about a commit that is still being finished waits.  Of those for one
-commit only the newest waits: a client that asks again has left the earlier
-one.
+A question about a commit that is still finishing waits.  If there are several
+questions about one commit, only the newest waits: a client that asks again no
+longer waits for the earlier answer.
 
-Of sessions that have ended, `MOST_ENDED` records are kept, each for `KEPT_FOR`
-seconds.  A peer that connects again and again pushes out the records of
-others: it turns their answers into NOT_KNOWN, and never into a wrong one.
+The records of the last `MOST_ENDED` sessions that have ended are kept, each
+for `KEPT_FOR` seconds.  A peer that connects again and again pushes out the
+records of others: so it turns their answers into NOT_KNOWN, but never into
+wrong ones.
 
 All of it belongs to the event loop.
 """
@@ -43,14 +46,14 @@ REMEMBERED = commits.MOST_OPEN + 1
 MOST_ENDED = 5000
 KEPT_FOR = 600
 
-# An outcome: the number, and the tid or zeros.
+# Bytes of an outcome: the number, and the tid or zeros.
 _NUMBER = 4
 _SIZE = _NUMBER + 8
 
 
 class Question:
-    """Called with its outcome and tid: the first answer is told, if the one
-    that asks is still there."""
+    """Called with the outcome and the tid.  Passes on the first answer only,
+    and none if the asking client has gone."""
 
     __slots__ = '_tell',
 
@@ -63,7 +66,7 @@ class Question:
             tell(outcome, tid)
 
     def drop(self):
-        """Keep nothing of the one that asks."""
+        """The client that asks has gone: keep nothing of it."""
         self._tell = None
 
 
@@ -74,13 +77,13 @@ class Record:
                  '_finishing', 'ended_at')
 
     def __init__(self):
-        # The last ones; the oldest one is overwritten.  (A list of pairs would
-        # take four times as much, for each client.)
+        # A ring of the last outcomes.  (A list of pairs would take four times
+        # as much memory, for each client.)
         self._outcomes = bytearray()
         self._count = 0
         #: The greatest number that was overwritten.
         self._overwritten = 0
-        #: Numbers of those that the end of the session has aborted.
+        #: Numbers of transactions that the end of the session has aborted.
         self._aborted = array.array('I')
         #: Since the session has ended: number -> the question that waits.
         self._finishing = {}
@@ -88,9 +91,9 @@ class Record:
         self.ended_at = None
 
     def note(self, number, tid, again=False):
-        """It is published; or its finish has failed, if there is no tid.
+        """It is published; if `tid` is None, its finish has failed.
 
-        `again`: this finish was noted before.
+        `again` is true if an outcome of this finish was noted before.
         """
         place = self._place_of(number) if again else None
         if place is None:
@@ -110,7 +113,7 @@ class Record:
         return place
 
     def end(self, aborted, finishing, now):
-        """The session has ended; only those that are finishing go on."""
+        """The session has ended; only its finishing transactions go on."""
         self._aborted.extend(aborted)
         self._finishing = dict.fromkeys(finishing)
         self.ended_at = now
@@ -139,7 +142,7 @@ class Record:
         return commits.NOT_KNOWN, z64
 
     def _place_of(self, number):
-        """The last one of this number: a client may use it again."""
+        """Of the last outcome of this number; a client may reuse numbers."""
         wanted = number.to_bytes(_NUMBER, 'big')
         for last in range(self._count - 1,
                           max(self._count - REMEMBERED, 0) - 1, -1):

@@ -1,13 +1,14 @@
 """The packs of one storage that is served, and forecasts of packs.
 
-Each takes long, so it has a thread of its own, which others need not wait for:
-at most one for a pack and one for a forecast, whatever clients ask for.
+Each takes long, so it runs in a separate thread, and nothing else waits for
+it.  There is at most one pack and one forecast at a time, whatever clients ask
+for.
 
 A pack goes on when its client leaves.  A forecast is for its client alone, and
-ends with it.
+ends when the client leaves.
 
-A storage of ours tells how far they are, and can cancel a pack; this is
-*offered* to clients, in `get_info`.
+A storage of ours tells how far a pack is, and can cancel it; the server
+*offers* this to clients, in `get_info`.
 """
 
 import logging
@@ -28,12 +29,12 @@ _FAILED = {PACK: 'pack failed', FORECAST: 'forecast failed'}
 
 
 def _refuse_what_is_no_time(pack_time):
-    """At once, without a thread: ValueError, OverflowError or OSError."""
+    """Raise ValueError, OverflowError or OSError, before a thread starts."""
     time.gmtime(pack_time)
 
 
 class Left(Exception):
-    """The client that wanted it has left."""
+    """The client that wanted the forecast has left."""
 
 
 class Packs:
@@ -50,8 +51,8 @@ class Packs:
 
     @property
     def foretell(self):
-        """Whether a forecast is right: not of a storage that is wrapped, and
-        whose records are others than those in the file."""
+        """Would a forecast be right?  Not for a storage in a wrapper, whose
+        records differ from those in the file."""
         return hasattr(type(self._service.storage), 'packs')
 
     @property
@@ -87,11 +88,11 @@ class Packs:
     def left(self, session):
         """This client has left."""
         if self._under_way.get(FORECAST) is session:
-            # It may wait for a process that says nothing.
+            # It may wait for a process, and notice nothing until that answers.
             self.of_storage.wake_forecast()
 
     def _start(self, kind, session, function):
-        """Return the answer, which comes when it is over."""
+        """Return the answer, which is sent when the thread is done."""
         if kind in self._under_way:
             raise FileStorageError(_TWICE[kind])
         answer = answers.Later()
@@ -110,7 +111,7 @@ class Packs:
         result = error = None
         try:
             result = function()
-        except BaseException as raised:  # else it would never be over
+        except BaseException as raised:  # else `_over` would not be called
             error = raised
             if not isinstance(error, (Cancelled, Left)):
                 session.log(_FAILED[kind], logging.ERROR, exc_info=True)
@@ -118,6 +119,6 @@ class Packs:
 
     def _over(self, kind, answer, result, error):
         del self._under_way[kind]
-        if kind == PACK:    # the size has changed
+        if kind == PACK:    # the size of the storage has changed
             self._service.broadcast_info()
         answer.done(result, error)

@@ -1,11 +1,12 @@
 """Sockets that the service manager has opened, and passes to the server.
 
-It is systemd's "socket activation": LISTEN_FDS says how many descriptors there
-are, from the number 3 on, and LISTEN_PID for which process.  They listen while
-the server is being restarted, so that a client waits in their queue, where it
-would be refused otherwise.
+This is systemd's "socket activation": LISTEN_FDS is the number of descriptors,
+of which the first is 3, and LISTEN_PID says for which process they are.  The
+sockets also listen while the server is being restarted.  So a client waits in
+their queue, and is not refused.
 
-The variables are taken out of the environment: no child has these descriptors.
+The variables are taken out of the environment, as no child process has these
+descriptors.
 """
 
 import os
@@ -20,9 +21,9 @@ _FAMILIES = socket.AF_INET, socket.AF_INET6, socket.AF_UNIX
 
 
 def passed(environment: MutableMapping[str, str]) -> list[socket.socket]:
-    """Empty: there are none for this process.
+    """The sockets; an empty list if there are none for this process.
 
-    Raises ValueError for what is no socket at which clients could connect.
+    Raises ValueError for a descriptor that is no listening stream socket.
     """
     process, number, _ = (environment.pop(variable, '') for variable in (
         'LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES'))

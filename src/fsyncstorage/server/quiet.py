@@ -1,10 +1,11 @@
-"""Loggers whose lines a peer can cause: a flood of errors fills no log.
+"""Loggers that limit the lines which a peer can cause: a flood of errors must
+not fill the log.
 
 Each place in the code that logs may write `BURST` lines, and one more for each
-`INTERVAL` seconds that pass.  The others are counted, and the next line tells
-how many were left out.
+`INTERVAL` seconds that pass.  Further lines are counted, and the next one that
+is written tells how many were left out.
 
-An entry is one line, whatever name or label a peer has put into it.
+An entry is always one line, whatever name or label a peer has put into it.
 """
 
 import logging
@@ -22,8 +23,8 @@ def get_logger(name):
 
 
 class Allowance:
-    """`burst` lines at once, and one more for each `interval` seconds.  Of one
-    thread."""
+    """`burst` lines at once, and one more for each `interval` seconds.  To be
+    used by one thread at a time."""
 
     def __init__(self, burst, interval):
         self._burst = burst
@@ -32,7 +33,7 @@ class Allowance:
         self._since = time.monotonic()
 
     def take(self):
-        """May one more be written?"""
+        """May one more line be written?"""
         now = time.monotonic()
         earned = (now - self._since) // self._interval
         if earned:
@@ -55,7 +56,7 @@ class Filter:
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._places = {}  # as many as there are in the code
+        self._places = {}  # one for each call in the code that logs
 
     def filter(self, record):
         with self._lock:
@@ -74,13 +75,13 @@ class Filter:
 
 
 def say_in_one_line(record):
-    """A filter that only does this, for those that count by themselves."""
+    """A filter that only does this, for loggers with another allowance."""
     record.msg, record.args = in_one_line(record.getMessage()), ()
     return True
 
 
 def in_one_line(text):
-    """Without newlines and other control characters."""
+    """The text with newlines and other control characters escaped."""
     return text if text.isprintable() else ''.join(
         each if each.isprintable() else ascii(each)[1:-1] for each in text)
 

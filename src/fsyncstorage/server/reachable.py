@@ -4,9 +4,9 @@ ZEO has no passwords: any program that can connect may read and write
 everything.  So a TCP address that other machines can reach should be served
 over TLS with client certificates, or in a network where every machine is
 trusted.  `open_to_others` names the addresses that are neither loopback nor
-protected by certificates; the server warns of them when it starts.
+protected by certificates; the server logs a warning for them when it starts.
 
-This module permits and forbids nothing: docs/security.rst says what does.
+This module permits and forbids nothing: docs/security.rst says how to do that.
 """
 
 import ssl

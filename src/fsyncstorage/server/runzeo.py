@@ -43,12 +43,12 @@ from .server import Server
 
 logger = logging.getLogger(__name__)
 
-# A storage cannot be opened, for a reason that its message explains.
+# Errors whose message explains why a storage cannot be opened.
 REFUSALS = zc.lockfile.LockError, OSError, StorageError
 
 
 def _address(text):
-    """Nothing for an empty variable, which many tools cannot leave out."""
+    """None for an empty value: many tools cannot leave a variable unset."""
     return address.checked(text) if text else None
 
 
@@ -68,22 +68,23 @@ class Options(ZEO.runzeo.ZEOOptions):
 class Runner(ZEO.runzeo.ZEOServer):
     """Stock's runner, but a signal ends it between two callbacks of the loop.
 
-    Stock's handlers raise SystemExit inside a callback, for example when some
-    of the clients were told of a commit, and others were not.
+    Stock's handlers raise SystemExit inside a callback: for example, at a
+    moment at which only some of the clients were told of a commit.
     """
 
     _status = 0
     _has_pidfile = False
-    #: Keeps the address of the metrics open.
+    #: Keeps the listening socket of the metrics open.
     _metrics = None
 
     def __init__(self, options):
         super().__init__(options)
-        # Stock's options, which tests give, have no such thing.
+        # Tests pass stock's options, which have no `metrics`.
         self._metrics_address = getattr(options, 'metrics', None)
-        self._environment = dict(os.environ)  # they take some out of it
+        # A copy: the next two take variables out of the original.
+        self._environment = dict(os.environ)
         self._manager = Manager(os.environ)
-        #: Sockets that listen already, in place of the address.
+        #: Sockets that listen already, to be used in place of the address.
         self._passed = passed(os.environ)
         storages = getattr(options, 'storages', None) or ()
         hosting.refuse_unless_possible(storages, self._passed)
@@ -111,15 +112,17 @@ class Runner(ZEO.runzeo.ZEOServer):
         if self.server is None:
             super().handle_sigusr2()
         else:
-            # Not by the mailbox, which would not wake the loop: the handler
-            # runs in the loop's own thread, but the loop may be asleep.
+            # Not through the mailbox: it does not wake the loop for its own
+            # thread.  This handler runs in that thread, but the loop may be
+            # asleep.
             self.server.acceptor.event_loop.call_soon_threadsafe(
                 super().handle_sigusr2)
 
     def main(self):
         _allow_all_descriptors()
-        # Stock does this when the storages are open, which may take long; and
-        # process 1 of a container has no default action of a signal.
+        # Stock sets the handlers only when the storages are open, which may
+        # take long.  Until then, process 1 of a container would ignore the
+        # signals: it has no default actions for them.
         self.setup_signals()
         hosting.let_signals_come()
         host_is(self._hosting)
@@ -129,15 +132,16 @@ class Runner(ZEO.runzeo.ZEOServer):
         sys.exit(self._status or self._hosting.status)
 
     def check_socket(self):
-        if not self._passed:  # else somebody listens there, for us
+        if not self._passed:  # else the service manager listens there
             super().check_socket()
 
     def clear_socket(self):
-        if not self._passed:  # else its file is that of the service manager
+        if not self._passed:  # else its file belongs to the service manager
             super().clear_socket()
 
     def make_pidfile(self):
-        """Not yet: the file may be that of a server that has the storages."""
+        """Not yet: it may be the file of a server that is still running.  It
+        is written once the storages are open (open_storages)."""
 
     def open_storages(self):
         exporters.process_is(probes.STARTING)

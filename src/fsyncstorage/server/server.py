@@ -56,21 +56,22 @@ class Server(StorageServer):
                  metrics: exporters.Address | None = None,
                  passed: Sequence[socket.socket] = (),
                  **options: Any) -> None:
-        """The arguments of StorageServer; `metrics` is where all of the
-        storages are shown, beside those addresses that they name; `passed` are
-        sockets that listen already, in place of `addr`."""
+        """The arguments of StorageServer; `metrics` is the address at which
+        all storages are shown, in addition to the addresses that they name
+        themselves; `passed` are sockets that listen already, used in place of
+        `addr`."""
         #: A random name for this run of the server.
         self.instance = os.urandom(16)
-        #: To be asked before each answer: may it leave?  None: always.
+        #: Called before each answer: may it leave?  None: always.
         self.may_answer: Callable[[], bool] | None = None
         for storage in storages.values():  # at most one is a node (hosting)
             self.instance = instance_of(storage) or self.instance
             self.may_answer = may_answer_of(storage) or self.may_answer
         self.connections: set[Connection | Channel] = set()
         self.services: dict[str, Service] = {}
-        #: Of sessions that have no commit channel yet.
+        #: Tickets of sessions that have not opened a commit channel yet.
         self.tickets: dict[bytes, Session] = {}
-        #: Of the clients that are here, by the marks of their read channels.
+        #: Of each client, by the mark with which its read channels name it.
         self.tallies: dict[bytes, Tally] = {}
         self.numbers = itertools.count(1)
         self.outcomes = Outcomes()
@@ -84,7 +85,7 @@ class Server(StorageServer):
             Acceptor=functools.partial(Listener, passed=passed), **options)
         if self.client_conflict_resolution:
             for storage in storages.values():
-                # Instead of stock's, whose error unpickles the record.
+                # Stock's method raises an error that unpickles the record.
                 storage.tryToResolveConflict = conflicts.leave
         self.room = Room(self.acceptor.event_loop)  # for long frames
         self.mailbox = Mailbox(self.acceptor.event_loop)
@@ -103,7 +104,7 @@ class Server(StorageServer):
             service.start(most_local_clients)
             if service.handout is not None:
                 self.door.set_aside(service.handout.descriptors)
-        #: Storages that are shown because of the server.
+        #: Storages that are shown at the server's own address for metrics.
         self._shown: list[exporters.Showing] = []
         self._show(metrics)
 
@@ -170,16 +171,16 @@ class Server(StorageServer):
     # Called by storages from any thread (stock's StorageServerDB)
 
     def _setup_invq(self, name: str, storage: Any) -> None:
-        """Stock's hook; a Service keeps the queue."""
+        """Stock's hook; here, a Service keeps the queue."""
 
     def invalidate(self, session: Session | None, storage_id: str, tid: bytes,
                    oids: Iterable[bytes]) -> None:
-        if self.services:  # else the server reads it when it begins
+        if self.services:  # else each Service reads it when it is made
             self.mailbox.post(
                 self.services[storage_id].changed_elsewhere, tid, oids)
 
     def _invalidateCache(self, storage_id: str) -> None:
-        """Make clients verify their caches: they have to connect again."""
+        """Make clients verify their caches, by disconnecting them."""
         if self.services:
             self.mailbox.post(
                 self._reconnect_all, self.services[storage_id])
@@ -189,7 +190,8 @@ class Server(StorageServer):
         service.reset_invalidations()
 
     def may_answer_at_last(self) -> bool:
-        """The last answers are of commits, and true whoever leads by now."""
+        """`may_answer`, but always true for the last answers: they tell of
+        commits, and are true even if another node leads by now."""
         return (self.may_answer is None or self.said_farewell
                 or self.may_answer())
 
@@ -204,7 +206,7 @@ class Server(StorageServer):
     # The end
 
     def close(self, join_timeout: float = FAREWELL) -> None:
-        """Answer what was finished, then close connections and storages."""
+        """Answer what was finished; close the storages and connections."""
         if self._closing:
             return
         self._closing = True
@@ -235,8 +237,8 @@ class Server(StorageServer):
             acceptor.close_loop()
 
     def rest_soon(self) -> None:
-        """End all connections, whatever was on its way, and accept no others
-        until `go_on_soon`.  Both from any thread."""
+        """End all connections at once, without flushing them, and accept no
+        others until `go_on_soon`.  Both from any thread."""
         self.acceptor.event_loop.call_soon_threadsafe(self._rest)
 
     def _rest(self) -> None:
@@ -248,14 +250,14 @@ class Server(StorageServer):
         self.acceptor.event_loop.call_soon_threadsafe(self.acceptor.go_on)
 
     def hang_up_soon(self, done: Callable[[], object]) -> None:
-        """Take nobody any more, and close all connections, behind what was
-        answered; then call `done`.  From any thread."""
+        """Accept no more connections, and close all that are open, after the
+        answers that were given; then call `done`.  From any thread."""
         self.acceptor.event_loop.call_soon_threadsafe(self._hang_up, done)
 
     def if_none_is_voted(self, then: Callable[[], object],
                          done: Callable[[], object]) -> None:
-        """Call the former in the loop, if no transaction is voted and not
-        finishing; and the latter in any case.  From any thread."""
+        """In the loop, call `then` if no transaction is voted and not yet
+        finishing, and `done` in any case.  From any thread."""
         def look() -> None:
             if not any(service.committer.voted
                        for service in self.services.values()):
@@ -272,21 +274,24 @@ class Server(StorageServer):
         done()
 
     def stop(self) -> None:
-        """Return from `loop`, and then close.  For signal handlers."""
+        """Make `loop` return, so that the server closes.  For signal handlers.
+        """
         loop = self.acceptor.event_loop
         loop.call_soon_threadsafe(
             loop.stop if self.may_answer is None else self.leave_to_another)
 
     def leave_to_another(self) -> None:
-        """Clients of ours go on at the next server, and learn there what
-        became of their commits.  At once: what they send from now on is lost,
-        and with an answer they would send more.  In the loop.
+        """End the commit channels, then the loop.  Called in the loop.
+
+        Clients of ours go on at the next server, and learn there what became
+        of their commits.  The channels end at once, without more answers: a
+        client that gets one would send more requests, which would be lost.
         """
         self.acceptor.stop_listening()
         for connection in self._commit_channels():
             connection.abort()
         loop = self.acceptor.event_loop
-        loop.call_soon(loop.stop)  # behind the end of these connections
+        loop.call_soon(loop.stop)  # after the ends of these connections
 
     def _commit_channels(self) -> list[Connection]:
         return [each for each in self.connections
@@ -308,6 +313,6 @@ class Server(StorageServer):
 
 
 def _own_showing(storage: Any) -> exporters.Showing | None:
-    """What shows a storage of ours, also in a wrapper."""
-    own = getattr(storage, 'metrics', None)  # another's may be anything
+    """The Showing of a storage of ours, also if it is wrapped."""
+    own = getattr(storage, 'metrics', None)  # of others, it may be anything
     return own if isinstance(own, exporters.Showing) else None

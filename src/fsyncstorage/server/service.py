@@ -1,22 +1,23 @@
 """One storage that is served: its clients, and what they were told.
 
-Everything here runs in the event loop.
+Everything here runs in the event loop, except for `close`, statistics, and the
+look-up of invalidations.
 
 When a transaction is *announced*, the client that committed it gets the reply
-to `tpc_finish`, and all others an invalidation.  This is done in the order of
-the tids, with one encoding for all clients that speak it.  What was published
-together is announced together.  The last tid that was announced is the state
-of this server: it answers a client that registers, asks for the last
-transaction or verifies a cache, so that the client hears of every transaction
-exactly once.
+to `tpc_finish`, and all other clients get an invalidation.  Transactions are
+announced in the order of their tids, and encoded once for each encoding that
+clients use.  Transactions that were published together are announced together.
+The last tid that was announced is the state of this server.  A client that
+registers, asks for the last transaction or verifies its cache is answered with
+this tid.  So the client hears of every transaction exactly once.
 
 (The storage itself may be ahead: a load can return a transaction that is
 announced a moment later.  Clients cope with a late invalidation.)
 
-A storage of ours gives its publishing to the loop: transactions are published
-and announced in one callback (`publish`).  Another storage calls `f`, and is
-done when `tpc_finish` returns: only then are the transaction, and those behind
-it, announced.
+A storage of ours leaves its publishing to the loop: transactions are published
+and announced in one callback (`publish`).  Any other storage calls `f`, and is
+durable when `tpc_finish` returns.  Only then are the transaction, and those
+that wait after it, announced.
 """
 
 import collections
@@ -43,27 +44,27 @@ from .workers import Workers
 
 logger = quiet.get_logger(__name__)
 
-# Seconds between two rounds of invalidations: under load, a send for each
-# transaction and client would cost more than all else.
+# Seconds between two rounds of invalidations: under load, one send for each
+# transaction and client would cost more than everything else.
 QUIET = 0.01
-# At least this for each client, which is five times what a round takes.
+# But at least this for each client: five times what a round takes for it.
 A_SEND = 50e-6
 
 SLOW_THREADS = 4
 
-# Oids of invalidations that are looked up, or remembered, for clients that
-# come back.  A client that has missed more had better drop its cache.
+# Most oids that are looked up or remembered, for clients that connect again.
+# A client that has missed more drops its cache, which is better.
 MOST_INVALIDATIONS = 1 << 18
 
-# The greatest number that a frame of a commit channel has a place for.
+# The greatest number that fits into a frame of a commit channel.
 GREATEST = (1 << 64) - 1
 
 
 def _size(ask):
     """A number that fits into 8 bytes; 0 where the storage gives none.
 
-    It may come from another server, and says nothing that a client relies on:
-    a wrong one must not keep clients from being told of a transaction.
+    The number may come from another server, and no client relies on it.  Even
+    if it is wrong, clients must be told of the transaction.
     """
     try:
         return min(max(int(ask()), 0), GREATEST)
@@ -88,8 +89,8 @@ class _News:
 
 
 def _need_not_wait(storage):
-    """Is its vote ours?  A wrapper's vote has no mark, or (functools.wraps) a
-    copy of the one that it calls."""
+    """Is its vote ours?  A wrapper's vote has no mark, or a copy of the mark
+    of the vote that it calls (functools.wraps)."""
     vote = storage.tpc_vote
     return (getattr(vote, 'need_not_wait', False)
             and not hasattr(vote, '__wrapped__')
@@ -98,7 +99,7 @@ def _need_not_wait(storage):
 
 class Service:
 
-    #: Gives the data file to local clients (Handout); None: to nobody.
+    #: Hands the data file to local clients (Handout); None: it is not offered.
     handout = None
 
     def __init__(self, name, storage, sessions, stats, loop, mailbox, *,
@@ -116,8 +117,7 @@ class Service:
         self._queue = collections.deque(maxlen=queue_size)
         self._news = collections.deque()
         self.reset_invalidations()
-        #: The size of the storage at the start, or when something was
-        #: announced last.
+        #: The size of the storage at the last announcement, or at the start.
         self.announced_size = self.size_info()
         self.readers = Workers(
             f'reader of {name}',
@@ -127,8 +127,8 @@ class Service:
         self.packs = Packs(self)
         self.figures = Figures()
         self.commit_log = CommitLog(name, storage, loop)
-        # Only of the storage itself: a wrapper's records differ from those in
-        # the cache of the storage that it wraps.
+        # Not through a wrapper: its records differ from those in the cache of
+        # the storage that it wraps.
         self.load_cached = (
             hasattr(type(storage), 'load_before_cached')
             and storage.load_before_cached)
@@ -146,7 +146,7 @@ class Service:
         self.handout = handout.offered(self.storage, most_local_clients)
 
     def close(self):
-        """Stop the threads; what is on its way to the disk goes on."""
+        """Stop the threads; transactions that are finishing go on."""
         if self.own_publishing:
             # A vote may wait for a pack, and the pack for publishing.
             self.own_publishing(None)
@@ -210,7 +210,7 @@ class Service:
                 return news
 
     def changed_elsewhere(self, tid, oids):
-        """Another server, of which this one is a client, has announced it."""
+        """The storage is a client of another server, which announced this."""
         try:
             if not is_tid(tid):
                 raise ValueError(f'a transaction id that is none: {tid!r:.99}')
@@ -240,15 +240,16 @@ class Service:
             self.end_all()
             raise
         finally:
-            # Behind it: those that are told of an outcome have been told of
-            # the transaction.  Nothing comes between the two.
+            # After the announcement: a client must hear of the transaction
+            # before it gets the outcome.  All of it is one step of the loop.
             for news in batch:
                 if news.ballot is not None:
                     attempt(news.ballot.client.finished,
                             news.tid if news.error is None else None)
 
     def end_all(self):
-        """A client that was not told must not go on with an old state."""
+        """Disconnect all: a client that was not told of a transaction must not
+        go on with an old state."""
         for session in list(self.sessions):
             session.end()
 
@@ -286,7 +287,7 @@ class Service:
         self._flush()
 
     def _answer(self, news):
-        """Its committer is told that it is committed."""
+        """Tell the client that has committed it."""
         self.figures.invalidations -= 1
         if news.error is None:
             now = time.monotonic()
@@ -297,9 +298,9 @@ class Service:
         news.ballot.tell(news.tid, news.error)
 
     def _flush(self):
-        """Send the invalidations: at once, or when `_quiet` has run out.
+        """Send the invalidations at once, or when the timer `_quiet` runs out.
 
-        They leave sooner with anything else that is sent on their connection.
+        They leave earlier if anything else is sent on their connection.
         """
         self._unflushed = True
         if self._quiet is None:
@@ -325,7 +326,7 @@ class Service:
             if not session.told.flush_if_old():
                 self._unflushed = True
         except BaseException:
-            session.end()  # what it has missed is lost
+            session.end()  # it has missed an invalidation
             raise
 
     def broadcast_info(self):
@@ -338,7 +339,7 @@ class Service:
                 'size': _size(self.storage.getSize)}
 
     def became_of(self, id, since):
-        """The outcome and the tid of a commit of another server."""
+        """The outcome and the tid of a commit made at another server."""
         ask = getattr(self.storage, 'became_of', None)
         if ask is None:
             return commits.NOT_KNOWN, z64
@@ -363,8 +364,8 @@ class Service:
     def invalidations_since(self, tid):
         """The last tid and the oids changed since `tid`; None if not known.
 
-        For a tid that is not in this file we do not know what came after it:
-        the file has lost its end, and went on without it.
+        If `tid` is not in this file, we do not know what has changed since:
+        the file has lost its end, and transactions were added without it.
         """
         if tid == self.last_tid:
             return tid, []
@@ -382,7 +383,7 @@ class Service:
         return self._queue_age and age < self._queue_age
 
     def look_up_invalidations(self, tid, up_to):
-        """The same from the storage, in a thread of the slow calls."""
+        """The same, read from the storage in a thread for slow calls."""
         oids = set()
         transactions = iter(self.storage.iterator(tid, up_to))
         if getattr(next(transactions, None), 'tid', None) != tid:
@@ -406,7 +407,7 @@ class Service:
         return status
 
     def own_status(self):
-        """What is counted here.  It calls nothing of the storage."""
+        """What is counted here, without a call of the storage."""
         status = vars(self.stats).copy()
         status['connections'] = len(self.sessions)
         status['waiting'] = self.committer.waiting
@@ -433,5 +434,5 @@ class Service:
         return Clients(self)
 
     def histograms(self):
-        """All durations behind those of `status`."""
+        """The distributions of the durations that `status` sums up."""
         return {'commit_latency': self.figures.commit_time}

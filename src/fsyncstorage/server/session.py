@@ -1,9 +1,10 @@
 """What one client may ask for.
 
-The methods are those of the ZEO protocol, called in the event loop.  What may
-wait for a disk or for a lock is handed to a thread, and answered later.
+The methods are those of the ZEO protocol, called in the event loop.  A call
+that may wait for a disk or for a lock is given to a thread, and answered
+later.
 
-A client has one transaction at a time: the ballot has its state.
+A client has one transaction at a time: its ballot has the state.
 """
 
 import logging
@@ -38,12 +39,12 @@ def _named_as_stock(record):
     return True
 
 
-# The log lines of sessions have the name of stock's logger, where operators
-# look for them; stock's logger itself is not changed.
+# The log lines of sessions bear the name of stock's logger, under which
+# operators look for them; stock's logger itself is not changed.
 logger = quiet.get_logger('ZEO.StorageServer.session')
 logger.addFilter(_named_as_stock)
 
-# Entries of a history, and transactions of a list, that a client gets at most.
+# Most entries of a history, and transactions of a list, that a client gets.
 MOST_LISTED = 10000
 # Iterators that one client may have open: for one more, the least recently
 # used is closed.
@@ -55,12 +56,12 @@ STATUSES = (' ', 'p')
 class Session(Shown, ZEOStorage):
 
     service = _ballot = _storing = _answer = None
-    #: The connection on which it is told of transactions: its own one, or its
-    #: commit channel's.
+    #: The connection on which transactions are announced to it: its own one,
+    #: or that of its commit channel.
     told: Any
     #: The name by which the client may open a commit channel.
     ticket = None
-    #: Only there may it ask what became of a commit.
+    #: None: only a client with a commit channel can ask about a lost answer.
     commit_id = None
     _readers = _slow_calls = None
 
@@ -72,7 +73,7 @@ class Session(Shown, ZEOStorage):
         self.log_label = _addr_label(connection.addr)
 
     def notify_disconnected(self):
-        """Runs however the connection ended."""
+        """Called whenever the connection has ended, for any reason."""
         self.connected = False
         self.server.close_conn(self)
         self.follow()
@@ -93,9 +94,9 @@ class Session(Shown, ZEOStorage):
     def end(self):
         """Disconnect it at once, and tell it nothing more.
 
-        The connection on which it is told comes first.  A client that has
-        missed a transaction must not hear of a later one: when it comes back,
-        it asks only for what came behind the last one that it knows of.
+        First ends the connection that brings the announcements.  A client that
+        has missed a transaction must not hear of a later one: when it connects
+        again, it asks only for those after the last one that it knows of.
         """
         self.server.tickets.pop(self.ticket, None)
         self.end_tally()
@@ -103,8 +104,8 @@ class Session(Shown, ZEOStorage):
         self.connection.abort()
 
     def follow(self):
-        """One of its connections has ended: the other one ends with it."""
-        if not self.server.said_farewell:  # else its last answers leave first
+        """One of its connections has ended: end the other one."""
+        if not self.server.said_farewell:  # else its last answers still leave
             self.end()
 
     def wake(self):
@@ -123,7 +124,8 @@ class Session(Shown, ZEOStorage):
         return result
 
     def setup_delegation(self):
-        """Stock's hook of `register`.  Nothing is delegated past us."""
+        """A hook of stock's `register`.  (Stock delegates to the storage; we
+        do not.)"""
         self.service = service = self.server.services[self.storage_id]
         self.kept = Kept()
         self.begin_tally()
@@ -135,8 +137,8 @@ class Session(Shown, ZEOStorage):
             self.record_iternext = None
 
     def alive(self):
-        """For a client that has heard nothing for a while: it is answered at
-        once, also where `ping` waits behind something in the outbox."""
+        """For a client that has heard nothing for a while: the answer leaves
+        at once, even if a `ping` would have to wait in the outbox."""
         return answers.AtOnce(lambda answer: answer.done(None, None))
 
     def lastTransaction(self):
@@ -171,7 +173,7 @@ class Session(Shown, ZEOStorage):
         return self.ticket
 
     def move(self, connection):
-        """From now on, this connection is told of transactions."""
+        """From now on, transactions are announced on this connection."""
         self.told = connection
         self.connection.outbox.announce(
             self.connection.async_frame('info', {commits.MOVED: True}))
@@ -237,7 +239,7 @@ class Session(Shown, ZEOStorage):
         known = self.service.invalidations_since(tid)
         if known is not None or not self.service.young_enough(tid):
             return known
-        # What is announced from now on leaves behind the answer.
+        # Later announcements leave after the answer.
         return answers.InPlace(lambda answer: self._slow_calls.submit(
             answer.done, self.service.look_up_invalidations, tid,
             self.service.last_tid))
@@ -254,8 +256,8 @@ class Session(Shown, ZEOStorage):
         return iterator_id
 
     def _make_room(self):
-        """Close the oldest: stock clients tell us of iterators that they have
-        dropped only when they commit."""
+        """Close the oldest: a stock client tells us only when it commits which
+        iterators it has dropped."""
         while len(self._iterators) >= MOST_ITERATORS:
             self._end_iterators([next(iter(self._iterators))])
 
@@ -273,7 +275,8 @@ class Session(Shown, ZEOStorage):
         return self._slow(self._next_of, super().iterator_record_next, iid)
 
     def _next_of(self, method, iid):
-        # It becomes the most recently used; KeyError as in stock if not open.
+        # It becomes the most recently used.  KeyError, as in stock, if it is
+        # not open.
         self._iterators[iid] = self._iterators.pop(iid)
         return method(iid)
 
@@ -299,7 +302,7 @@ class Session(Shown, ZEOStorage):
         return self._read(
             lambda: [self.storage.new_oid() for _ in range(n)])
 
-    # Packs: the first as in stock, also for a client that only reads
+    # Packs: as in stock, a client that only reads may also call `pack`
 
     def pack(self, pack_time, wait=1):
         answer = self.service.packs.pack(self, pack_time)
@@ -404,7 +407,7 @@ class Session(Shown, ZEOStorage):
         return self._answer
 
     def _finished(self, tid, error):
-        """If it has a tid, it is announced now."""
+        """If there is a tid, the transaction is being announced."""
         connection, answer, ballot = (
             self.connection, self._answer, self._ballot)
         self._forget()
@@ -453,13 +456,13 @@ class Session(Shown, ZEOStorage):
                  f' {self.service.timeout} seconds', logging.CRITICAL)
 
     def enter_files(self, ballot):
-        """They were entered when the client registered."""
+        """Their descriptors were counted when the client registered."""
 
     def files_closed(self, ballot):
-        """They stay entered until the client goes."""
+        """They stay counted until the client goes."""
 
     def finished(self, tid):
-        """A client without a channel cannot ask for it later."""
+        """Nothing to note: without a channel, a client cannot ask later."""
 
 
 class _Shown:

@@ -2,9 +2,9 @@
 
 The methods have the names of ZEO's protocol, and its arguments without the id
 of the transaction.  They are called in the event loop, with arguments whose
-types were checked (calls).  A blob that comes in pieces is written to a file,
-which belongs to the ballot: that removes it, in a thread, if the rest does not
-come.
+types were checked (calls).  A blob that arrives in pieces is written to a
+file, which belongs to the ballot.  If the rest does not arrive, the ballot
+removes the file, in a thread.
 """
 
 import logging
@@ -69,7 +69,7 @@ class Storing:
         self._ballot.half_a_blob.write(chunk)
 
     def _needs_half_a_blob(self):
-        self._needs_begun()  # else a thread may be about to remove it
+        self._needs_begun()  # else a thread may be about to remove the file
         if not self.has_half_a_blob:
             raise StorageTransactionError('no blob has been started')
 

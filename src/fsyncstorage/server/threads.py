@@ -1,12 +1,12 @@
-"""Threads that do each job that they were given, and none that was refused.
+"""Threads that do every job that was accepted, and no job that was refused.
 
-They are started when they are needed, and stay.  Where the system starts no
-more of them, those that run do all jobs; later jobs try again, until there are
-as many as there should be.  A job is refused, loudly, where no thread runs at
-all, and after the end; it is not done later either.
+They are started when they are needed, and stay.  If the system cannot start
+another thread, those that run do all jobs; each later job tries again to start
+one, until there are `size` threads.  A job is refused, with an error, if no
+thread runs at all, and after the shutdown.  A refused job is never done later.
 
-(A ThreadPoolExecutor that cannot start a thread raises an error, and keeps the
-job all the same; and it believes from then on that one more is idle.)
+(A ThreadPoolExecutor that cannot start a thread raises an error, but keeps the
+job; and from then on it counts one more thread as idle.)
 """
 
 import queue
@@ -23,9 +23,9 @@ class Threads:
         self._size = size
         self._name = name
         self._jobs = queue.SimpleQueue()
-        self._lock = threading.Lock()  # for all that follows
+        self._lock = threading.Lock()  # for the attributes below
         self._threads = []
-        #: Jobs that were taken, and are not done.
+        #: Jobs that were accepted and are not done.
         self._undone = 0
         self._closed = False
 
@@ -35,25 +35,25 @@ class Threads:
         return self._jobs.qsize()
 
     def submit(self, job, *arguments):
-        """RuntimeError: it is refused."""
+        """Raise RuntimeError if the job is refused."""
         with self._lock:
             if self._closed:
                 raise RuntimeError(f'{self._name} is closed')
             if len(self._threads) < min(self._size, self._undone + 1):
                 self._start()
-            # Counted first: if that is interrupted, there is a thread more.
+            # Counted first: an interrupt here costs at most an extra thread.
             self._undone += 1
             self._jobs.put((job, arguments))
 
     def _start(self):
-        """Start one more; an error, if there is none then."""
+        """Try to start one more; raise if there is still no thread at all."""
         name = f'{self._name} {len(self._threads) + 1}'
         try:
             thread = threading.Thread(
                 target=self._run, daemon=True, name=name)
             thread.start()
         except (RuntimeError, MemoryError) as error:
-            # Of the system: there are too many.
+            # The system allows no more.
             logger.error('%s: a thread could not be started: %s', name, error)
             if not self._threads:
                 raise RuntimeError(
@@ -66,18 +66,19 @@ class Threads:
             job, arguments = given
             try:
                 job(*arguments)
-            except BaseException:  # SystemExit, too: the others must be done
+            except BaseException:  # SystemExit, too: other jobs must be done
                 logger.exception('an error in the server')
             # Keep nothing of this job alive while waiting for the next one.
             del given, job, arguments
             with self._lock:
                 self._undone -= 1
-        self._jobs.put(None)  # for the next one
+        self._jobs.put(None)  # for the next thread
 
     def shutdown(self, within=None):
-        """Take no more jobs; return when those that were taken are done.
+        """Accept no more jobs; return when those that were accepted are done.
 
-        Wait no longer than so many seconds for each thread.
+        Wait at most `within` seconds for each thread; None: as long as it
+        takes.
         """
         with self._lock:
             self._closed = True

@@ -1,10 +1,9 @@
-"""When a ballot came to which step, and what it waited for meanwhile.
+"""When a ballot reached which step, and what it waited for in between.
 
-A commit costs no more than it did: one reading of a clock at its vote.  Where
-slow commits are logged, there are two more, and the waits are noted anyway:
-they are rare.  All of it belongs to whoever owns the ballot at that moment,
-the loop or, from the call of its finish to its end, the thread that finishes
-it.
+This costs a commit two readings of a clock: when its vote is asked for, and
+when it is voted.  Where slow commits are logged, it costs two more.  Waits are
+noted in any case, as they are rare.  Everything here belongs to the owner of
+the ballot at the time: the loop, or, while a thread finishes it, that thread.
 """
 
 import time
@@ -17,28 +16,29 @@ ROOM, LOG, OBJECTS, PUBLISHING = (
 class Timed:
     """Part of a ballot."""
 
-    #: When its vote was asked for, first; when it was voted.  Where slow
+    #: When its vote was first asked for; when it was voted.  Where slow
     #: commits are logged: when its finish was asked for, and when it was in
     #: the file.
     asked_at = held_since = finish_at = appended_at = None
-    #: What it waits for now, since when, and what says behind which one.
+    #: What it waits for now, since when, and a function that returns the
+    #: transaction for which it waits.
     waits_for = _waits_since = _tell_behind = None
-    #: What it waited for -> seconds; None: it did not.
+    #: What it waited for -> seconds; None: it never waited.
     waited = None
-    #: Behind which transaction it waited last, as commitlog shows it; None:
+    #: The transaction for which it waited last, as commitlog shows it; None:
     #: that is not known.
     behind = None
 
     def waits(self, what, behind=None):
-        """`behind()` says behind which one it waited: when it goes on, that
-        one is over."""
+        """`behind()` returns the transaction for which it waits.  It is called
+        when the ballot goes on, and so that transaction has ended."""
         if self.waits_for is not None:
             self.goes_on()
         self.waits_for, self._waits_since = what, time.monotonic()
         self._tell_behind = behind
 
     def goes_on(self):
-        """It waits no more."""
+        """It no longer waits."""
         what, self.waits_for = self.waits_for, None
         if self.waited is None:
             self.waited = {}
@@ -49,8 +49,8 @@ class Timed:
             self.behind = tell()
 
     def phases(self, now):
-        """What took how long, in the order of a commit; about `now`, its
-        client is told."""
+        """The phases of the commit and their seconds, in order.  `now` is the
+        end of the last one: the client is about to be told."""
         waited = self.waited or {}
         yield from ((f'waited for {what}', seconds)
                     for what, seconds in waited.items())
@@ -59,7 +59,7 @@ class Timed:
         yield 'held until its client finished it', (
             self.finish_at - self.held_since)
         appended_at = self.appended_at
-        if appended_at is None:  # it was published before that was noted
+        if appended_at is None:  # published before `appended_at` was noted
             yield 'written and synced', now - self.finish_at
         else:
             yield 'written', appended_at - self.finish_at

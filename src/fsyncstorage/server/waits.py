@@ -1,7 +1,7 @@
 """How often this thread has waited, as the system counts it.
 
-A step that took long may have waited for a slow disk, or only for the
-processor, which others had: where many processes share few processors, that
+A step that took long may have waited for a slow disk, or only for a processor
+that others were using.  If many processes share few processors, the latter
 happens again and again.
 """
 
@@ -13,6 +13,6 @@ if hasattr(resource, 'RUSAGE_THREAD'):
     def waits():
         return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
-else:  # it counts that for whole processes: always more, in doubt
+else:  # the system counts it for whole processes only: assume a wait
 
     waits = itertools.count().__next__

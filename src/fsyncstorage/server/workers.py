@@ -1,16 +1,16 @@
-"""Threads for what may wait for the disk, and the order of their jobs.
+"""Threads for jobs that may wait for the disk, and the order of the jobs.
 
 A pool of threads does the jobs.  Each peer has a *line* of them.  The lines
-take turns: a peer that asks for much waits behind its own jobs, and others
-behind one of them at most.  A line stands still while its peer does not read;
-and no more jobs are handed to the threads than they can begin soon, so that
-few results wait for peers that do not take them.
+take turns: a peer that asks for much waits for its own jobs, and other peers
+wait for one of them at most.  A line does not move while its peer does not
+read.  Also, the threads are given only jobs that they can begin soon.  So few
+results wait for peers that do not read them.
 
-All of that belongs to the event loop.  The threads get a job, and what it
-returns, or raises, goes to the loop through the mailbox.
+All of this belongs to the event loop.  A thread gets a job; the result or the
+error of the job goes to the loop through the mailbox.
 
-If the threads refuse a job, because the system starts none of them, that error
-is its outcome, and nothing stays counted.
+If a job is refused because the system cannot start any thread, the error is
+the outcome of the job, and the job is no longer counted.
 """
 
 import collections
@@ -19,9 +19,9 @@ import threading
 from .accounts import ENOUGH
 from .threads import Threads
 
-# Seconds that a job under way may take when all is closed.
+# Seconds that a job may still take when the server closes.
 END_WITHIN = 1
-# Jobs that are handed out a thread: the one under way, and the next.
+# Jobs that are handed out for each thread: one under way, and the next one.
 AT_HAND = 2
 
 
@@ -74,8 +74,8 @@ class Workers:
             if self._closed:
                 self._count(line, -1)
             else:
-                # Later, as the outcome of any job: what is told may submit
-                # another.
+                # Posted, as any outcome is: the callback may submit another
+                # job.
                 self._mailbox.post(self._finished, line, done, None, error)
 
     def _count(self, line, change):
@@ -102,7 +102,7 @@ class Workers:
         except Exception as raised:
             result, error = None, raised
         except BaseException as raised:
-            # SystemExit, of code of users: it does not end the loop.
+            # SystemExit, for example, in code of users: must not end the loop.
             result, error = None, RuntimeError(
                 f'a call has ended with {raised!r}')
         self._busy.discard(me)
@@ -113,7 +113,8 @@ class Workers:
     def close(self):
         """Drop the jobs that wait, and let the threads end.
 
-        Wait END_WITHIN for each at most: a job may wait for another server.
+        Wait at most END_WITHIN seconds for each thread: its job may wait for
+        another server.
         """
         self._closed = True
         self._threads.shutdown(END_WITHIN)
@@ -122,7 +123,7 @@ class Workers:
 class Line:
 
     is_in_turn = False
-    #: Jobs that were handed out, and whose outcome is not known.
+    #: Jobs that were handed out, and whose outcome is not known yet.
     under_way = 0
     _closed = False
 
@@ -133,10 +134,10 @@ class Line:
         self._at_once = at_once
 
     def submit(self, done, function, *arguments):
-        """`done(result, None)` or `done(None, error)` later.
+        """Call `done(result, None)` or `done(None, error)` later.
 
-        Return False when the peer is gone, or all is closed: nothing will be
-        done.
+        Return False if the peer is gone or the server closes: then the job
+        will not be done.
         """
         if self._closed:
             done(None, Dropped())
@@ -152,8 +153,8 @@ class Line:
     def may_go_on(self):
         """Is there a job, and room for its result?
 
-        One job is always done for a peer that reads: what is held for it may
-        wait for that job's answer.
+        For a peer that reads, one job is always done: the bytes that are held
+        for it may have to wait for the answer of this job.
         """
         return (self.jobs and not self._account.full
                 and self.under_way < self._at_once

@@ -1,20 +1,22 @@
 """The frames of a read channel: how they are made and taken apart.
 
-(Those of a commit channel are in `commits`, for the client and both, and in
-`commitserver`, with the stores of a `batch`, a `plainbegin`, and the names of
-`sessions`; what all have in common in `framing`.  `handover` has the few bytes
-that are said where a data file is handed over.)
+(Other modules have the frames of a commit channel.  `commits` has those for
+the client and for both sides, `commitserver` those for the server, `batch` and
+`plainbegin` the contents of some frames, and `sessions` the names of sessions
+and commits.  `framing` has what all channels share.  `handover` has the few
+bytes that are exchanged where a data file is handed over.)
 
-Both sides use it.  It touches no file, socket, thread or clock: it takes the
-bytes that came, in any pieces, and returns the bytes to send.
+Both sides use this module.  It touches no file, socket, thread or clock: it
+takes the bytes that were received, in any pieces, and returns the bytes to
+send.
 
-- A server has functions that make its replies, and `Requests` for what comes.
+- A server has functions that make its replies, and `Requests` for its input.
 - A client has a `Client`, which numbers its requests, and accepts a reply only
   for a request that waits for it.
 
-There are two errors: a `PeerError` is the peer's fault, and nothing that comes
-later on the channel can be trusted; a `CallerError` is the caller's, nothing
-was made to be sent, and the channel is as before.
+There are two errors.  A `PeerError` is the peer's fault: nothing that arrives
+later on the channel can be trusted.  A `CallerError` is the caller's fault: no
+frame was made, and the channel is as before.
 
 The format, byte by byte, is in docs/internals/wire.rst.
 """
@@ -50,9 +52,9 @@ from .framing import welcome as welcome
 
 MAGIC = b'\xf5CHANNEL'
 VERSION = 2
-#: Of the calls about packs, which are calls of ZEO.
+#: Version of the calls about packs, which go over the ZEO connection.
 PACKS = 1
-#: Of the call by which a client asks for a sign of life, which is one, too.
+#: Version of the call `alive`, which asks for a sign of life there.
 ALIVE = 1
 
 # Kinds of frames, of the client and of the server.
@@ -60,10 +62,10 @@ LOAD, BLOB = b'LB'
 FOUND, NOTHING, MISSING, FAILED, SIZE, CHUNK = b'fnmesc'
 
 LONGEST_NAME = 255
-#: Of a client that the server has not told its mark.
+#: The mark of a client that has got none from the server.
 NO_MARK = bytes(8)
 LONGEST_BLOB = (1 << 64) - 1
-#: Bytes that are sent of a blob that is longer than wanted.
+#: Bytes that are sent of a blob that is longer than the client wants.
 BEGIN = 1 << 16
 
 _HELLO = struct.Struct('>8sB16s8s')
@@ -77,7 +79,7 @@ _SIZE = struct.Struct('>IBIQ')
 
 
 class _Inbox:
-    """Bytes that came, and were not taken apart yet."""
+    """Bytes that were received and not yet taken apart."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -90,18 +92,18 @@ class _Inbox:
 
     @property
     def waiting(self) -> int:
-        """How many bytes came of frames that were not taken."""
+        """How many bytes were received of frames that were not taken."""
         return len(self._buffer) - self._start
 
     def _length(self) -> int | None:
-        """Length of the next frame, without itself; None if not known."""
+        """What the length field of the next frame says; None if not known."""
         if len(self._buffer) - self._start < LENGTH.size:
             return None
         length: int = LENGTH.unpack_from(self._buffer, self._start)[0]
         return length
 
     def _rest(self, shape: struct.Struct, end: int) -> bytes:
-        """The bytes of a frame behind the fields of its shape."""
+        """The bytes of a frame after the fields of its shape."""
         return bytes(memoryview(self._buffer)[self._start + shape.size:end])
 
 
@@ -111,13 +113,13 @@ class Hello(typing.NamedTuple):
     version: int
     #: The server that the client wants; None in another version.
     instance: bytes | None
-    #: The client whose channel it is: for figures, and nothing else.
+    #: The client whose channel it is: used for figures only.
     mark: bytes | None
     storage: str | None
 
 
 def is_server(instance: object, mark: object) -> bool:
-    """Can a hello name them?  A server may have announced anything."""
+    """Can a hello contain them?  A server may have announced anything."""
     return (isinstance(instance, bytes) and len(instance) == 16
             and isinstance(mark, bytes) and len(mark) == len(NO_MARK))
 
@@ -162,8 +164,8 @@ class Blob(typing.NamedTuple):
     oid: bytes
     serial: bytes
     offset: int
-    #: The client wants all bytes from the offset on, if they are no more than
-    #: this; else only the first of them.
+    #: The client wants all bytes from the offset on, if there are at most this
+    #: many; else only the first of them.
     most: int
 
     def answer(self, size: int) -> int:
@@ -182,7 +184,7 @@ class Requests(_Inbox):
     """What a server receives after the hello."""
 
     def next(self) -> Load | Blob | None:
-        """The next request, or None if it has not come completely."""
+        """The next request, or None if it has not completely arrived."""
         length = self._length()
         if length is None:
             return None
@@ -209,7 +211,7 @@ def found(number: int, as_of: bytes, data: bytes, serial: bytes,
 
 
 def nothing(number: int, as_of: bytes) -> bytes:
-    """The object exists, but did not before that tid."""
+    """The object exists, but did not exist before the tid of the request."""
     check(as_of)
     return make(_AS_OF, NOTHING, number, as_of)
 
@@ -271,13 +273,13 @@ class Size(typing.NamedTuple):
 
 
 class Chunk(typing.NamedTuple):
-    """Bytes that came of a chunk: all of it, or a part."""
+    """Bytes that have arrived of a chunk: all of it, or a part."""
     number: int
     data: bytes
 
 
 class End(typing.NamedTuple):
-    """The last byte of a blob came with the chunk before."""
+    """The blob is complete: the chunk before had its last byte."""
     number: int
 
 
@@ -291,7 +293,7 @@ ANNOUNCING, GREETING, OPEN, CLOSED = (
 class Client(_Inbox):
     """One channel, as its client sees it.
 
-    Requests may be made at any time.  They are sent behind the hello, and
+    Requests may be made at any time.  They are sent after the hello, and
     answered when the channel is open.
     """
 
@@ -302,10 +304,10 @@ class Client(_Inbox):
         self.hello = hello(instance, storage, mark)
         self._state = ANNOUNCING
         self._last_number = 0
-        #: Unanswered requests: number -> Load, Blob, or bytes still to come.
+        #: Unanswered requests: number -> Load, Blob, or missing bytes.
         self._open: dict[int, typing.Any] = {}
         self._ended: End | None = None
-        self._coming = 0    # number of the request whose chunk is coming
+        self._coming = 0    # number of the request whose chunk is arriving
         #: Bytes of the chunk that were not returned yet.
         self.left = 0
 
@@ -338,7 +340,7 @@ class Client(_Inbox):
     # Replies
 
     def next(self) -> Event | None:
-        """The server's next message, or None if it has not come yet."""
+        """The server's next message, or None if it has not arrived yet."""
         if self._ended is not None:
             ended, self._ended = self._ended, None
             return ended
@@ -435,14 +437,14 @@ class Client(_Inbox):
         return self.came(data)
 
     def _part(self) -> bytes:
-        """The bytes that are there of the current chunk."""
+        """The bytes of the current chunk that have arrived."""
         end = min(self._start + self.left, len(self._buffer))
         part = bytes(memoryview(self._buffer)[self._start:end])
         self._start = end
         return part
 
     def came(self, data: bytes) -> Chunk | None:
-        """The Chunk of bytes of a blob: they need not be added."""
+        """The Chunk for bytes of a blob, which were received without `add`."""
         if not data:
             return None
         number = self._coming
@@ -452,11 +454,11 @@ class Client(_Inbox):
 
     @property
     def coming(self) -> int:
-        """How many of the next bytes to come belong to the current chunk."""
+        """How many of the next bytes to arrive belong to the current chunk."""
         return 0 if self.waiting else self.left
 
     def _expect(self, number: int, more: int) -> None:
-        """Note that `more` bytes of a blob are still to come."""
+        """Note that `more` bytes of a blob are still missing."""
         if more:
             self._open[number] = more
         else:
@@ -466,9 +468,9 @@ class Client(_Inbox):
 
 _NOBODY = type(None),
 
-# For each kind of reply: the state in which it may come, the requests that it
-# may answer (int: a blob that has begun, with bytes missing), its shape, may
-# bytes follow it, and its method.
+# For each kind of reply: the state in which it may arrive, the requests that
+# it may answer (int: a blob that has begun, with bytes missing), its shape,
+# whether bytes may follow it, and its method.
 _REPLIES: dict[int, tuple[
     str, tuple[type, ...], struct.Struct, bool,
     Callable[..., Event | None]]] = {

@@ -1,7 +1,8 @@
 """Many stores of one transaction, as one message.
 
-A frame for each of them would cost both sides more than all else that they do
-with the record.  Here each step is one call for all of them::
+One frame for each store would cost both sides more than everything else that
+they do with a record.  Here each step is one call for all stores.  The format
+is::
 
     number of stores, the length of each one's data,   4 bytes each
     oid and serial of each,                            8 and 8
@@ -21,10 +22,10 @@ from .framing import check
 # An oid, the serial that it replaces, and the new data.
 Store = tuple[bytes, bytes, bytes]
 
-#: Bytes of a message.  A server takes all of it in one step, and has room at
-#: any time for a frame of this size.
+#: Most bytes of a message.  A server takes all of it in one step, and always
+#: has room for a frame of this size.
 LONGEST = 65_000
-#: Bytes that a store takes besides its data.
+#: Bytes that a store takes in addition to its data.
 OVERHEAD = 20
 
 _COUNT = struct.Struct('>I')
@@ -40,7 +41,7 @@ def pack(stores: Sequence[Store]) -> bytes:
 
 
 def size(message: bytes) -> int:
-    """How many stores it has; or a PeerError, if it is no such message."""
+    """How many stores it has.  Raise PeerError if it is no such message."""
     if _COUNT.size <= len(message) <= LONGEST:
         count: int = _COUNT.unpack_from(message)[0]
         left = len(message) - _COUNT.size - count * OVERHEAD
@@ -51,7 +52,7 @@ def size(message: bytes) -> int:
 
 
 def stores(message: bytes) -> Iterator[Store]:
-    """What was packed into a message that has a `size`."""
+    """The stores in a message that has the right form (`size`)."""
     count = size(message)
     lengths = _lengths(count)
     at = _COUNT.size + lengths.size

@@ -1,15 +1,15 @@
-"""The frames of a commit channel, and what may come when.
+"""The frames of a commit channel, and which may come in which state.
 
-Both sides use it.  It touches no file, socket, thread or clock.
+Both sides use this module.  It touches no file, socket, thread or clock.
 
-- A client has a `Client`.  It numbers transactions and pings, makes their
-  frames, and takes the server's frames apart, in their order.  It accepts a
-  reply only in a state in which that may come, and gives out nothing before
-  `moved` was called: until then the other connection may still bring
-  invalidations that are older.
-- What a server has is in `commitserver`.
+- A client has a `Client`.  It numbers transactions, pings and questions, makes
+  their frames, and takes the server's frames apart, in their order.  It
+  accepts a reply only in a state in which that reply may come.  It returns no
+  messages before `moved` was called: until then, the ZEO connection may still
+  bring older invalidations.
+- The server's side is in `commitserver`.
 
-Both have one state for each transaction::
+Both sides have one state for each transaction::
 
               vote            voted           finish
     BEGUN ----------> VOTING --------> VOTED --------> FINISHING
@@ -21,21 +21,21 @@ Both have one state for each transaction::
      +------------> IN ONE TRIP
            trip
 
-A *trip* is a vote that is finished at once, without another answer.
+A *trip* is a vote and a finish in one request, which get one answer.
 
-An error and `done` are the end of a transaction.  An abort is another one: the
-client may ask for it in each state but FINISHING and IN ONE TRIP, and is
-ABORTING until the server says so; what else comes meanwhile was sent before,
-and is left out.
+`error` and `done` end a transaction.  So does an abort, which the client may
+request in every state but FINISHING and IN ONE TRIP.  The transaction is then
+ABORTING until the server confirms that; other replies to it were sent before,
+and are ignored.
 
-A server that stops says *goodbye*: what it has not answered by then is not
-committed, and never will be.  Nothing comes behind it.
+A server that stops says *goodbye*: a transaction that it has not answered by
+then is not committed, and never will be.  Nothing comes after a goodbye.
 
-A client whose channel has ended may *ask*, on its next one, what became of a
-commit: see `sessions.InDoubt`.
+A client whose channel has ended may *ask*, on its next channel, what became of
+a commit: see `sessions.InDoubt`.
 
-Errors, conflicts and what a transaction does besides storing are messages in
-the encoding of ZEO, which this module does not look into.
+Errors, conflicts, and all operations of a transaction but stores are messages
+in the encoding of ZEO, which this module does not decode.
 
 The format, byte by byte, is in docs/internals/commitchannel.rst.
 """
@@ -65,7 +65,8 @@ from .framing import make
 from .sessions import commit_id
 from .sessions import hello
 
-#: A key of `info`, a call of ZEO: what is announced comes on the channel now.
+#: A key of `info`, a call of ZEO: transactions are announced on the channel
+#: from now on.
 MOVED = 'fsyncstorage-moved'
 
 # Kinds of frames, of the client and of the server.
@@ -80,10 +81,10 @@ COMMITTED, NOT_COMMITTED, NOT_KNOWN = 1, 2, 3
 #: Transactions that a client may have open at once.
 MOST_OPEN = 100
 
-# Bytes of announcements that are given out together, but for the first one.
+# Most bytes of announcements that are returned together with the first one.
 MOST_TOGETHER = 1 << 16
 
-# Bytes of a frame of the server before the channel is open.
+# Most bytes of a frame that the server sends before the channel is open.
 LONGEST_GREETING = 1 << 16
 
 STORE_SHAPE = struct.Struct('>IBI8s8s')
@@ -98,7 +99,7 @@ BEGUN, VOTING, IS_VOTED, FINISHING, IN_ONE_TRIP, ABORTING, PINGING, ASKING = (
     'a ping', 'a question')
 
 
-# What comes
+# Replies and announcements
 
 class Voted(typing.NamedTuple):
     number: int
@@ -120,7 +121,7 @@ class Done(typing.NamedTuple):
     tid: bytes
     length: int
     size: int
-    #: Of a trip: whose conflicts the server has resolved.
+    #: For a trip: the objects whose conflicts the server has resolved.
     oids: list[bytes] = []
 
 
@@ -141,7 +142,7 @@ class Pong(typing.NamedTuple):
 class Outcome(typing.NamedTuple):
     number: int
     outcome: int
-    #: Zeros unless it is committed.
+    #: Zeros unless the transaction is committed.
     tid: bytes
 
 
@@ -166,7 +167,7 @@ ANNOUNCING, GREETING, WAITING, OPEN, CLOSED = (
 class Client:
     """One channel, as its client sees it.
 
-    The caller sees to it that one thread at a time calls it.
+    The caller makes sure that only one thread at a time calls it.
     """
 
     def __init__(self, instance: bytes, ticket: bytes) -> None:
@@ -185,19 +186,19 @@ class Client:
 
     @property
     def open(self) -> int:
-        """Transactions, pings and questions that are not over."""
+        """Transactions, pings and questions that have not ended."""
         return len(self._states)
 
     @property
     def received(self) -> int:
-        """Bytes that came and were not given out."""
+        """Bytes that were received and not yet returned as messages."""
         return len(self._buffer)
 
     # Requests
 
     def begin(self, message: bytes, kind: int = BEGIN) -> tuple[int, bytes]:
         """The number of a new transaction, and the frame.  The message is a
-        call of tpc_begin, or one of `plainbegin`."""
+        call of tpc_begin, or one in the format of `plainbegin`."""
         number = self._new_number()
         frame = make(HEAD, kind, number, rest=message)
         self._states[number] = BEGUN
@@ -230,21 +231,21 @@ class Client:
         return make(HEAD, FINISH, number)
 
     def trip(self, number: int) -> bytes:
-        """The vote, and the finish behind it."""
+        """The vote and the finish, as one request."""
         self._needs(BEGUN, number)
         self._states[number] = IN_ONE_TRIP
         return make(HEAD, TRIP, number)
 
     def is_finishing(self, number: int) -> bool:
-        """Can it no longer be aborted, and has no answer come?"""
+        """Is it too late for an abort, and has no answer come yet?"""
         return self._states.get(number) in (FINISHING, IN_ONE_TRIP)
 
     def may_be_finished(self, number: int) -> bool:
-        """Was its finish asked for?  Also if it is over."""
+        """Was its finish asked for?  True also if it has ended."""
         return self.is_finishing(number) or self._states.get(number) is None
 
     def abort(self, number: int) -> bytes | None:
-        """None: it is over already, or has to be."""
+        """None: it has ended, or is being aborted, or it is too late."""
         if (self.is_finishing(number)
                 or self._states.get(number) in (None, ABORTING)):
             return None
@@ -260,7 +261,7 @@ class Client:
         return commit_id(*self._session, number)
 
     def ask(self, in_doubt: bytes) -> tuple[int, bytes]:
-        """What became of this commit, of another channel?"""
+        """Ask what became of this commit, made on an earlier channel."""
         number = self._new_number()
         self._states[number] = ASKING
         return number, make(HEAD, ASK, number, rest=in_doubt)
@@ -276,7 +277,7 @@ class Client:
             raise CallerError(f'a transaction that is'
                               f' {self._states.get(number)}, not {state}')
 
-    # What comes
+    # Input
 
     def moved(self) -> None:
         """The other connection has brought its last invalidation."""
@@ -286,11 +287,12 @@ class Client:
 
     def fill(self, receive: Callable[[int, int], bytes], most: int,
              flags: int = 0) -> bool:
-        """Add what `receive` returns; False at the end of the stream.
+        """Add the bytes that `receive` returns; False at the end of the
+        stream.
 
-        The bytes belong to the channel, whatever happens to the thread: no
-        step of the interpreter, in which an interrupt could come, lies between
-        receiving and adding them.
+        No bytes are lost if the thread is interrupted: between receiving and
+        adding them, the interpreter takes no step at which an interrupt could
+        happen.
         """
         before = len(self._buffer)
         collections.deque(
@@ -299,8 +301,8 @@ class Client:
         return len(self._buffer) > before
 
     def next_together(self) -> Sequence[Event]:
-        """The next message; with an announcement, those that come directly
-        behind it.  Empty: it has not come yet."""
+        """The next message; if it is an announcement, with the announcements
+        directly after it.  Empty: no message has arrived yet."""
         event = self.next()
         if event is None:
             return ()
@@ -309,9 +311,9 @@ class Client:
         return event,
 
     def _further_invalid(self) -> list[Invalid]:
-        """The announcements that are next, as `next` would give them, in less
-        time.  What is not in order, or goes beyond the most, is left to
-        that."""
+        """The announcements that are next, as `next` would return them, but
+        faster.  Stop at MOST_TOGETHER, and at anything that is not as it
+        should be: `next` will deal with the rest."""
         found: list[Invalid] = []
         start, size = 0, min(len(self._buffer), MOST_TOGETHER)
         with memoryview(self._buffer) as buffer:
@@ -332,7 +334,7 @@ class Client:
         return found
 
     def next(self) -> Event | None:
-        """The next message, or None if it has not come yet."""
+        """The next message, or None if it has not arrived yet."""
         while self.phase is not WAITING:
             if len(self._buffer) < LENGTH.size:
                 return None
@@ -439,8 +441,8 @@ class Client:
 _NOTHING = None,
 
 # For each kind of reply: the phase of the channel and the states of the
-# transaction in which it may come, its shape, may bytes follow it, and its
-# method.
+# transaction in which it may come, its shape, whether bytes may follow it, and
+# its method.
 _REPLIES: dict[int, tuple[
     str, tuple[str | None, ...], struct.Struct, bool,
     Callable[..., Event | None]]] = {

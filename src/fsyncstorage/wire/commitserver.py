@@ -1,8 +1,8 @@
 """The server's end of a commit channel: requests taken apart, replies made.
 
-It touches no file, socket, thread or clock, and keeps no state: the ballots
-of a server know what may come next.  What does not have the form of a request
-is an error of the peer.
+It touches no file, socket, thread or clock, and keeps no state: the server
+knows from its ballots what may come next.  A message that does not have the
+form of a request is a PeerError.
 """
 
 import struct
@@ -43,8 +43,8 @@ from .framing import make
 _HEAD = struct.Struct('>BI')
 _STORE = struct.Struct('>BI8s8s')
 
-#: Bytes of a begin.  What describes a transaction in the file is shorter, and
-#: that of all open transactions is in memory.
+#: Most bytes of a begin.  In the file, descriptions of transactions are
+#: shorter; here, those of all open transactions are in memory.
 MOST_OF_A_BEGIN = 1 << 18
 
 
@@ -118,7 +118,7 @@ def _stores(number: int, message: bytes) -> Stores:
 Request = (Begin | BeginPlain | BeginTooLong | Store | Stores | Call | Vote
            | Finish | Trip | Abort | Ping | Ask)
 
-# Of each kind: its shape, whether bytes follow it, and what becomes of it.
+# For each kind: its shape, whether bytes follow it, and what makes a Request.
 _REQUESTS: dict[int, tuple[struct.Struct, bool, Callable[..., Request]]] = {
     BEGIN: (_HEAD, True, Begin),
     BEGIN_PLAIN: (_HEAD, True, _begin_plain),
@@ -135,7 +135,7 @@ _REQUESTS: dict[int, tuple[struct.Struct, bool, Callable[..., Request]]] = {
 
 
 def request(message: bytes) -> Request:
-    """What a client's message is, without its length."""
+    """The request in a client's message, which is given without its length."""
     try:
         shape, has_rest, made = _REQUESTS[message[0]]
     except (IndexError, KeyError):
@@ -150,14 +150,14 @@ def request(message: bytes) -> Request:
     if has_rest:
         size = len(message) - shape.size
         if size > MOST_OF_A_BEGIN and message[0] in (BEGIN, BEGIN_PLAIN):
-            # (No copy is made of it, nor is it decoded.)
+            # (It is neither copied nor decoded.)
             return BeginTooLong(number, size)
         fields.insert(0, message[shape.size:])
     return made(number, *fields)
 
 
 def voted(number: int, oids: Iterable[bytes]) -> bytes:
-    """`oids` are of conflicts that were resolved."""
+    """`oids` are the objects whose conflicts were resolved."""
     return make(HEAD, VOTED, number, rest=joined(oids))
 
 
@@ -167,14 +167,14 @@ def conflicts(number: int, message: bytes) -> bytes:
 
 
 def error(number: int, message: bytes) -> bytes:
-    """The transaction is over: it failed."""
+    """The transaction has failed, and has ended."""
     return make(HEAD, ERROR, number, rest=message)
 
 
 def done(number: int, tid: bytes, length: int, size: int,
          resolved: bytes = b'') -> bytes:
-    """`length` and `size` are those of the storage; `resolved`, of a trip, the
-    joined oids of conflicts that were resolved."""
+    """`length` and `size` are those of the storage.  `resolved`, only for a
+    trip, has the joined oids whose conflicts were resolved."""
     check(tid)
     return make(DONE_SHAPE, DONE, number, tid, length, size, rest=resolved)
 
@@ -190,7 +190,7 @@ def invalid(tid: bytes, oids: Iterable[bytes]) -> bytes:
 
 
 def pong(number: int, tid: bytes) -> bytes:
-    """`tid` is the last one that was announced."""
+    """`tid` is the last tid that was announced."""
     check(tid)
     return make(TID_SHAPE, PONG, number, tid)
 
@@ -201,7 +201,7 @@ def outcome(number: int, outcome: int, tid: bytes) -> bytes:
 
 
 def goodbye() -> bytes:
-    """Nothing comes behind it.  What was not answered is not committed, and
+    """The last frame.  A transaction without an answer is not committed, and
     never will be."""
     return make(HEAD, GOODBYE, 0)
 

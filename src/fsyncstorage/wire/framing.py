@@ -8,7 +8,7 @@ then a welcome or a refusal.
 import struct
 import typing
 
-# Kinds of frames that open a channel, or do not.
+# Kinds of frames with which a server opens a channel, or refuses to.
 WELCOME, REFUSED = b'WR'
 
 # Why a channel is refused.
@@ -26,7 +26,7 @@ REFUSAL = struct.Struct('>IBIB')
 
 
 class PeerError(Exception):
-    """The other side does not keep to the protocol."""
+    """The other side breaks the protocol."""
 
 
 class CallerError(ValueError):
@@ -35,7 +35,7 @@ class CallerError(ValueError):
 
 def make(shape: struct.Struct, kind: int, number: int, *fields: int | bytes,
          rest: bytes = b'', behind: int = 0) -> bytes:
-    """A frame, but for its last `behind` bytes, which the caller sends."""
+    """A frame without its last `behind` bytes, which the caller sends."""
     length = shape.size - LENGTH.size + len(rest) + behind
     if length > LONGEST:
         raise CallerError(f'a frame of {length} bytes')
@@ -53,8 +53,8 @@ def check(*identifiers: bytes) -> None:
 
 
 def other_version(hello: bytes, magic: bytes, version: int) -> int | None:
-    """The version of a hello, if it is another one: then nobody knows what
-    comes behind it."""
+    """The version of a hello, if it is another one.  Then the format of the
+    bytes after it is unknown."""
     said = hello[len(magic):len(magic) + 1]
     return said[0] if said and said[0] != version else None
 

@@ -1,7 +1,8 @@
-"""The begin of a transaction that is described by its user and a text alone.
+"""The begin of a transaction that has only a user and a description.
 
-Most are.  To encode a call for it, and to decode and check that, would cost
-both sides more than all else that they do to begin::
+Most are like that.  To encode a call for it, and to decode and check the call,
+would cost both sides more than everything else that they do to begin one.  The
+format is::
 
     length of the user, 2 bytes; the user; the description
 

@@ -1,5 +1,5 @@
 """The names of sessions and of their commits: the hello of a commit channel,
-and what a client asks by when an answer was lost.
+and the question that a client asks when an answer was lost.
 
 It touches no file, socket, thread or clock.
 """
@@ -24,13 +24,14 @@ _IN_DOUBT = struct.Struct('>36s8s')
 
 class Hello(typing.NamedTuple):
     version: int
-    #: The server that is meant, and its session; None in another version.
+    #: The server that the client wants, and its session; None in another
+    #: version.
     instance: bytes | None
     ticket: bytes | None
 
 
 def is_session(instance: object, ticket: object) -> bool:
-    """Can a hello name them?  A server may have announced anything."""
+    """Can a hello contain them?  A server may have announced anything."""
     return (isinstance(instance, bytes) and len(instance) == 16
             and isinstance(ticket, bytes) and len(ticket) == TICKET)
 
@@ -59,13 +60,14 @@ def read_hello(message: bytes) -> Hello:
         raise PeerError(f'a damaged hello: {error}') from None
 
 
-# The name of a commit, for as long as anybody may ask for it
+# The name of a commit, by which a client may ask for it later
 
 class CommitId(typing.NamedTuple):
-    """The server, the session whose commit it is, and the number of its
-    transaction there.
+    """The server, the session that made the commit, and the number of the
+    transaction in that session.
 
-    Nobody else knows the ticket, so nobody else can name it.
+    Only the client and the server know the ticket, so no other peer can name
+    the commit.
     """
 
     instance: bytes
@@ -77,8 +79,8 @@ class InDoubt(typing.NamedTuple):
     """A commit whose answer was lost, and the last tid that its client has
     heard of on the channel of that session.
 
-    Everything there comes in the order of the tids: if it is committed, its
-    own is a later one.
+    On a channel, tids arrive in ascending order.  So if the transaction is
+    committed, its tid is later than that one.
     """
 
     id: bytes
@@ -97,7 +99,7 @@ def read_commit_id(id: bytes) -> CommitId:
 
 
 def in_doubt(id: bytes, since: bytes) -> bytes:
-    """What a client asks by."""
+    """The contents of a question."""
     return _IN_DOUBT.pack(id, since)
 
 
