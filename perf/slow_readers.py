@@ -1,4 +1,4 @@
-"""Many slow readers at once, and how long other requests take meanwhile.
+"""How long other requests take while many slow readers are served.
 
 500 readers request files of 2 MB, each of 40 files in turn, and read so slowly
 that none comes to an end.  At the same time, a small file is requested again
