@@ -5,9 +5,9 @@
 
 from the root of a checkout.  `README.rst` says what each of them measures.
 
-A campaign is a module that is named after its result, like `zeo_client`; it
-says what takes part, in which races, and what is claimed of it.  `files` has
-two, `commits` as well.  What they share:
+A campaign is in a module that is named after its result, like `zeo_client`; it
+says what takes part, in which races, and what is claimed.  Some modules have
+several campaigns, like `files` and `zeo_local`.  What they share:
 
 - __main__      the command line
 - campaign      a campaign: measured, recorded, drawn again
@@ -17,12 +17,12 @@ two, `commits` as well.  What they share:
 What takes part in them, and is not in `fsyncstorage.timing`:
 
 - peers         RelStorage over SQLite, and over a PostgreSQL of its own
-- network       server and clients in two networks, some time apart
+- network       server and clients in two networks, with a delay
 - colddisk      a server whose data are on the disk alone
 - web           applications, web servers, nginx, and what sends requests
 
-Programs of their own are `contents`, `fsync-info` on a file of many objects,
-and `objectmap`, what the map for local reads takes.
+Two modules are separate programs: `contents` (`fsync-info` on a file of many
+objects) and `objectmap` (what the map for local reads takes).
 
-It imports `fsyncstorage.timing`, which does not depend on it.
+This package imports `fsyncstorage.timing`, which does not depend on it.
 """

@@ -1,10 +1,11 @@
 """What the blob cache costs: a hit, and room made for a blob.
 
-A cache is full of 100,000 small blobs, and processes share it.  Each of them
+A cache is full of 100,000 small blobs, and processes share it.  Each process
 opens blobs at random and reads them.  One of a hundred is new, and some were
-removed before; then the least recently used blob is removed.  Timed are the
-call that finds a blob, and, for a blob that has to be downloaded, the time
-until there is room for it; the download comes out of memory.
+removed before; for these, the least recently used blob is removed.  Two things
+are timed: the call that finds a blob; and, for a blob that has to be
+downloaded, the time until there is room for it.  The download comes from
+memory.
 
 The claims are about processes that pause for a millisecond after each blob.
 Without the pause, eight of them compete for the processors, and most of the

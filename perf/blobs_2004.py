@@ -1,9 +1,9 @@
 """Blobs over ZEO and without it, by size; and the claims about downloads.
 
-In 2004 SlinkP's notes on Zope had what it takes to serve files of 5 KB to
-50 MB, and large ones were slowest over ZEO.  This measures what is below that:
-blobs, read by `FsyncClient` at `fsync-runzeo`, by the client of ZEO at its own
-server, and straight from FileStorage and FsyncStorage; RelStorage over
+In 2004, SlinkP's notes on Zope said how long it takes to serve files of 5 KB
+to 50 MB; large ones were slowest over ZEO.  This campaign measures the level
+below: blobs, read by `FsyncClient` at `fsync-runzeo`, by the client of ZEO at
+its own server, and straight from FileStorage and FsyncStorage; RelStorage over
 PostgreSQL takes part where it is installed.  Reads are cold (with an empty
 blob cache), cached or direct, and each size is written, too.  README.rst says
 how to read them.

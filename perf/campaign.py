@@ -1,11 +1,11 @@
 """A campaign: measured, recorded, and drawn again.
 
-What is recorded of it is `NAME.json` (all samples), `NAME.txt` (the tables and
-the claims) and `pictures/NAME`.  The last two are made of the first alone, so
-they can be made again at any time.
+Its record is `NAME.json` (all samples), `NAME.txt` (the tables and the claims)
+and `pictures/NAME`.  The last two are made from the first alone, so they can
+be made again at any time.
 
-A quick run records nothing.  A run that ends before its time leaves what it
-has in `NAME.json.new`; so does one that finds a record of a quieter machine,
+A quick run records nothing.  A run that is interrupted leaves what it has in
+`NAME.json.new`.  So does a run that finds a record of a quieter machine,
 unless it is told to record anyway: a record has to show what the project can
 do, not what else ran on that day.
 """
@@ -128,12 +128,12 @@ def _able(campaign):
 
 
 def missing(contestant):
-    """What it needs and is not installed; None for those of the package."""
+    """What it needs that is not installed; None for those of the package."""
     return getattr(contestant, 'missing', lambda: None)()
 
 
 def _is_worse(new, path):
-    """Why the new result should not take the place of the other, or None.
+    """Why the new result should not replace the other one, or None.
 
     On a quiet machine it always may.
     """

@@ -2,8 +2,8 @@
 
 `seal_cost` has the CPU time of a commit, with checksums and without: threads
 set one key of an IIBTree in each transaction, as in fsync_2004.py, under
-durability none, so that no sync hides the work.  It is the CPU time of the
-whole process, from the time when all threads are ready until the last one is
+durability none, so that no sync hides the work.  This is the CPU time of the
+whole process, from the moment when all threads are ready until the last one is
 done, divided by the number of transactions.
 
 `checkpoints` has the latency of commits, with checkpoints and without.

@@ -1,8 +1,8 @@
 """What the project claims, against what was measured.
 
-A claim is about a figure of one contestant in one race, or how many times it
-is that of another: the ratio of the medians, with the interval that holds the
-true one as far as the rounds can tell.
+A claim is about a figure of one contestant in one race, or about the ratio of
+this figure to that of another contestant: the ratio of the medians, with an
+interval for the true ratio, as far as the rounds show it.
 """
 
 import dataclasses

@@ -2,16 +2,16 @@
 
 A database that was just made is in the memory of the machine; a large one is
 not.  To measure what a cold read costs there, the file is dropped from the
-cache before, and the server reads nothing ahead.
+cache first, and the server reads nothing ahead.
 
-This is the program of such a server, too: like the launcher of the timing
-driver, but a load that has to wait for the disk waits longer, and is counted.
-It patches:
+This module is also the program of such a server.  It is like the launcher of
+the timing driver, but a load that has to wait for the disk waits longer, and
+is counted.  It patches:
 
-- stock FileStorage calls `open`, a global of its module, for the files that it
-  loads from (read in ZODB 6.4);
-- FsyncStorage first asks for what is cached, with `CachedView.pread`, and
-  waits for the disk in `View.pread`.
+- `open`, a global of the module, with which stock FileStorage opens the files
+  that it loads from (read in ZODB 6.4);
+- `CachedView.pread`, with which FsyncStorage first asks for what is cached,
+  and `View.pread`, in which it waits for the disk.
 
 To make a read slower, the calling thread sleeps before it, without the GIL: to
 the storage, this is a slower disk.
@@ -66,7 +66,7 @@ def read_singly(descriptor):
 def is_cached(descriptor, length, position):
     """Would a read not wait for the disk?
 
-    The question may start a read of the disk.
+    This check itself may start a read of the disk.
     """
     try:
         pread_cached(descriptor, length, position)

@@ -2,12 +2,13 @@
 
     python -m perf.contents OBJECTS --directory DIR
 
-makes a file of so many objects, runs `fsync-info` as a process, with and
-without the references, and prints what it took.  The file is removed again.
+makes a file with this number of objects, runs `fsync-info` as a process, with
+and without the references, and prints its speed and memory.  The file is
+removed again.
 
-The file is written in one go and in little memory: FileStorage's format, with
-our seals.  The root refers to folders, a folder to its pages, and a page to
-its folder.  A transaction makes a folder with its pages, and the next one
+The file is written sequentially, with little memory: in FileStorage's format,
+with our seals.  The root refers to folders, a folder to its pages, and a page
+to its folder.  A transaction makes a folder with its pages, and the next one
 writes some of these again.
 """
 
@@ -35,10 +36,10 @@ PAGES = 999         # of a folder
 AGAIN = 100         # of them are written once more
 TEXT = b'words' * 50    # of a page
 USERS = b'/ admin', b'/ anna', b'/ ben'
-# What a tid counts for a minute.
+# By how much a tid grows in a minute.
 MINUTE = 1 << 32
 FIRST_TID = 0x03f0000000000000
-# Where the classes of the records are, as pickles say it.
+# The module of the records' classes, as it is in a pickle.
 MODULE = b'perf.contents\n'
 
 # On Linux `ru_maxrss` counts kilobytes, and elsewhere bytes.
@@ -59,7 +60,7 @@ class Page(Persistent):
 
 
 class File:
-    """What is appended, transaction by transaction."""
+    """A file to which transactions are appended."""
 
     def __init__(self, file):
         self._file = file
@@ -129,7 +130,7 @@ def record(name, targets, name_of_targets, text=b''):
 
 
 def is_page(number):
-    """Is it, of the objects that are no root, a page?"""
+    """Is this object, which is not the root, a page?"""
     return number % (PAGES + 1) != 1
 
 

@@ -1,9 +1,9 @@
 """Files from a blob to a browser, by size; and the claims about serving them.
 
-nginx on a plain file is the yardstick; ours goes through nginx
-(X-Accel-Redirect), and from waitress and gunicorn; stock ZEO stands beside.
-`files` has the sizes of the notes of 2004, `large_files` 1 GB for those that
-are claimed about.  README.rst says how to read them.
+nginx with a plain file is the yardstick.  Ours sends files through nginx
+(X-Accel-Redirect), and from waitress and gunicorn; stock ZEO is there for
+comparison.  `files` has the sizes of the notes of 2004; `large_files` has 1
+GB, for the contestants with claims.  README.rst says how to read them.
 
 Requests are for files of one size, ten at a time, as in 2004 and 2010.  They
 come in two ways:
@@ -12,8 +12,7 @@ come in two ways:
   them there is one alone, whose first byte is timed;
 - warm: all are for one file, which was sent before.
 
-A request before the first one opens what is opened only then, and does not
-count.
+One request before these opens what is opened only once, and does not count.
 """
 
 import functools
@@ -36,7 +35,7 @@ SMALL, _, MEDIUM, LARGE, HUGE = ALL = [
     size << 10 for size in (5, 50, 500, 5000, 50000)]
 GIGABYTE = 1 << 30
 
-#: In a full run, and in a quick run, where not all claims can be looked at.
+#: In a full run, and in a quick run, where not all claims can be checked.
 SIZES = ALL, (SMALL, MEDIUM, LARGE)
 LARGE_SIZES = (SMALL, GIGABYTE), (SMALL, 50 << 20)
 

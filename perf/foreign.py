@@ -1,8 +1,9 @@
 """Runs a server that others wrote as a program for `served`.
 
-Such a server speaks no JSON.  A program of ours starts it and speaks for it:
-tells the address when clients can connect, passes on errors, and ends it when
-its own standard input is closed, or the driver dies.
+Such a server does not speak JSON.  A program of ours starts it and speaks for
+it: the program tells the driver the address when clients can connect, passes
+on errors, and ends the server when its own standard input is closed, or the
+driver dies.
 """
 
 import functools
@@ -25,7 +26,7 @@ def found(program, *directories):
 
 
 def free_port(host):
-    """A port for a server that cannot choose and tell one."""
+    """A port, for a server that cannot choose one and report it."""
     with socket.create_server((host, 0)) as free:
         return free.getsockname()[1]
 
@@ -33,8 +34,8 @@ def free_port(host):
 def serve(command, bond, address, *, ready, chatter, end, **options):
     """Run it, and return its exit code when it has ended.
 
-    On standard error, a line with `chatter` is no error, and one of those with
-    `ready` says that clients can connect.  It is ended by the signal `end`.
+    On standard error, a line with `chatter` is no error; if it also has
+    `ready`, clients can connect.  The signal `end` ends the server.
     """
 
     def listen():

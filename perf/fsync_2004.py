@@ -1,8 +1,8 @@
 """What a durable commit costs: the experiment of 2004, on this machine.
 
 `fsync_2004` has all contestants of `fsync-time commits` and one more of 2004,
-by number of threads and by what is added to each sync; `claims` has those that
-the claims are about, in more rounds.  README.rst says how to read them.
+by number of threads and by what is added to each sync; `claims` has only those
+that the claims are about.  README.rst says how to read them.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What others measured long ago, to compare it with what is measured here.
+"""What others measured long ago, for comparison.
 
 The figures are in `history.json`, each with who measured it, when and on what.
 """

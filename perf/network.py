@@ -1,17 +1,17 @@
-"""Server and clients as on two machines, some time apart.
+"""Server and clients as on two machines, with a delay between them.
 
 The process that takes a sample enters a network namespace for the server,
 starts the server there, and goes on to another one for the clients.  Each has
 a TUN device; a process of ours reads the packets of one, keeps them for the
 delay, and writes them to the other.  The kernel needs no other feature for it.
 
-It promises the order of the packets, and that no delay is shorter than asked
-for.  The process has priority over all others, because busy clients do not
-delay a network; but it uses processor time, so a campaign measures how long a
-round trip takes.
+It promises that the packets keep their order, and that no delay is shorter
+than requested.  The process has priority over all others, because busy clients
+would not delay a real network.  But it uses processor time, so a campaign
+measures how long a round trip takes.
 
-Nothing has a name outside of these processes: namespaces and devices vanish
-with the last process, also if that is killed.
+Namespaces and devices have no name outside of these processes: they vanish
+with the last process, also if it is killed.
 """
 
 import collections
@@ -114,8 +114,9 @@ def _refusal():
 def _new_namespace(address):
     """Make one and enter it; return its descriptor and that of its device.
 
-    From the second one, the packets are read that are sent in this namespace.
-    The device vanishes when no process has that descriptor any more.
+    Reading from the second descriptor gives the packets that are sent in this
+    namespace.  The device vanishes when no process has that descriptor any
+    more.
     """
     _call('unshare', _NEW_NETWORK)
     device = os.open(CONTROL, os.O_RDWR)

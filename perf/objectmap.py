@@ -1,12 +1,12 @@
-"""How long it takes to build an object map, and what others wait meanwhile.
+"""How long it takes to build an object map, and how long commits wait for it.
 
     python -m perf.objectmap OBJECTS --directory DIR
 
-gives a storage an index of so many objects, as if it had them, and builds its
-map a few times, while a thread commits without a pause.  Nothing is synced
-(durability none): a commit that waits, waits for the map, for the interpreter
-or for a processor.  It prints the longest build, the memory of a map, and the
-slowest commits during the builds and without them.
+gives a storage an index with this number of objects, as if it had them, and
+builds its map a few times, while a thread commits without a pause.  Nothing is
+synced (durability none): so a commit can only wait for the map, for the
+interpreter or for a processor.  It prints the longest build, the memory of a
+map, and the slowest commits during the builds and without them.
 """
 
 import contextlib

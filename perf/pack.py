@@ -2,13 +2,13 @@
 
 The file has 1,000,000 objects, of which a tenth have an older revision; it is
 built once, and copied for each sample.  Eight client processes change a page,
-read four that they have not seen, and pause, again and again.  Beside them the
-file is packed to the present time; or nothing happens for a while.  Without
-clients, the time of a pack is that of an idle machine.
+read four that they have not seen, and pause, again and again.  At the same
+time, the file is packed to the present time; or, for comparison, it is not.
+Without clients, the time of a pack is that of an idle machine.
 
-The disk is as it is, or a slow one (slowdisk).  What is timed is what clients
-see, of the commits and reads that the pack overlaps with.  A client that waits
-makes fewer requests: the longest ones say more than the p99 of long stalls.
+The disk is as it is, or a slow one (slowdisk).  Clients time their commits and
+reads; those that overlap with the pack count.  A client that waits makes fewer
+requests: so the longest ones say more about long stalls than the p99.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ STOCK, OURS = 'zeo', 'fsync-client'
 #: In a full run, and in a quick run.
 OBJECTS, SECONDS = (1_000_000, 10_000), (40, 1)
 CLIENTS, READS = 8, 4
-#: Of a client, before its next commit; and of all, before the pack.
+#: Seconds of a client before its next commit; and of all before the pack.
 PAUSE, SETTLE = 0.03, 1
 AS_IT_IS = {'speed': None, 'latency': 0}
 SLOW = {'speed': 50 << 20, 'latency': 0.005}
@@ -118,7 +118,7 @@ def packer(site, seconds, over, start):
 
 @crew.job
 def bystander(site, seconds, over, start):
-    """The same, of no pack."""
+    """The same times, without a pack."""
     start()
     time.sleep(SETTLE)
     began = time.perf_counter()

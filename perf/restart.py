@@ -1,17 +1,18 @@
 """How long a restart takes after `kill -9`, for a database of 500,000 objects.
 
-A process is killed, and another one opens the storage again; that is timed,
-with the file in the page cache as far as the storage leaves it there.  Twice:
+A process is killed, and another one opens the storage again; the opening is
+timed, with the file in the page cache as far as the storage leaves it there.
+There are two cases:
 
-- after a long run: the process that is killed made all the objects, and went
-  on to change some of them, for how long is left to chance;
+- after a long run: the process that is killed made all the objects, and then
+  changed some of them, in a random number of transactions;
 - after a short run: the storage had been closed in an orderly way, was opened,
   and the process was killed after some hundred transactions.
 
 Stock FileStorage writes its index when it is closed and when it had to scan
-all of the file; so the first is where the index checkpoints of FsyncStorage
-(the default) count.  The time is shown by its parts, too: reading the index
-file, reading the data behind it, and writing an index.
+the whole file; so the index checkpoints of FsyncStorage (the default) matter
+in the first case.  The parts of the time are shown, too: reading the index
+file, reading the data after its position, and writing an index.
 """
 
 import contextlib

@@ -1,16 +1,16 @@
-"""What it costs a server that its metrics are asked for.
+"""What requests for its metrics cost a server.
 
-A server does the same work in turns while nobody asks, and while it is asked
-each second: it commits for light connections, answers reads, or has a crowd of
-clients that wait, or a few, each with a connection, a read channel, and a
-transaction that holds an object.  Prometheus asks for the metrics alone;
-somebody who has the live page open and runs fsync-top beside that, for all
-`PAGES`.
+A server does the same work in turns without requests for metrics, and with one
+each second.  The work: it commits for light connections; it answers reads; or
+it has a crowd of waiting clients, or a few, each with a connection, a read
+channel, and a transaction that holds an object.  The requests are for the
+metrics alone, as from Prometheus; or for all `PAGES`, as if somebody also had
+the live page open and ran fsync-top.
 
-Both sides are of one process, moments apart, and take turns in being first:
-two processes that do the same differ by more than is claimed.  The processor
-time is that of all threads of the server.  The memory is its peak with the
-crowd, less that of a server without metrics.
+Both cases are measured in one process, moments apart, and take turns in being
+first: two processes that do the same differ by more than is claimed.  The
+processor time is that of all threads of the server.  The memory is the peak
+with the crowd, minus that of a server without metrics.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ ON = dataclasses.replace(OFF, name='metrics', storage=OFF.storage.replace(
 TURNS, CLIENTS, COMMITTERS = (16, 2), (1000, 50), 16
 
 PAGES = {'metrics': ['/metrics'], 'all': ['/metrics', '/now', '/clients']}
-#: Of a turn, and between two scrapes: longer than an answer is kept.
+#: Seconds of a turn, and between two scrapes: longer than an answer is kept.
 SECONDS, EVERY = 2.0, 1.05
 ALLOWED_MB = 20.0
 
@@ -108,7 +108,7 @@ def exporter(directory):
 
 @contextlib.contextmanager
 def asking(address, pages):
-    """Somebody asks; yields a list with an entry for each time."""
+    """Requests are sent; yields a list with an entry for each scrape."""
     over, asked = threading.Event(), []
 
     def ask():

@@ -1,15 +1,15 @@
-"""Many slow readers at once, and how long other requests take beside them.
+"""How long other requests take while many slow readers are served.
 
-500 readers ask for files of 2 MB, in turn for each of 40, and read so slowly
-that none comes to an end.  At the same time, a small file is asked for, again
+500 readers request files of 2 MB, each of 40 files in turn, and read so slowly
+that none comes to an end.  At the same time, a small file is requested again
 and again, each time on a new connection.  The blob cache has room for half of
 the files.
 
-Counted are the readers that get a first byte within half a minute: the server
-can hold this number at once.  Timed are the requests for the small file; one
-that is not answered in half a minute counts as half a minute.  When all
-readers have ended, the files in the blob cache are added up.  The claims are
-about nginx; waitress and gunicorn without it show their own limits.
+The readers that get a first byte within half a minute are counted: the server
+can serve this number at once.  The requests for the small file are timed; one
+that is not answered within half a minute counts as half a minute.  When all
+readers have ended, the sizes of the files in the blob cache are added up.  The
+claims are about nginx; waitress and gunicorn without it show their own limits.
 """
 
 import contextlib

@@ -1,17 +1,19 @@
-"""A server whose disk takes its time for a sync, and for the bytes before it.
+"""A server with a slow disk: each sync and each byte before it takes time.
 
-To a file that is synced, so many bytes a second are written, and the sync
-takes some time more; meanwhile no other file of the same directory is synced,
-in any process.  So a commit stands behind the sync of a pack, as at a disk.
-Only syncs take longer: what nobody syncs (stock's packed file), what is read,
-and the names of files cost what they cost here.  A real disk may be kinder: it
-can take the few bytes of a commit before the many of the other file.
+A sync of a file takes the time to write its new bytes, at `speed` bytes a
+second, and `latency` in addition; during that time no other file of the same
+directory is synced, in any process.  So a commit waits for the sync of a pack,
+as with a real disk.  Only syncs take longer: what is not synced (stock's
+packed file), reads, and the names of files cost what they cost here.  A real
+disk may do better: it can take the few bytes of a commit before the many of
+the other file.
 
 This is the program of such a server, and of the process that packs for it.  It
-patches what `latency` patches, and which module that process runs.
+patches what `latency` patches, and the choice of the module that the packing
+process runs.
 
-It tells how much memory they had at most, too: of the server, since it was
-first asked for what it has used.
+It also reports the most memory that each of them had; for the server, since it
+was first asked for its usage.
 """
 
 import contextlib
@@ -34,19 +36,19 @@ from fsyncstorage.timing.servers import launcher
 # The package has an attribute of this name too: the class.
 _stock = importlib.import_module('ZODB.FileStorage.FileStorage')
 
-#: Of the environment of the process that packs: the settings of its disk.
+#: In the environment of the process that packs: the settings of its disk.
 _SETTINGS = 'PERF_SLOW_DISK'
-#: In the directory of the server: it is locked while something is synced, and
-#: says how much of each file is; and the most memory that the process that
-#: packs has had, in bytes.
+#: Files in the directory of the server.  The first is locked while something
+#: is synced, and says how much of each file is synced; the second has the most
+#: memory that the process that packs has had, in bytes.
 TURN, PEAK_OF_CHILD = 'disk.turn', 'child.peak'
 
 _STATUS = pathlib.Path('/proc/self/status')
 
 
 class SlowDisk:
-    """Of all processes that use this directory: what one has synced, another
-    does not sync again.
+    """The disk of all processes that use this directory: what one process has
+    synced, another does not sync again.
 
     `speed` is in bytes a second, or None; `latency` in seconds.
     """
@@ -57,7 +59,7 @@ class SlowDisk:
         self._speed, self._latency, self._sleep = speed, latency, sleep
 
     def begin(self):
-        """What the directory has now is synced already."""
+        """Note what the directory has now as synced."""
         synced = {_key(each.stat()): each.stat().st_size
                   for each in os.scandir(self._directory)}
         with open(self._turn, 'w') as turn:
@@ -113,7 +115,7 @@ def _started(start, module, *arguments):
 
 
 def main(pid):
-    """Of the process that packs: as in the package, on this disk."""
+    """The process that packs: as in the package, but on this disk."""
     directory, *settings = json.loads(os.environ[_SETTINGS])
     sync = SlowDisk(directory, *settings).slowed(datafile.disk.sync)
 

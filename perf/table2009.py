@@ -1,8 +1,8 @@
 """The table of 2009: seconds that a transaction takes, by number of clients.
 
-It has the columns and the rows of the post, and its numbers beside those that
-were measured now.  There is one for each number of objects in a transaction
-for which both writes and reads were measured.
+It has the columns and the rows of the post, and shows the post's numbers below
+those that were measured now.  There is one table for each number of objects in
+a transaction for which both writes and reads were measured.
 """
 
 from rich.text import Text

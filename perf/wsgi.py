@@ -4,10 +4,10 @@ A small application reads a page and ten objects in it.  It runs in waitress
 (one process with four threads) and in gunicorn (one process with four threads,
 and four processes with one).  README.rst says how to read the tables.
 
-Each client is a process that asks, reads the answer, and asks again, by
-`http.client`, with a new connection for each request, as nginx makes them in
-front of such a server.  A connection that is kept would stay with the process
-that accepted it, even if that is busy and another one is not.
+Each client is a process that sends requests one after the other, by
+`http.client`, with a new connection for each request, as an nginx in front of
+such a server makes them.  A connection that is kept would stay with the
+process that accepted it, even if that is busy and another one is not.
 """
 
 import functools
@@ -112,7 +112,7 @@ def show(document, console):
 
 
 def claims(document):
-    """Several processes are faster than one if several requests wait."""
+    """Several processes are not slower than one if several requests wait."""
     for name in document['contestants']:
         yield Claim(
             f'{name}: {MANY} against {ONE}, {count(CROWD, "request")} at a'

@@ -1,9 +1,9 @@
 """Commits and reads over ZEO: the table of 2009, on this machine.
 
-The rows and columns of the post: ZEO, ours, which on this machine also reads
-the data file itself, and RelStorage over PostgreSQL and SQLite where they are
-installed.  `zeo_2009` is over unix sockets, as the post
-was.  `zeo_remote` has server and clients in two networks: what one sends to
+The rows and columns are those of the post, for ZEO; for ours, also with a
+client that reads the data file itself; and for RelStorage over PostgreSQL and
+SQLite where they are installed.  `zeo_2009` is over unix sockets, as in the
+post.  `zeo_remote` has server and clients in two networks: what one sends to
 the other arrives half a millisecond later, as between two machines.  They
 still share the processors of this one, and the process that passes on the
 packets takes its part of them; nothing limits the bandwidth, and nothing is
@@ -73,7 +73,7 @@ def added(contestants):
 
 
 _SERVED = CONTESTANTS['zeo'], CONTESTANTS['fsync-client']
-# There is none everywhere.
+# Only where local reads are possible.
 _LOCAL = [site for name, site in CONTESTANTS.items()
           if name == 'fsync-client:local']
 

@@ -1,10 +1,10 @@
-"""What the ZEO client claims, against stock ZEO and RelStorage.
+"""The claims about our ZEO client, against stock ZEO and RelStorage.
 
 Client processes read and write small objects over TCP on this machine, by
 `FsyncClient` at `fsync-runzeo` and by the client of ZEO at its own server;
 RelStorage over PostgreSQL and SQLite takes part where it is installed.  Reads
-have 334 objects a transaction; one client is pinned, to the processor of its
-server and to another one.  Servers and clients of ZEO run on asyncio and,
+have 334 objects a transaction; a single client is pinned, to the processor of
+its server or to another one.  Servers and clients of ZEO run on asyncio and,
 where it is installed, on uvloop; the read channels of FsyncClient run on no
 event loop.  README.rst says how to read them.
 """

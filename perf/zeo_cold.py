@@ -1,14 +1,15 @@
 """Cold reads over ZEO, of a server whose data are on the disk alone.
 
-A new database is in memory as a whole; a large one is not, and there the disk
-decides what a cold read costs.  Before each cold stretch the data file is
-dropped from the page cache; the objects are far apart in it, nothing is read
-ahead, and each client reads objects of its own: so no read helps another one.
+A new database is completely in memory; a large one is not, and there the disk
+decides what a cold read costs.  Before each series of cold reads, the data
+file is dropped from the page cache; the objects are far apart in it, nothing
+is read ahead, and each client reads objects of its own: so no read helps
+another one.
 
-Measured as fast as the disk is, and with 8 ms added to each read, which is
-what a spinning disk takes.  The tables say how many reads an object took:
-about one, because the system may keep some pages that it was told to drop, and
-clients also read where their objects are.
+This is measured with the disk as it is, and with 8 ms added to each read,
+which is what a spinning disk takes.  The tables say how many reads an object
+took: about one, because the system may keep some pages that it was told to
+drop, and clients also have to read the list of their objects.
 """
 
 import dataclasses
@@ -82,8 +83,8 @@ def measure(contestant, directory, *, clients, objects, access, planted,
 def plant(site, clients, number):
     """Names and oids of groups of objects, one for each client.
 
-    No two are on the same page of a data file: that has them in the order in
-    which they are met, and what is between them.
+    No two objects are on the same page of a data file: it has the objects in
+    the order in which ZODB meets them, and a large one between any two.
     """
 
     def job(start):

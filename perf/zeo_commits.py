@@ -1,12 +1,12 @@
 """Commits over ZEO where something else takes time, too.
 
-Between the vote of a transaction and its finish, a second resource manager may
-take some time; the network may; a sync may; and one client may be much slower
-than the others.  Stock ZEO lets each other commit wait for that.  All clients
+Between the vote of a transaction and its finish, a second resource manager,
+the network, or a sync may take some time; and one client may be much slower
+than the others.  In stock ZEO, all other commits wait for that.  All clients
 are processes with an object of their own, or threads of one process.
 
-Where a second resource manager votes last, each finish comes after a vote of
-its own: two trips of the network a commit.  Else a client of ours makes one.
+If a second resource manager votes last, vote and finish are separate: a commit
+takes two trips over the network.  Otherwise our client needs one.
 """
 
 import contextlib
@@ -108,7 +108,7 @@ def races_on(seconds, loop):
 
 def processes(contestant, directory, *, clients, seconds, takes=0.0, trips=1,
               slow=0, **site_settings):
-    """Time the commits of clients; of slow ones beside them, none."""
+    """Time the commits of the clients, but not those of the slow ones."""
     if not takes and trips == 1:
         takes = None  # nothing else takes part
     pauses = [takes] * clients + [SLEEPS] * slow

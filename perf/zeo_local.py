@@ -1,15 +1,16 @@
-"""What a client claims that reads the server's data file itself.
+"""The claims about clients that read the server's data file themselves.
 
-`zeo_local` has the reads of objects: 334 in a transaction, over unix sockets,
-by clients that read locally, by those that ask the server, and by RelStorage
+`zeo_local` has reads of objects, 334 in a transaction, over unix sockets: by
+clients that read locally, by clients that ask the server, and by RelStorage
 over SQLite where it is installed, which has no server either.
 
-`zeo_mixed` has commits beside reads in bursts: one client commits without a
-pause, and each of four others reads 334 objects every 100 ms that it has not
-read before.  Those that come too late are not read.
+`zeo_mixed` has commits while others read in bursts: one client commits without
+a pause, and each of four others reads, every 100 ms, 334 objects that it has
+not read before.  Bursts for which no time is left are not read.
 
-`blobs_local` has cold reads of blobs: of small ones, and how long it takes
-until the first byte of a large one, and what the blob cache has of it then.
+`blobs_local` has cold reads of blobs: of small ones; how long it takes until
+the first byte of a large one; and how much of the large one the blob cache has
+then.
 """
 
 import contextlib
@@ -50,7 +51,7 @@ EVERY = 0.1     # seconds: a burst
 
 
 def contestants(*names, **changed):
-    """Those that there can be here: see `obstacle`."""
+    """Those of these that are possible here: see `obstacle`."""
     return [dataclasses.replace(zeosites.CONTESTANTS[name], **changed)
             for name in names if name in zeosites.CONTESTANTS]
 
@@ -117,7 +118,7 @@ def measure_mixed(contestant, directory, *, clients, objects, every, seconds,
 
 @crew.job
 def reader(site, oids, objects, every, seconds, start):
-    """A job that returns a stretch, up to the first burst that is too late."""
+    """A job that returns a stretch; the first burst that is late ends it."""
     with crew.connected(site) as (manager, connection):
         start()
         cpu = time.process_time()
@@ -167,7 +168,7 @@ def first_bytes(site, start):
 
 
 def blob_bytes(directory):
-    """What the files of all blobs below a directory have together."""
+    """The total size of the files of all blobs below a directory."""
     total = 0
     for place, _, names in os.walk(directory):
         for name in names:

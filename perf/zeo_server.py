@@ -1,8 +1,9 @@
 """The ZEO server against stock, with stock clients.
 
-Light connections show the limit of the server, client processes what is left
-of it; and cold reads are timed while another client commits.  All of it under
-asyncio and, where it is installed, uvloop.  README.rst says how to read them.
+Light connections show the limit of the server; client processes show what is
+left of it for real clients; and cold reads are timed while another client
+commits.  All of this runs under asyncio and, where it is installed, uvloop.
+README.rst says how to read them.
 """
 
 from fsyncstorage.timing.results.wording import added

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The entry point of the container: what is not said, or empty, has a default;
-# zeo.conf, beside this file, has the variables.  Arguments go to fsync-runzeo.
+# The entry point of the container.  A variable that is not set, or empty, gets
+# a default; zeo.conf, next to this file, uses the variables.  Arguments go to
+# fsync-runzeo.
 set -eu
 
 export DATA="${DATA:-/data}"
@@ -11,8 +12,8 @@ export ZEO_PACK_KEEP_OLD="${ZEO_PACK_KEEP_OLD:-true}"
 export FSYNC_DURABILITY="${FSYNC_DURABILITY:-group-commit}"
 export FSYNC_SCRUB_RATE="${FSYNC_SCRUB_RATE:-2MB}"
 
-# Earlier images had their volume there.  Where it is still mounted, a new
-# and empty database beside it would be served in its place.
+# Earlier images had their volume there.  If it is still mounted, do not serve
+# a new, empty database instead of it.
 EARLIER=/srv/zeo/var
 if [ -e "$EARLIER/Data.fs" ] && [ ! -e "$DATA/filestorage/Data.fs" ]; then
     echo "start.sh: the data are in $EARLIER, where earlier images had them:" \
@@ -21,7 +22,7 @@ if [ -e "$EARLIER/Data.fs" ] && [ ! -e "$DATA/filestorage/Data.fs" ]; then
     exit 1
 fi
 
-# They are on a volume, which may be empty.
+# The data are on a volume, which may be empty.
 mkdir -p "$DATA/filestorage"
 
 # `exec`: the signal that ends the container has to reach the server.

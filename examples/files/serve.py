@@ -3,8 +3,8 @@
     pip install 'fsyncstorage[files]' waitress
     python examples/files/serve.py
 
-Data go to var/ in the current directory.  Whoever can reach the address can
-upload, so it is one that only this machine can reach.
+The data are in var/ in the current directory.  Everybody who can reach the
+address can upload, so only this machine can reach it.
 """
 
 import argparse

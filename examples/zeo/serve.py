@@ -1,7 +1,7 @@
 """Serve the example database: say where it and its live page are, then become
 fsync-runzeo.
 
-Data go to var/ in the current directory.
+The data are in var/ in the current directory.
 """
 
 import argparse
@@ -83,12 +83,12 @@ def beside(port):
 
 
 def command(name):
-    """The path of one that was installed together with this Python."""
+    """The path of a command that was installed together with this Python."""
     return os.path.join(os.path.dirname(sys.executable), name)
 
 
 def why_not(port):
-    """What speaks against listening on this port; None if nothing does."""
+    """Why this port cannot be used; None if it can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,17 +1,17 @@
 """A program: PostgreSQL, on a new cluster, that the driver watches.
 
-The cluster has PostgreSQL's defaults, but for `settings`; its commits are
-durable.  It belongs to the user that runs this program; or, since PostgreSQL
-does not run as root, to the one that its packages make.
+The cluster has PostgreSQL's defaults, except for `settings`; its commits are
+durable.  It belongs to the user that runs this program; or, if that is root,
+as which PostgreSQL does not run, to the user that its packages make.
 
-With `primary`, a connection string, it is a standby of that one: a copy of
-it, which streams what is written there.
+With `primary`, a connection string, the cluster is a standby of that one: a
+copy, to which the primary streams what is written.
 
 To connect, a client needs the password, which only the driver is told: a
 client that may do anything in the cluster can run programs as its user.
 
-It speaks with the driver as `served` says; its address is a connection string.
-It ends when its standard input is closed, or the driver dies.
+The program talks to the driver as `served` says; its address is a connection
+string.  It ends when its standard input is closed, or the driver dies.
 """
 
 import glob

@@ -1,11 +1,11 @@
 """RelStorage over PostgreSQL and SQLite, as peers of ZEO.
 
-It is not part of this project: to compare with it, install RelStorage and the
-database.  History is kept, as FileStorage keeps it.
+They are not part of this project: to compare with them, install RelStorage and
+the database.  History is kept, as FileStorage keeps it.
 
-There is no event loop.  Each storage asks the database at the begin of each
-transaction what has changed, where a client of ZEO was told: that counts in
-the time of a transaction, not of an object.
+There is no event loop.  At the begin of each transaction, each storage asks
+the database what has changed, while a client of ZEO was already told: this
+counts in the time of a transaction, not of an object.
 """
 
 import contextlib
@@ -57,13 +57,13 @@ class RelStorageSite:
     #: Where a server listens.
     host: str = '127.0.0.1'
 
-    # PostgreSQL keeps what it has read in buffers of its own, SQLite reads by
-    # itself.
+    # PostgreSQL has buffers of its own for what it has read; SQLite reads the
+    # files itself.
     can_be_slowed = takes_light_clients = alone = False
     ways = zeosites.CACHE
 
     def missing(self):
-        """What it needs and is not installed, or None."""
+        """What it needs that is not installed, or None."""
         if importlib.util.find_spec('relstorage') is None:
             return 'RelStorage is not installed'
         return None
@@ -102,8 +102,8 @@ class PostgreSQLSite(RelStorageSite):
 
 class ReplicatedSite(PostgreSQLSite):
     """A commit returns when a standby has it on its disk, too
-    (`synchronous_commit` is `on`, its default): as much as a majority of a
-    log has.  `remote_write` would be less, `remote_apply` more."""
+    (`synchronous_commit` is `on`, its default).  This promises as much as a
+    majority of a log; `remote_write` would be less, `remote_apply` more."""
 
     #: There is room for two connections of each of 100 threads.
     SETTINGS = {'synchronous_standby_names': '*', 'max_connections': 300}

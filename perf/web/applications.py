@@ -1,8 +1,9 @@
-"""Applications of WSGI; the process that serves has to `open` them.
+"""WSGI applications; the process that serves one has to `open` it.
 
-One makes pages, the others send blobs.  Their paths are `/small`, a blob
-before all others; `/warm`, always the same one of them; and `/cold`, with each
-request the next one: so each of many requests for that path gets another file.
+One makes pages, the others send blobs.  The paths of blobs are `/small`, the
+first blob; `/warm`, always the same one of the others; and `/cold`, the next
+one with each request: so each of many requests for this path gets a different
+file.
 """
 
 import html

@@ -1,9 +1,9 @@
 """Many requests for one path, several at a time: by ApacheBench (`ab`) where
 it is installed, else by threads of this process.
 
-To ask for a small file, Python needs more of a processor than a server needs
-to send it: then the figures are those of the loader.  So a table says what
-sent the requests.
+To request a small file, Python needs more processor time than a server needs
+to send it: then the figures show the limit of the loader.  So a table says
+what sent the requests.
 """
 
 import functools

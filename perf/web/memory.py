@@ -1,7 +1,7 @@
 """How much memory is used by the processes that send files.
 
-The peak of a process is what it had in memory at most, what it shares with
-others included (VmHWM of Linux).  On other systems nothing is known.
+The peak of a process is the most that it had in memory, including what it
+shares with others (VmHWM of Linux).  On other systems nothing is known.
 """
 
 import contextlib

@@ -1,10 +1,10 @@
 """A program: nginx, which the driver watches.
 
-It sends the files of a directory: to all clients that ask below `/plain/`, and
-where an application behind it says so by `X-Accel-Redirect`.  It has a port of
-its own, and all that it writes is in a directory of its own.
+It sends the files of a directory: for all requests below `/plain/`, and if an
+application behind it says so by `X-Accel-Redirect`.  It has its own port, and
+writes only to its own directory.
 
-It speaks with the driver as `served` says.  It ends when its standard input is
+It talks to the driver as `served` says.  It ends when its standard input is
 closed, or the driver dies.
 """
 

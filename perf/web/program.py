@@ -1,10 +1,10 @@
 """A program: a web application, in waitress or in gunicorn.
 
 The server gets a socket that was bound before, so its port is known.  Each
-process that serves opens the database by itself, after the last fork, and says
-so; then the driver is told the address.
+process that serves opens the database itself, after the last fork, and reports
+it; when all have done so, the driver is told the address.
 
-It speaks with the driver as `served` says.  It ends when its standard input is
+It talks to the driver as `served` says.  It ends when its standard input is
 closed, or the driver dies.
 """
 

@@ -1,9 +1,9 @@
-"""What can take part in `files`, by name: what sends the files, from where.
+"""The contestants of `files`, by name: what sends the files, and from where.
 
 Files are sent by nginx alone; by nginx, told by an application
 (X-Accel-Redirect); or by the server of the application itself, waitress or
 gunicorn.  The blobs are in a storage that the application opens itself, or at
-a ZEO server, and then a cold file is one that the client's blob cache does not
+a ZEO server; then a cold file is one that the client's blob cache does not
 have yet.
 """
 
@@ -77,7 +77,7 @@ class FileSite:
             'warm',)
 
     def missing(self):
-        """What it needs and is not installed, or None."""
+        """What it needs that is not installed, or None."""
         for module in self.server, self.application == 'Ours' and 'webob':
             if module and importlib.util.find_spec(module) is None:
                 return f'{module} is not installed'

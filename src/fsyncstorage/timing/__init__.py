@@ -8,7 +8,7 @@ Each command is a package, and `commandline` in it is its command line:
 - reports       results as one page; the pictures
 
 What only campaigns need (other servers, files over HTTP, slow networks) is in
-the scripts of `perf/`, on top of this package.
+the scripts of `perf/`, which build on this package.
 
 What the commands share, from the top down; a package imports only those below
 it:
@@ -16,7 +16,7 @@ it:
 - options       what a user may ask for: arguments, contestants
 - servers       ZEO servers, with their clients, that a sample starts
 - running       how samples are taken: processes, rounds, the machine
-- results       what is made of samples: tables, documents, words
+- results       what is computed from samples: tables, documents, words
 
 `main` is the command line, with the errors and exit codes.
 

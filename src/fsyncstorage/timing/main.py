@@ -28,7 +28,7 @@ def main(argv=None):
     try:
         return options.run(options)
     except KeyboardInterrupt:
-        # A command that measures something has handled it by itself.
+        # A command that measures something handles the interrupt itself.
         print('fsync-time: interrupted', file=sys.stderr)
         return measurement.INTERRUPTED
 

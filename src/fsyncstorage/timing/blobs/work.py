@@ -10,8 +10,9 @@ There are three ways to read:
 - cached: ZODB's cache is empty; the file is in the blob cache;
 - direct: there is no blob cache, the file is where the storage has it.
 
-All clients read the same blobs, each its own copy.  One request more, before
-the others, is not timed: some files and connections are opened by it.
+All clients read the same blobs, each its own copy.  Each makes one request
+before the others, which is not timed, because it opens some files and
+connections.
 """
 
 import functools
@@ -78,7 +79,7 @@ def plant(site, number, size):
     population.plant(site, lambda connection: {'blobs': [
         new_blob(connection, b'small'),
         *(new_blob(connection, data) for _ in range(number))]})
-    # Or the system would write them to the disk while reads are timed.
+    # Otherwise the system would write them while reads are timed.
     os.sync()
 
 

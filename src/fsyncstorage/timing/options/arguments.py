@@ -20,7 +20,7 @@ Wrong = argparse.ArgumentTypeError
 
 
 class Default(typing.NamedTuple):
-    """What an option is when it is not given."""
+    """The value of an option that is not given."""
 
     usual: typing.Any
     quick: typing.Any

@@ -1,15 +1,15 @@
 """Storages of the user's own as contestants: NAME=FILE on the command line.
 
 The file is a ZConfig file with one storage section, like those in a zope.conf;
-it may import what defines the section.  The user runs what the storage talks
-to: a server, a database.
+it may import the package that defines the section.  The user runs the server
+or the database that the storage needs.
 
-The user's database must come to no harm.  So all objects of a measurement are
-below one key of the root, whose name is random; nothing else is read, changed
-or removed.  The key is added before the first sample, and removed at the end
-of the run, also when that fails or is interrupted.  The objects below it are
-garbage then, and a pack frees them.  A message says before how much that will
-be.
+The user's database must not be harmed.  So all objects of a measurement are
+below one key of the root, which has a random name; nothing else is read,
+changed or removed.  The key is added before the first sample, and removed at
+the end of the run, also if the run fails or is interrupted.  Then the objects
+below it are garbage, and a pack frees them.  Before the run, a message says
+how much will be written.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ it afterwards, or better, use an empty database.
 #: Others may change the root at the same time.
 _ATTEMPTS = 10
 
-#: Seconds to wait until the key is removed: an interrupt does not end that.
+#: Seconds to wait until the key is removed; an interrupt does not end it.
 _PATIENCE = 60
 
 

@@ -53,9 +53,9 @@ _IN_PANEL = {1: 66, 2: 30, 3: 18}
 #: Contestants side by side in the legend, and characters in its line.
 _IN_LEGEND, _LEGEND = 3, 66
 
-#: Of the largest to the smallest value.  From the first ratio on, the axis is
-#: logarithmic; up to the second one, it has room for labels between the powers
-#: of ten.
+#: Ratios of the largest to the smallest value.  Above the first ratio, the
+#: axis is logarithmic; below the second one, it has room for labels between
+#: the powers of ten.
 _LOGARITHMIC, _FINE = 40, 500
 
 

@@ -59,7 +59,7 @@ def page(sections):
 
 def section(name, words, pictures, show):
     """A section has what `show` prints to a console, and pictures: pairs of
-    the bytes of an SVG file and a description of it."""
+    the bytes of an SVG file and its description."""
     console = Console(
         file=io.StringIO(), width=WIDTH, record=True, markup=False,
         highlight=False, color_system='truecolor', force_terminal=True)

@@ -1,4 +1,4 @@
-"""What is made of samples, after they were taken.
+"""How results are computed from samples, and shown.
 
 - tables        in the terminal
 - questions     what tables and pictures answer

@@ -1,6 +1,6 @@
 """The result of a run: one dict, which is the JSON file.
 
-All samples are in it, and what is made of them.  Tables, pictures and pages
+It has all samples, and what is computed from them.  Tables, pictures and pages
 are made from it alone.
 """
 
@@ -59,7 +59,7 @@ def summarise(document: Document) -> None:
 
 def result(document: Document, race: int, contestant: str,
            figure: str) -> dict[str, Any] | None:
-    """What is made of the samples; None when there are none."""
+    """What the samples give; None when there are none."""
     found = values(document, race, contestant, figure)
     if not found:
         return None

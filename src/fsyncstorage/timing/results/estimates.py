@@ -1,10 +1,10 @@
 """Medians, percentiles and ratios of a few samples.
 
-The ratio of two contestants is that of their medians.  How far it can be
-trusted, the rounds tell: a drift of the machine hits both contestants in a
-round, so the ratio of each round is taken, and Student's t makes an interval
-of the logarithms.  A ratio whose interval includes 1 is not carried: the noise
-alone may have made it.
+The ratio of two contestants is that of their medians.  The rounds show how far
+it can be trusted: a drift of the machine affects both contestants of a round,
+so a ratio is computed for each round, and Student's t gives an interval for
+the logarithms.  A ratio whose interval includes 1 is not `carried`: it may be
+due to noise alone.
 """
 
 from collections.abc import Collection

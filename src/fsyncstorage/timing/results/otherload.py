@@ -1,11 +1,12 @@
 """How much others used the processors while samples were taken.
 
-Others are all processes but the driver and those of its samples, and other
-machines on the same host, if they took processors away (steal).  The threads
-of the kernel do not count: they write to the disk for the samples.
+Others are all processes except the driver and those of its samples, and other
+virtual machines on the same host, if they took processor time away (steal).
+The threads of the kernel do not count: they write to the disk for the samples.
 
-It is known on Linux, from counters that tick a hundred times a second.  That
-says little about one short sample, but enough about all samples of a round.
+It is known only on Linux, from counters that tick a hundred times a second.
+These say little about one short sample, but enough about all samples of a
+round.
 """
 
 import contextlib

@@ -3,7 +3,7 @@
 A question is about the races of one workload, and about one or several of
 their figures.  Each group of races that differ in one setting alone is an
 answer: each value of the setting is a column in `tables`, and a place on an
-axis in `reports.pictures`.  Both have what the races share in the same words.
+axis in `reports.pictures`.  Both use the same words for what the races share.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ class Question:
     up: str
     #: Figures by their titles; the title of a single one is empty.
     figures: dict
-    #: Figures are multiplied with this, which gives that unit.
+    #: Figures are multiplied by this, to get that unit.
     scale: float = 1
     #: Called with a value of the setting: the text for it.
     put: typing.Callable = str

@@ -33,11 +33,11 @@ class Race:
     compared: tuple
     #: Called with a contestant: can it take part?
     suits: typing.Callable = lambda contestant: True
-    #: Bytes that a sample writes, if they are many and known before.
+    #: Bytes that a sample writes, if they are many and known beforehand.
     written: int = 0
 
     def takes(self, contestant):
-        """A race that slows syncs is only for those whose syncs it can."""
+        """Can it take part?  A race may slow syncs, if they can be slowed."""
         return self.suits(contestant) and (
             not self.settings.get('sync_latency') or contestant.can_be_slowed)
 

@@ -42,7 +42,7 @@ class Found(typing.NamedTuple):
 
     #: One for each job, in their order.
     results: list
-    #: From each start to the next one; from the last start to the end.
+    #: One from each start to the next, and one from the last to the end.
     usages: list
 
 
@@ -57,8 +57,8 @@ def job(work):
 def timed(requests, seconds=None, pause=0):
     """Make requests, one after the other; return a stretch.
 
-    It ends after the last request, or, if `seconds` are given, when they are
-    over; at least one request is made.  `pause` is in seconds, too.
+    It ends after the last request, or, if `seconds` are given, when they have
+    passed; at least one request is made.  `pause` is in seconds, too.
     """
     durations = []
     cpu = time.process_time()
@@ -88,8 +88,8 @@ def durations(stretches):
 def rates(what, stretches, usage, each=1):
     """Figures of stretches in which a request was for `each` things.
 
-    The processor time of a thing is that of all clients and of the server;
-    where that of the server is not known, there is no such figure.
+    The processor time of a thing is that of all clients and the server
+    together; if that of the server is not known, there is no such figure.
     """
     things = each * len(durations(stretches))
     found = {f'{what}_per_second': things / seconds(stretches)}
@@ -144,7 +144,7 @@ def connected(site):
 def threads(jobs, usage=dict):
     """Run the jobs in threads; return what is `Found`.
 
-    `usage` tells what all of them have used until now.  An error in one job is
+    `usage` returns what all jobs have used until now.  An error in one job is
     raised when all have ended.
     """
     usages = []
@@ -169,7 +169,7 @@ def threads(jobs, usage=dict):
 
 
 def processes(site, jobs):
-    """Run the jobs in processes, clients of the site; what is `Found`."""
+    """Run the jobs in client processes of the site; return what is `Found`."""
     clients, usages, answers = {}, [], [None]
     try:
         for job in jobs:

@@ -1,7 +1,8 @@
 """Which event loop ZEO runs on, in this process.
 
-By itself, ZEO takes uvloop where that can be imported, and asyncio elsewhere.
-Its server behaves differently on the two, so a measurement says which it was.
+By default, ZEO uses uvloop if it can be imported, and asyncio otherwise.  Its
+server behaves differently on the two, so a measurement says which one was
+used.
 """
 
 import importlib
@@ -9,7 +10,7 @@ import importlib.util
 
 
 def installed():
-    """The loops that can be used; ZEO itself would take the last one."""
+    """The loops that can be used; the last one is ZEO's default."""
     return [name for name in ('asyncio', 'uvloop')
             if importlib.util.find_spec(name)]
 

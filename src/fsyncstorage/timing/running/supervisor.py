@@ -15,8 +15,8 @@ However a sample ends, it leaves no process behind:
   driver dies or closes its end, each process reads the end of the stream, and
   ends.  When the last process has ended, the driver reads the end of the
   stream: then none of them writes to the scratch directory any more.
-- Programs of others do not know the bond.  They are in the process group of
-  the sample, which is killed.
+- Programs that are not ours do not know the bond.  They are in the process
+  group of the sample, which is killed.
 """
 
 import contextlib
@@ -131,7 +131,7 @@ def run(function, *arguments, meanwhile=lambda: None):
 
 def _answer_of(process, receiver, meanwhile):
     while not receiver.poll(_TICK):
-        # If its children hold the pipe, too, its end is no EOF.
+        # If its children hold the pipe, too, no EOF says that it ended.
         if not process.is_alive() and not receiver.poll():
             raise EOFError
         meanwhile()
@@ -139,7 +139,7 @@ def _answer_of(process, receiver, meanwhile):
 
 
 def _end_all(bond):
-    """Tell all processes that hold the bond to end; have they ended?"""
+    """Tell all that hold the bond to end; return whether they have ended."""
     bond.shutdown(socket.SHUT_WR)
     bond.settimeout(_GRACE)
     try:

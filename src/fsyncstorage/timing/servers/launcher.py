@@ -1,7 +1,7 @@
 """The program of a server process: a ZEO server that the driver watches.
 
 It chooses the event loop, slows syncs, and calls the `main` of the server.  It
-speaks with the driver as `served` says, and ends when its standard input is
+talks to the driver as `served` says, and ends when its standard input is
 closed, or the driver dies.
 """
 
@@ -24,7 +24,8 @@ from . import served
 def main(options, **counted):
     """With the options of `served.running`; returns when the server ends.
 
-    `counted` are lists, by name: their lengths are told, as that of the syncs.
+    `counted` are lists by name; the driver is told their lengths, as with the
+    syncs.
     """
     os.chdir(options['directory'])
     supervisor.follow(options['bond'])

@@ -2,11 +2,11 @@
 
 The program that is started (like `launcher`) and the driver talk in lines of
 JSON.  The first line on the program's standard output is the address of the
-server; each line that it reads is answered with what was used until then.
-When its standard input is closed, it ends.
+server.  The program answers each line that it reads with what was used until
+then.  When its standard input is closed, it ends.
 
-The server has ended when the `with` ends.  A server that dies before is an
-error with the last line that it wrote.
+The server has ended when the `with` ends.  If it dies before that, there is an
+error, which contains the last line that it wrote.
 """
 
 import contextlib
@@ -99,7 +99,7 @@ class Server:
 
     def __init__(self, process):
         self._process = process
-        #: These can be read when the server has died.
+        #: These become readable when the server has died.
         self.sentinels = (process.stdout,)
 
     def usage(self):

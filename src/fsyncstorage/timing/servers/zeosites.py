@@ -125,7 +125,7 @@ class ZeoSite:
 
 
 def local_client(address, wait_timeout, **options):
-    """A client that has got the data file.  It comes a moment later."""
+    """A client that has the data file, which it gets a moment later."""
     client = FsyncClient(address, wait_timeout=wait_timeout, **options)
     until = time.monotonic() + wait_timeout
     while not client.stats()['reads_locally']:

@@ -26,7 +26,7 @@ from ..running import population
 from ..running.campaign import Race
 from .writing import writer
 
-#: Objects that each client reads, without those that fill no transaction.
+#: Objects that each client reads, less a rest that fills no transaction.
 OBJECTS = 1002
 
 #: How a client finds objects: by `Connection.get`, or in a list of ghosts.

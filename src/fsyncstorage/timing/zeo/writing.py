@@ -1,7 +1,7 @@
 """Client processes that commit: some small objects in each transaction.
 
 Each client has objects of its own, and changes all of them each time.  Its
-first transaction is not timed: some files and connections are opened by it.
+first transaction is not timed, because it opens some files and connections.
 """
 
 import itertools

@@ -85,5 +85,5 @@ class Inbox:
 
 
 def read(message):
-    """A tuple: the id, flags (an exception when not zero), name, arguments."""
+    """A tuple: id, flags (not zero: it is an exception), name, arguments."""
     return pickle.loads(message)

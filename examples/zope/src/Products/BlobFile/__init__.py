@@ -1,6 +1,6 @@
-"""A file whose content is a ZODB blob, for Zope, which has none of its own.
+"""A file whose content is a ZODB blob, for Zope, which has no such file.
 
-It can be added, replaced and downloaded, and no more than that.
+It can be added, replaced and downloaded, but nothing more.
 """
 
 import shutil
