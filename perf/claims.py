@@ -27,6 +27,8 @@ class Claim:
     #: The settings of the other's race, and its figure; None: the same.
     against_settings: dict | None = None
     against_figure: str | None = None
+    #: The other is compared as if its figure were larger by this.
+    plus: float = 0.0
     at_least: float | None = None
     under: float | None = None
 
@@ -36,9 +38,11 @@ class Claim:
             document, self.settings, self.contestant, self.figure)
         if self.against is None:
             return estimates.spread(own.values()) if own else {}
-        ratio = estimates.ratio(own, self._values(
+        other = self._values(
             document, self.against_settings or self.settings, self.against,
-            self.against_figure or self.figure))
+            self.against_figure or self.figure)
+        ratio = estimates.ratio(own, {
+            number: value + self.plus for number, value in other.items()})
         return {'median': ratio['of_medians'], **ratio} if ratio else {}
 
     def measured(self, document):

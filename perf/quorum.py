@@ -6,8 +6,10 @@ its own; under `group-commit`, which is the same on one disk; and with
 RelStorage over PostgreSQL with a synchronous standby, which promises as much.
 All members, nodes and databases are on one machine, and on one disk.
 
-Beside the commits of one thread, records of the same size are appended to the
-log, and nothing else is done: that is the time of etcd, asked by our client.
+With one thread, records of the same size are also appended to the log, and
+nothing else is done: that is the time of etcd, asked by our client.  It is
+compared with the time of a batch of a node that nobody follows, from its offer
+until the log and the disk have it.
 
 The lag of the standby is the time from the moment at which the primary has
 acknowledged a batch until the standby has it on its disk; it is below zero
@@ -143,6 +145,20 @@ class Appends(OfEtcd):
         return crew.commits([stretch], {})
 
 
+class Alone(OfEtcd):
+    """No node follows: here, it would use the processors and the disk of the
+    node that writes, which it never does in a real site."""
+
+    @contextlib.contextmanager
+    def running(self, directory):
+        path = os.path.join(directory, 'Data.fs')
+        with self.log(directory) as opened:
+            with contextlib.closing(opened()) as log:
+                begin(path, log)
+            storage, replica = leading(path, opened())
+            yield storage, lambda: batches(replica)
+
+
 class Quorum(OfEtcd):
 
     @contextlib.contextmanager
@@ -157,18 +173,23 @@ class Quorum(OfEtcd):
             for suffix in '', '.quorum':
                 shutil.copyfile(path + suffix, other + suffix)
             with following(other, opened) as told:
-                storage, acknowledged = leading(path, opened())
-                yield storage, lambda: lags(
-                    acknowledged, told(max(acknowledged)))
+                storage, replica = leading(path, opened())
+                yield storage, lambda: {
+                    **batches(replica),
+                    **lags(replica.acknowledged,
+                           told(max(replica.acknowledged)))}
 
 
 CONTESTANTS = [
     OneDisk('fsync:group-commit', 'FsyncStorage, one disk'),
     Quorum('fsync:quorum', 'FsyncStorage, three members of etcd, a standby'),
     Peer(relstorages.REPLICATED.name, relstorages.REPLICATED.summary),
+    Alone('fsync:quorum:alone', 'the same, without the standby'),
     Appends('etcd', 'appends to the log alone'),
 ]
-ONE_DISK, QUORUM, PEER, ETCD = (each.name for each in CONTESTANTS)
+ONE_DISK, QUORUM, PEER, ALONE, ETCD = (each.name for each in CONTESTANTS)
+#: Measured with one thread only.
+OF_A_BATCH = ALONE, ETCD
 
 
 # Two nodes
@@ -179,16 +200,18 @@ class Timed(Replicator):
         super().__init__(*args, **options)
         #: When the records of batches were acknowledged, by their numbers.
         self.acknowledged = {}
+        self.durations = []
 
     def sync(self, *args):
+        begun = time.perf_counter()
         super().sync(*args)
-        self.acknowledged[
-            self._writer.state.place.sequence] = time.perf_counter()
+        ended = time.perf_counter()
+        self.durations.append(ended - begun)
+        self.acknowledged[self._writer.state.place.sequence] = ended
 
 
 def leading(path, log):
-    """The storage of the node that writes; and when its batches were
-    acknowledged."""
+    """The storage of the node that writes, and its replica."""
     follower = rejoin(path, log, threading.Event())
     writer = Writer(log, follower.state)
     writer.lead(PRIMARY)
@@ -197,7 +220,7 @@ def leading(path, log):
     replica = Timed(log, writer, follower.fates, Trims(PRIMARY, LIMIT))
     return FsyncStorage(
         path, replica=replica, opened=follower.hand_over(),
-        durability='quorum'), replica.acknowledged
+        durability='quorum'), replica
 
 
 @contextlib.contextmanager
@@ -248,6 +271,10 @@ def _follow(pipe, path, opened):
         time.sleep(0.01)
     standby.close()
     pipe.send(synced)
+
+
+def batches(replica):
+    return crew.percentiles(replica.durations, 'batch_')
 
 
 def lags(acknowledged, synced):
@@ -311,9 +338,9 @@ def races(quick):
         'commits', {'threads': threads, 'size': size,
                     'seconds': SECONDS[quick]},
         measure, ('txn_per_second', 'p50_seconds', 'p99_seconds',
-                  'lag_p50_seconds', 'lag_p99_seconds'),
+                  'batch_p50_seconds', 'lag_p50_seconds', 'lag_p99_seconds'),
         suits=lambda contestant, threads=threads: (
-            threads == 1 or contestant.name != ETCD))
+            threads == 1 or contestant.name not in OF_A_BATCH))
         for threads in THREADS for size in (SIZES[:1] if quick else SIZES)]
 
 
@@ -324,6 +351,13 @@ def claims(document):
             f'a commit of {size} bytes, 1 thread, to an append of as many',
             'commits', {'threads': 1, 'size': size}, QUORUM, 'p50_seconds',
             against=ETCD, under=2.0)
+        if ALONE in document['contestants']:
+            yield Claim(
+                f'a batch of {size} bytes, 1 thread, no standby, to an append'
+                ' of as many and half a millisecond',
+                'commits', {'threads': 1, 'size': size}, ALONE,
+                'batch_p50_seconds', against=ETCD,
+                against_figure='p50_seconds', plus=0.5e-3, under=1.0)
         for threads in THREADS if PEER in document['contestants'] else ():
             yield Claim(
                 f'commits a second of {size} bytes, {count(threads, "thread")}'
