@@ -1,7 +1,7 @@
-"""The table of all figures: what each is called, and where it is read.
+"""The table of all figures: the name of each, and where it is read.
 
-Prometheus gets them from the collector, and people from the page; so both say
-the same of the same moment.
+Prometheus gets them from the collector, and people from the page.  Both use
+this table, so both show the same for the same moment.
 """
 
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from typing import Any
 
 from .shown import Reading
 
-#: What only grows until the process ends, and what does not.
+#: A counter only grows until the process ends; a gauge may also fall.
 COUNTER, GAUGE = 'counter', 'gauge'
 
-#: Of each figure: its kind, its name and what it says; how it is read, None
-#: where a storage has none; and the label by which it is divided, if it is.
+#: Each figure: its kind, its name and its description; how it is read (None if
+#: a storage does not have it); and the label by which it is divided, if any.
 FIGURES: list[tuple[str, str, str, Callable[[Reading], Any],
                     str | None]] = [
     (COUNTER, 'commits',
@@ -129,7 +129,7 @@ FIGURES: list[tuple[str, str, str, Callable[[Reading], Any],
      lambda of: of.scrub.get('interrupted'), None),
 ]
 
-#: Of each histogram: its name, what it says, and what its storage calls it.
+#: Each histogram: its name, its description, and its name in the storage.
 HISTOGRAMS = [
     ('sync_duration_seconds', 'How long each sync took.', 'sync_latency'),
     ('commit_duration_seconds',
