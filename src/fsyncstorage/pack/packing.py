@@ -122,7 +122,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                     if not storage.move_on():  # the packer is another one
                         storage._commit_lock.release()
         agreement.swapped()
-        storage._checkpoints.wake()  # if much was committed meanwhile
+        storage._checkpoints.wake()  # if much was committed during the pack
         watch.over(packed[0])
         _say_what_stays_of_blobs(storage, watch.gone_blobs)
         if not storage.pack_keep_old:
