@@ -211,8 +211,8 @@ def cancel(storage):
         time.sleep(EVERY)
     last = packs.status()['last']
     if last is None:
-        raise CannotRun('the server was restarted meanwhile: no pack is under'
-                        ' way, and what became of it, it does not know')
+        raise CannotRun('the server was restarted: no pack is under way, and'
+                        ' the server does not know how the last one ended')
     outcome = last['outcome']
     if outcome != 'cancelled':
         raise CannotRun(f'it was too late: {outcome}')

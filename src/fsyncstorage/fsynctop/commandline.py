@@ -33,8 +33,8 @@ from .rows import rows
 
 DESCRIPTION = """\
 Show which clients of an fsync-runzeo do what: how much they ask for, and which
-objects they hold, or wait for.  The busiest come first; before them, those
-that have held objects for a second or more, and those that wait so long.
+objects they hold, or wait for.  The busiest come first; above them, those that
+have held objects for a second or more, and those that have waited that long.
 """
 
 EPILOG = """\
@@ -46,8 +46,8 @@ Columns: req/s, messages of the client; in/s and out/s, bytes from it and to
 it; com/s and conf/s, commits, and commits that met a conflict; objects, those
 that its transactions hold, or how long one has waited.
 
-On a terminal, the picture is drawn again until Ctrl-C, also when the server
-goes away meanwhile and comes back; elsewhere once.
+On a terminal, the picture is redrawn until Ctrl-C, even if the server goes
+away and comes back; elsewhere it is printed once.
 
 exit status: 0 done; 2 it could not be done; 130 interrupted.
 """

@@ -6,9 +6,9 @@ child process can do it (child), or this one.
 
 Left to others: what is kept (plan, survey, marking), and the copies (copying).
 
-Before anything is copied, there must be enough room on the disk.  If the size
-of the old file is free, as nearly always, that is enough.  Otherwise the
-needed room is counted, which reads the file once more.
+Before anything is copied, there must be enough room on the disk.  Nearly
+always, there is room for a new file as long as the old one, which is enough.
+Otherwise the needed room is counted, which reads the file once more.
 """
 
 import os

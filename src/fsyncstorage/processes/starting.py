@@ -2,8 +2,8 @@
 
 It is a new program that runs `main` of one module.  It finds modules where its
 parent does (a script of a buildout sets `sys.path` itself), and ignores the
-user's environment.  It gets open files by the numbers of their descriptors.
-Commands and reports are lines of JSON, on a pair of sockets.
+user's settings of Python.  It gets open files by the numbers of their
+descriptors.  Commands and reports are lines of JSON, on a pair of sockets.
 
 It gets its job when it has reported that it is ready, and that it runs the
 same code as the parent.  Before that it has touched no file, so that the

@@ -97,8 +97,8 @@ class Report:
         self.line()
         self.line(f'DAMAGED at {damage["position"]}{tid}:'
                   f' {damage["reason"]}.', 'bold red')
-        self.line('What is shown is what comes before. fsync-check shows all'
-                  ' of the damage, and can save what is sound.')
+        self.line('Only what is before the damage is shown. fsync-check shows'
+                  ' all of the damage, and can save what is sound.')
 
     # Tables
 
@@ -149,8 +149,8 @@ class Report:
         self.rest(table, part, *names)
         self.console.print(table)
         if part['without_name']:
-            self.line(f'{part["without_name"]:,} records are of other classes'
-                      ' than the first ones, which alone are told apart.')
+            self.line(f'{part["without_name"]:,} records are of further'
+                      ' classes: only the first ones are listed by name.')
 
     def blobs(self):
         blobs = self.found['blobs']
