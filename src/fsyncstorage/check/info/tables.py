@@ -149,8 +149,8 @@ class Report:
         self.rest(table, part, *names)
         self.console.print(table)
         if part['without_name']:
-            self.line(f'{part["without_name"]:,} records are of further'
-                      ' classes: only the first ones are listed by name.')
+            self.line(f'{part["without_name"]:,} records are of other classes'
+                      ' than the first ones: only those are listed by name.')
 
     def blobs(self):
         blobs = self.found['blobs']
