@@ -9,7 +9,7 @@
 - fileorder     positions in the order of the file
 - findings      what was found
 - blobfiles     which record each file of a blob directory belongs to
-- orphans       those that belong to none
+- orphans       blob files that belong to no record
 - terminal      what the commands share: files, errors, the progress bar
 - info/         `fsync-info`: what takes the space
 """

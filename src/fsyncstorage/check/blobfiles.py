@@ -1,22 +1,23 @@
 """Looks through a blob directory: which record does each file belong to?
 
-A file without a record is an orphan: a crash can leave one.  It is none
+A file without a record is an orphan: a crash can leave one.  But a file is not
+an orphan
 
-- if its transaction is later than all that were read: that is being written;
-- if any record has its oid and its tid, although it is not known to be of a
-  blob: behind a wrapper that encrypts, no class can be read, and random bytes
-  can look like one.  Where an object has records, and none of them is known to
-  have the file, the transactions are read once more for it;
-- if a pack is about to remove it.  The packed file has its name before the
-  blobs go, and these are listed in the directory until then.
+- if its transaction is later than all that were read: it is being written;
+- if any record has its oid and its tid, even if this record is not known to be
+  of a blob.  Behind a wrapper that encrypts, no class can be read, and random
+  bytes can look like a class.  If an object has records, but none of them is
+  known to have the file, the transactions are read once more to find out;
+- if a pack is about to remove it.  The packed file gets its name before the
+  blobs are removed, and they are listed in the directory until then.
 
-Where no file belongs to any record, the directory is probably that of another
+If no file belongs to any record, the directory is probably that of another
 database, and none of its files is called an orphan.
 
-Only what the directory itself contains is looked at: symbolic links to other
-directories are not followed, and are listed among what was not read.
+Only the contents of the directory itself are looked at.  Symbolic links to
+other directories are not followed, but listed as not read.
 
-Left to others: the records, and what is made of the files (verify, info).
+Left to others: the records, and what is done with the files (verify, info).
 """
 
 import os
@@ -24,19 +25,19 @@ import os
 from ZODB.blob import LAYOUT_MARKER
 from ZODB.utils import z64
 
-# Orphans that are listed, and things that were not read; the others are
-# counted.
+# Most orphans that are listed, and most things that were not read; the others
+# are only counted.
 MOST_LISTED = 1000
-#: In the blob directory, from the begin of a pack until it has removed what
-#: this file lists.
+#: A file in the blob directory, from the beginning of a pack until the pack
+#: has removed the blobs that this file lists.
 PACK_LIST = '.removed'
 
 
 class BlobFiles:
     """`read` looks through a directory, once; `helper` is of ZODB.
 
-    Transactions up to `newest_tid` were read.  Files of those before `since`
-    are passed over.
+    Transactions up to `newest_tid` were read.  Files of transactions before
+    `since` are skipped.
     """
 
     def __init__(self, helper, newest_tid, since=z64):
@@ -50,28 +51,32 @@ class BlobFiles:
         self._helper = helper
         self._newest_tid = newest_tid
         self._since = since
-        # oid and tid -> bytes, of files whose record is looked for.
+        # oid and tid -> bytes, of files whose record must still be found.
         self._unclear = {}
 
     # What is known of the records
 
     def has_record(self, oid, tid):
-        """Is a record known to have this file?  None: the object has records,
-        and one of them may have it."""
+        """Is a record known to have this file?
+
+        None: the object has records, and one of them may have the file.
+        """
         raise NotImplementedError
 
     def transactions_again(self):
-        """Yield all that were read."""
+        """Yield all transactions that were read."""
         raise NotImplementedError
 
     # What becomes of a file
 
     def tell(self):
-        """Called often."""
+        """Called often, to show the progress."""
 
     def note_of_record(self, oid, tid, size, newest=None):
-        """A record has it; `newest` is the tid of the last record of its
-        object, where that was looked for."""
+        """A record has this file.
+
+        `newest` is the tid of the last record of its object, if it is known.
+        """
         self.some_belong = True
 
     def note_orphan(self, oid, tid, size):
@@ -81,7 +86,7 @@ class BlobFiles:
                 (oid, tid, size, self._helper.getBlobFilename(oid, tid)))
 
     def note_other(self, size):
-        """It is no blob, or none of a transaction that was read."""
+        """The file is no blob, or belongs to no transaction that was read."""
 
     @property
     def orphans_are_known(self):
@@ -129,7 +134,7 @@ class BlobFiles:
                 self.note_orphan(oid, tid, size)
 
     def _key(self, path):
-        """The oid and the tid in the name of a blob file; None, None."""
+        """The oid and the tid in the name of a blob file, or None, None."""
         helper = self._helper
         try:
             oid, tid = helper.splitBlobFilename(path)
@@ -140,7 +145,7 @@ class BlobFiles:
         return oid, tid
 
     def _ask_the_records(self):
-        """Which files belong to a record that is not known to have one?"""
+        """Which files belong to a record that is not known to be of a blob?"""
         unclear = self._unclear
         newest = dict.fromkeys(key[:8] for key in unclear)
         found = set()

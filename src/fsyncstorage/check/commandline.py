@@ -1,10 +1,11 @@
 """The command line of `fsync-check`.
 
-Exit codes: 0 no damage, 1 damage, 2 the check or another thing that was asked
-for could not be done, 130 interrupted.  Errors are one line.
+Exit codes: 0 no damage, 1 damage, 2 the check or another requested action
+could not be done, 130 interrupted, 141 nobody reads the output.  Errors are
+one line.
 
 Left to others: the checks (verify), the copy of what is sound (salvage), what
-is common to the commands of this room (terminal).
+the commands of this room have in common (terminal).
 """
 
 import argparse
@@ -128,7 +129,8 @@ def lock_for_writing(path):
 
 
 def refuse_taken_names(target, source):
-    """A salvage writes a new file, which no opening may remove."""
+    """Refuse if the new file of a salvage is there, or if an opening would
+    remove it."""
     if os.path.lexists(target):
         raise CannotRun(
             f'{target} is there already; --salvage writes a new file')
@@ -150,7 +152,8 @@ class Check:
         self.options = options
         self.file = file
         self.index_path = options.path + '.index'
-        # Before the data, as an index never has more than the data before it.
+        # Load the index before the data are read: an index never has more
+        # than the data that were written before it.
         if options.index:
             self.stored_index = self.load_index()
         self.window = Window.of_file(file.fileno())
@@ -162,7 +165,7 @@ class Check:
     def is_damaged(self):
         return any(map(self.counts_as_damage, self.report.counts))
 
-    # Its parts
+    # The parts of a run
 
     def verify(self, tell):
         blob_files = stored = words = problem = None
@@ -175,7 +178,7 @@ class Check:
                 self.window, blob_files, stored, tell)
         except NoDataFile as error:
             raise CannotRun(f'{self.options.path}: {error}') from None
-        except scan.Damage:     # of what was sound before
+        except scan.Damage:     # in a part that was sound before
             refuse_if_replaced(self.options.path, self.file)
             raise CannotRun(
                 f'{self.options.path} was changed while it was read, and not'
@@ -188,7 +191,7 @@ class Check:
             refuse_if_replaced(self.options.path, self.file)
 
     def load_index(self):
-        """The index to compare, or words, or a problem."""
+        """The index to compare; or a text for the report; or a problem."""
         try:
             stored = index.load(self.index_path)
         except FileNotFoundError:
@@ -206,7 +209,8 @@ class Check:
                 self.verification, self.options.salvage, tell)
         except (DamagedFile, zc.lockfile.LockError,
                 salvage.NotWritten) as error:
-            raise CannotRun(str(error)) from None  # that name, or one beside
+            # Of the new file, or of one beside it.
+            raise CannotRun(str(error)) from None
 
     def repair_index(self):
         if self.report.damages:
@@ -216,7 +220,7 @@ class Check:
                 self.verification, self.file, self.index_path)
             self.repaired = True
 
-    # Its results
+    # The results
 
     def as_dict(self):
         report = self.report
@@ -345,7 +349,7 @@ class Check:
 
 
 def plain(value):
-    """For JSON."""
+    """The same value, as JSON can have it: bytes become hex."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -23,7 +23,7 @@ ODD = 'odd'
 UNREAD = 'unread'       # a pickle beyond a bound; a part of the blob directory
 WARNINGS = frozenset([DANGLING, ORPHAN, ODD, UNREAD])
 
-# Problems of one kind that are listed; the others are counted.
+# Most problems of one kind that are listed; the others are only counted.
 MOST_LISTED = 1000
 
 
@@ -57,10 +57,10 @@ class Report:
         self.first_tid = self.last_tid = None
         self.seals = Counter()          # verdicts
         self.wrapped = Counter()        # current records, by their marks
-        self.opaque = 0                 # of them, unreadable ones
+        self.opaque = 0                 # wrapped ones that cannot be read
         self.walked = 0
         self.blobs = None               # Counter, if they were checked
-        self.no_orphans = None          # words: why none was looked for
+        self.no_orphans = None          # words: why no file is called one
         self.index = None               # words, if it was checked
         self.problems = []
         self.counts = Counter()         # problems, by kind

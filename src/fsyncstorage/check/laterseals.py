@@ -1,16 +1,19 @@
 """What later seals prove to have been durable.
 
-A seal tells how much of the file was durable when it was made.  If a seal
-behind a damaged place proves that the place was on the disk, the damage is no
-torn tail.
+A seal says how much of the file was durable when it was made.  If a seal
+behind a damaged place proves that this place was on the disk, the damage is
+not a torn tail.
 """
 
 from ..format import scan
 
 
 class LaterSeals:
-    """The file is read once.  Only seals are kept that no later one exceeds.
-    Places are asked for in rising order."""
+    """The seals behind a position.  The file is read once.
+
+    Only those seals are kept that no later seal exceeds.  `durable` must be
+    called with rising positions.
+    """
 
     def __init__(self, window, start):
         self._seals = []

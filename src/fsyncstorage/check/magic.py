@@ -10,7 +10,10 @@ class NoDataFile(Exception):
 
 
 def wrong_magic(window):
-    """None for a Data.fs; words, if only its first bytes are damaged."""
+    """None for a Data.fs; a text if only its first bytes are damaged.
+
+    NoDataFile if it is no Data.fs.
+    """
     magic = window.read(0, scan.FIRST)
     if len(magic) < scan.FIRST:
         raise NoDataFile(

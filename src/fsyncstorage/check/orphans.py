@@ -35,7 +35,7 @@ class Orphans(BlobFiles):
         self._report.blobs['files'] += 1
 
     def tell(self):
-        """How far it is: there should be as many files as records."""
+        """Show the progress: there should be as many files as records."""
         known, done = self._verification, self._report.blobs['files']
         known.tell('blobs', known.window.end * done // max(
             len(known.blobs), done, 1))

@@ -4,12 +4,12 @@ Both use the results of a `Verification`.
 
 A copy has every sound transaction, with its tid, status, user, description and
 extension.  A record that points back to the data of an earlier one does so in
-the copy, too: else a small malicious file would fill the disk.  What cannot be
-copied is left out and listed.  Memory does not grow with the file, except for
-records that others point back to.
+the copy, too: otherwise a small malicious file could fill the disk.  What
+cannot be copied is left out and listed.  Memory does not grow with the file,
+except for records that others point back to.
 
-The copy is always a new file: it has its name from the beginning, and if it
-cannot be finished, it is removed.
+The copy is always a new file.  It has its name from the beginning, and is
+removed if it cannot be finished.
 
 Blob files are not copied: they belong to oids and tids, which stay the same.
 """
@@ -30,10 +30,10 @@ from ..format import seal
 from ..format.window import Window
 from ..storage import FsyncStorage
 
-# Parts left out that are listed; all are counted.
+# Most parts left out that are listed; all are counted.
 MOST_LISTED = 10_000
-# Oids that are listed in all: a malicious file can seem to have one in each
-# ten bytes.
+# Most oids that are listed in all: a malicious file can seem to have one in
+# every ten bytes.
 MOST_OIDS = 1_000_000
 
 # Bytes from the oid in a record's header to the position of its transaction.
@@ -43,7 +43,7 @@ _OID_TO_POSITION = 24
 def write_index(verification, file, path):
     """Replace the index at `path` by an index of the data in `file`."""
     temporary = path + '.index_tmp'
-    file.sync()  # an index never has more than the disk
+    file.sync()  # an index must not know more than is on the disk
     index.save_unchanging(
         temporary, verification.report.end, verification.index, file)
     datafile.disk.replace(temporary, path)
@@ -87,7 +87,7 @@ def salvage(verification, path, tell=lambda *_: None):
     """
     new = [path + suffix for suffix in _BESIDE
            if not os.path.lexists(path + suffix)]
-    # Another program's file is not overwritten, even if it comes just now.
+    # A file of another program is not overwritten, even if it is created now.
     os.close(os.open(
         path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
     try:
@@ -109,7 +109,8 @@ def salvage(verification, path, tell=lambda *_: None):
 class _Target(FsyncStorage):
     """A storage whose `restore` takes the position of the data as `prev_txn`.
 
-    Searching it would read all transactions in between, each time.
+    To search for this position would read all transactions in between, each
+    time.
     """
 
     _refuses_last_oids = False  # the oids in the file were accepted once
@@ -122,7 +123,7 @@ class _Target(FsyncStorage):
         return self._under_way(transaction).records[-1]
 
     def make_durable(self):
-        """Sync: closing does so, too, but does not report a failure."""
+        """Sync.  A close syncs, too, but does not report a failure."""
         self._sequencer.drain()
         self._sequencer.sync_to(self._pos)
 
@@ -138,10 +139,11 @@ class _Copy:
         self.tid = z64
         # Positions in the copy of data that other records point to.
         self.places = {}
-        # The records with such data in the transaction that is copied.
+        # The records with such data in the transaction that is being copied.
         self.new_records = {}
-        # Bytes for data that others point to, but whose own record is left
-        # out.  Data of different records are different parts of the file.
+        # How many bytes of data may still be copied for pointers whose target
+        # is not in the copy.  Data of different records are different parts of
+        # the file, so in a sound file they cannot be more than its size.
         self.room = verification.window.end
         self.oids_to_list = MOST_OIDS
         self.doubtful = None
@@ -159,9 +161,9 @@ class _Copy:
             self.copy(self.doubtful)
 
     def copy_in_order(self, transaction):
-        """Copy it, or keep it until the next one if its tid is doubtful.
+        """Copy a transaction; if its tid is doubtful, wait for the next one.
 
-        A wrong tid that is too late would keep out all that is behind it.
+        A wrong tid that is too late would keep out all later transactions.
         """
         doubtful, self.doubtful = self.doubtful, None
         if doubtful and self.tid < transaction.tid <= doubtful.tid:
@@ -210,7 +212,7 @@ class _Copy:
         except BaseException:
             self.storage.tpc_abort(metadata)
             raise
-        # Not earlier: a record may not point back into its own transaction.
+        # Only now: a record must not point back into its own transaction.
         self.places.update((position, record.place)
                            for position, record in self.new_records.items())
         self.salvaged.transactions += 1
@@ -233,7 +235,8 @@ class _Copy:
                 self.storage.last_record(metadata))
 
     def data(self, record, holder):
-        """The data; ValueError if it exceeds what can have been written."""
+        """The data; ValueError if there are more than can have been written.
+        """
         if holder is None:
             return None
         if holder is not record:
@@ -245,9 +248,10 @@ class _Copy:
             holder.position + scan.RECORD_HEADER, holder.length)
 
     def oids_of(self, damage):
-        """The oids of all that still looks like a record of it."""
+        """The oids of all that still looks like a record of this transaction.
+        """
         begin = damage.position.to_bytes(8, 'big') + b'\0\0'
-        # Read no further: there may be as much damage as transactions.
+        # Do not read on to the end: any number of transactions may be damaged.
         damaged = Window(self.window.pread, damage.end)
         for at, _ in damaged.matches(
                 re.compile(re.escape(begin)),

@@ -1,12 +1,12 @@
-"""Is what is not sound the tail of a file, or damage?
+"""If something is not sound: is it the tail of a file, or damage?
 
 The tail is what a power cut leaves, or what is being written right now.  If
 something behind it proves that it was on disk already, it is damage.
 
-The proof is looked for later than the place itself is read.  If the file is
-being written, an unfinished transaction can have been cut off meanwhile, and
-others have been written in its place, which look like a proof.  So a place
-that is found damaged is read once more.
+This proof is looked for after the place itself was read.  If the file is being
+written, an unfinished transaction can be cut off in between, and others
+written in its place, which then look like a proof.  So a place that is found
+damaged is read once more.
 """
 
 from ..format import scan
@@ -15,17 +15,16 @@ from .laterseals import LaterSeals
 
 
 class Tails:
-    """Of one file."""
+    """The tail of one file."""
 
     def __init__(self, window):
         self.window = window
         self.later_seals = None
-        #: The Damage that is the tail, when `walk` has come to it.
+        #: The Damage that is the tail, when `walk` has reached it.
         self.tail = None
 
     def walk(self):
-        """Yield every transaction, and each Damage but the tail, where it
-        ends."""
+        """Yield every transaction and each Damage; end at the tail."""
         position, after, again = scan.FIRST, None, None
         while position is not None:
             start, position = position, None
@@ -56,15 +55,15 @@ class Tails:
         return True
 
     def is_tail(self, damage):
-        """Is this a tail, and no damage?  To be asked in rising order."""
+        """Is this a tail, and not damage?  Call it with rising positions."""
         if self.later_seals is None:
             self.later_seals = LaterSeals(self.window, damage.position + 1)
         durable = self.later_seals.durable(damage.position)
         if damage.kind == scan.UNFINISHED:
-            # Several can be unfinished at a time, and after a power cut a
-            # later one alone may be finished.  But a seal tells what was on
-            # disk before it, and without seals, no transaction is written
-            # behind an unfinished one.
+            # Several transactions can be unfinished at a time, and after a
+            # power cut, a later one may be finished while this one is not.
+            # But a seal says what was on disk before it; and in files without
+            # seals, no transaction is written behind an unfinished one.
             return ((durable is None or durable <= damage.position)
                     and not self.is_finished_without_seal(damage.end))
         if damage.kind == scan.SHORT or self.is_without_header(damage):
@@ -79,6 +78,7 @@ class Tails:
         return found.seal != seal.SOUND
 
     def is_without_header(self, damage):
-        """The header of a large transaction is written last."""
+        """Is its header missing?  That of a large transaction is written last.
+        """
         return damage.tid is not None and not any(
             self.window.read(damage.position, scan.HEADER))

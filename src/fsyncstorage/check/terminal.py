@@ -3,8 +3,8 @@
 Errors are one line on standard error, progress is a bar there, and text that
 comes from a file is printed without control characters.
 
-What is named on the command line may be anything: a file is opened without
-waiting for what is behind its name, and looked at before it is read.
+A name on the command line may be that of anything, such as a pipe.  So a file
+is opened without waiting, and its kind is checked before it is read.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from ZODB.blob import FilesystemHelper
 from .. import datafile
 from ..errors import DiskError
 
-# Of a process that SIGPIPE has ended, as a shell sees it.
+# The exit status that a shell reports for a process which SIGPIPE has ended.
 NOBODY_READS = 128 + signal.SIGPIPE
 LONGEST_LAYOUT = 100
 
@@ -33,7 +33,7 @@ class CannotRun(Exception):
 
 
 class NobodyReads(Exception):
-    """The pipe that standard output was has no reader any more."""
+    """Standard output is a pipe that has no reader any more."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -44,7 +44,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def exit_code(run, options, program):
-    """Run it; an error is a line on standard error."""
+    """Run it, and return its exit code; print an error as one line."""
     try:
         return run(options)
     except (CannotRun, DiskError) as error:
@@ -61,9 +61,9 @@ def exit_code(run, options, program):
 
 @contextlib.contextmanager
 def output():
-    """Around what is printed: its errors are those of standard output.
+    """A context for printing: errors in it are errors of standard output.
 
-    Like other programs, a command ends without a word if nobody reads on.
+    Like other programs, a command ends silently if nobody reads its output.
     """
     try:
         yield
@@ -76,7 +76,7 @@ def output():
 
 
 def opened(path):
-    """Open the file, if it is one."""
+    """Open the file, if it is a regular file."""
     file = datafile.DataFile(path, os.O_RDONLY | os.O_NONBLOCK)
     mode = os.fstat(file.fileno()).st_mode
     if not stat.S_ISREG(mode):
@@ -88,10 +88,10 @@ def opened(path):
 
 
 def _leave_the_cache_to_others(number):
-    """What is read once here shall not push out what a server needs.
+    """What is read only once here must not evict pages that a server needs.
 
-    (The kernel is told that this open file does not use its pages again: the
-    others keep theirs.  To drop what was read would drop theirs, too.)
+    (The kernel is told that this open file does not use its pages again, so
+    pages of others stay.  To drop what was read would drop their pages, too.)
     """
     if hasattr(os, 'posix_fadvise'):
         os.posix_fadvise(number, 0, 0, os.POSIX_FADV_NOREUSE)
@@ -129,7 +129,7 @@ def was_replaced(path, file):
 
 
 def refuse_if_replaced(path, file):
-    """A pack removes blobs, which belong to the file that we read."""
+    """Refuse: the pack removes blobs that belong to the file that we read."""
     if was_replaced(path, file):
         raise CannotRun(
             f'{path} was packed while it was read; run the command again')
@@ -165,7 +165,8 @@ def progress_bar(size, stages):
 
 
 def printable(line):
-    """Without control characters: text of a file must not steer a terminal."""
+    """Without control characters: text from a file must not control a
+    terminal."""
     return ''.join(
         each if each.isprintable() else each.encode('unicode_escape').decode()
         for each in line)

@@ -5,9 +5,9 @@ pointers; then the current record of each object, whose pickles are walked
 without importing a class.  It can also compare blob files and an index with
 the data.
 
-It takes no lock and changes nothing.  The file may be written meanwhile: it is
-checked up to the size that it had in the beginning, and an unfinished
-transaction at its end is no damage.
+It takes no lock and changes nothing.  The file may be written at the same
+time: it is checked up to the size that it had at the beginning, and an
+unfinished transaction at its end is not damage.
 
 Damage, or not:
 
@@ -17,12 +17,12 @@ Damage, or not:
 - The *tail* is what a power cut leaves, or what is being written right now.
   If something behind it proves that it was on disk already, it is damage.
 
-For any file, the time is proportional to its size.  Reading the same bytes
-again and again is prevented: unpacking pickles has a budget (a record can be
-compressed, and many can point to the same data); the ends of long chains of
-back pointers are remembered; seals behind damage are searched once.  Memory:
-an index, one record, and notes about records that are damaged, that have a
-blob or a back pointer.
+For any file, the time is proportional to its size, because the same bytes are
+not read again and again.  Unpacking pickles has a budget (a record can be
+compressed, and many records can point to the same data).  The ends of long
+chains of back pointers are remembered.  The seals behind damage are searched
+once.  Memory: an index, one record, and notes about records that are damaged,
+or that have a blob or a back pointer.
 
 Left to others: whether it is a Data.fs at all (magic), what is a tail (tails),
 the results (findings), words and exit codes (commandline), the references
@@ -54,9 +54,9 @@ from .magic import wrong_magic
 from .orphans import Orphans
 from .tails import Tails
 
-# Characters of an error in a pickle, which may quote all of the pickle.
+# Most characters of an error message, which may quote the whole pickle.
 LONGEST_REASON = 200
-# The end of a chain of back pointers is remembered after this many steps.
+# The end of a chain of back pointers is remembered if it has this many steps.
 STEPS = 16
 
 
@@ -227,7 +227,7 @@ class Verification:
     def holder(self, record):
         """The record that has the data of this one, or None.
 
-        LookupError if they are lost, ValueError if a pointer is wrong.
+        LookupError if the data are lost, ValueError if a pointer is wrong.
         """
         if record.length:
             return record
@@ -316,8 +316,11 @@ class Verification:
                     record.position, record.tid, record.oid)
 
     def has_blob(self, record):
-        """Is it of a blob?  False if its pickles cannot be read: for a current
-        record, `walk_pickle` notes that."""
+        """Is it the record of a blob?
+
+        False if its pickles cannot be read: `walk_pickle` notes that for a
+        current record.
+        """
         if not record.length:  # its back pointer was followed before
             with contextlib.suppress(LookupError, ValueError):
                 holder = self.holder(record)
@@ -331,7 +334,7 @@ class Verification:
         return False
 
     def find_orphans(self):
-        """Blob files without a record."""
+        """Find blob files without a record."""
         if self.blob_files is None:
             return
         if self.damaged:
@@ -340,8 +343,10 @@ class Verification:
             Orphans(self).search()
 
     def transactions_again(self):
-        """Yield all whose records were noted; scan.Damage, if they have
-        changed."""
+        """Yield all transactions whose records were noted.
+
+        scan.Damage if they have changed.
+        """
         again = Window(self.window.pread, self.report.end)
         for found in scan.walk(again):
             if isinstance(found, scan.Damage):
@@ -353,7 +358,7 @@ class Verification:
     # The index
 
     def compare_index(self, position):
-        """At the position of the stored index: does it agree with ours?"""
+        """If the stored index ends here, compare it with ours."""
         if (self.stored is None or self.report.index is not None
                 or self.stored.position != position):
             return

@@ -6,13 +6,13 @@ hooks change this:
 
 - `find(root, names)` returns the blob of a path, or a `File`, or raises
   KeyError;
-- `publish(request, names)` decides whether the request may have it: it returns
-  something true, or false, or raises an error of `webob.exc`.  Shared caches,
-  which would not ask, are then told to keep nothing.  Without this hook, what
-  `traverse` finds is public, and what another `find` finds is not.
+- `publish(request, names)` decides whether the request may have the blob: it
+  returns true or false, or raises an error of `webob.exc`.  Shared caches,
+  which would not call this hook, are then told to keep nothing.  Without the
+  hook, what `traverse` finds is public, and what another `find` finds is not.
 
-It only reads.  Each request is a transaction, which is over before the file is
-sent.
+The application only reads.  Each request is a transaction, which ends before
+the file is sent.
 """
 
 import atexit
@@ -48,7 +48,7 @@ def traverse(root, names):
             raise KeyError(name)
         try:
             found = found[name]
-        except TypeError:  # the keys are no texts
+        except TypeError:  # the keys are not texts
             raise KeyError(name) from None
     return found
 
@@ -68,7 +68,7 @@ class Application:
         except exc.HTTPException as error:
             answer = error
         except (KeyError, FileNotFoundError):
-            # Also for a blob that a pack has removed meanwhile.
+            # FileNotFoundError: a pack has just removed the blob.
             answer = exc.HTTPNotFound()
         except TransientError:
             answer = exc.HTTPServiceUnavailable()
@@ -104,7 +104,8 @@ def make_application(global_conf, database, find=None, publish=None,
     """For paste.
 
     :param database: the path or URL of a ZConfig file with a ``<zodb>``.
-    :param find: the hook, as ``module:name``, and so is `publish`.
+    :param find: the hook, as ``module:name``.
+    :param publish: the same.
     :param hand_over: what `handover.configured` takes.
     """
     hand_over = configured(**hand_over)

@@ -1,15 +1,16 @@
 """The body of a response: pieces of a file, in bounded memory.
 
-Each closes its file when it is closed, as WSGI servers do, whether it was read
-or not.  A file that ends too early is an error: the server then cuts the
-connection, so that no client takes a part for the whole.
+WSGI servers close a body, whether it was read or not; the body then closes its
+file.  A file that ends too early is an error: the server then closes the
+connection, so that no client mistakes a part for the whole.
 """
 
 import secrets
 
 from .ranges import content_range
 
-# Of less, the turns between threads cost more than the sending.
+# Bytes.  With smaller pieces, switching between threads costs more than to
+# send them.
 PIECE = 1 << 18
 
 
@@ -32,8 +33,8 @@ class Body:
 class InPieces:
     """A file for the server to send, which returns at most a PIECE at a time.
 
-    Waitress asks for as much as the system may buffer, which can be megabytes
-    for each reader, and again for what it could not send of that.
+    Waitress reads as much as the system may buffer, which can be megabytes for
+    each reader, and then reads again what it could not send of it.
     """
 
     def __init__(self, file):

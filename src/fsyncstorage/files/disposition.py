@@ -1,9 +1,9 @@
 """What a browser is told about a file: its type, its name, what to do with it.
 
-Files come from people who need not be trusted.  A browser must not run them in
-the name of the site: any file that is not known to be harmless is an
-attachment, to be saved and not shown.  With `nosniff`, the browser uses the
-type that it is told.
+Files come from people whom the site may not trust.  A browser must not run
+them in the name of the site: any file that is not known to be harmless is an
+attachment, which is saved and not shown.  With `nosniff`, the browser uses the
+declared type.
 
 Names are written as in RFC 6266 and RFC 8187: in ASCII for old browsers, and
 in UTF-8.
@@ -26,7 +26,10 @@ _UNSAFE = re.compile(r'[^ !#$&-.0-9:-\[\]-~]')
 
 
 def content_type(given, filename):
-    """The given type, if it is a valid one, or that of the file name."""
+    """The given type; if it is None, the type that the file name suggests.
+
+    UNKNOWN if that is not a valid type.
+    """
     if given is None and filename:
         guessed, encoding = mimetypes.guess_type(filename)
         given = None if encoding else guessed

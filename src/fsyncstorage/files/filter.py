@@ -3,14 +3,14 @@
 An application that returns a file by `wsgi.file_wrapper`, as Pyramid's
 FileResponse and Zope do, need not be changed.  If the file is that of a blob,
 the front server is told to send it: all of it, or the ranges that the request
-asks for.  The headers are the application's.
+asks for.  The headers are those of the application.
 
 Two libraries hide the file.  WebOb, and so Pyramid, cuts a range out of an
-iterator, unless that has `app_iter_range`.  And the iterator of
-plone.namedfile only has `read`.
+iterator, unless the iterator has `app_iter_range`.  And the iterator of
+plone.namedfile has only `read`.
 
 Everything else passes unchanged.  A file that the application opened by its
-path has no lease: it is not known which blob it belongs to.
+path has no lease, because the filter does not know which blob it belongs to.
 """
 
 import os
@@ -85,7 +85,7 @@ class _Wrapped(FileWrapper):
         self._arguments = arguments
 
     def app_iter_range(self, start, stop):
-        """Called by WebOb; None: all of it is sent."""
+        """Called by WebOb; None: WebOb sends the whole file."""
         if not hasattr(self.filelike, 'seek'):
             return None
         self._range = start, stop
@@ -99,7 +99,7 @@ class _Wrapped(FileWrapper):
 
 
 class _Start:
-    """A start_response that waits until it is known what will be sent."""
+    """A start_response that waits until the filter knows what to send."""
 
     def __init__(self, start_response):
         self._start_response = start_response
@@ -143,7 +143,7 @@ def _is_what_the_front_server_would_send(environ, file, status, headers):
         return (status == '200' and file.tell() == 0
                 and headers.get('content-length') in (None, str(size)))
     except (OSError, AttributeError):
-        return False  # no file of the operating system
+        return False  # not a file of the operating system
 
 
 def _path(file):
@@ -151,7 +151,7 @@ def _path(file):
         try:
             path = Source.of(file.blob).lease()
         except (BlobError, OSError, POSError):
-            return None  # the file is there: it is sent as it is
+            return None  # the open file is sent as it is
         return path if path == file.name else None
     name = getattr(file, 'name', None)
     if isinstance(name, str) and name.endswith(BLOB_SUFFIX):

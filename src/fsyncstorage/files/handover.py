@@ -1,14 +1,14 @@
-"""The front server sends the file: the application only says which.
+"""The front server sends the file: the application only says which one.
 
-nginx is told by `X-Accel-Redirect`, Apache and lighttpd by `X-Sendfile`.  The
-path has a lease (`source`): the blob cache keeps the file until the front
-server has it open.  Requests within a few seconds share a lease, if the file
-is there.  If it is gone nevertheless, nginx asks again, with
-``X-Blob-Missed``, and the application sends the file itself.
+For nginx it does so by the header `X-Accel-Redirect`, for Apache and lighttpd
+by `X-Sendfile`.  The path has a lease (`source`): the blob cache keeps the
+file until the front server has it open.  Requests within a few seconds share a
+lease, as long as the file is there.  If the file is gone nevertheless, nginx
+asks again, with ``X-Blob-Missed``, and the application sends the file itself.
 
 The application itself answers requests with conditions that only it can judge:
 the front server would check them again, with the time of the file in place of
-the transaction's.
+that of the transaction.
 """
 
 import os
@@ -17,11 +17,11 @@ from urllib.parse import quote
 
 from .source import LEASE
 
-#: Seconds for which a lease is shared: most of it is left then.
+#: Seconds for which requests share a lease: most of it is left at the end.
 SHARED = LEASE / 10
 
-# Headers of requests, in the environ.  With the first one, nginx reports that
-# there was no such file.
+# Headers of requests (in the environ) that the application must answer.  With
+# the first one, nginx reports that there was no such file.
 _OURS_TO_ANSWER = (
     'HTTP_X_BLOB_MISSED', 'HTTP_IF_MATCH', 'HTTP_IF_UNMODIFIED_SINCE')
 
@@ -45,7 +45,8 @@ class HandOver:
         self._offered_until = time.monotonic() + SHARED
 
     def offer(self, environ, source):
-        """Name and value of a header; None: the application has to send it."""
+        """Name and value of a header; None: the application must send the
+        file."""
         if not self.allows(environ):
             return None
         if time.monotonic() > self._offered_until:
@@ -60,14 +61,17 @@ class HandOver:
         return header
 
     def allows(self, environ):
-        """Whether the front server can do what this request asks for."""
+        """Can the front server do what this request asks for?"""
         # The front server would accept a date in If-Range.
         tagged = '"' in environ.get('HTTP_IF_RANGE', '"')
         return tagged and environ['REQUEST_METHOD'] == 'GET' and not any(
             map(environ.get, _OURS_TO_ANSWER))
 
     def header(self, path):
-        """The value for a file; None if it is in none of the directories."""
+        """Name and value of the header for a file.
+
+        None: the file is in none of the directories.
+        """
         return self._header(path) or self._header(os.path.realpath(path))
 
     def _header(self, path):
@@ -95,7 +99,8 @@ class XAccelRedirect(HandOver):
 def configured(x_accel_redirect='', x_sendfile=''):
     """The HandOver of a paste configuration, or None.
 
-    Each has lines: an internal location and its directory, or a directory.
+    `x_accel_redirect` has lines with an internal location and its directory,
+    `x_sendfile` has lines with a directory.
     """
     if x_accel_redirect:
         return XAccelRedirect(dict(map(_location, _lines(x_accel_redirect))))

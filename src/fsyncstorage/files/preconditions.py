@@ -1,11 +1,11 @@
-"""Whether a request is to be answered at all (RFC 9110, section 13).
+"""Whether a request needs a full answer (RFC 9110, section 13).
 
 Pure functions of the environ of a request (WSGI), the entity tag of what would
 be sent (quoted, and strong), and its time in seconds.
 
-A date says less than a tag, since two commits in one second have the same.  It
-is used only if there is no tag, and never for If-Range, which could mix two
-revisions.  An invalid date is ignored.
+A date says less than a tag, since two commits in one second have the same
+date.  A date is used only if there is no tag.  It is never used for If-Range,
+because the client could then mix two revisions.  An invalid date is ignored.
 """
 
 import functools
@@ -18,7 +18,7 @@ _TAG = re.compile(r'(W/)?("[^"]*")')
 
 
 def refusal(environ, tag, modified):
-    """304 or 412, by the RFC's order of precedence; None: answer it."""
+    """304 or 412, in the RFC's order of precedence; None: answer in full."""
     reading = environ['REQUEST_METHOD'] in ('GET', 'HEAD')
     if not _holds_still(environ, tag, modified):
         return 412
@@ -34,7 +34,7 @@ def refusal(environ, tag, modified):
 
 
 def range_counts(environ, tag):
-    """Does If-Range allow a part, as the client has the same revision?"""
+    """Does If-Range allow a part, because the client has this revision?"""
     return environ.get('HTTP_IF_RANGE', tag).strip() == tag
 
 

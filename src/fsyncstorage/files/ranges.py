@@ -3,14 +3,15 @@
 Pure functions.  A range is `(start, stop)`, as in a slice; what is selected is
 never empty, lies within the file, and comes in the order of the header.
 
-An invalid header is ignored, as in the RFC: the whole file is sent.  The same
-is done for requests that only cost: more than `MOST` ranges, and ranges that
-overlap so much that together they are larger than the file.
+An invalid header is ignored, as in the RFC: the whole file is sent.  It is
+also sent for requests that serve no purpose but cost much: more than `MOST`
+ranges, and ranges that overlap so much that together they are larger than the
+file.
 """
 
 import re
 
-#: More ranges than that get the whole file.
+#: A request for more ranges gets the whole file.
 MOST = 16
 
 # No file needs more digits.

@@ -1,10 +1,11 @@
 """A WSGI response (WebOb) that sends a committed blob.
 
-The response asks the database for all it needs when it is made; it can be sent
-when the connection is closed, or used for something else.  The steps: should
-it be answered (`preconditions`), can the front server send it (`handover`),
-which bytes (`ranges`); they are sent by the WSGI server, if it has a
-`wsgi.file_wrapper`, or by `bodies`.
+The response reads all that it needs from the database when it is made.  So it
+can be sent after the connection was closed, or while the connection is used
+for something else.  The steps: does it need a full answer (`preconditions`),
+can the front server send the file (`handover`), which bytes (`ranges`)?  The
+WSGI server sends the bytes if it has a `wsgi.file_wrapper`; otherwise `bodies`
+does.
 
 The entity tag is strong: it names the object and its transaction.
 """
@@ -27,7 +28,7 @@ from .source import Source
 from .source import is_complete
 
 # Servers whose file_wrapper begins at the file's position, and ends after
-# Content-Length bytes, as in PEP 3333.  Others begin at 0, or send all.
+# Content-Length bytes, as in PEP 3333.  Others may begin at 0, or send all.
 EXACT = 'waitress', 'gunicorn'
 
 
@@ -39,7 +40,7 @@ class BlobResponse(Response):
 
         :param request: of WebOb, or of a framework that builds on it.
         :param blob: a committed ZODB.blob.Blob.
-        :param content_type: None: by the file name.
+        :param content_type: of the file; None: guess it from the file name.
         :param filename: the name under which a browser saves the file.
         :param attachment: to be saved, even if it could be shown.
         :param hand_over: a `handover.HandOver`, if a front server can send.
@@ -123,7 +124,7 @@ class BlobResponse(Response):
         try:
             return super().__call__(environ, start_response)
         except BaseException:
-            # The server has no iterator yet that it could close.
+            # The server does not have the iterator yet, so we close it.
             getattr(self.app_iter, 'close', tuple)()
             raise
 

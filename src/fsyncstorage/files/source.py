@@ -1,10 +1,10 @@
 """A committed blob, and where its bytes come from.
 
 A `Source` is made from a blob while its connection is open, and needs no
-connection after that.  It asks the storage only for what is needed:
+connection after that.  It uses these methods of the storage:
 
-- `openArriving(oid, serial)`, of our client: the bytes of a blob as they come
-  from the server, without waiting for the last one;
+- `openArriving(oid, serial)`, of our client: the bytes of a blob as they
+  arrive from the server, without waiting for the last one;
 - `leaseBlob(oid, serial, seconds)`, of our storages: the path of a local file
   that stays for this time, for another program to read.
 
@@ -19,7 +19,7 @@ from ZODB.interfaces import BlobError
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import z64
 
-#: Seconds for another program to open a file that it was told of.
+#: Seconds in which another program must open a file whose path it was given.
 LEASE = 60
 
 
@@ -39,7 +39,8 @@ class Source:
         return cls(blob._p_jar.db().storage, blob._p_oid, serial)
 
     def open(self):
-        """The file, or what there is of it yet, and its size."""
+        """The file, or the part that has arrived so far; and the size of the
+        whole file."""
         storage, *revision = self.key
         open_ = getattr(storage, 'openArriving',
                         storage.openCommittedBlobFile)
@@ -53,7 +54,8 @@ class Source:
     def lease(self):
         """The path of the file, for another program to open.
 
-        None: the file is not cached yet, and `open` has the first byte sooner.
+        None: the file is not cached yet, and `open` gets the first byte
+        sooner.
         """
         storage, *revision = self.key
         lease = getattr(storage, 'leaseBlob', None)
@@ -62,7 +64,8 @@ class Source:
 
 
 def is_complete(file):
-    """Has the file a descriptor?  One that still arrives has none."""
+    """Does the file have a descriptor?  One that is still arriving does not.
+    """
     try:
         file.fileno()
     except OSError:
@@ -85,13 +88,13 @@ def _serial(blob):
 
 
 def _is_here(connection, blob, serial):
-    """Is the file local?  Else activating a ghost would fetch all of it."""
+    """Is the file local?  If not, activating a ghost would fetch all of it."""
     lease = getattr(connection.db().storage, 'leaseBlob', None)
     return (lease and not isinstance(connection._storage, TmpStore)
             and lease(blob._p_oid, serial, 0) is not None)
 
 
 def _is_in_a_savepoint(blob):
-    """Was it changed in a savepoint?  Nothing else shows that."""
+    """Was the blob changed in a savepoint?  Nothing else shows this."""
     storage = blob._p_jar._storage
     return isinstance(storage, TmpStore) and blob._p_oid in storage.index

@@ -1,16 +1,16 @@
 """A blob for Zope's publisher to send: a stream iterator.
 
-A method returns it; the publisher sends it when the connection is closed, or
-used by another request.  So it opens the file at once, and then only reads
-from it::
+A method returns it.  When the publisher sends it, the connection may be
+closed, or used by another request.  So the iterator opens the file at once,
+and later only reads from it::
 
     def download(self, REQUEST):
         REQUEST.RESPONSE.setHeader('Content-Type', 'application/pdf')
         return BlobIterator(self.blob)
 
-Zope sends nothing (204) if no type is set.  It has the length from `len`.
+Zope sends nothing (204) if no type is set.  It gets the length by `len`.
 
-It needs Zope.
+This module needs Zope.
 """
 
 from zope.interface import implementer
@@ -30,8 +30,8 @@ class BlobIterator:
         self.read = InPieces(file).read
         self.close = file.close
         if is_complete(file):
-            # With these, the server can send it without a thread of Zope, or
-            # the front server can (filter).
+            # With these attributes, the WSGI server can send the file without
+            # a thread of Zope, or the front server can send it (filter).
             self.seek, self.tell = file.seek, file.tell
             self.fileno, self.name = file.fileno, file.name
 

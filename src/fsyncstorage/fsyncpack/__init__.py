@@ -1,8 +1,8 @@
-"""`fsync-pack`: packs a Data.fs, or asks a server to pack the one it has.
+"""`fsync-pack`: packs a Data.fs, or asks a server to pack its own.
 
 - commandline   options, what is done, exit codes
 - target        the file, or the server: an open storage
-- looking       does the work in a thread, and shows how far it is
+- looking       does the work in a thread, and shows the progress
 - words         reports and errors for people
 """
 

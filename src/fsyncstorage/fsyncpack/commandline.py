@@ -1,6 +1,7 @@
 """The command line of `fsync-pack`.
 
-Exit codes: 0 done, 2 it cannot be done, 130 interrupted.  Errors are one line.
+Exit codes: 0 done, 2 it cannot be done, 130 interrupted, 141 nobody reads the
+output.  Errors are one line.
 """
 
 import argparse
@@ -41,7 +42,7 @@ exit status: 0 done; 2 it could not be done.
 """
 
 DAY = 24 * 3600
-# Seconds that a pack which was cancelled may take to end.
+# Seconds within which a cancelled pack must have ended.
 END_WITHIN = 60
 
 
@@ -50,7 +51,7 @@ def main(argv=None):
     options = arguments.parse_args(argv)
     options.address = target.address_of(options.path)
     _refuse_what_does_not_fit(arguments, options)
-    # ZEO logs what goes wrong, too; without a handler, Python prints that.
+    # ZEO also logs errors; without a handler, Python would print them.
     silent = logging.NullHandler()
     logging.getLogger().addHandler(silent)
     try:
@@ -133,7 +134,7 @@ def run(options):
 
 
 def done(storage, options):
-    """Do what is wanted; return what is to be said."""
+    """Do what the options ask for; return what must be reported."""
     if options.status:
         return storage.packs.status()
     if options.cancel:
@@ -192,9 +193,9 @@ def pack(storage, options):
 
 
 def cancel_own(storage, work):
-    """The pack of the file ends before the command does."""
+    """End the pack of the file before the command ends."""
     while not work.is_over.is_set():
-        with contextlib.suppress(POSError):  # it has not begun, or is over
+        with contextlib.suppress(POSError):  # it has not begun, or has ended
             storage.packs.cancel()
         work.is_over.wait(EVERY)
 
@@ -210,8 +211,8 @@ def cancel(storage):
         time.sleep(EVERY)
     last = packs.status()['last']
     if last is None:
-        raise CannotRun('the server was restarted meanwhile: no pack is under'
-                        ' way, and what became of it, it does not know')
+        raise CannotRun('the server was restarted: no pack is under way, and'
+                        ' the server does not know how the last one ended')
     outcome = last['outcome']
     if outcome != 'cancelled':
         raise CannotRun(f'it was too late: {outcome}')
@@ -229,7 +230,7 @@ def show(found, options):
                  else [f'{options.path}: the pack was cancelled, and nothing'
                        ' was changed'] if options.cancel
                  else words.of_pack(found))
-        for line in list(lines):  # all of it, or an error
+        for line in list(lines):  # an error must come before any output
             print(printable(line))
 
 

@@ -1,7 +1,7 @@
-"""Does the work in a thread, and shows how far it is.
+"""Does the work in a thread, and shows the progress.
 
-How far it is is asked at most once a second, since the answer may come from a
-server.
+The progress is asked for at most once a second, since the answer may come from
+a server.
 """
 
 import threading
@@ -10,7 +10,7 @@ from ..check.terminal import progress_bar
 
 #: Seconds.
 EVERY = 1.0
-# What the bar counts to.
+# The end of the progress bar.
 _WHOLE = 1000
 
 STAGES = {
@@ -48,7 +48,10 @@ class Work(threading.Thread):
 
 
 def look_on(work, ask):
-    """Return the result; `ask()` tells how far it is, or None."""
+    """Wait for the work, and return its result.
+
+    `ask()` returns the progress, or None.
+    """
     with progress_bar(_WHOLE, STAGES) as tell:
         while not work.is_over.wait(EVERY):
             found = ask()

@@ -1,10 +1,11 @@
-"""What is packed: a file that nobody else has open, or a server's storage.
+"""What is packed: a file that no other process has open, or the storage of a
+server.
 
-Either is opened as a storage; both tell of their packs in the same way
+Either is opened as a storage, and both report their packs in the same way
 (`packs`).  A forecast opens a file for reading only, which takes no lock.
 
-An ADDRESS is `host:port`, or the path of a unix socket; all else is the path
-of a file.
+An ADDRESS is `host:port`, or the path of a unix socket; everything else is the
+path of a file.
 """
 
 import contextlib
@@ -33,13 +34,13 @@ from ..storage.storage import FsyncStorage
 
 #: Seconds until a server must have answered.
 PATIENCE = 10
-# Of the cache of objects, which nothing is read into.
+# Bytes of the cache of objects; no object is read into it.
 _CACHE = 1 << 20
 _HOST_AND_PORT = re.compile(r'(?P<host>\[[^]]*\]|[^:/]*):(?P<port>[0-9]{1,5})')
 
 
 def address_of(path):
-    """None, if it is that of a file."""
+    """The address; None if `path` is that of a file."""
     with contextlib.suppress(OSError):
         return path if stat.S_ISSOCK(os.stat(path).st_mode) else None
     match = _HOST_AND_PORT.fullmatch(path)
@@ -54,7 +55,7 @@ def address_of(path):
 def file_opened(options):
     """The storage of the file."""
     path = options.path
-    # A pack of a link would give its name to the new file alone.
+    # A pack through a symbolic link would replace the link by the new file.
     real = os.path.realpath(path)
     with contextlib.closing(opened(path)) as file:
         try:
@@ -83,7 +84,10 @@ def file_opened(options):
 
 
 def _refuse_other_directories(blobs):
-    """Of what is not needed, a pack removes all; so it must be of blobs."""
+    """Refuse a directory that is not a blob directory.
+
+    A pack removes everything in it that is not needed.
+    """
     opened_blobs(blobs)
     old = os.path.abspath(blobs) + '.old'
     for path in blobs, old:
@@ -96,11 +100,11 @@ def _refuse_other_directories(blobs):
 
 
 def _become_owner(path, found):
-    """What a pack makes belongs to the owner of the file: else the server
-    could not open it afterwards.
+    """Run as the owner of the file.
 
-    Root becomes that user for good, so that it does nothing in a directory of
-    somebody else that this one may not do.
+    The files that a pack makes must belong to this user: otherwise the server
+    could not open them afterwards.  Root becomes that user for good, so that
+    it does nothing in the user's directory that the user may not do.
     """
     uid = os.geteuid()
     if found.st_uid == uid:
@@ -122,7 +126,7 @@ def _become_owner(path, found):
 
 @contextlib.contextmanager
 def _warnings_shown():
-    """What the storage has to say, on standard error."""
+    """Show the warnings of the storage on standard error."""
     shown = logging.StreamHandler(sys.stderr)
     shown.setLevel(logging.WARNING)
     logger = logging.getLogger('fsyncstorage')
@@ -153,7 +157,7 @@ def server_asked(options, address):
 
 
 def _refuse_if_nobody_listens(path, address):
-    """At once, and with the reason: a client would try again and again."""
+    """Fail at once, and with the reason: a client would retry for long."""
     try:
         if isinstance(address, tuple):
             socket.create_connection(address, PATIENCE).close()

@@ -10,9 +10,9 @@ from ZODB.POSException import POSKeyError
 from ..check.terminal import printable
 from ..format.classes import BLOB
 
-# Classes that are listed.
+# Most classes that are listed.
 MOST_ROWS = 20
-# Below this share of a pack, the time that is left cannot be told.
+# Below this share of a pack, the remaining time cannot be estimated.
 _TOO_EARLY = 0.02
 
 
@@ -64,7 +64,7 @@ def of_status(found):
 
 
 def of_forecast(found):
-    """Lines; and a table, if anything is freed."""
+    """The lines of a forecast, above the table."""
     old, freed = found['old_size'], found['freed']
     yield (f'{found["path"]}: a pack would free {freed:,} of {old:,} bytes'
            f' ({100 * freed / old:.1f} %), and take about'
@@ -94,7 +94,7 @@ def show_forecast(found):
 
 
 def show_table(found):
-    """Without the blanks with which rich fills the lines."""
+    """Print the table, without the blanks with which rich fills up lines."""
     console = Console(highlight=False)
     table = Table(box=box.HORIZONTALS, pad_edge=False)
     table.add_column('class', overflow='fold')

@@ -1,9 +1,9 @@
 """Asks an address of metrics for the clients there.
 
-Whatever answers at that address may be anything.  So no more than `LONGEST`
-bytes are taken, within `PATIENCE` seconds in all, and of what they say, each
-value is checked for its type and its range before it is used.  Texts may still
-have any characters: whoever prints them escapes them.
+Any program may answer at that address.  So at most `LONGEST` bytes are
+received, within `PATIENCE` seconds in all, and each value is checked for its
+type and its range before it is used.  Texts may still have any characters: the
+code that prints them must escape them.
 """
 
 import contextlib
@@ -22,17 +22,17 @@ PATIENCE = 10.0
 LONGEST = 8 << 20
 MOST_CLIENTS = 1000
 LONGEST_TEXT = 1000
-# Of a list of a client.
+# Most items of a list in a client.
 MOST_LISTED = 10
 
 _PIECE = 1 << 16
 
 
 class Transaction(NamedTuple):
-    """One that has asked for its vote."""
+    """A transaction that has asked for its vote."""
 
     state: str
-    #: It has its objects; else it waits for them, or for something else.
+    #: It has its objects.  False: it waits for them, or for something else.
     holds: bool
     seconds: float
     objects: int
@@ -65,14 +65,14 @@ class Storage(NamedTuple):
 
 
 def ask(address: tuple[str, int]) -> dict[str, Storage]:
-    """The clients, by the names of their storages; or CannotRun."""
+    """The clients, by the names of their storages.  CannotRun if it fails."""
     where = shown(address)
     try:
         answer = _received(address)
     except TimeoutError:
         raise CannotRun(
             f'{where}: no answer within {PATIENCE:.0f} s') from None
-    except (OSError, UnicodeError) as error:  # (a name that is none)
+    except (OSError, UnicodeError) as error:  # (UnicodeError: no valid name)
         words = getattr(error, 'strerror', None) or error
         raise CannotRun(f'{where}: {words}') from None
     status, body = _taken_apart(answer)
@@ -89,7 +89,7 @@ def ask(address: tuple[str, int]) -> dict[str, Storage]:
 
 
 def _received(address: tuple[str, int]) -> bytes:
-    """All that comes, up to LONGEST bytes."""
+    """All that is received, up to LONGEST bytes."""
     end = time.monotonic() + PATIENCE
     answer = bytearray()
     with _connected(address, end) as connection:
@@ -108,9 +108,9 @@ def _received(address: tuple[str, int]) -> bytes:
 
 
 def _connected(address: tuple[str, int], end: float) -> socket.socket:
-    """To the first that answers of those that have this name.
+    """A connection to the first address of this name that answers.
 
-    They share the time that is left.
+    The addresses share the time that is left.
     """
     found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
     failed = OSError('the name has no address')
@@ -130,7 +130,7 @@ def _connected(address: tuple[str, int], end: float) -> socket.socket:
 
 
 def _left(end: float) -> float:
-    """Seconds; or TimeoutError."""
+    """Seconds that are left.  TimeoutError: there are none."""
     left = end - time.monotonic()
     if left <= 0:
         raise TimeoutError
@@ -138,7 +138,7 @@ def _left(end: float) -> float:
 
 
 def _taken_apart(answer: bytes) -> tuple[bytes, bytes]:
-    """The status, which is empty if this is no HTTP, and the body."""
+    """The status, which is empty if the answer is not HTTP, and the body."""
     head, _, body = answer.partition(b'\r\n\r\n')
     words = head.partition(b'\r\n')[0].split(b' ', 2)
     if len(answer) > LONGEST or not words[0].startswith(b'HTTP/1.'):
@@ -146,7 +146,7 @@ def _taken_apart(answer: bytes) -> tuple[bytes, bytes]:
     return words[1] if len(words) > 1 else b'', body
 
 
-# Checks, which raise ValueError
+# Checks: they raise ValueError
 
 def _storages(found: Any) -> dict[str, Storage]:
     storages = {
@@ -216,7 +216,7 @@ def _flag(value: Any) -> bool:
 
 
 def _seconds(value: Any) -> float:
-    # (No number that is not finite is between these.)
+    # (This excludes infinities and NaN, too.)
     if value.__class__ not in (int, float) or not 0 <= value < 1e12:
         raise ValueError('no duration')
     return float(value)

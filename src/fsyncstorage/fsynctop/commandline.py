@@ -1,7 +1,8 @@
 """The command line of `fsync-top`.
 
-Exit codes: 0 done, 2 it cannot be done, 130 interrupted, which is how a
-picture that is drawn again and again ends.  Errors are one line.
+Exit codes: 0 done, 2 it cannot be done, 130 interrupted (a picture that is
+drawn again and again ends in this way), 141 nobody reads the output.  Errors
+are one line.
 """
 
 import argparse
@@ -32,8 +33,8 @@ from .rows import rows
 
 DESCRIPTION = """\
 Show which clients of an fsync-runzeo do what: how much they ask for, and which
-objects they hold, or wait for.  The busiest come first; before them, those
-that have held objects for a second or more, and those that wait so long.
+objects they hold, or wait for.  The busiest come first; above them, those that
+have held objects for a second or more, and those that have waited that long.
 """
 
 EPILOG = """\
@@ -45,14 +46,14 @@ Columns: req/s, messages of the client; in/s and out/s, bytes from it and to
 it; com/s and conf/s, commits, and commits that met a conflict; objects, those
 that its transactions hold, or how long one has waited.
 
-On a terminal, the picture is drawn again until Ctrl-C, also when the server
-goes away meanwhile and comes back; elsewhere once.
+On a terminal, the picture is redrawn until Ctrl-C, even if the server goes
+away and comes back; elsewhere it is printed once.
 
 exit status: 0 done; 2 it could not be done; 130 interrupted.
 """
 
 DEFAULT_INTERVAL = 2.0
-# What a server says is up to a second old.
+# An answer of a server is up to a second old, so more often is useless.
 SHORTEST, LONGEST = 1.0, 3600.0
 
 
@@ -81,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _address(text: str) -> tuple[str, int]:
-    """Also as the log of the server has it."""
+    """The address; it may also be written as in the log of the server."""
     try:
         return address.checked(
             text.removeprefix('http://').removesuffix('/'))
@@ -140,9 +141,10 @@ def _draw_again_and_again(console: Console, answer: Answer,
 
 
 def _next(live: Live, options: argparse.Namespace) -> Answer:
-    """As soon as there is one: a server may be away while it is restarted.
+    """The next answer, as soon as there is one.
 
-    Meanwhile it is said why there is none.
+    A server may be away while it is restarted.  Until it answers, the reason
+    is shown.
     """
     while True:
         time.sleep(options.interval)

@@ -1,11 +1,11 @@
 """What clients did between two answers, the busiest first.
 
-A rate is what was counted, divided by the time by which the client has become
-older: so it does not matter how long the answers were under way.  Of a client
-that was not there before, the rates are not known yet.
+A rate is the difference of two counts, divided by the difference of the ages
+of the client.  So it does not matter how long the answers were under way.  For
+a client that was not in the answer before, the rates are not known yet.
 
-Those that hold objects for long come first, however little else they do, and
-then those that wait for them: all others may be waiting because of the first.
+Clients that hold objects for long come first, even if they do little else;
+then clients that wait for objects, as the first ones may be the reason.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,12 @@ from .asking import Transaction
 # Seconds: no commit should hold its objects for longer.
 LONG = 1.0
 
-#: What is counted, and so has a rate.
+#: The counts of a client: each has a rate.
 COUNTED = ('messages', 'received', 'sent', 'loads', 'commits', 'conflicts')
 
 
 class Rates(NamedTuple):
-    """Each a second."""
+    """Each per second."""
 
     messages: float
     received: float
@@ -37,17 +37,18 @@ class Row(NamedTuple):
 
     storage: str
     client: Client
-    #: None: it is not known yet.
+    #: None: they are not known yet.
     rates: Rates | None
 
     @property
     def transaction(self) -> Transaction | None:
-        """The one that holds its objects for longest, or else waits."""
+        """The one that has held its objects for longest; if none holds any,
+        one that waits."""
         return next(iter(self.client.transactions), None)
 
     @property
     def held(self) -> float:
-        """Seconds for which it has held objects."""
+        """Seconds for which this transaction has held its objects."""
         first = self.transaction
         return first.seconds if first is not None and first.holds else 0.0
 
@@ -75,7 +76,8 @@ def _all(answer: Answer) -> Iterator[tuple[str, Client]]:
 
 def _rates(now: Client, before: Client | None) -> Rates | None:
     if before is None or before.address != now.address:
-        return None  # (Another run of the server may give the same number.)
+        # (After a restart, the server may give the same number to another.)
+        return None
     seconds = now.seconds - before.seconds
     if seconds <= 0:
         return None
@@ -92,6 +94,6 @@ def _order(row: Row) -> tuple[float, ...]:
 
 
 def total(found: list[Row], name: str) -> float:
-    """Of all rates that are known."""
+    """The sum of all rates that are known."""
     return sum(getattr(row.rates, name) for row in found
                if row.rates is not None)

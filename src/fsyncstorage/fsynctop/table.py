@@ -1,7 +1,7 @@
 """Rows on a terminal: as many as fit, and as many columns as fit.
 
-Texts come from peers: they are printed without control characters, and rich
-takes them for nothing but text.
+Texts come from peers: they are printed without control characters, and without
+the markup of rich.
 """
 
 from rich import box
@@ -15,16 +15,16 @@ from .rows import LONG
 from .rows import Row
 from .rows import total
 
-# Columns of a terminal from which on there is room for all that is known.
+# Terminals with this many columns have room for all that is known.
 WIDE = 120
-# Lines beside those of the rows: two above the table, its heading with a rule,
-# and what is left out.
+# Lines in addition to the rows: two above the table, its heading with a rule,
+# and the line about what is left out.
 _OTHER_LINES = 6
 
 
 def picture(where: str, found: list[Row], left_out: int, width: int,
             height: int | None) -> Group:
-    """All that is shown; in so many lines, if `height` is given."""
+    """All that is shown; if `height` is given, in at most that many lines."""
     most = len(found)
     if height is not None:
         most = min(most, max(1, height - _OTHER_LINES))
@@ -52,12 +52,13 @@ def _clients(number: int) -> str:
 
 
 def _longest_hold(found: list[Row], left_out: int) -> Text:
-    # (Not that of one that is left out: a server shows those first that hold
-    # objects for longest.)
+    # (A client that is left out cannot hold objects for longer: a server lists
+    # first the clients that hold objects for longest.)
     holding = max(found, key=lambda row: row.held, default=None)
     if holding is None or holding.held < LONG:
         return Text('no objects are held for long')
-    # (For these objects, or for something else: nobody says.)
+    # (They may wait for these objects, or for something else: that is not
+    # known.)
     waiting = sum(row.waited > 0 for row in found
                   if row.storage == holding.storage)
     return Text(
@@ -148,7 +149,7 @@ def _held(row: Row, wide: bool) -> str:
 
 
 def rate(number: float) -> str:
-    """Of something, a second: three or four characters."""
+    """A number per second, in three or four characters."""
     for unit in '', 'k', 'M':
         if number < 9.95:
             return f'{number:.1f}{unit}' if number else '0'
@@ -169,7 +170,7 @@ def duration(seconds: float) -> str:
 
 
 def print_once(where: str, found: list[Row], left_out: int) -> None:
-    """Where nothing can be drawn again, without trailing blanks."""
+    """Print it once, without trailing blanks, if it cannot be redrawn."""
     console = Console(highlight=False)
     with console.capture() as printed:
         console.print(picture(where, found, left_out, console.width, None))

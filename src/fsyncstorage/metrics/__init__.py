@@ -1,25 +1,25 @@
 """What operators and their programs can see: metrics, probes, a live page.
 
-- address    an address as it is configured, and whether others can reach it
+- address    a configured address, and whether other machines can reach it
 - exporters  which address shows which storages of this process
 - exporter   one address: a thread of its own that answers
-- answering  HTTP, within bounds: whoever asks costs no more than that
-- hosts      by which names a request may call an address
-- probes     does it live, is it ready, has it started?
+- answering  HTTP with bounded cost, whatever a peer sends
+- hosts      which names a request may use for an address
+- probes     is the process alive, is it ready, has it started?
 - pulse      does an event loop answer, and how late?
 - shown      the figures of one storage at one moment
-- figures    the table of all of them: their names, and where they are read
+- figures    the table of all figures: their names, and where they are read
 - collector  these figures as metrics (it needs prometheus_client)
-- served     who does what: the clients of a storage, as JSON
+- served     which client does what: the clients of a storage, as JSON
 - page       the live page
-- past       the last ten minutes, for its pictures
-- verdicts   is it well?  For the page
-- clientfigures  what there is to know of a client
-- clients        this as metrics, for a registry of the client's process
-- observability  and for plone.observability, where that is installed
+- past       the last ten minutes, for the pictures of the page
+- verdicts   is all well?  For the page
+- clientfigures  the figures of a client
+- clients        these as metrics, for a registry of the client's process
+- observability  and for plone.observability, if that is installed
 
-Nothing here is needed to keep data.  What goes wrong is one line of the log,
-and the storages go on without it.  Figures are counted where they arise, in
-the storage and in the server, and only read here.  docs/internals/metrics.rst
-has the whole story.
+Nothing here is needed to keep data.  If something here fails, it is one line
+in the log, and the storages go on without it.  Figures are counted where they
+arise, in the storage and in the server, and are only read here.
+docs/internals/metrics.rst has the whole story.
 """

@@ -1,4 +1,4 @@
-"""An address as it is configured, and whether others can reach it."""
+"""A configured address, and whether other machines can reach it."""
 
 import ipaddress
 
@@ -9,8 +9,8 @@ HIGHEST_PORT = (1 << 16) - 1
 def checked(text: str) -> tuple[str, int]:
     """Host and port, from PORT, HOST:PORT or [HOST]:PORT.
 
-    A port alone is on loopback: figures are nobody else's business until an
-    operator says so.
+    A port alone is on loopback: other machines must not see the figures unless
+    an operator configures it.
     """
     host, _, port = text.strip().rpartition(':')
     if host.startswith('[') and host.endswith(']'):
@@ -31,7 +31,7 @@ def shown(address: tuple[str, int]) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Of the numbers of a host."""
+    """Is this host, given in numbers, on the loopback network?"""
     address = ipaddress.ip_address(host.partition('%')[0])  # %: the interface
     mapped = getattr(address, 'ipv4_mapped', None)
     loopback: bool = (mapped or address).is_loopback

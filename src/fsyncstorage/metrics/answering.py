@@ -1,21 +1,20 @@
-"""HTTP, within bounds: whoever asks costs no more than that.
+"""HTTP with bounded cost, whatever a peer sends.
 
-One thread answers all, in an event loop of its own.  A connection has one
-request, of `LONGEST` bytes at most, and is closed behind the answer.  There
-are no more than `MOST` of them; those that come then wait with the system.
-Each may take `PATIENCE` seconds in all, however slowly its bytes come or are
-taken; while others wait, the oldest one has only `GRACE`.  So whoever hangs
-holds neither a thread nor the place of others.
+One thread answers all requests, in an event loop of its own.  A connection has
+one request, of at most `LONGEST` bytes, and is closed after the answer.  At
+most `MOST` connections are open; further ones wait in the backlog of the
+system.  Each may take `PATIENCE` seconds in all, however slowly its bytes
+arrive or are read; while others wait, the oldest one may take only `GRACE`
+seconds.  So a peer that hangs blocks neither a thread nor the place of others.
 
-The thread rests `REST` times as long as it has used the processor, in portions
-of a `MOMENT`, before it looks for more to do.  So all that ask, however many
-they are and whatever they send, together get one part in twenty of a
-processor.
+The thread rests `REST` times as long as it has used the processor, as soon as
+that is a `MOMENT`, before it looks for more to do.  So all peers together,
+however many they are and whatever they send, get one twentieth of a processor.
 
-Of a request, the first line is read, and the header Host: hosts says why.
-Each answer tells browsers to take it as what it is, to keep it nowhere, to
-show it in no page of others, and to load and send nothing because of it but
-from and to its own address.
+Only the first line of a request is read, and the header Host: hosts says why.
+Each answer tells browsers to use it only as its declared type, not to store
+it, not to show it within pages of others, and to load from and send to nothing
+but its own address.
 """
 
 import asyncio
@@ -37,16 +36,16 @@ MOST = 32
 LONGEST = 1 << 13
 PATIENCE = 10.0
 GRACE = 1.0
-# Connections that may wait with the system.
+# Connections that may wait in the backlog of the system.
 BACKLOG = 128
-# Seconds until the next try, when no connection can be accepted.
+# Seconds until the next try if no connection can be accepted.
 PAUSE = 1.0
-# Seconds for which the end waits for the thread.
+# Seconds that a close waits for the thread.
 FAREWELL = 2.0
-# Seconds of rest for each second of the processor.
+# Seconds of rest for each second of processor time.
 REST = 19
-# Seconds of the processor before which it does not rest: a rest takes some of
-# it, too.
+# Seconds of processor time that must be used before a rest: a rest itself
+# takes some processor time, too.
 MOMENT = 0.001
 
 _PIECE = 1 << 12
@@ -73,13 +72,13 @@ class Answer(NamedTuple):
 
 
 class _Resting(selectors.DefaultSelector):
-    """Rests before it looks for what to do (in the thread of a loop)."""
+    """Rests before it looks for what to do, in the thread of a loop."""
 
     def __init__(self, rest: Callable[[float], object]) -> None:
         super().__init__()
         self._rest = rest
-        #: Of the time of the processor, what was rested for.
-        self._used = 0.0  # by a thread that has not begun
+        #: The processor time for which the thread has rested.
+        self._used = 0.0  # the thread has not begun
 
     def select(self, timeout: float | None = None
                ) -> list[tuple[selectors.SelectorKey, int]]:
@@ -92,9 +91,9 @@ class _Resting(selectors.DefaultSelector):
 
 def response(request: bytes, answer: Callable[[str], Answer | None],
              is_ours: Callable[[str, str], bool]) -> tuple[bytes, bytes]:
-    """What answers a request: the head, and the body.
+    """The answer to a request: the head, and the body.
 
-    `is_ours(host, path)`: may whoever asks for that call us so?
+    `is_ours(host, path)`: may a request for this path use this host name?
     """
     first, *headers = request.partition(b'\r\n\r\n')[0].split(b'\r\n')
     words = first.split(b' ')
@@ -126,8 +125,10 @@ _STRANGER = Answer(
 
 
 def _listening(address: tuple[str, int]) -> socket.socket:
-    """IPv4, where the host has such an address; else IPv6, and at `::` both,
-    where the system can."""
+    """A listening socket: IPv4 if the host has such an address, else IPv6.
+
+    At `::` it listens for both, if the system can do that.
+    """
     families = {family for family, *_ in socket.getaddrinfo(
         *address, type=socket.SOCK_STREAM)}
     if socket.AF_INET in families:
@@ -143,7 +144,7 @@ class Answering:
                  answer: Callable[[str], Answer | None]) -> None:
         """`answer(path)` is called in the thread; None: there is no such page.
 
-        Raises OSError if the address cannot be had.
+        Raises OSError if it cannot listen at the address.
         """
         self._answer = answer
         self._ending = threading.Event()
@@ -157,11 +158,11 @@ class Answering:
     def _listen(self, address: tuple[str, int]) -> None:
         self._socket = _listening(address)
         self._socket.setblocking(False)
-        # Its connections do the same: the body follows the head at once.
+        # Its connections inherit this: the body follows the head at once.
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self._is_ours = hosts.those_of(address[0], self.address[0])
-        #: From the oldest: the tasks, since when, and their connections.
+        #: The oldest first: the tasks, when they began, and their connections.
         self._open: dict[asyncio.Task[None], tuple[float, socket.socket]] = {}
         self._accepting: asyncio.Task[None] | None = None
         self._thread = threading.Thread(
@@ -174,13 +175,13 @@ class Answering:
             raise
 
     def each(self, seconds: float, call: Callable[[], object]) -> None:
-        """Call it in the thread, now and again and again."""
+        """Call it in the thread: at once, and again every `seconds`."""
         self._loop.call_soon_threadsafe(self._call, seconds, call)
 
     def close(self) -> None:
-        """End the thread.  Whoever is asking gets no answer."""
+        """End the thread.  Requests under way get no answer."""
         self._ending.set()
-        with contextlib.suppress(RuntimeError):  # it has ended by an error
+        with contextlib.suppress(RuntimeError):  # an error has ended it
             self._loop.call_soon_threadsafe(self._end)
         self._thread.join(FAREWELL)
         if self._thread.is_alive():
@@ -235,12 +236,12 @@ class Answering:
             await self._make_room()
 
     def _forget(self, task: asyncio.Task[None]) -> None:
-        """It is over, even if it was cancelled before it began."""
+        """The task has ended, even if it was cancelled before it began."""
         _, connection = self._open.pop(task)
         connection.close()
 
     async def _make_room(self) -> None:
-        """Wait until one is answered; or end the oldest, if that is late."""
+        """Wait until one is answered; or end the oldest, if it is too slow."""
         oldest, (since, _) = next(iter(self._open.items()))
         left = max(0.0, since + GRACE - self._loop.time())
         answered, _ = await asyncio.wait(
@@ -261,7 +262,7 @@ class Answering:
                 return
             request += piece
         if len(request) <= LONGEST:
-            # Not in one piece: a body may be long, and is kept once for all
-            # that ask for it.
+            # Head and body are not joined: that would copy the body, which
+            # may be long and is shared by all who ask for it.
             for piece in response(request, self._answer, self._is_ours):
                 await self._loop.sock_sendall(connection, piece)

@@ -1,7 +1,8 @@
-"""What there is to know of a client, whatever library shows it.
+"""The figures of a client, for any library that shows them.
 
-Of each figure: its kind, its name and what it says.  The names are those of
-`FsyncClient.stats()`; what a client has not (a blob cache, say) is not there.
+Each figure has a kind, a name and a description.  The names are those of
+`FsyncClient.stats()`.  Figures of something that a client does not have (a
+blob cache, for example) are missing there.
 """
 
 COUNTER, GAUGE = 'counter', 'gauge'

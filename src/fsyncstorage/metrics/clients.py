@@ -29,11 +29,11 @@ _FAMILIES: dict[str, type[Any]] = {
 class ClientCollector:
 
     def __init__(self, clients: Mapping[str, Any]) -> None:
-        """By their names; each is an FsyncClient."""
+        """`clients` are by their names; each is an FsyncClient."""
         self._clients = clients
 
     def describe(self) -> Iterator[Metric]:
-        """The names alone: a registry asks for them when it gets this."""
+        """Only the names: a registry asks for them when this is registered."""
         return ClientCollector({}).collect()
 
     def collect(self) -> Iterator[Metric]:

@@ -1,7 +1,7 @@
 """The figures as metrics, by the library of Prometheus.
 
-A collector keeps nothing: it asks for the figures when it is asked.  So it can
-be in any registry, and is in none by itself.
+A collector keeps nothing: it reads the figures when it is asked for them.  So
+it can be put into any registry, and does not register itself.
 
 Names end with their unit, in seconds or bytes, and with `_total` if they only
 grow until the process ends.  The only labels are `storage`, `phase` and
@@ -31,7 +31,7 @@ from .shown import Shown
 
 PREFIX = 'fsyncstorage_'
 
-# Text before each value of a histogram.
+# The bound of each bucket of a histogram, as text.
 _BOUNDS = [floatToGoString(bound)
            for bound in [*Histogram.ROUND_BOUNDS, float('inf')]]
 
@@ -82,7 +82,8 @@ class Collector:
             'By how much the event loop of the server was late.', labels=[])
         received = CounterMetricFamily(
             PREFIX + 'received_bytes',
-            'Bytes that came on all connections but read channels.', labels=[])
+            'Bytes that were received on all connections but read channels.',
+            labels=[])
         sent = CounterMetricFamily(
             PREFIX + 'sent_bytes',
             'Bytes that were sent on these connections.', labels=[])
@@ -110,7 +111,7 @@ def _add(family: Any, storage: str, value: Any, label: str | None) -> None:
 
 def add_histogram(family: HistogramMetricFamily, labels: list[str],
                   histograms: Iterable[Histogram]) -> None:
-    """The sum of several, that are of different commits."""
+    """Add the sum of several histograms, which count different commits."""
     read = [histogram.at_most() for histogram in histograms]
     family.add_metric(
         labels,

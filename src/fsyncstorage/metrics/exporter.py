@@ -1,15 +1,15 @@
 """One address, at which some storages of this process are shown.
 
-A thread of its own answers there (answering); another thread may show a
-storage, or stop to, at any time.  `_mutex` guards the tables; it is a leaf.
+A thread of its own answers there (answering).  Other threads may begin or stop
+to show a storage at any time.  `_mutex` guards the tables; it is a leaf.
 
 Without prometheus_client there are only the probes and the page.  If the
-address cannot be had, nobody is answered, and whoever shows a storage does not
-notice.
+process cannot listen at the address, nobody gets an answer, and the code that
+shows a storage does not notice.
 
 The figures are read at most once in `KEPT` seconds, however often they are
-asked for: to read them takes the mutexes of those that commit.  The probes are
-made each time, and take no mutex while all is well.
+asked for: to read them takes mutexes that commits need.  The probes are
+answered anew each time, and take no mutex while all is well.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from .shown import Shown
 logger = logging.getLogger(__name__)
 
 METRICS = 'text/plain; version=0.0.4; charset=utf-8'
-# Seconds for which the metrics are not made anew.
+# Seconds for which an answer is kept, before it is made anew.
 KEPT = 1.0
 
 EXTRA = "pip install 'fsyncstorage[metrics]'"
@@ -50,14 +50,15 @@ class Exporter:
 
     def __init__(self, address: tuple[str, int],
                  phase: Callable[[], str]) -> None:
-        """`phase()` says what the process does (probes)."""
+        """`phase()` returns what the process is doing (probes)."""
         self._phase = phase
         self._mutex = threading.Lock()
         self._storages: list[Shown] = []
         self._servers: dict[asyncio.AbstractEventLoop, Serving] = {}
-        #: What cannot be made now.  Of the thread.
+        #: What cannot be made now.  Used only by the thread.
         self._failing: set[str] = set()
-        #: By path: what was made last, and when.  Of the thread.
+        #: By path: the last answer, and when it was made.  Used only by the
+        #: thread.
         self._made: dict[str, tuple[float, Answer]] = {}
         self._page = Page(phase, self.storages, self.servers)
         self._generate = self._metrics_or_none(address)
@@ -66,7 +67,8 @@ class Exporter:
             self._answering = Answering(address, self._answer)
             self._answering.each(EVERY, self._sample)
         except (OSError, RuntimeError, ValueError) as error:
-            # (No thread could be started; a name that is none.)
+            # (RuntimeError: no thread could be started.  ValueError: the name
+            # is not a valid one.)
             logger.warning('no metrics at %s, and no probes: %s',
                            in_words(address), error)
         else:
@@ -74,7 +76,7 @@ class Exporter:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where it answers, with the port that the system has chosen."""
+        """Where it answers; if the port was 0, with the port chosen for it."""
         return None if self._answering is None else self._answering.address
 
     def _say_where(self, address: tuple[str, int]) -> None:
@@ -125,7 +127,7 @@ class Exporter:
         return any(each.node is node for each in self.storages())
 
     def hide(self, shown: Shown) -> None:
-        """May be repeated."""
+        """Show it no more.  May be called again."""
         with self._mutex:
             self._storages = [
                 each for each in self._storages if each is not shown]
@@ -148,7 +150,7 @@ class Exporter:
             self._answering.close()
 
     def abandon(self) -> None:
-        """Called in the child of a fork: all belongs to the parent."""
+        """Called in the child of a fork: everything belongs to the parent."""
         self._mutex = threading.Lock()  # another thread may have held it
         if self._answering is not None:
             self._answering.abandon()
@@ -168,7 +170,10 @@ class Exporter:
 
     @contextlib.contextmanager
     def _said_if_it_fails(self, what: str) -> Iterator[None]:
-        """Once, until it has worked again: it is done every few seconds."""
+        """Log a failure once, until it has worked again.
+
+        The same is done every few seconds, and may fail each time.
+        """
         try:
             yield
         except Exception:

@@ -1,10 +1,11 @@
 """Which address shows which storages of this process.
 
-Storages that name the same address share it: it is opened for the first, and
-closed with the last.  Nothing is raised because of an address: data are kept
-without metrics, too.
+Storages that name the same address share it: it is opened for the first
+storage, and closed with the last.  No exception is raised because of an
+address: data are kept without metrics, too.
 
-The child of a fork shows nothing, as it gives up the storages of its parent.
+The child of a fork shows nothing, since it gives up the storages of its
+parent.
 """
 
 import threading
@@ -21,13 +22,13 @@ class Hold:
     """Keeps an address open until it is closed."""
 
     def __init__(self, address: Address) -> None:
-        #: As it was named: the port may be 0.
+        #: As it was configured: the port may be 0.
         self.address = address
         self._is_closed = False
         self.exporter = _exporters.take(address)
 
     def close(self) -> None:
-        """May be repeated."""
+        """May be called again."""
         if not self._is_closed:
             self._is_closed = True
             _exporters.give_back(self.address, self.exporter)
@@ -38,28 +39,31 @@ class Showing(Hold):
 
     def __init__(self, address: Address, name: str, storage: Any = None,
                  node: Any = None) -> None:
-        """`node` (storage.host) is in the place of a storage that cannot be
+        """`node` (storage.host) is shown in place of a storage that cannot be
         opened yet."""
         super().__init__(address)
         self._shown = self.exporter.show(name, storage, node)
 
     def has_opened(self, storage: Any) -> None:
-        """It takes the place of its node."""
+        """The storage is open now, and shown in place of its node."""
         self._shown.has_opened(storage)
 
     def served_by(self, service: Any, traffic: Any) -> None:
-        """A server (server.service) serves it, and counts its traffic."""
+        """A server (server.service) serves the storage now.
+
+        `traffic` counts the bytes on the server's connections.
+        """
         self._shown.service = service
         self.exporter.watch(service.loop, traffic)
 
     def served_no_more(self) -> None:
-        """Called when the server begins to end; may be repeated."""
+        """Called when the server begins to end; may be called again."""
         service, self._shown.service = self._shown.service, None
         if service is not None:
             self.exporter.watch_no_more(service.loop)
 
     def hide(self) -> None:
-        """Called when the storage begins to close; may be repeated."""
+        """Called when the storage begins to close; may be called again."""
         self.served_no_more()
         self.exporter.hide(self._shown)
 
@@ -90,12 +94,13 @@ class _Exporters:
         with self._mutex:
             known, holds = self._open.get(address, (None, 0))
             if known is not exporter:
-                return  # that of the parent, in the child of a fork
+                return  # in the child of a fork: it is that of the parent
             if holds > 1:
                 self._open[address] = exporter, holds - 1
                 return
             del self._open[address]
-        exporter.close()  # (Nobody else waits for its thread.)
+        # (Without the mutex, so that nobody else waits for its thread.)
+        exporter.close()
 
     def give_up(self) -> None:
         """Called in the child of a fork."""
@@ -109,5 +114,8 @@ _exporters = _Exporters()
 
 
 def process_is(phase: str) -> None:
-    """A server says what it does; any other process only serves."""
+    """A server calls this to say what it is doing.
+
+    Any other process is always serving.
+    """
     _exporters.phase = phase

@@ -1,7 +1,7 @@
-"""The table of all figures: what each is called, and where it is read.
+"""The table of all figures: the name of each, and where it is read.
 
-Prometheus gets them from the collector, and people from the page; so both say
-the same of the same moment.
+Prometheus gets them from the collector, and people from the page.  Both use
+this table, so both show the same for the same moment.
 """
 
 from collections.abc import Callable
@@ -9,11 +9,11 @@ from typing import Any
 
 from .shown import Reading
 
-#: What only grows until the process ends, and what does not.
+#: A counter only grows until the process ends; a gauge may also fall.
 COUNTER, GAUGE = 'counter', 'gauge'
 
-#: Of each figure: its kind, its name and what it says; how it is read, None
-#: where a storage has none; and the label by which it is divided, if it is.
+#: Each figure: its kind, its name and its description; how it is read (None if
+#: a storage does not have it); and the label by which it is divided, if any.
 FIGURES: list[tuple[str, str, str, Callable[[Reading], Any],
                     str | None]] = [
     (COUNTER, 'commits',
@@ -35,7 +35,7 @@ FIGURES: list[tuple[str, str, str, Callable[[Reading], Any],
      'Messages that told a client of the transaction of another.',
      lambda of: of.any_of('invalidations'), None),
     (COUNTER, 'channel_received_bytes',
-     'Bytes that came on read channels.',
+     'Bytes that were received on read channels.',
      lambda of: of.any_of('channel-bytes-received'), None),
     (COUNTER, 'channel_sent_bytes',
      'Bytes that were sent on read channels.',
@@ -106,11 +106,11 @@ FIGURES: list[tuple[str, str, str, Callable[[Reading], Any],
      'How long that pack took.',
      lambda of: of.last_pack and of.last_pack[1], None),
     (GAUGE, 'last_pack_succeeded',
-     'Whether that pack did what it should: it did not fail, and was not'
+     'Whether that pack was successful: it did not fail, and was not'
      ' cancelled.',
      lambda of: of.last_pack and of.last_pack[2], None),
     (GAUGE, 'last_pack_success_timestamp_seconds',
-     'When the last pack since the start ended that did what it should.',
+     'When the last successful pack since the start ended.',
      lambda of: of.packed, None),
     (GAUGE, 'scrub_progress_ratio',
      'How far this pass of the scrub is.',
@@ -129,7 +129,7 @@ FIGURES: list[tuple[str, str, str, Callable[[Reading], Any],
      lambda of: of.scrub.get('interrupted'), None),
 ]
 
-#: Of each histogram: its name, what it says, and what its storage calls it.
+#: Each histogram: its name, its description, and its name in the storage.
 HISTOGRAMS = [
     ('sync_duration_seconds', 'How long each sync took.', 'sync_latency'),
     ('commit_duration_seconds',

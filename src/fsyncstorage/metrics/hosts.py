@@ -1,19 +1,21 @@
-"""By which names a request may call an address of this process.
+"""Which names a request may use for an address of this process.
 
-A page from anywhere can give its own name the address 127.0.0.1 while a
-browser of this machine shows it.  What it asks under that name is its own, to
-the browser, and so it could read the figures (DNS rebinding).  The header Host
-then has that name.
+While a browser on this machine shows a page of a stranger, the stranger can
+give the name of the page the address 127.0.0.1.  To the browser, all requests
+under that name belong to the page, and so the page could read the figures (DNS
+rebinding).  The header Host then has that name.
 
-So at an address of the loopback network a name is answered only if no stranger
-can have it: localhost, an address in numbers, or the name that the operator
-has written.  Programs that send no header Host are no browsers.
+So at an address of the loopback network, a request is answered only if no
+stranger can have its name: localhost, an address in numbers, or the name that
+the operator has configured.  Programs that send no header Host are not
+browsers.
 
-Any other address is called by the names that its network has for it, of which
-nobody has told us.  Programs that watch a server and restart it must not be
-refused for them: so `FOR_ANY_NAME` are answered there by any name.  What only
-people and fsync-top ask for is answered as on loopback: a browser within a
-closed network shows pages of strangers, too, and `/clients` names the peers.
+Any other address may be called by names which its network has for it, and
+which we do not know.  Programs that watch a server and restart it must not be
+refused because of such a name: so the paths `FOR_ANY_NAME` are answered there
+for any name.  The paths that only people and fsync-top ask for are answered as
+on loopback: a browser within a closed network shows pages of strangers, too,
+and `/clients` names the peers.
 """
 
 import ipaddress
@@ -24,14 +26,14 @@ from collections.abc import Iterator
 
 from .address import is_loopback
 
-#: What programs ask for.  It says nothing of single clients.
+#: Paths that programs ask for.  They say nothing about single clients.
 FOR_ANY_NAME = frozenset({'/live', '/ready', '/startup', '/metrics'})
 
 _HOST = re.compile(r'(\[[^\]]*\]|[^:]*)(?::\d*)?')
 
 
 def named_in(headers: Iterable[bytes]) -> Iterator[str]:
-    """What the headers Host say."""
+    """The values of the headers Host."""
     for header in headers:
         name, _, value = header.partition(b':')
         if name.strip().lower() == b'host':
@@ -39,9 +41,10 @@ def named_in(headers: Iterable[bytes]) -> Iterator[str]:
 
 
 def those_of(written: str, host: str) -> Callable[[str, str], bool]:
-    """Says of a header Host whether it is answered, for a path.
+    """A function that says whether a request is answered, by its header Host
+    and its path.
 
-    The address is `host`, in numbers, and `written` as it was configured.
+    `host` is the address in numbers, and `written` as it was configured.
     """
     names = {'localhost', written.lower()}
     for_any_name = frozenset() if is_loopback(host) else FOR_ANY_NAME

@@ -1,12 +1,13 @@
 """The figures of clients for plone.observability, as a provider of metrics.
 
-`configure.zcml` registers it for Zope's application object where
-plone.observability is installed, which asks it for each answer of `@@metrics`.
-The clients are those among the databases of the application, by the names that
-zope.conf gives these.
+`configure.zcml` registers it for Zope's application object if
+plone.observability is installed.  That package then asks the provider for each
+answer of `@@metrics`.  The clients are those databases of the application that
+are clients of ours, by the names that zope.conf gives them.
 
-That package has no histograms, and so they are given to it as what they are in
-Prometheus' text: counters of three names.  prometheus_client is not needed.
+plone.observability has no histograms.  So each histogram is given to it in the
+form that it has in Prometheus' text: as counters with three names.
+prometheus_client is not needed.
 """
 
 from collections.abc import Iterator
@@ -30,14 +31,14 @@ _BOUNDS = [*(f'{bound:g}' for bound in Histogram.ROUND_BOUNDS), '+Inf']
 class ClientMetrics:
 
     name = 'fsyncclient'
-    #: Each process has its own.
+    #: Each process has its own figures.
     scope = 'instance'
 
     def __init__(self, application: Any) -> None:
         self._application = application
 
     def collect(self) -> Iterator[Metric]:
-        """All of one name follow each other, as Prometheus demands."""
+        """Metrics of the same name are together, as Prometheus demands."""
         clients = self._clients()
         read = {name: client.stats() for name, client in clients.items()}
         for kind, key, words in FIGURES:

@@ -4,8 +4,8 @@
 // all of them become text nodes; nothing is ever read as HTML.
 
 const EVERY = 2000;      // milliseconds between two answers
-const PATIENCE = 8000;   // for an answer
-const HEIGHT = 100;      // of a picture, in its own units; its width is seconds
+const PATIENCE = 8000;   // milliseconds to wait for an answer
+const HEIGHT = 100;      // of a picture, in its own units; its width is in seconds
 
 const SIGNS = {well: '✓', look: '!', bad: '✗'};
 const STATES = {well: 'Well', look: 'Have a look', bad: 'Not well'};
@@ -40,7 +40,7 @@ function seconds(value) {
   return `${Math.round(value / 86400)} days`;
 }
 
-// By the clock of the server: that of the browser may be another one.
+// By the clock of the server: that of the browser may be different.
 function since(timestamp) {
   const passed = Math.round(now - timestamp);
   return passed < 2 ? 'just now' : `${seconds(passed)} ago`;
@@ -71,8 +71,8 @@ function draw(name, className) {
   return element;
 }
 
-// What has not changed is left alone: somebody may be selecting it, and a
-// screen reader need not say it again.
+// Text that has not changed is not replaced: somebody may be selecting it, and
+// a screen reader should not read it again.
 function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -105,11 +105,11 @@ function roundedUp(value) {
 
 class Picture {
 
-  // `series`: for each line, its words and what it takes from a column.
+  // `series`: for each line, its label, and how it reads a column.
   constructor(title, inWords, least, ...series) {
     this.title = title;
     this.inWords = inWords;
-    this.least = least;    // the top of the scale is never below
+    this.least = least;    // the top of the scale is never below this
     this.series = series;
     this.keys = series.map((_, index) => make('span', index ? 'key second' : 'key'));
     this.lines = series.map((_, index) => draw('path', index ? 'second' : 'first'));
@@ -154,7 +154,7 @@ class Picture {
     this.sayKeys();
   }
 
-  // Broken where nothing is known.
+  // The line has gaps where nothing is known.
   path(column, top, every) {
     let path = '';
     column.forEach((value, index) => {
@@ -218,7 +218,7 @@ function pictures() {
   ];
 }
 
-// Of each: its name, its figure, what is said beside it.  No figure: no tile.
+// Each tile: its name, its figure, the text beside it.  No figure: no tile.
 const TILES = [
   ['Commits / s', ({past, figures}) => figures.commits_total != null
     && [number(newest(past.commits)), `${number(figures.commits_total)} in all`]],
@@ -326,7 +326,7 @@ class Storage {
 // The page
 
 const storages = new Map();  // by their names
-let heard = null;            // when the last answer came
+let heard = null;            // when the last answer arrived
 let now = null;              // the time of the server then
 
 function place(id) {
@@ -390,7 +390,7 @@ async function look() {
   }
 }
 
-// Nobody looks at a page that is hidden; who turns to it need not wait.
+// A hidden page does not ask.  When it is shown again, it asks at once.
 async function lookAgainAndAgain() {
   let wake = null;
   document.addEventListener('visibilitychange', () => wake?.());

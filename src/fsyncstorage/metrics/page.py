@@ -1,9 +1,9 @@
-"""The live page: what happens now, what came before, and whether it is well.
+"""The live page: what happens now, what came before, and whether all is well.
 
-The page is four files of this package, with nothing from elsewhere, which ask
-for `/now` every two seconds while somebody looks at them: all that is shown,
-as JSON.  Its names come from configuration files, and its words from errors;
-the page takes them as text.
+The page consists of four files of this package, and loads nothing from
+elsewhere.  It asks for `/now` every two seconds while somebody looks at it:
+this is all that it shows, as JSON.  The names in it come from configuration
+files, and the words from errors; the page treats them as text.
 """
 
 import functools
@@ -28,7 +28,7 @@ from .pulse import Serving
 from .shown import Reading
 from .shown import Shown
 
-#: By path: the files, beside this module.
+#: By path: the files, in the directory of this module.
 FILES = {'/': 'page.html', '/page.css': 'page.css', '/page.js': 'page.js',
          '/page.svg': 'page.svg'}
 _TYPES = {'html': 'text/html; charset=utf-8', 'css': 'text/css; charset=utf-8',
@@ -46,20 +46,21 @@ def _read(name: str) -> Answer:
 
 
 class Page:
-    """Of the thread that answers."""
+    """Used only by the thread that answers."""
 
     def __init__(self, phase: Callable[[], str],
                  storages: Callable[[], list[Shown]],
                  servers: Callable[[], list[Serving]]) -> None:
-        """What the process does, and what is shown of it."""
+        """`phase()` is what the process is doing; the others, what is shown.
+        """
         self._phase = phase
         self._storages = storages
         self._servers = servers
         self._pasts: dict[Shown, Past] = {}
 
     def sample(self) -> None:
-        """Called each EVERY seconds."""
-        # What is shown no more is forgotten.
+        """Called every EVERY seconds."""
+        # The past of what is not shown any more is forgotten.
         self._pasts = {shown: self._past(shown) for shown in self._storages()}
         for shown, past in self._pasts.items():
             reading = shown.now()
@@ -104,7 +105,7 @@ class Page:
 
 
 def figures(reading: Reading) -> dict[str, Any]:
-    """By the names that they have as metrics, without their front."""
+    """By the names that they have as metrics, without the prefix."""
     return {name + '_total' * (kind == COUNTER): value
             for kind, name, _, read, _ in FIGURES
             if (value := read(reading)) is not None}

@@ -1,13 +1,13 @@
 """The last ten minutes of one storage, for the pictures of the page.
 
-A sample each five seconds, whether anybody looks or not: who opens the page
-because something is slow wants to see what came before.  It costs the reading
-of the figures, which nobody waits for.  (If those that look took the samples,
-there would be none of the time before.)
+A sample is taken every five seconds, whether anybody looks or not: a person
+who opens the page because something is slow wants to see what came before.
+The cost is to read the figures, and nobody waits for that.  (If the page took
+the samples, there would be none of the time before it was opened.)
 
-The columns have `MOST` values each, and none that is older than `SPAN`
-seconds; so they never need more room.  A value says what happened since the
-sample before, per second or as a duration; or what was so at that moment.
+Each column has at most `MOST` values, and none that is older than `SPAN`
+seconds; so its memory is bounded.  A value says what happened since the sample
+before, per second or as a duration; or what was the case at that moment.
 None: there is no such figure, or nothing of that kind happened.
 """
 
@@ -35,11 +35,11 @@ _COUNTED: dict[str, Callable[[Reading], Any]] = {
     'loads_from_disk': lambda of: of.loads and of.loads['disk'],
 }
 
-#: What took time: what the storage calls its histogram.
+#: What takes time -> the name of its histogram in the storage.
 _TIMED = {'commit': 'commit_latency', 'sync': 'sync_latency'}
 _SHARES = {'p50': 0.50, 'p99': 0.99}
 
-#: What is so at a moment.
+#: Figures of the moment itself.
 _THEN: dict[str, Callable[[Reading], Any]] = {
     'clients': lambda of: of.any_of('connections'),
     'waiting_for_objects': lambda of: (of.waiting or {}).get('vote'),
@@ -49,20 +49,21 @@ _THEN: dict[str, Callable[[Reading], Any]] = {
 
 
 def seen_by(histograms: Iterable[Histogram]) -> list[int]:
-    """`Histogram.seen` of several, that are of different commits."""
+    """The sum of `Histogram.seen` of several, which count different commits.
+    """
     counts = [histogram.seen()[0] for histogram in histograms]
     return [sum(each) for each in zip(*counts)]
 
 
 def percentiles(seen: list[int]) -> dict[str, float | None]:
-    """By their names; None if there is nothing."""
+    """By their names; None if nothing was seen."""
     return {name: (round(min(Histogram.percentile_of(seen, share), _LONGEST),
                          7) if seen and seen[-1] else None)
             for name, share in _SHARES.items()}
 
 
 class Past:
-    """Of the thread that answers."""
+    """Used only by the thread that answers."""
 
     def __init__(self) -> None:
         self._at: deque[float] = deque(maxlen=MOST)
@@ -74,7 +75,7 @@ class Past:
                             dict[str, list[int]]] | None = None
 
     def add(self, reading: Reading, now: float) -> None:
-        """`now` is of a clock that is never set."""
+        """Add a sample; `now` is of a monotonic clock."""
         counted = {name: read(reading) for name, read in _COUNTED.items()}
         timed = {name: seen_by(reading.histograms.get(key, []))
                  for name, key in _TIMED.items()}
@@ -97,25 +98,32 @@ class Past:
                 column.popleft()
 
     def last(self, name: str, number: int) -> list[float | None]:
-        """The last values of a column, the newest as the last one."""
+        """The last `number` values of a column, the newest last."""
         return list(self._columns[name])[-number:]
 
     def columns(self, now: float) -> dict[str, list[float | None]]:
-        """Of the same length each, with `ago`: how many seconds ago."""
+        """All columns, of the same length; `ago` is the age in seconds."""
         return {'ago': [round(now - at, 1) for at in self._at],
                 **{name: list(column)
                    for name, column in self._columns.items()}}
 
 
 def _rate(before: Any, now: Any, seconds: float) -> float | None:
-    """None also if it was counted by a server that has gone, or has come."""
+    """The rate per second.
+
+    None if it is unknown, also because a server that counts has begun or ended
+    in between.
+    """
     if before is None or now is None or now < before:
         return None
     return round((now - before) / seconds, 3)
 
 
 def _difference(before: list[int], now: list[int]) -> list[int]:
-    """What was seen between two moments; nothing if it cannot be known, since
-    a histogram has come or gone."""
+    """What was seen between two moments.
+
+    It is empty if that is unknown, because a histogram has appeared or
+    disappeared in between.
+    """
     seen = [b - a for a, b in zip(before, now)]
     return seen if min(seen, default=0) >= 0 else []

@@ -1,14 +1,15 @@
-"""Does it live, is it ready, has it started?  For whoever restarts and routes.
+"""Is it alive, is it ready, has it started?  For programs that restart servers
+or route requests to them.
 
 `/startup`  the process has opened its storages, and serves; or it follows
             another node, and is ready to take over
-`/live`     its event loop answers; else only a restart helps.  A server that
-            ends has no loop to watch, and is given the time that this takes
-`/ready`    its storages are open, and writing has not stopped; else clients
-            should be sent elsewhere, and a restart may not help
+`/live`     its event loop answers; otherwise only a restart helps.  A server
+            that is ending has no loop to watch, and counts as alive
+`/ready`    its storages are open, and writing has not stopped; otherwise
+            clients should be sent elsewhere, and a restart may not help
 
 Each answers with 200 or 503, and says why in JSON.  A process without a server
-has no event loop, and lives as long as it answers at all.
+has no event loop, and is alive as long as it answers at all.
 """
 
 import http
@@ -19,11 +20,11 @@ from .answering import Answer
 from .pulse import Pulse
 from .shown import Shown
 
-# A loop that has not answered for so many seconds is stuck.
+# Seconds without an answer after which a loop is stuck.
 STUCK_AFTER = 5.0
 
-#: What the process does.  One that follows has its storage when it leads
-#: (storage.host).
+#: What the process is doing.  One that follows opens its storage only when it
+#: leads (storage.host).
 STARTING, FOLLOWING = 'starting', 'following'
 SERVING, STOPPING = 'serving', 'stopping'
 

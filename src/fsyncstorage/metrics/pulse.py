@@ -1,7 +1,7 @@
 """Does an event loop answer, and how late?
 
-A timer in the loop beats twice a second, and notes by how much it was late: so
-long had something else kept the loop.
+A timer in the loop fires twice a second, and notes by how much it is late:
+this is how long something else has blocked the loop.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ class Pulse:
 
     @property
     def age(self) -> float:
-        """Seconds since the loop has answered."""
+        """Seconds since the loop has last answered."""
         return time.monotonic() - self._last
 
     def end(self) -> None:
-        """From any thread; the timer may fire once more."""
+        """May be called in any thread; the timer may fire once more."""
         self._is_over = True
 
     # In the loop
@@ -53,5 +53,5 @@ class Serving(NamedTuple):
     """A server, whose storages share one loop."""
 
     pulse: Pulse
-    #: With the bytes `received` and `sent` on its connections.
+    #: Has the bytes `received` and `sent` on its connections.
     traffic: Any

@@ -1,13 +1,13 @@
-"""`/clients`: who does what, of the storages that are served.
+"""`/clients`: what each client of the served storages does.
 
 As JSON, for `fsync-top` and other programs: what each client has done since it
-registered, and what it holds.  The server counts that and keeps it bounded
-(server.clients); here it is only put together.  Labels are text of peers:
-whoever shows them has to escape them for its own medium.
+registered, and what it holds.  The server counts this and bounds it
+(server.clients); here it is only put together.  Labels are text from peers: a
+program that shows them must escape them for its own medium.
 
-There are no more than `MOST` clients in an answer, of all storages together:
-those that hold objects for longest, then those that wait for some, and then
-the others.  How many more there are, it says.
+An answer has at most `MOST` clients, of all storages together: first those
+that have held objects for longest, then those that wait for objects, and then
+the others.  It also says how many are left out.
 """
 
 import collections
@@ -25,7 +25,7 @@ MOST = 1000
 
 
 def clients(shown: Iterable[Shown]) -> Answer:
-    # (None: no server has it, or it cannot be read.)
+    # (None: no server serves the storage, or its clients cannot be read.)
     found = {each: seen for each in shown
              if (seen := each.clients()) is not None}
     first = sorted(((rank, each) for each, seen in found.items()
@@ -33,7 +33,7 @@ def clients(shown: Iterable[Shown]) -> Answer:
     numbers = collections.Counter(each for _, each in first[:MOST])
     storages: dict[str, Any] = {
         each.name: seen.first(numbers[each]) for each, seen in found.items()}
-    # (It was made here, of nothing that contains itself.)
+    # (What was made here does not contain itself.)
     body = json.dumps({'time': time.time(), 'storages': storages},
                       check_circular=False) + '\n'
     return Answer(http.HTTPStatus.OK, 'application/json', body.encode())

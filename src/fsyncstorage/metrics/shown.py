@@ -1,8 +1,9 @@
 """The figures of one storage at one moment.
 
 They are those of `stats()` and of the server's answer to `ruok`, which any
-thread may ask for, and the histograms behind them.  Of a storage that is not
-ours, there is what a server counts: no code of it is run to show it.
+thread may ask for, and the histograms behind them.  For a storage that is not
+ours, there is only what a server counts: no code of that storage is run to
+show it.
 """
 
 import logging
@@ -27,22 +28,22 @@ class Shown:
 
     def __init__(self, name: str, storage: Any, node: Any = None) -> None:
         self.name = name
-        #: What there is until a storage can be opened (storage.host).
+        #: Shown until a storage can be opened (storage.host).
         self.node = node
         self.has_opened(storage)
-        #: The server's part of it (server.service); None without a server.
+        #: The server's part for it (server.service); None without a server.
         self.service: Any = None
         #: What cannot be read now.
         self._failing: set[str] = set()
 
     def has_opened(self, storage: Any) -> None:
-        #: The storage of ours, which others may wrap; None if it is not ours,
-        #: or is not open yet.
+        #: Our storage, which others may wrap; None if it is not ours, or is
+        #: not open yet.
         self.storage: Any = getattr(
             getattr(storage, 'histograms', None), '__self__', None)
 
     def trouble(self) -> str | None:
-        """Why it cannot be written, though it should be; or None."""
+        """Why the storage cannot be written, though it should; or None."""
         if self.storage is None:
             return None if self.node is None else str(self.node.trouble)
         if self.storage.has_stopped:
@@ -52,14 +53,15 @@ class Shown:
         return waits
 
     def now(self) -> 'Reading | None':
-        """None if they cannot be read: others are shown all the same."""
+        """The figures now; None if they cannot be read: other storages are
+        shown nevertheless."""
         return self._read('figures', lambda: Reading(
             self.name, self.storage, self.service, self.node))
 
     def clients(self) -> Any:
-        """What they do (server.clients); None without a server, or if that
-        cannot be read."""
-        service = self.service  # another thread may take it away
+        """What its clients do (server.clients); None without a server, or if
+        that cannot be read."""
+        service = self.service  # another thread may set it to None
         return None if service is None else self._read(
             'clients', service.clients)
 
@@ -67,7 +69,7 @@ class Shown:
         try:
             found = read()
         except Exception:
-            if what not in self._failing:  # it is asked for every few seconds
+            if what not in self._failing:  # it may fail every few seconds
                 self._failing.add(what)
                 logger.exception(
                     'the figures of %r could not be read', self.name)
@@ -81,9 +83,9 @@ class Reading:
     def __init__(self, name: str, storage: Any, service: Any,
                  node: Any = None) -> None:
         self.name = name
-        #: Of a node (`quorum`), whether its storage is open or not.
+        #: Figures of a node (`quorum`), whether its storage is open or not.
         self.quorum: dict[str, Any] = {}
-        #: What a server says of it; empty without a server.
+        #: Figures of a server; empty without a server.
         self.server: dict[str, Any] = service.own_status() if service else {}
         self.storage: dict[str, Any] = {}
         self.packs: dict[str, Any] = {}
@@ -101,7 +103,7 @@ class Reading:
             self.quorum = node.stats()
         of_server: dict[str, Histogram] = (
             service.histograms() if service else {})
-        #: Of the same name: the storage's own, and those of its clients.
+        #: By name: the storage's own histogram, and that of its clients.
         self.histograms: dict[str, list[Histogram]] = {
             each: [source[each] for source in (of_storage, of_server)
                    if each in source]
@@ -110,8 +112,8 @@ class Reading:
     def any_of(self, *names: str) -> Any:
         """The figure of this name, from where it is counted; or None.
 
-        What the storage counts has precedence: a server counts what its
-        clients do, others in the process may commit, too.
+        What the storage counts has precedence: a server counts only what its
+        clients do, but threads of the process may commit, too.
         """
         for source in self.storage, self.server:
             for name in names:
@@ -121,7 +123,7 @@ class Reading:
 
     @property
     def conflicts(self) -> int | None:
-        """Of threads of the process, and of the clients of a server."""
+        """Conflicts of threads of the process, and of a server's clients."""
         counted = [figures['conflicts']
                    for figures in (self.storage, self.server)
                    if 'conflicts' in figures]
@@ -129,7 +131,7 @@ class Reading:
 
     @property
     def loads(self) -> dict[str, int] | None:
-        """Of a server's clients: by where they were answered from."""
+        """Loads of a server's clients, by where they were answered from."""
         if not self.server:
             return None
         return {source: self.server[f'loads-from-{source}']
@@ -158,9 +160,9 @@ class Reading:
 
     @property
     def pack(self) -> dict[str, float] | None:
-        """Of the pack that is under way: its phase, and how far that is."""
+        """The phase of the pack that is under way, and how far it is."""
         pack = self.packs.get('pack')
-        if not pack or not pack['phase']:  # none, or one that just begins
+        if not pack or not pack['phase']:  # none, or it is just beginning
             return None
         return {pack['phase']: pack['done'] / max(pack['total'], 1)}
 
@@ -176,14 +178,14 @@ class Reading:
 
     @property
     def packed(self) -> float | None:
-        """When the last pack ended that did what it should."""
+        """When the last successful pack ended."""
         ago = self.packed_ago
         return None if ago is None else time.time() - ago
 
     @property
     def last_pack(self) -> tuple[float, float, bool] | None:
-        """When the last pack ended, how long it took, and whether it did what
-        it should.  Of those since the storage was opened."""
+        """When the last pack since the storage was opened ended, how long it
+        took, and whether it was successful."""
         last = self.packs.get('last')
         return last and (time.time() - last['ago'], last['seconds'],
                          last['outcome'] in (PACKED, NOTHING))

@@ -1,7 +1,7 @@
-"""Is it well?  What an operator should look at, and what needs one at once.
+"""Is all well?  What an operator should look at, now or some time.
 
-Words with a level, of what is so now: when it is over, they are gone.  What
-has precedence is first.
+A verdict is a text with a level, about the present: when the trouble has
+ended, the verdict disappears.  The most urgent verdicts come first.
 """
 
 import time
@@ -13,16 +13,17 @@ from . import probes
 from .past import Past
 from .shown import Reading
 
-#: Look at it some time; look at it at once.
+#: LOOK: look at it some time.  BAD: look at it at once.
 LOOK, BAD = 'look', 'bad'
 
 # Seconds that a client may hold objects while others wait.
 HELD = 5.0
-# Seconds of a sync that are too many.
+# From this many seconds on, a sync is too slow.
 SLOW = 1.0
-# Samples of the past, one after the other, in which no sync has ended.
+# If no sync has ended in this many samples of the past, in succession, the
+# disk does not answer.
 SILENT = 2
-# Characters of words from elsewhere, as of an error.
+# Most characters of a text from elsewhere, such as an error.
 _LONGEST = 300
 
 
@@ -35,7 +36,7 @@ UNREADABLE = Verdict(BAD, 'Its figures cannot be read: see the log.')
 
 
 def of_process(phase: str, age: float) -> list[Verdict]:
-    """`age`: seconds since an event loop has answered."""
+    """`age`: seconds since an event loop has last answered."""
     verdicts = []
     if age > probes.STUCK_AFTER:
         verdicts.append(Verdict(
@@ -80,7 +81,7 @@ def _look(reading: Reading, past: Past) -> Iterator[str]:
     if since is not None and waiting:
         held = time.time() - since
         if held > HELD:
-            # (Some may wait for others, or for room in memory.)
+            # (Some may wait for other objects, or for room in memory.)
             yield (f'A client has held objects for {held:.0f} s, and'
                    f' {waiting} commit{"s" * (waiting != 1)}'
                    f' wait{"s" * (waiting == 1)}.')

@@ -1,31 +1,31 @@
 """A pack that survives a power cut at any moment.
 
-- packing       what the storage does: the rest, the append lock
-- bulk          has nearly all of it done, by a process or here
+- packing       the storage's part: copies the rest, takes the append lock
+- bulk          does nearly all of a pack, in a child process or in this one
 - files         the files that a pack makes
-- swap          lets the storage serve from the new file
-- naming        how that gets the name of the old one
-- agreed        what several nodes agree on that have the same file
-- unopened      the pack of a file that no storage has open: that of a node
-- generation    which of two files a node has, after a crash
+- swap          makes the storage serve from the new file
+- naming        how the new file gets the name of the old one
+- agreed        what several nodes that have the same file agree on
+- unopened      packs a file that no storage has open: that of a node
+- generation    which of two files a node has after a crash
 - packedblobs   removes blobs that are not needed any more
-- process       the process that packs, as its parent sees it
-- child         the same, as it sees itself
-- work          check, mark, copy: there, or here
-- packs         how far it is, its cancel, and forecasts: what is asked for
-- forecast      what a pack would free, and need
+- process       the child process that packs, seen from its parent
+- child         the same process, seen from inside
+- work          check, mark, copy: in the child process, or in this one
+- packs         what callers ask for: progress, a cancel, forecasts
+- forecast      what a pack would free, and what it would need
 - plan          what is kept, for a pack and for a forecast
 - counting      how long the new file would be, and what is freed by class
 - goneblobs     lists the blobs that are not kept
-- survey        what one read of the file tells
+- survey        what one read of the file finds
 - marking       which records are kept
-- copying       copies them, and seals what it copies
+- copying       copies these records, and seals the copies
 - output        appends to a file
 - checksum      of the new file, block by block, while it is written
 - places        where old records are in the new file
 - restorable    what may be undone while a pack is under way
 - chains        where the data are that a record points back to
-- progress      how far it is, and how it is cancelled
-- pacing        syncs that are short, and at most so many bytes a second
-- foreign       the storage, for a packer of the user's own
+- progress      how far a pack is, and how it is cancelled
+- pacing        keeps syncs short, and limits the bytes per second
+- foreign       what a packer of the user's own gets as the storage
 """

@@ -1,21 +1,22 @@
 """What several nodes agree on, so that each packs its file to the same bytes.
 
-The file that is packed depends on the old one, the pack time, whether garbage
-goes, the end up to which the pack reads before it decides, and the code that
-packs (I15).  The node that writes tells the others, when undos ask what they
-may restore (restorable): so each undo is before the end, where all nodes see
-it, or it has asked.  When its new file is complete and durable, it tells them,
-too, and only then gives it its name.
+The packed file depends on the old file, the pack time, whether garbage is
+collected, the end up to which the pack reads before it decides, and the code
+that packs (I15).  The node that writes tells the other nodes that a pack
+begins only when undos already ask what they may restore (restorable).  So each
+undo either is before the end, where all nodes see it, or has asked.  When the
+new file is complete and durable, the node that writes tells the others this,
+too.  Only then does it give the new file its name.
 
-`Agreement` is one pack's part in that, and asks `Hooks`, if the storage has
-any, each at its time and once:
+`Agreement` is the part of one pack in this.  If the storage has `Hooks`, it
+calls each of them once:
 
-    begins  the pack is to begin; the answer is its end
+    begins  the pack is about to begin; the answer is its end
     swaps   the new file is about to take the place of the old one
-    over    the new file has the name; or all is as it was
+    over    the new file has its name; or all is as it was before
 
-Once `swaps` has been answered, others may have replaced their files: then
-there is no way back.  What fails behind it stops writing, and leaves the new
+Once `swaps` has been answered, other nodes may have replaced their files, so
+there is no way back.  A failure after that stops writing, and leaves the new
 file, which the next start puts in its place (generation).
 """
 
@@ -29,19 +30,19 @@ from .marking import References
 
 logger = logging.getLogger(__name__)
 
-#: Of what packs.  A change by which the same file becomes other bytes needs
-#: another one: then nodes of both releases do not pack for each other in vain.
-#: (It is not the release: a node that has to pack again after an upgrade, in
-#: the place of one that is lost, can do that.)
+#: The version of the packer.  It must change whenever the same file would be
+#: packed to other bytes: then nodes of two releases do not pack in vain to
+#: match each other.  (It is not the version of the release, so that after an
+#: upgrade a node can still repeat the pack of a node that is lost.)
 VERSION = b'1'
-# Where a storage wrapper reads references in a way that we do not know.
+# The version where a storage wrapper reads references in a way unknown to us.
 VERSION_OF_WRAPPER = b'of a wrapper'
 
 
 class Begin(typing.NamedTuple):
-    """All that the new file depends on, but the old one."""
+    """All that the new file depends on, except for the old file."""
 
-    #: Of the old file: what a pack reads before it decides.
+    #: How far a pack reads the old file before it decides.
     end: int
     #: The tid of the pack time.
     stop: bytes
@@ -57,30 +58,31 @@ class Becoming(typing.NamedTuple):
 
 
 class Hooks(typing.Protocol):
-    """What a storage asks where several nodes have its file."""
+    """What a pack calls where several nodes have the storage's file."""
 
     def begins(self, stop: bytes, collects_garbage: bool,
                version: bytes) -> int:
         """Tell all nodes that a pack begins; return its end.
 
-        What is before the end is durable, for all of them.  No lock is held,
-        and commits go on.  What is raised ends the pack, and so must a close
-        of the storage.
+        What is before the end is durable, for all nodes.  No lock is held, and
+        commits go on.  An exception ends the pack.  A close of the storage
+        must end this call, by an exception.
         """
 
     def swaps(self, becoming: Becoming) -> None:
         """Tell all nodes that this file takes the place of the old one.
 
         The append lock is held, nothing is on its way to the disk, and the
-        new file is durable.  OutcomeUnknown if they may have been told, as
-        where a close of the storage has ended the wait; whatever else is
-        raised, they have not, and never will be.
+        new file is durable.  OutcomeUnknown means that the nodes may have been
+        told, for example when a close of the storage has ended the wait.  Any
+        other exception means that they have not been told, and never will be.
         """
 
     def over(self, swapped: bool) -> None:
         """The new file has its name, durably; or all is as it was before.
 
-        Not called if that is not known.  No lock is held.
+        Not called if it is not known which of the two is true.  No lock is
+        held.
         """
 
 
@@ -90,7 +92,7 @@ def version_of(references: References) -> bytes:
 
 
 class Agreement:
-    """Without hooks it asks nobody."""
+    """Without hooks it does nothing."""
 
     def __init__(self, hooks: Hooks | None) -> None:
         self._hooks = hooks
@@ -104,7 +106,7 @@ class Agreement:
 
     def begins(self, stop: bytes, collects_garbage: bool,
                references: References) -> int | None:
-        """Where the pack ends; None: wherever it likes."""
+        """Where the pack ends; None: the pack chooses the end itself."""
         if self._hooks is None:
             return None
         end = self._hooks.begins(
@@ -132,7 +134,7 @@ class Agreement:
             self._hooks.over(True)
 
     def given_up(self) -> None:
-        """The pack has ended otherwise, if it has not swapped."""
+        """The pack has ended.  If it has not swapped, tell the others."""
         if self._hooks is not None and self._begun and not self.is_final:
             self._begun = False
             try:

@@ -1,8 +1,9 @@
-"""Has nearly all of a pack done, while others commit: by a process of its own,
-or by this one where that is not possible.
+"""Does nearly all of a pack while others commit: in a child process, or in
+this process where that is not possible.
 
-What is left is small, or comes faster than the process copies.  It is copied
-by the caller (packing, unopened), with the Copier that it gets here.
+The rest that is left then is small, or commits add to it faster than the child
+copies.  The caller (packing, unopened) copies it, with the Copier that it gets
+here.
 """
 
 import contextlib
@@ -37,19 +38,20 @@ from .restorable import write_gone
 
 logger = logging.getLogger(__name__)
 
-# Bytes of the old file that the other process may leave to this one, whose
-# interpreter clients use.  (What an undo becomes longer by is not counted: no
-# lock is held for it.)
+# Bytes of the old file that the child may leave to this process, whose
+# interpreter clients use.  (An undo can become longer in the new file.  That
+# is not counted here, because no lock is held while the rest is copied.)
 REST_OF_PROCESS = 1 << 18
-# After so many rounds, the process is slower than committers.
+# If this many rounds were not enough, the child is slower than committers.
 MOST_ROUNDS = 20
 
 
 class Bulk:
-    """Of the data file at `path`; `size()` says up to where it can be copied
-    by now, and `pread` reads it.
+    """The bulk of a pack of the data file at `path`.
 
-    `marked()` is called when the objects that go are in their file.
+    `size()` returns up to where the file can be copied now, and `pread` reads
+    the file.  `marked()` is called when the list of the objects that go is in
+    its file.
     """
 
     def __init__(self, path: str, files: Files, pread: Pread,
@@ -62,12 +64,12 @@ class Bulk:
         self._watch = watch
         self._marked = marked
         self.pacer = Pacer(files.new)
-        #: An index of the new file is written, and durable, up to here.
+        #: An index of the new file up to this position is durable.
         self.index_to = 0
 
     def copied(self, job: Job, referencesf: References,
                own_process: bool) -> Copier:
-        """Copied up to a small rest; the copier goes on."""
+        """Copy all but a small rest; the returned copier can go on."""
         if own_process and process.is_possible(referencesf):
             copier = self._by_process(job)
             if copier is not None:
@@ -75,7 +77,7 @@ class Bulk:
         return self._within(job, referencesf)
 
     def _within(self, job: Job, referencesf: References) -> Copier:
-        """As the process does it."""
+        """The same work as in the child process."""
         logger.info('%s: packing within this process', self._path)
         files = self._files
         copier = work.copied(
@@ -83,7 +85,8 @@ class Bulk:
             _references(referencesf), self._watch.tell, self._marked_here)
         self._watch.gone_blobs = copier.gone_blobs
         copier.flush()
-        # The rest is copied at no rate: in the end, commits wait for it (I2).
+        # No rate limits the copy of the rest: at the end, commits wait for
+        # this copy (I2).
         copier.write_to(Output(
             files.new, copier.written_to, self.pacer.written,
             copier.checksum))
@@ -95,7 +98,7 @@ class Bulk:
         self._marked()
 
     def write_index(self, copier: Copier) -> None:
-        """Into the file for it, which is empty."""
+        """Write the index into its file, which is empty."""
         file = self._files.index
         index.write_unchanging(
             file, copier.written_to, copier.index, self._files.new,
@@ -103,7 +106,7 @@ class Bulk:
         self.index_to = copier.written_to
 
     def _by_process(self, job: Job) -> Copier | None:
-        """None: there is no such process."""
+        """None: no child process could be started."""
         files = self._files
         try:
             with contextlib.closing(Process(
@@ -120,14 +123,17 @@ class Bulk:
         return self._copier(job, done)
 
     def _copier(self, job: Job, done: process.Done) -> Copier:
-        """Goes on where the process has stopped, if that can be."""
+        """A copier that goes on where the child has stopped.
+
+        process.Gone if what the child reports does not fit its files.
+        """
         new, of_index = self._files.new, self._files.index
         try:
             loaded = index.load_open(of_index.fileno(), str(of_index.name))
             if not (loaded.position <= done.written_to == new.size()
                     and FIRST < done.copied_to <= self._size()):
                 raise ValueError('its files do not fit what it reports')
-            # What was copied after the index was written.
+            # Add what was copied after the index was written.
             for found in scan.transactions(
                     Window.of_file(new.fileno()), loaded.position):
                 for record in found.records:
@@ -145,11 +151,11 @@ class Bulk:
             copied_to=done.copied_to, index=loaded.index, places=done.places)
 
     def _next_end(self) -> Callable[[int], int | None]:
-        """How far the process copies next.
+        """A function that says how far the child copies next.
 
-        None: the rest is small, or this process has to do it, because the
-        other one is too slow.  The process asks anew when its index is
-        written.
+        It returns None if the rest is small, or if the child is too slow, so
+        that this process must copy the rest.  The child asks again when it has
+        written its index.
         """
         rounds, rest = 0, math.inf
 
@@ -160,7 +166,7 @@ class Bulk:
             if REST_OF_PROCESS <= rest < before and rounds < MOST_ROUNDS:
                 rounds += 1
                 return end
-            # When it has written its index, much may have been committed.
+            # Much may be committed while the child writes its index.
             rounds, rest = 0, math.inf
             return None
 
@@ -168,13 +174,14 @@ class Bulk:
 
 
 def _references(referencesf: References) -> References:
-    """ZODB's own takes gigabytes for a hostile record of a few bytes."""
+    """In place of ZODB's function, which takes gigabytes of memory for a
+    hostile record of a few bytes, use ours."""
     return (references if referencesf is ZODB.serialize.referencesf
             else referencesf)
 
 
 def reading(file: datafile.DataFile) -> Pread:
-    """Of an open file, also when that is closed meanwhile."""
+    """Read an open file, even if the file is closed in the meantime."""
     descriptor = file.descriptor
     return lambda length, position: os.pread(
         descriptor.number, length, position)

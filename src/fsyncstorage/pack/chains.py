@@ -1,8 +1,8 @@
 """Where the data are that a record points back to.
 
-An undo writes a record without data, which points back to an earlier one, and
-that may point back, too.  The ends of the chains are remembered, so that a
-long chain is not walked again and again.
+An undo writes a record without data, which points back to an earlier record,
+and that one may point back, too.  The ends of these chains are remembered, so
+that a long chain is not walked again and again.
 """
 
 from ..format import scan
@@ -18,8 +18,9 @@ class Chains:
     def source(self, record: scan.Record) -> scan.Record:
         """The record that has the data of this one.
 
-        It has none itself if the creation of the object is undone.
-        scan.Damage if a pointer does not lead to a record of the object.
+        If the creation of the object is undone, the returned record has no
+        data.  scan.Damage if a pointer does not lead to a record of the
+        object.
         """
         if not record.back:
             return record

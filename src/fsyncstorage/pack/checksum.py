@@ -1,14 +1,13 @@
-"""The checksum of a file that is being written: of its bytes, block by block.
+"""The checksum of a file that is being written, block by block.
 
-It is BLAKE2b (32 bytes) over the BLAKE2b of each 16 MB of the file.  The hash
-of a whole file could not be handed to another process in the middle of it;
-the row of those of its blocks can, and the other one reads only the last
-block again.
+It is BLAKE2b (32 bytes) over the BLAKE2b hashes of each 16 MB of the file.  A
+hash of the whole file could not be handed to another process when half of the
+file is read.  The hashes of the blocks can, and the other process reads only
+the last block again.
 
-It reads what was written back from the page cache, because a transaction is
-not written in one go: its header is filled in when its records are there.
-Cost: 1.4 s of the processor's time for each GB, and 32 bytes of memory for
-each block.
+What was written is read back from the page cache, because a transaction is not
+written in one go: its header is filled in when its records are written.  Cost:
+1.4 s of processor time for each GB, and 32 bytes of memory for each block.
 """
 
 import hashlib
@@ -23,7 +22,7 @@ _AT_ONCE = 1 << 20
 
 
 class Checksum:
-    """`blocks` are those of whole blocks, as another Checksum knows them."""
+    """`blocks` are the hashes of whole blocks, from another Checksum."""
 
     def __init__(self, pread: Pread, blocks: bytes = b'') -> None:
         self._pread = pread
@@ -34,7 +33,7 @@ class Checksum:
 
     @classmethod
     def of_file(cls, number: int, blocks: bytes = b'') -> 'Checksum':
-        """Of an open file, by its descriptor number."""
+        """The checksum of an open file, given by its descriptor number."""
         return cls(lambda length, position: os.pread(
             number, length, position), blocks)
 
@@ -43,7 +42,7 @@ class Checksum:
         return bytes(self._blocks)
 
     def read_to(self, end: int) -> None:
-        """What is before `end` does not change any more."""
+        """Read up to `end`: what is before it does not change any more."""
         while self.position < end:
             left = BLOCK - self.position % BLOCK
             piece = self._pread(
@@ -58,7 +57,7 @@ class Checksum:
                 self._block = _hash()
 
     def of_all(self) -> bytes:
-        """Of what was read so far."""
+        """The checksum of all that was read so far."""
         row = self._blocks
         if self.position % BLOCK:
             row = row + self._block.digest()
@@ -66,7 +65,10 @@ class Checksum:
 
 
 def of_first(number: int, size: int) -> bytes | None:
-    """The checksum of the first bytes of an open file; None: it is shorter."""
+    """The checksum of the first `size` bytes of an open file.
+
+    None: the file is shorter.
+    """
     found = Checksum.of_file(number)
     try:
         found.read_to(size)

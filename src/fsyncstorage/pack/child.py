@@ -1,9 +1,8 @@
-"""The process that packs, or makes a forecast: it does the work, and reports
-to its parent.
+"""The child process that packs or makes a forecast, and reports to its parent.
 
-Its parent has opened all files, and passes the numbers of their descriptors:
-no name is used here.  The list of commands and reports is in
-docs/internals/pack.rst; how they come and go is left to processes.parent.
+The parent has opened all files, and passes the numbers of their descriptors:
+no file name is used here.  The list of commands and reports is in
+docs/internals/pack.rst; processes.parent receives and sends them.
 """
 
 import os
@@ -51,7 +50,7 @@ def main(pid: int) -> None:
                _file(job['index']), removed, job['gone'], references, parent)
     except Exception as error:
         parent.report(_failure(error))
-    # An ordinary end would wait for the thread that listens.
+    # An ordinary exit would wait for the thread that reads commands.
     os._exit(0)
 
 
@@ -65,9 +64,9 @@ def do(job: Job, pread: Pread, new: datafile.DataFile,
        gone: int, references: References, parent: 'Parent') -> None:
     """Copy, until the parent says that the rest is small.
 
-    `gone` is the descriptor of the file for the objects that go.
-    A large index takes its time: so it is written before the last copies, and
-    does not know what they bring.
+    `gone` is the descriptor of the file for the objects that go.  To write a
+    large index takes long.  So the index is written before the last rounds of
+    copying, and lacks what these rounds copy.
     """
     pacer = Pacer(new)
 

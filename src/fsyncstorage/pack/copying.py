@@ -1,14 +1,15 @@
 """Copies transactions into the new file, and seals them as it writes them.
 
-Up to the pack end only the records that are kept are copied, with their data
-in full, and a transaction of which none is kept goes.  From there on all are
-copied: pointers lead to the new places, and where the record that one led to
-is not kept, the data are copied in its place.
+Up to the pack end, only the records that are kept are copied, with their data
+in full.  A transaction of which no record is kept is left out.  From the pack
+end on, all records are copied.  Their back pointers are changed to the new
+places.  If a pointer leads to a record that is not kept, the data are copied
+in the place of the pointer.
 
-The new file depends on nothing but the old one up to the same end, the pack
-time and whether garbage goes (I15).  So the *durable* position in a seal is
-the transaction's own: that is true before the file gets its name, and it tells
-nothing of who synced when.
+The new file depends only on the old one up to the same end, on the pack time
+and on whether garbage is collected (I15).  So the *durable* position in a seal
+is the transaction's own position.  That is true before the file gets its name,
+and does not depend on when the old file was synced.
 
 Each transaction is checked once more as it is copied.
 """
@@ -44,7 +45,7 @@ _record_header = struct.Struct('>8s8sQQHQ')
 _number = struct.Struct('>Q')
 _STATUS = slice(16, 17)     # in the header
 
-# A record up to this length is copied at once, a longer one in pieces.
+# Data up to this length are copied at once, longer data in pieces.
 _AT_ONCE = 1 << 16
 
 
@@ -52,9 +53,9 @@ class _New(typing.NamedTuple):
     """What becomes of a record in the new file."""
 
     record: scan.Record
-    data: scan.Record   # the one that has the data
+    data: scan.Record   # the record that has the data
     previous: int = 0
-    back: int = 0       # if there are no data
+    back: int = 0       # the back pointer, if there are no data
 
     @property
     def length(self) -> int:
@@ -62,14 +63,14 @@ class _New(typing.NamedTuple):
 
     @property
     def longer(self) -> int:
-        """By so many bytes, than the record in the old file."""
+        """How many bytes longer it is than the record in the old file."""
         return self.length - (self.record.end - self.record.position)
 
 
 class Copier:
     """Writes to `out`; `removed` gets the blobs that are not kept.
 
-    With an index and places, it goes on where another one has stopped.
+    With an index and places, it goes on where another Copier has stopped.
     """
 
     def __init__(self, out: Output, removed: GoneBlobs | None = None,
@@ -80,7 +81,7 @@ class Copier:
         self.copied_to = copied_to      # in the old file
         self.index = Positions(fsIndex() if index is None else index)
         self.places = places or Places()
-        #: What is not copied was counted up to here (`rest`).
+        #: `rest` has counted what is not copied, up to this position.
         self._counted_to, self._counted = copied_to, 0
 
     @property
@@ -95,11 +96,14 @@ class Copier:
 
     @property
     def checksum(self) -> Checksum | None:
-        """Of the new file, up to the last flush; None: nobody wants it."""
+        """Of the new file, up to the last flush; None if not wanted."""
         return self._out.checksum
 
     def write_to(self, out: Output) -> None:
-        """From now on; what was written so far is flushed."""
+        """Write to `out` from now on.
+
+        What was written to the output before must have been flushed.
+        """
         self._out = out
 
     def flush(self) -> None:
@@ -111,7 +115,7 @@ class Copier:
 
     def copy_to_pack_end(self, window: Window, pack_end: int, kept: Kept,
                          targets: Iterable[int], tell: Tell) -> None:
-        """`targets` are the records that later ones point back to."""
+        """`targets` are the records that later records point back to."""
         self._read_from(window)
         self._out.append(FILESTORAGE_MAGIC)
         self.places = Places(pack_end)
@@ -137,11 +141,11 @@ class Copier:
             self.copied_to = found.end
         self.places.note_later(pack_end, self._out.end)
 
-    # Behind it
+    # Behind the pack end
 
     def copy_later(self, window: Window,
                    tell: Tell = lambda *progress: None) -> None:
-        """Copy what there is up to the end of the window."""
+        """Copy all that is not copied yet, up to the end of the window."""
         self._read_from(window)
         due = 0
         while self.copied_to < window.end:
@@ -158,11 +162,13 @@ class Copier:
         self._counted_to, self._counted = self.copied_to, 0
 
     def rest(self, window: Window, enough: float = math.inf) -> int:
-        """How long what is not copied will be in the new file; or less, if it
-        is `enough`.
+        """How many bytes the part that is not copied yet will take in the new
+        file.
 
-        A record that points back has 50 bytes, and the data that take the
-        pointer's place may be large.  What was counted is not read again.
+        The count stops when it has reached `enough`.  It can differ much from
+        the bytes in the old file: a record that points back has 50 bytes, and
+        the data that take the place of the pointer may be large.  What was
+        counted once is not read again.
         """
         self._read_from(window)
         while self._counted_to < window.end and self._counted < enough:
@@ -194,7 +200,7 @@ class Copier:
     def _is_undone(self, position: int) -> bool:
         """Is this record in a transaction that an old release has undone?
 
-        Of such a transaction no record is copied.
+        No record of such a transaction is copied.
         """
         record = self._window.read(position, RECORD_HEADER)
         begin = scan.unpack_record(record)[3]
@@ -251,7 +257,7 @@ class Copier:
         self._out.append(front)
         crc = zlib.crc32(front, crc)
         if length > _AT_ONCE:
-            # What is elsewhere does not move the window.
+            # Reading data elsewhere in the file must not move the window.
             window = (self._window if new.data is record
                       else self._window.scout())
             for piece in window.pieces(start, start + length):

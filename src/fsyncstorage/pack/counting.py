@@ -1,17 +1,18 @@
 """How long the new file would be, and what would be freed, by class.
 
 Each record up to the pack end is *added* once, before it is known what is
-kept: by the read that takes references (marking), or, where there is none, by
-one of our own.  When it is known which objects are kept, the figures are a sum
-over objects and transactions.  Nothing is copied.
+kept.  The pass that reads references adds it (marking), or, if there is no
+such pass, a pass of our own.  When it is known which objects are kept, the
+figures are a sum over objects and transactions.  Nothing is copied.
 
-Freed are the bytes of records with their headers, by the class that the object
-has at the pack time (if it is not there, each record by its own); and what is
-left of transactions: headers, users, descriptions, extensions.  Together they
-are what the file becomes shorter by.  (Where a record is kept with its data in
-the place of a pointer, it becomes longer, and less is freed of its class.)
+Two figures tell what is freed.  One is the bytes of records with their
+headers, by the class that the object has at the pack time (if the object is
+not there then, by the class of each record).  The other is what transactions
+have besides records: headers, users, descriptions, extensions.  Their sum is
+how much shorter the file becomes.  (A record that is kept with its data in the
+place of a pointer becomes longer, so less is freed of its class.)
 
-Memory: 28 bytes an object, and 8 a transaction.
+Memory: 28 bytes for each object, and 8 for each transaction.
 """
 
 import array
@@ -34,9 +35,9 @@ from .progress import Tell
 
 #: The class of an object whose creation is undone.
 NO_DATA = '(no data)'
-# Bytes of an index, for each object: it takes fewer, unless oids are sparse.
+# Bytes of an index for each object; fewer, unless oids are sparse.
 _INDEX = 12
-# Bytes of the list of the objects that go (restorable), for each.
+# Bytes for each object in the list of the objects that go (restorable).
 _GONE = 8
 # How a record begins that a storage wrapper has changed; a pickle never does.
 _WRAPPED = b'.'
@@ -48,7 +49,8 @@ class Row(typing.NamedTuple):
     """What is freed of one class."""
 
     name: str
-    #: Those whose state at the pack time goes: nothing refers to them.
+    #: Objects whose state at the pack time is not kept: nothing refers to
+    #: them.
     objects: int
     records: int
     bytes: int
@@ -57,16 +59,20 @@ class Row(typing.NamedTuple):
 class Counted(typing.NamedTuple):
     old_size: int
     new_size: int
-    #: On the disk, for the new file and what is beside it.
+    #: Bytes on the disk, for the new file and the files beside it.
     needed: int
-    #: Bytes that are freed of transactions, beside their records.
+    #: Bytes that are freed of transactions, in addition to their records.
     transactions: int
     rows: list[Row]     # the largest first
 
 
 def room(size: int, kept: Kept, share: float) -> int:
-    """For a new file of this size, of whose bytes the disk takes a share; and
-    for its index and the list of the objects that go, about, and at most."""
+    """Bytes that a new file of this size needs on the disk.
+
+    The disk takes about the given share of its bytes (less than 1 if it
+    compresses).  Its index and the list of the objects that go are added, with
+    the most bytes that they can have.
+    """
     return (int(size * share) + _INDEX * len(kept.objects)
             + _GONE * kept.most_that_go)
 
@@ -85,26 +91,25 @@ class Tally:
         self._removed = removed
 
     def begin(self, objects: Objects, targets: frozenset[int]) -> None:
-        """`targets` are records that are kept, whatever becomes of their
-        objects."""
+        """`targets` are records that are kept even if their objects go."""
         self._objects = objects
         self._targets = targets
         count = len(objects)
-        # By the rank of the object.
+        # These have an element for each object, at its rank.
         self._bytes = array.array('Q', bytes(8 * count))
         self._records = array.array('I', bytes(4 * count))
         self._class_of = array.array('I', bytes(4 * count))
-        #: Of its current record, as it would be written.
+        #: The bytes of the current record, as it would be written.
         self._length = array.array('Q', bytes(8 * count))
-        #: Of current records, in the order of the file.
+        #: The ranks of current records, in the order of the file.
         self._ranks = array.array('I' if count < 1 << 32 else 'Q')
-        # Of transactions that have such records: how many, and how many bytes
-        # there are beside all records.
+        # For each transaction that has such records: how many it has, and how
+        # many bytes it has in addition to all of its records.
         self._counts = array.array('I')
         self._beside = array.array('I')
         #: Of targets: rank, and bytes as they would be written; the ranks of
         #: those that are current; the bytes of those without a rank; and what
-        #: is beside the records in their transactions.
+        #: their transactions have in addition to records.
         self._kept: list[tuple[int, int]] = []
         self._kept_current: set[int] = set()
         self._kept_by_itself = 0
@@ -112,7 +117,7 @@ class Tally:
         self._all_beside = 0
 
     def read(self, plan: Plan, tell: Tell) -> None:
-        """Add all by a read of our own."""
+        """Add all records, by a pass of our own over the file."""
         objects, end = plan.kept.objects, plan.pack_end
         self.begin(objects, plan.kept.targets)
         position, due, found = FIRST, 0, None
@@ -126,7 +131,7 @@ class Tally:
             position = found.end
 
     def add(self, found: scan.Transaction, ranks: list[int | None]) -> None:
-        """A transaction, and the ranks of its records."""
+        """Add a transaction; `ranks` are those of its records."""
         beside = found.end - found.position
         positions, targets = self._objects.positions, self._targets
         kept: set[bytes] = set()            # oids
@@ -170,13 +175,13 @@ class Tally:
             self._beside.append(beside)
 
     def _new_size(self, record: scan.Record) -> int:
-        """With the data in full."""
+        """The size of the record in the new file, with its data in full."""
         return RECORD_HEADER + (
             record.length or self._chains.source(record).length or POINTER)
 
     def _add_by_itself(self, record: scan.Record, size: int,
                        is_kept: bool) -> None:
-        """Of an object that is not there at the pack time."""
+        """Add a record of an object that is not there at the pack time."""
         number = self._class(record)
         self._classes.records[number] += 1 - is_kept
         self._classes.bytes[number] += size
@@ -205,7 +210,7 @@ class Tally:
     # When all was added, and it is known what is kept
 
     def counted(self, plan: Plan) -> Counted:
-        """scan.Damage, OSError."""
+        """The figures.  Raises scan.Damage, OSError."""
         kept, end = plan.kept, self._window.end
         if self._removed is not None:
             self._removed.decide(kept)
@@ -220,10 +225,10 @@ class Tally:
                        self._all_beside - beside, self._rows(objects))
 
     def _beside_kept(self, kept: Kept) -> int:
-        """Of transactions that have a record that is kept."""
+        """The bytes besides records, of transactions that keep a record."""
         total, ranks = 0, iter(self._ranks)
         for count, beside in zip(self._counts, self._beside):
-            # (All are taken, wherever the first is.)
+            # (A list, so that all ranks are consumed: `any` stops early.)
             if any([kept.has_current(next(ranks)) for _ in range(count)]):
                 total += beside
         return total
@@ -251,8 +256,11 @@ class Tally:
         return size
 
     def _longer(self, plan: Plan) -> int:
-        """What the records behind the pack end become longer by: those that
-        point back to one that is not kept, and have its data in its place."""
+        """How much longer the records behind the pack end become.
+
+        Those that point back to a record that is not kept get its data in the
+        place of the pointer.
+        """
         total, scout = 0, self._window.scout()
         for position in plan.targets:
             if position not in plan.kept.targets:
@@ -267,7 +275,7 @@ class Tally:
         return total
 
     def _rows(self, objects: list[int]) -> list[Row]:
-        """The largest first; those that are not listed are in the last."""
+        """The largest first; the last row sums up what is not listed."""
         classes = self._classes
         made = sorted(
             (Row(*each) for each in zip(

@@ -1,7 +1,7 @@
 """The files that a pack makes beside the data file.
 
-They are made while nobody else has the data file open, and nobody else is
-packing: only then may files of these names be removed.
+They are made while no other process has the data file open, or packs it: only
+then may files of these names be removed.
 """
 
 import contextlib
@@ -17,8 +17,10 @@ Guard = Callable[[], contextlib.AbstractContextManager[object]]
 
 
 class Files:
-    """`like` is the data file, open, and `reopen()` opens it once more;
-    `guard()` is a context in which nobody else has it."""
+    """`like` is the open data file, and `reopen()` opens it once more.
+
+    `guard()` is a context in which no other process has the data file open.
+    """
 
     def __init__(self, path: str, blob_dir: str | None,
                  like: datafile.DataFile,
@@ -46,7 +48,7 @@ class Files:
                 raise
 
     def old(self) -> datafile.DataFile:
-        """The old file, open once more, for the reader of a process."""
+        """The old file, opened once more, for a child process to read."""
         old = self._reopen()
         self._open.append(old)
         return old
@@ -65,10 +67,10 @@ class Files:
         return file
 
     def leave_nothing(self) -> None:
-        """Remove what was made.
+        """Remove the files that were made.
 
-        If the data file is not ours any more, another process may be packing:
-        then the names may be those of its files.
+        Files of others are left alone: if the data file is not ours any more,
+        another process may be packing, and its files may have these names.
         """
         for file in self._made:
             datafile.remove_if_it_is(str(file.name), file)

@@ -1,17 +1,19 @@
 """What a pack would free, and what it would need.  Nothing is changed.
 
-It is decided as in a pack (plan), and counted in place of copied (counting).
-Like the copy, it can be done by a process of its own, or within this one.
+A forecast decides what is kept by the same code as a pack (plan), and then
+counts instead of copying (counting).  Like the copy, it can be done by a child
+process, or in this process.
 
 Records that a storage wrapper has changed are refused (ValueError, counting):
-no reference would be found in them, and nearly all would seem to go.
+no reference would be found in them, and nearly all objects would seem to go.
 
-In one place it is less strict: references are found in less time
-(quickreferences), so that a record which a pack refuses may go unnoticed.
+In one way a forecast is less strict than a pack: it finds references faster
+(quickreferences), so it may not notice a record that a pack refuses.
 
-The time of the pack is that of its first phases, which are the same here.  The
-copy is not made: it reads the file as the check does, and what it writes is
-taken to cost `_WRITTEN` times as much as what is read.
+The time that a pack would take is estimated.  Its first phases are the same
+here, so they are measured.  The copy is not made: it would read the file as
+the check does, and to write a byte is assumed to cost `_WRITTEN` times as much
+as to read it.
 """
 
 import time
@@ -41,11 +43,11 @@ class Forecast(typing.NamedTuple):
 
     old_size: int
     new_size: int
-    #: Room for the new file and its index.
+    #: Room on the disk for the new file, and for the files beside it.
     needed: int
-    #: Of the pack.
+    #: How long the pack would take.
     seconds: float
-    #: What is freed of transactions, beside their records.
+    #: Bytes that are freed of transactions, in addition to their records.
     transactions: int
     #: What is freed of records; the largest first.
     rows: list[Row]
@@ -58,7 +60,7 @@ class Forecast(typing.NamedTuple):
 
     @classmethod
     def from_json(cls, found: list[Any]) -> 'Forecast':
-        """TypeError or ValueError, if it is none."""
+        """TypeError or ValueError if `found` is not a forecast."""
         made = cls(*found)
         made = made._replace(rows=[Row(*row) for row in made.rows])
         for row in made.rows:
@@ -75,9 +77,9 @@ def _are_numbers(values: tuple[Any, ...]) -> bool:
 
 def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
              tell: Tell) -> Forecast:
-    """`removed` gets the list of the blobs that are not kept.
+    """Make a forecast.  `removed` gets the list of blobs that are not kept.
 
-    scan.Damage, POSKeyError (a reference leads nowhere), OSError.
+    Raises scan.Damage, POSKeyError (a reference leads nowhere), OSError.
     """
     rate = None if job.rate is None else Rate(job.rate)
     window = Window(reading_at(rate, pread), job.end)

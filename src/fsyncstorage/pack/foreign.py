@@ -1,20 +1,21 @@
-"""What a packer of the user's own is given for the storage.
+"""What a packer of the user's own gets in place of the storage.
 
 Such a packer takes the append lock (`_commit_lock`), and copies up to the end
-of the file.  But a transaction may be there, appended, whose final status is
-written only after a sync (`status_last`: one with blobs, for example).  Its
-copy would lack that status, which is then written into the old file; and the
-next opening of the new file would cut the transaction off, though it was
-acknowledged.  Our own packer drains when it takes the lock (`hold_still`);
-another one knows only the lock.
+of the file.  But the file may contain an appended transaction whose final
+status is written only after a sync (`status_last`: one with blobs, for
+example).  The copy would lack that status, because it is written into the old
+file later.  The next opening of the new file would then cut the transaction
+off, though it was acknowledged.  Our own packer drains when it takes the lock
+(`hold_still`); another packer knows only the lock.
 
-So what is given to it is the storage in everything, but that its append lock,
-under each of its names, waits for such transactions once it is taken.  While
-it is held nothing is appended, and a sync needs no such lock: so the wait has
-an end.  For all others, which are nearly all there are, it does not wait:
-their copies are whole, and the swap drains.  (Stock's packer takes the lock
-anew for each transaction.  If it waited for a sync each time, it would never
-reach committers that share their syncs.)
+So such a packer gets an object that behaves like the storage in everything but
+one: its append lock, under each of its names, waits for such transactions once
+it is taken.  While the lock is held, nothing is appended, and a sync does not
+need the lock: so the wait ends.  The lock does not wait for other
+transactions, which are nearly all: their copies are whole, and the swap
+drains.  (Stock's packer takes the lock anew for each transaction.  If it
+waited for a sync each time, it would never catch up with committers that share
+their syncs.)
 
 Left to others: that no file is replaced while something is not settled (swap).
 """
@@ -35,8 +36,8 @@ class LockOfPacker:
         storage = self._storage
         taken: list[bool] = []
         try:
-            # One call of a function that is not written in Python: no
-            # interrupt can come between taking the lock and the note of it.
+            # This is one call of a function that is not written in Python, so
+            # no interrupt can happen between taking the lock and noting it.
             taken.extend(map(
                 storage._commit_lock.acquire, (blocking,), (timeout,)))
             if any(taken):
@@ -62,14 +63,14 @@ class LockOfPacker:
 
 
 class StorageOfPacker:
-    """The storage in everything but its append lock."""
+    """Behaves like the storage in everything but its append lock."""
 
     def __init__(self, storage: Any) -> None:
         lock = LockOfPacker(storage)
         vars(self).update(
             _storage=storage,
             _commit_lock=lock,
-            # As packers of before ZODB 3.10 know it.
+            # The names that packers from before ZODB 3.10 know.
             _commit_lock_acquire=lock.acquire,
             _commit_lock_release=lock.release)
 

@@ -1,11 +1,12 @@
-"""Which of two files a node has, when a crash came while one took the place of
-the other.
+"""Which of two files a node has, if a crash happened while one file took the
+place of the other.
 
-Before a node lets its new file take the place of the old one, it keeps beside
-them what the file *becomes*: a size and a checksum.  It keeps that until it
-has kept that the file is the new one.  A start that finds it asks here which
-of the files has which name.  Whether the other nodes have agreed to the new
-one, the log says; so nothing is changed here but by `finish`.
+Before a node lets its new file take the place of the old one, it notes beside
+them, durably, what the file *becomes*: a size and a checksum.  It removes this
+note only when it has noted that the file is the new one.  A start that finds
+the note asks here which of the files has which name.  Whether the other nodes
+have agreed to the new file is in the log.  So nothing is changed here except
+by `finish`.
 
     Data.fs is     beside a new file   without one
     the old one    READY               OLD
@@ -13,12 +14,14 @@ one, the log says; so nothing is changed here but by `finish`.
     not there      READY               NEITHER
     another one    NEITHER             NEITHER
 
-(It is not there where a file system has no hard links, between two renames.)
+(Data.fs is not there between two renames, on a file system without hard
+links.)
 
 READY: if the swap was agreed, `finish` gives the new file its name.  OLD: if
-it was agreed, the file has to be packed again, or copied (unopened).  NEW: it
-was agreed; what is behind the size in Data.fs was appended later.  NEITHER:
-someone has put another file there, or one is damaged: nothing may be done.
+it was agreed, the file must be packed again, or copied (unopened).  NEW: it
+was agreed; what is behind the noted size in Data.fs was appended later.
+NEITHER: someone has put another file there, or one of the files is damaged:
+nothing may be done.
 """
 
 import enum
@@ -55,15 +58,17 @@ def decide(data: Data, is_packed: bool) -> Found:
 
 def look(path: str, becoming: Becoming,
          is_old: Callable[[datafile.DataFile], bool]) -> Found:
-    """`is_old` tells whether this is the file from before, by what was kept
-    of that."""
+    """Which of the two files has which name?
+
+    `is_old` tells whether a file is the old one, by what was kept about it.
+    """
     data = _data(path, becoming, is_old)
     return decide(data, data is not Data.NEW and begins_with(
         path + naming.PACKED, becoming, whole=True))
 
 
 def finish(path: str, keep_old: bool) -> None:
-    """It is READY, and agreed: give it the name, durably."""
+    """The new file is READY, and agreed: give it the name, durably."""
     naming.replace(path, keep_old)
 
 
@@ -81,7 +86,10 @@ def _data(path: str, becoming: Becoming,
 
 
 def begins_with(path: str, becoming: Becoming, whole: bool = False) -> bool:
-    """Does a file begin as this one?  `whole`: and has it nothing else?"""
+    """Does the file at `path` begin with these bytes?
+
+    `whole`: and does it end there?
+    """
     if not os.path.isfile(path):    # a pipe would hang
         return False
     with datafile.open_existing(path, read_only=True) as file:

@@ -1,6 +1,6 @@
-"""The blobs that are not kept: a line for each (packedblobs), and how many.
+"""The blobs that are not kept: a line for each (packedblobs), and their count.
 
-A transaction can have several records of one blob, and one file.
+A transaction can have several records of one blob, but only one file for it.
 """
 
 import array
@@ -19,13 +19,13 @@ from .output import Output
 class GoneBlobs:
 
     def __init__(self, out: Output | None) -> None:
-        """Without `out`, they are counted alone: those whose record has its
-        own data.  Of others, back pointers would have to be followed; and a
-        wrong one, in a record that goes, does not matter then.
+        """Without `out`, blobs are only counted, and only those whose record
+        has its own data.  For the others, back pointers would have to be
+        followed.  So a wrong pointer in a record that goes does not matter.
         """
         self.count = 0
         self._out = out
-        # Those of which it is not known yet: the ranks of their objects, tids.
+        # Blobs whose fate is not known yet: the ranks of their objects, tids.
         self._ranks = array.array('Q')
         self._tids = array.array('Q')
 
@@ -35,10 +35,10 @@ class GoneBlobs:
 
     def add(self, found: scan.Transaction, kept: set[bytes], window: Window,
             chains: Chains, current: dict[bytes, int] | None = None) -> None:
-        """A transaction, and the oids of which it has a record that is kept.
+        """Add a transaction; `kept` are the oids of its records that are kept.
 
-        `current` are oids, with their ranks, of which it has a record that may
-        be kept: this is decided later.
+        `current` has the oids, with ranks, of its records that may be kept:
+        `decide` tells later.
         """
         done = set(kept)
         for record in found.records:

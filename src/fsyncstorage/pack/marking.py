@@ -1,23 +1,24 @@
 """Which records before the pack end are kept.
 
-With a garbage collection, these are kept, as by stock's packer:
+With garbage collection, these are kept, as by stock's packer:
 
 - the current record of each object that is reachable at the pack time from the
   root;
 - each record that an undo after the pack time points back to, and the current
-  records of what can be reached from there.
+  records of all objects that are reachable from there.
 
-Without one, the current record of each object is kept.
+Without garbage collection, the current record of each object is kept.
 
-A second read of the file, in its order, takes the references off the records
-that count, and off no others.  Each object has a *rank*, its place among the
-oids in their order, and references are kept as ranks: so marking reads
-nothing.  Memory: 24 bytes and one for each object, 4 for each of its current
-references, 4 for each object under way; with 2**32 objects, twice the ranks.
+A second pass over the file, in its order, reads the references of the records
+that count, and of no others.  Each object has a *rank*, its place in the
+sorted list of oids, and references are stored as ranks: so marking reads
+nothing from the file.  Memory: 25 bytes for each object, 4 for each of its
+current references, and 4 for each object that is still to be followed.  With
+2**32 objects or more, ranks take 8 bytes instead of 4.
 
-In one place more is kept than stock keeps: where an undo points back to a
-record of an object that was not reachable at the pack time, stock keeps that
-record, and not what it refers to, though the undo may have made it reachable.
+In one place we keep more than stock does.  An undo may point back to a record
+of an object that was not reachable at the pack time.  Stock keeps that record,
+but not what it refers to, though the undo may have made it reachable.
 """
 
 import array
@@ -45,9 +46,9 @@ from .survey import Survey
 References = Callable[[bytes], Iterable[bytes]]
 
 ROOT = 0
-# Marks of an object: what is kept of it?
+# The mark of an object says what is kept of it.
 _NOTHING, _CURRENT, _UNDONE = 0, 1, 2
-# True where the mark is another one.
+# A table for bytes.translate: 1 for each mark other than _CURRENT.
 _NOT_CURRENT = bytes(mark != _CURRENT for mark in range(256))
 # Objects between two calls of `tell`.
 _OBJECTS = 1 << 16
@@ -75,12 +76,14 @@ class Kept:
 
     @property
     def most_that_go(self) -> int:
-        """At most so many objects are `gone`."""
+        """The most objects that `gone` can list."""
         return len(self._marks) - self._marks.count(_CURRENT)
 
     def gone(self, tell: Tell) -> Iterator['array.array[int]']:
-        """The oids of the objects whose current record is not kept, sorted,
-        many at a time."""
+        """The oids of the objects whose current record is not kept.
+
+        They are sorted, and come many at a time.
+        """
         oids, positions = self.objects.oids, self.objects.positions
         count, targets = len(oids), self.targets
         for begin in range(0, count, _OBJECTS):
@@ -97,7 +100,7 @@ class Kept:
 
 
 class Witness(typing.Protocol):
-    """Is told of each transaction whose references are read."""
+    """Sees each transaction that the pass for references reads."""
 
     def begin(self, objects: 'Objects', targets: frozenset[int]) -> None: ...
 
@@ -106,14 +109,17 @@ class Witness(typing.Protocol):
 
 
 def all_current(found: Survey) -> Kept:
-    """Without a garbage collection."""
+    """What is kept without garbage collection."""
     objects = Objects(found)
     return Kept(objects, bytearray([_CURRENT]) * len(objects), frozenset())
 
 
 def reachable(found: Survey, window: Window, references: References,
               tell: Tell, witness: Witness | None = None) -> Kept:
-    """With a garbage collection.  POSKeyError: a reference leads nowhere."""
+    """What is kept with garbage collection.
+
+    POSKeyError: a reference leads nowhere.
+    """
     objects = Objects(found)
     targets = frozenset(found.later_targets)
     graph = _Graph(objects, window, references, witness)
@@ -141,9 +147,9 @@ class Objects:
                 ((oid, 0) for oid in gone)):
             self.oids.append(oid)
             self.positions.append(position)
-        # It would take as much memory as these, and is not needed any more.
+        # It takes as much memory as these, and is not needed any more.
         del found.current
-        #: Of the last one that was found: its oid, without its rank.
+        #: Of the last object that `rank` found: its oid minus its rank.
         self._ahead = 0
 
     def __len__(self) -> int:
@@ -152,7 +158,7 @@ class Objects:
     def rank(self, oid: bytes) -> int | None:
         number = int.from_bytes(oid, 'big')
         oids = self.oids
-        # Oids are dense mostly, and neighbours are looked for one by one.
+        # Oids are mostly dense, and neighbours are often asked for in turn.
         rank = number - self._ahead
         if 0 <= rank < len(oids) and oids[rank] == number:
             return rank
@@ -166,7 +172,8 @@ class Objects:
 class _Graph:
     """What refers to what.
 
-    References stand in one row: how many there are, and their ranks.
+    All references are in one row of numbers: for each record, how many it has,
+    and then their ranks.
     """
 
     def __init__(self, objects: Objects, window: Window,
@@ -180,8 +187,9 @@ class _Graph:
         self.row = array.array(code, [0])
         #: Stands for an object that is not there.
         self.nowhere = (1 << 8 * self.row.itemsize) - 1
-        #: Where the references of a rank begin in the row, and those of a
-        #: record that an undo points back to.  At 0 are none.
+        #: Where in the row the references of an object (by its rank) begin,
+        #: and those of a record that an undo points back to (by its position).
+        #: 0: it has none.
         self.of_rank = array.array('Q', bytes(8 * len(objects)))
         self.of_target: dict[int, int] = {}
 
@@ -238,8 +246,8 @@ class _Graph:
                 f' {record.position} cannot be read: {wrong}') from None
 
     def missing_in(self, position: int) -> bytes:
-        """The oid of an object that is not there, and that the record at this
-        position refers to."""
+        """The oid of a missing object that the record at this position refers
+        to."""
         for oid in self.oids(scan.record_at(self._window, position)):
             rank = self._objects.rank(oid)
             if rank is None or not self._objects.positions[rank]:
@@ -297,10 +305,10 @@ class _Marking:
             self._follow(of_rank[rank], positions[rank] if is_strict else None)
 
     def _follow(self, begin: int, position: int | None) -> None:
-        """Mark what is referred to.
+        """Mark the objects whose references begin at `begin` in the row.
 
-        With the position of the record that refers to it, POSKeyError if it is
-        not there.
+        `position` is that of the record which refers to them: POSKeyError if
+        one of them is not there.  With None, missing objects are passed over.
         """
         marks, positions = self.marks, self._objects.positions
         row, nowhere = self._graph.row, self._graph.nowhere

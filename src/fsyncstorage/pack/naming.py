@@ -1,7 +1,7 @@
-"""How a file that was packed gets the name of the old one: step by step.
+"""How the packed file gets the name of the old one, step by step.
 
-1. The new file is durable, and so is its index, as `.pack.index`, which says
-   how long the file is; both have the owner, the group and the mode of the
+1. The new file is durable, and so is its index, `.pack.index`, which says how
+   long the new file is.  Both have the owner, the group and the mode of the
    old file.
 2. The old file gets a second name, `.old`.
 3. The index of the new file gets its name, durably.  From here on it proves
@@ -10,14 +10,14 @@
 
 So at every moment there is a whole Data.fs.
 
-Without hard links, step 2 is a durable rename in step 4, and then there is a
-moment without a Data.fs.  A process that is killed at that moment leaves the
-new file as `.pack`, and an index that proves that it is whole: the next
-opening finishes the swap (swap), as it does if a power cut left half of a
-rename.
+Without hard links, step 2 is skipped, and step 4 first renames the old file,
+durably.  Then there is a moment without a Data.fs.  A process that is killed
+at that moment leaves the new file as `.pack`, and an index that proves that
+this file is whole.  The next opening finishes the swap (swap).  It also does
+so if a power cut has left half of a rename.
 
-Left to others: what a storage has to do at the same time (swap), and a file
-that no storage has open (unopened).
+Left to others: what a storage must do at the same time (swap), and the pack of
+a file that no storage has open (unopened).
 """
 
 import logging
@@ -29,13 +29,13 @@ from ..errors import DiskError
 
 logger = logging.getLogger(__name__)
 
-#: Behind the path of the data file: the new file, its index, the old file.
+#: Suffixes to the path of the data file: new file, its index, old file.
 PACKED, INDEX_OF_PACKED, OLD = '.pack', '.pack.index', '.old'
 INDEX = '.index'
 
 
 def refuse_what_is_in_the_way(path: str, blob_dir: str | None) -> None:
-    """Refuse names that could not be replaced later."""
+    """Refuse to pack if a name could not be replaced later."""
     old = path + OLD
     if os.path.isdir(old) and not os.path.islink(old):
         raise IsADirectoryError(
@@ -64,10 +64,10 @@ def give_owner(old: datafile.DataFile, file: datafile.DataFile) -> bool:
 
 
 def make_like(old: datafile.DataFile, file: datafile.DataFile) -> None:
-    """Its owner, its group, and who may read and write it.
+    """Give `file` the owner, the group and the mode of the old file.
 
-    Where the group is another one, that gets nothing: the old mode was not
-    meant for it.
+    If its group has to be another one, that group gets no rights: the old mode
+    was not meant for it.
     """
     found = os.fstat(old.fileno())
     mode = stat.S_IMODE(found.st_mode)
@@ -82,12 +82,12 @@ def make_like(old: datafile.DataFile, file: datafile.DataFile) -> None:
 
 
 def link_old(path: str) -> bool:
-    """Return False if the file system has no hard links.
+    """Step 2.  Return False if the file system has no hard links.
 
     The sync for the name of the index makes this name durable, too, before the
-    new file gets its own.  A file that is not to be kept gets it for the swap
-    only: after a rename that is not atomic, a power cut could leave the name
-    with neither file.
+    new file gets its own.  A file that is not to be kept has this name only
+    during the swap.  It needs it then: where a rename is not atomic, a power
+    cut could leave neither file under the name of the data file.
     """
     old = path + OLD
     datafile.remove_if_there(old)
@@ -95,7 +95,7 @@ def link_old(path: str) -> bool:
 
 
 def must_rename(path: str, keep_old: bool) -> bool:
-    """Step 2; or is the old file to be renamed in step 4?"""
+    """Do step 2.  Return whether step 4 must rename the old file instead."""
     to_rename = not link_old(path) and keep_old
     if to_rename:
         logger.warning(
@@ -107,7 +107,7 @@ def must_rename(path: str, keep_old: bool) -> bool:
 
 
 def give_name(path: str, to_rename: bool) -> None:
-    """Rename the new file; and first the old one, if it has one name only."""
+    """Step 4: rename the old file, if `to_rename`, and then the new one."""
     try:
         if to_rename:
             datafile.disk.replace(path, path + OLD)
@@ -122,10 +122,10 @@ def give_name(path: str, to_rename: bool) -> None:
 
 
 def _make_name_durable(path: str) -> None:
-    """Sync the name of the old file, which stays.
+    """Sync the name of the old file, which stays in use.
 
-    Else the opening after a power cut would finish the swap, and lose what is
-    committed from now on.
+    Otherwise the opening after a power cut would finish the swap, and lose
+    what is committed from now on.
     """
     try:
         datafile.disk.sync_directory(os.path.dirname(path))
@@ -136,9 +136,9 @@ def _make_name_durable(path: str) -> None:
 
 
 def replace(path: str, keep_old: bool) -> None:
-    """Steps 2 to 4, of a file that nobody writes to.
+    """Do steps 2 to 4 for a file that nobody writes to.
 
-    It can be repeated after a crash at any line.
+    This can be repeated after a crash at any line.
     """
     path = os.path.abspath(path)
     home = os.path.dirname(path)

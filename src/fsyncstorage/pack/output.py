@@ -16,9 +16,9 @@ class Output:
         self._begin = end           # of the buffer, in the file
         self._buffer = bytearray()
         self._written = written     # called with the position written up to
-        #: Of what does not change any more, and is written.
+        #: Of the bytes that are written and do not change any more.
         self.checksum = checksum
-        self._final = end           # up to here
+        self._final = end           # bytes before this do not change any more
 
     @property
     def end(self) -> int:
@@ -32,7 +32,7 @@ class Output:
     def fill_in(self, data: bytes, position: int) -> None:
         """Replace bytes that were appended in one call.
 
-        All that was appended by now does not change any more.
+        After this, nothing that was appended so far changes any more.
         """
         at = position - self._begin
         if at >= 0:

@@ -1,10 +1,11 @@
-"""How a pack leaves room for others at the disk.
+"""How a pack leaves the disk to others.
 
-It syncs its file while it is written, so often that each sync is short: a
-commit on the same disk stands behind the sync of a large file for as long as
-that takes.  So the number of bytes between two syncs is adapted to the disk.
+It syncs its file while it writes it, so often that each sync is short: a
+commit on the same disk has to wait as long as a sync of the pack takes.  The
+number of bytes between two syncs is adapted to the speed of the disk.
 
-And it reads and writes at most so many bytes a second, if that is wanted.
+If it is given a rate, a pack also limits the bytes that it reads and writes in
+a second.
 """
 
 import time
@@ -14,8 +15,8 @@ from .. import datafile
 from ..format.window import Pread
 from ..processes.rate import Rate
 
-# Seconds that a sync should take: of a commit beside a pack, p99 was shorter
-# than with 20 ms (docs/internals/pack.rst).
+# Seconds that a sync should take.  With 20 ms, the p99 of commits during a
+# pack was longer (docs/internals/pack.rst).
 AIM = 0.008
 # Bytes between two syncs: at the beginning, at least, at most.
 FIRST, LEAST, MOST = 1 << 20, 1 << 16, 1 << 26
@@ -43,7 +44,7 @@ class Pacer:
 
 
 def reading_at(rate: Rate | None, pread: Pread) -> Pread:
-    """Reads no faster; None: as fast as it can."""
+    """A `pread` that keeps to the rate; None: it reads as fast as it can."""
     if rate is None:
         return pread
 
@@ -57,7 +58,7 @@ def reading_at(rate: Rate | None, pread: Pread) -> Pread:
 
 def writing_at(rate: Rate | None,
                written: Callable[[int], object]) -> Callable[[int], object]:
-    """The same for writing: of `written(end)`, called behind each write."""
+    """The same for writing: wraps `written(end)`, called after each write."""
     if rate is None:
         return written
     begin = 0

@@ -5,22 +5,24 @@ hexadecimal: an oid and a tid.  (Stock's packer also lists an oid alone, if
 nothing before the pack time is left of the object.)  They are taken away when
 the packed data file has its name durably.
 
-A crash may come before that.  A start that finds a list has to know whether it
-is that of the pack which has made the data file, as the blobs of any other one
-may be needed.  So where several nodes pack, and know a checksum of what their
-file becomes (agreed), the list ends with that (`say_whose`), before the file
-gets its name; and a start takes up what was left (`take_up`).
+A crash may happen before that.  A start that finds a list must know whether it
+is the list of the pack that has made the data file: the blobs in any other
+list may be needed.  So where several nodes pack, and know the checksum of what
+their file becomes (agreed), this checksum is written at the end of the list
+(`say_whose`) before the file gets its name.  A start then finishes what the
+crash has interrupted (`take_up`).
 
 With `pack_keep_old`, `blobs.old` has the blobs of `Data.fs.old`: those that
-were taken away, and hard links to those that stay.  Without hard links it has
-only the first: the others stay where they were, and copying them would need
-room for all blobs twice.  The `blobs.old` of the last pack is removed now, not
-earlier: its blobs belong to the `Data.fs.old` that was replaced just now.
+were taken away, and hard links to those that stay.  Without hard links,
+`blobs.old` has only those that were taken away: the others stay where they
+were, and copies of them would need room for all blobs twice.  The `blobs.old`
+of the last pack is removed only now: its blobs belong to the `Data.fs.old`
+that was replaced just now.
 
-While a pack whose list says whose it is fills `blobs.old`, that says it, too
-(`OF_PACK`).  By this a start knows whether `blobs.old` is what the crash has
-interrupted, or is that of the last pack, and has other names of files that are
-to go.
+While a pack whose list ends with a checksum fills `blobs.old`, that directory
+has the same checksum, in the file `OF_PACK`.  By this a start knows whether
+`blobs.old` is the one that the crash has interrupted, or is still that of the
+last pack, which may have second names of files that are to go.
 """
 
 import binascii
@@ -42,17 +44,18 @@ from .agreed import Becoming
 logger = logging.getLogger(__name__)
 
 LIST = '.removed'
-#: In `blobs.old`: the pack that fills it.
+#: A file in `blobs.old`, which says which pack fills the directory.
 OF_PACK = '.pack'
 
-#: What stands before the size and the checksum of a file: no line of a blob.
+#: The line with the size and the checksum of a file begins with this, and no
+#: line of a blob does.
 _MARK = b'#'
 _WHOSE = re.compile(rb'^# (\d{1,19}) ([0-9a-f]{64})\n\Z', re.MULTILINE)
 _LONGEST_WHOSE = 100
 
 
 def say_whose(blob_dir: str, becoming: Becoming) -> None:
-    """The list is complete, and of the pack that has made this file."""
+    """Note that the list is complete, and which file its pack has made."""
     with datafile.open_existing(os.path.join(blob_dir, LIST)) as file:
         file.write_at(b'# %d %s\n' % (
             becoming.size, becoming.checksum.hex().encode()), file.size())
@@ -61,9 +64,12 @@ def say_whose(blob_dir: str, becoming: Becoming) -> None:
 
 
 def take_up(storage: Any, path: str) -> None:
-    """At a start, of a data file that has the name which it keeps: what a
-    crash has left.  The list of another pack goes.  Nobody needs these blobs,
-    so no start fails because of them."""
+    """At a start, take away the blobs that a crash has left in a list.
+
+    The data file already has the name that it keeps.  The list of any other
+    pack is removed.  Nobody needs these blobs, so a start does not fail
+    because of them.
+    """
     name = os.path.join(storage.blob_dir, LIST)
     try:
         if os.path.isfile(name) and not os.path.islink(name):
@@ -88,7 +94,7 @@ def _is_of(path: str, listed: io.BufferedReader) -> bool:
 
 
 def _end(listed: io.BufferedReader) -> bytes:
-    """Of the list: what may say whose it is."""
+    """The end of the list, which may say whose it is."""
     listed.seek(max(0, os.fstat(listed.fileno()).st_size - _LONGEST_WHOSE))
     end = listed.read()
     listed.seek(0)
@@ -98,9 +104,9 @@ def _end(listed: io.BufferedReader) -> bytes:
 def take_away(storage: Any, listed: io.BufferedReader) -> None:
     """Take away the listed blobs: the packed file has its name durably.
 
-    The storage may be closed meanwhile: `listed` is still the list of this
-    pack, but the file of that name may belong to another pack.  A crash may
-    have interrupted it before: then it goes on.
+    If the storage is closed in the meantime, the name of the list may belong
+    to the list of another pack; `listed` is still that of this one.  If a
+    crash has interrupted this before, it goes on from there.
     """
     blob_dir = storage.blob_dir
     old = blob_dir + '.old'
@@ -155,13 +161,13 @@ def _move(source: str, target: str) -> None:
         if error.errno != errno.EXDEV:
             raise
         # The blob directory is a file system of its own.  A copy that a crash
-        # has left cannot be written on: blobs are read-only.
+        # has left cannot be overwritten: blobs are read-only.
         datafile.remove_if_there(target)
         shutil.move(source, target)
 
 
 def _remove_empty_directories(storage: Any, path: str) -> None:
-    """Remove this one, and those that it is in, while they are empty."""
+    """Remove this directory and its parents, as long as they are empty."""
     while len(path) > len(storage.blob_dir):
         try:
             with storage._lock:  # a commit makes directories under this lock
@@ -185,7 +191,8 @@ def _begin_old(blob_dir: str, old: str, whose: re.Match[bytes] | None) -> None:
     datafile.disk.make_directory(old)
     _copy_marker(blob_dir, old)
     if whose:
-        # Durable before anything is moved: else what is there was lost.
+        # This must be durable before anything is moved.  Otherwise a start
+        # would take the directory for an older one, and remove what was moved.
         with datafile.open_new(os.path.join(old, OF_PACK)) as said:
             said.write(whose[0])
             said.sync()
@@ -212,7 +219,7 @@ def _link_what_stays(blob_dir: str, old: str) -> None:
             except FileNotFoundError:
                 continue  # of a transaction that was aborted just now
             except FileExistsError:
-                continue  # a crash came behind it
+                continue  # it was linked before a crash
             if not linked:
                 logger.warning(
                     '%s has only the blobs that the pack took away: without'

@@ -1,17 +1,18 @@
 """A pack that survives a power cut at any moment.
 
-Most of it is done by another process, or by this one where that is not
-possible (bulk).  Here is what the storage has to do with it:
+Most of it is done by a child process, or by this one where that is not
+possible (bulk).  Here is the part of the storage:
 
 - everything is copied and synced while others commit, until a small rest is
   left; the append lock is taken once, for that rest (I2);
-- the new file takes the name of the old one (swap), and until then nothing is
-  changed: what the last pack kept stays, too;
-- old data and blobs are removed only when that is durable (packedblobs);
-- a pack that fails, or whose storage is closed, leaves nothing behind.  After
-  a pack that was killed, the next opening removes its files (leftovers);
-- where several nodes have the file, they agree on what is packed and when it
-  is replaced (agreed).
+- the new file takes the name of the old one (swap).  Until then nothing is
+  changed, and what the last pack kept stays, too;
+- old data and blobs are removed only when the new name is durable
+  (packedblobs);
+- a pack that fails, or whose storage is closed, leaves no files.  After a pack
+  that was killed, the next opening removes its files (leftovers);
+- where several nodes have the file, they agree on what is packed and on when
+  the file is replaced (agreed).
 """
 
 import contextlib
@@ -62,15 +63,16 @@ from .work import NoRoom
 
 logger = logging.getLogger(__name__)
 
-# Bytes that may be left to write and sync under the append lock; and so few
-# that it is not worth while to make them fewer.  (A megabyte of small
-# transactions takes 50 ms.)
+# SMALL_REST: the bytes that may be left to write and sync under the append
+# lock.  (A megabyte of small transactions takes 50 ms.)  TINY_REST: with fewer
+# bytes than this, another round of copying is not worth while.
 SMALL_REST, TINY_REST = 1 << 20, 1 << 14
 # Seconds that a pack time may be ahead of the clock, or of the last commit.
 FUTURE = 12 * 3600
-# Of MOST_ROUNDS of copying, those that did not make the rest smaller: one
-# large transaction, or a large index that is written anew, makes it larger for
-# once.  After these, committers have to wait: they are faster.
+# How many of the MOST_ROUNDS of copying may leave a rest that is not smaller.
+# One may do so by chance: because of a large transaction, or of a large index
+# that is written anew.  But if this many do, committers are faster than the
+# copying, and must wait for the append lock.
 MOST_IN_VAIN = 3
 
 
@@ -100,12 +102,12 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
         logger.info('%s: a pack to %s UTC begins; the file has %s bytes',
                     storage._file_name, TimeStamp(stop),
                     f'{watch.before:,}')
-        # Another packer may take the locks whenever it likes.
+        # A packer of the user's own may take the locks at any time.
         storage.is_swapping = storage.packer is not copy_what_is_needed
         naming.refuse_what_is_in_the_way(
             storage._file_name, storage.blob_dir)
         _let_undos_end(storage)
-        # After a pack all is durable, under every policy, and also if there
+        # After a pack everything is durable, under every policy, even if there
         # was nothing to free.
         storage._sequencer.sync_to(storage.getSize())
         with _advice_on_room(storage._file_name):
@@ -120,7 +122,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                     if not storage.move_on():  # the packer is another one
                         storage._commit_lock.release()
         agreement.swapped()
-        storage._checkpoints.wake()  # if much was committed meanwhile
+        storage._checkpoints.wake()  # if much was committed during the pack
         watch.over(packed[0])
         _say_what_stays_of_blobs(storage, watch.gone_blobs)
         if not storage.pack_keep_old:
@@ -172,8 +174,8 @@ def _packed(storage: Any, referencesf: References, stop: bytes, gc: bool,
 def stop_of(storage: Any, t: float) -> bytes:
     """The tid of the pack time.
 
-    A time that is far ahead is an error, as of days below 0, and would free
-    what was to be kept.
+    A time that is far in the future is a mistake, such as a negative number of
+    days.  It would free what was to be kept.
     """
     latest = max(time.time(), TimeStamp(storage.lastTransaction()).timeTime())
     if t > latest + FUTURE:
@@ -205,9 +207,9 @@ def _advice_on_room(path: str) -> Iterator[None]:
 
 
 def _let_undos_end(storage: Any) -> None:
-    """Wait for an undo that has not asked what may be undone (restorable).
+    """Wait for an undo that has not asked whether it may go on (restorable).
 
-    The pack has to see what it points back to.
+    The pack must see what such an undo points back to.
     """
     with storage.append_lock_of_pack():
         pass
@@ -215,13 +217,13 @@ def _let_undos_end(storage: Any) -> None:
 
 
 class Packed(typing.NamedTuple):
-    """What a packer of ours returns.  (Others: the first two.)"""
+    """What our packer returns.  (Other packers return only the first two.)"""
 
     end: int
     index: fsIndex
-    #: An index up to here is written and durable.
+    #: An index up to this position is written and durable.
     index_to: int
-    #: Of the new file; None: nobody wants it.
+    #: Of the new file; None if not wanted.
     checksum: bytes | None = None
 
 
@@ -229,7 +231,7 @@ def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,
                         gc: bool, agreement: Agreement = ALONE) -> Packed:
     """The packer of FsyncStorage.
 
-    Then Data.fs.pack is complete, and the append lock is held.
+    When it returns, Data.fs.pack is complete, and the append lock is held.
     """
     files = Files(
         storage._file_name, storage.blob_dir, storage._file, storage.reopened,
@@ -283,11 +285,14 @@ class _Packing:
                       None if checksum is None else checksum.of_all())
 
     def _end(self, told: int | None) -> tuple[int, bytes]:
-        """Up to where the pack reads before it decides, and the last tid
-        before that."""
+        """The position up to which the pack reads before it decides, and the
+        last tid before it.
+
+        `told` is this position if the other nodes have agreed on it.
+        """
         storage = self._storage
         if told is not None:
-            # What is before it gets its final status, and readers see it.
+            # What is before it must have its final status, and be published.
             storage._sequencer.drain()
         view = storage._view
         if told in (None, view.end):
@@ -305,8 +310,8 @@ class _Packing:
         """Copy and sync while others commit, until only a small rest is left
         that does not get much smaller; then take the append lock.
 
-        A large transaction may have had it until then: what that one has
-        written is copied without it.
+        If a large transaction had the lock until then, the lock is released,
+        and what that transaction has written is copied first.
         """
         rest: float = math.inf
         in_vain = 0
@@ -329,24 +334,29 @@ class _Packing:
         self._hold_still()
 
     def _hold_still(self) -> None:
-        # An event loop that commits by itself would wait from now on.
+        # From now on, an event loop that commits itself would have to wait.
         self._storage.is_swapping = True
         self._storage.hold_still()
 
     def _rest(self, copier: Copier, enough: float = math.inf) -> int:
-        """Bytes that are to be written yet (Copier.rest); what is not small in
-        the old file is not counted in the new one."""
+        """Bytes that are still to be written (Copier.rest).
+
+        If the rest is not small in the old file, its size there is enough.
+        """
         window = Window(self._pread(), self._storage.getSize())
         rest = window.end - copier.copied_to
         return rest if rest >= SMALL_REST else copier.rest(window, enough)
 
     def _copy_while_others_commit(self, copier: Copier) -> None:
-        """A restart scans what the index does not know: if much was committed
-        since it was written, it is written anew."""
+        """Copy what was committed, and sync it.
+
+        A restart must scan what the index does not have.  So if much was
+        committed since the index was written, it is written anew.
+        """
         storage = self._storage
         self._copy_rest(copier)
         self._bulk.pacer.sync(copier.written_to)
-        # The old file, too: else, under `none`, the swap would sync it.
+        # Sync the old file, too: under `none`, the swap would have to do it.
         storage._sequencer.sync_to(copier.copied_to)
         if (copier.written_to - self._bulk.index_to
                 > storage._checkpoints.step // 2):

@@ -1,8 +1,8 @@
-"""What is asked about the packs of a storage: how far one is, its end before
-time, and what one would free.
+"""What callers ask about the packs of a storage: how far a pack is, to cancel
+it, and what a pack would free.
 
-A forecast is made while others commit, and while there is a pack; one at a
-time.
+A forecast is made while others commit, and can be made during a pack.  Only
+one forecast is made at a time.
 """
 
 import contextlib
@@ -51,16 +51,17 @@ class Packs:
 
     @property
     def succeeded_ago(self) -> float | None:
-        """Seconds since one has done what it should; None: none has since the
-        storage was opened."""
+        """Seconds since the last successful pack; None: there was none since
+        the storage was opened."""
         since = self._succeeded
         return None if since is None else time.monotonic() - since
 
     def status(self) -> dict[str, Any]:
-        """Of the pack and the forecast that are under way, and of the last
-        pack, since the storage was opened; each may be None.
+        """Figures of the current pack, of the current forecast, and of the
+        last pack since the storage was opened; each may be None.
 
-        Numbers and texts only: a server sends it to its clients.
+        There are only numbers and texts, because a server sends them to its
+        clients.
         """
         pack, forecast = self._storage.pack_watch, self._forecast
         return {'pack': pack and pack.figures(),
@@ -68,31 +69,37 @@ class Packs:
                 'last': self._last and _over(*self._last)}
 
     def cancel(self) -> None:
-        """Let the pack that is under way end, and leave all as it was."""
+        """Cancel the pack that is under way; it leaves all as it was."""
         watch = self._storage.pack_watch
         if watch is None:
             raise FileStorageError('No pack is under way')
         watch.cancel()
 
     def wake(self) -> None:
-        """Let both look whether they must end: the storage is closed."""
+        """Let the pack and the forecast check whether they must end.
+
+        Called when the storage is closed.
+        """
         watch = self._storage.pack_watch
         if watch is not None:
             watch.wake()
         self.wake_forecast()
 
     def wake_forecast(self) -> None:
-        """Let it look whether it must end: `refuse()` raises now."""
+        """Let the forecast check whether it must end.
+
+        Called when its `refuse()` raises.
+        """
         watch = self._forecast
         if watch is not None:
             watch.wake()
 
     def forecast(self, t: float, refuse: Callable[[], object] = lambda: None
                  ) -> dict[str, Any]:
-        """What a pack to this time would free, and need.
+        """What a pack to this time would free, and what it would need.
 
-        `refuse()` is called now and then, and after `wake_forecast`; what it
-        raises ends the forecast.
+        `refuse()` is called now and then, and after `wake_forecast`.  If it
+        raises an exception, the forecast ends with it.
         """
         storage = self._storage
         stop = packing.stop_of(storage, t)
@@ -121,7 +128,7 @@ class Packs:
             self._forecast = None
 
     def _blobs(self, listed: Any) -> dict[str, Any]:
-        """None where the storage has no blob directory."""
+        """Count and bytes; each None if the storage has no blob directory."""
         if not self._storage.blob_dir:
             return {'blobs': None, 'blob_bytes': None}
         count = size = 0
@@ -137,7 +144,7 @@ class _Forecasting:
     def __init__(self, storage: Any, watch: Watch, listed: int) -> None:
         self._storage = storage
         self._watch = watch
-        #: A file for the list of blobs, which has no name.
+        #: A file without a name, for the list of blobs.
         self._removed = datafile.DataFile(
             'list of blobs', 0, lambda path, flags: os.dup(listed)
         ) if storage.blob_dir else None
@@ -152,7 +159,7 @@ class _Forecasting:
                 job, Reader(old.fileno()), self._removed, self._watch.tell)
 
     def _opened(self) -> tuple[datafile.DataFile, int]:
-        """The file, and where it ends."""
+        """The data file, opened once more, and where it ends."""
         while True:
             view = self._storage._view
             old: datafile.DataFile = self._storage.reopened()
@@ -163,7 +170,7 @@ class _Forecasting:
 
     def _by_process(self, job: Job,
                     old: datafile.DataFile) -> Forecast | None:
-        """None: there is no such process."""
+        """None: no child process can be started."""
         if not (self._storage.pack_process
                 and process.is_possible(referencesf)):
             return None

@@ -1,10 +1,10 @@
 """Where the records of the old file are in the new one.
 
-Back pointers ask for it.  Up to the *pack end* only records are known that
-later ones point back to, and of these those that are kept.  Behind it a record
-moves by as much as the one before it, unless that one became longer, because
-it pointed back to a record that is not kept and has its data in full now: so
-it is enough to know where the distance changes.
+Back pointers need this.  Before the *pack end*, only the kept records that
+later records point back to are noted.  Behind the pack end, a record moves by
+the same distance as the record before it, unless that one became longer: if it
+pointed back to a record that is not kept, it has its data in full now.  So it
+is enough to note the positions where the distance changes.
 """
 
 import array
@@ -21,18 +21,21 @@ class Places:
         self._distance = array.array('q')
 
     def note(self, old: int, new: int) -> None:
-        """A record before the pack end is kept, and is there now."""
+        """A record before the pack end is kept: it moves from old to new."""
         self._moved[old] = new
 
     def note_later(self, old: int, new: int) -> None:
-        """What stands behind the pack end, from this position on."""
+        """Behind the pack end, what is at position `old` moves to `new`.
+
+        What follows moves by the same distance, until the next call.
+        """
         distance = old - new
         if not self._distance or self._distance[-1] != distance:
             self._since.append(old)
             self._distance.append(distance)
 
     def new(self, old: int) -> int:
-        """0: the record is not kept."""
+        """The new position of a record; 0: the record is not kept."""
         if old < self.pack_end:
             return self._moved.get(old, 0)
         return old - self._distance[bisect.bisect(self._since, old) - 1]

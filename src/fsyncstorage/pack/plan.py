@@ -14,10 +14,10 @@ from .survey import survey
 
 class Job(typing.NamedTuple):
     stop: bytes     # the tid of the pack time
-    end: int        # of the old file: up to there it is read, and decided
+    end: int        # the old file is read up to here before the pack decides
     gc: bool
-    rate: int | None = None     # bytes that are read or written in a second
-    share: float = 1.0          # of a byte, on the disk (compressed: less)
+    rate: int | None = None     # most bytes to read or write in a second
+    share: float = 1.0          # bytes on the disk per byte (1: uncompressed)
     sums: bool = False          # is the checksum of the new file wanted?
 
 
@@ -27,18 +27,19 @@ class NothingToDo(Exception):
 
 class Plan(typing.NamedTuple):
     pack_end: int
-    #: Of the records up to there.
+    #: Which records before the pack end are kept.
     kept: Kept
-    #: The records up to there that later ones point back to.
+    #: The records before the pack end that later ones point back to.
     targets: Sequence[int]
 
 
 def planned(job: Job, window: Window, references: References, tell: Tell,
             witness: Witness | None = None) -> Plan:
-    """NothingToDo; scan.Damage; POSKeyError: a reference leads nowhere.
+    """Decide what a pack keeps.
 
-    Without garbage collection, no references are read, and the witness is told
-    of nothing.
+    Raises NothingToDo, scan.Damage, or POSKeyError (a reference leads
+    nowhere).  Without garbage collection no references are read, and the
+    witness is not called.
     """
     found = survey(window, job.stop, tell)
     if found.is_redundant:

@@ -1,10 +1,10 @@
-"""The process that packs, as its parent sees it.
+"""The child process that packs, seen from its parent.
 
-Whatever it waits for, a cancel or a close of the storage ends that.  What the
-process reports is checked.
+A cancel or a close of the storage ends any wait of the parent here.  The
+reports of the child are checked.
 
-Left to others: how it is started and ended (processes.starting), what it does
-(work), and how (child).
+Left to others: how the child is started and ended (processes.starting), the
+work that it does (work), and how it runs (child).
 """
 
 import json
@@ -36,7 +36,7 @@ T = typing.TypeVar('T')
 
 
 class Gone(FileStorageError):
-    """The process ended without a result, or reported nonsense."""
+    """The child ended without a result, or reported nonsense."""
 
 
 class Damaged(Exception):
@@ -48,20 +48,23 @@ class Done(typing.NamedTuple):
     written_to: int     # in the new one
     places: Places
     gone_blobs: int = 0
-    #: Of the checksum of the new file, if that is wanted.
+    #: The hashes of blocks, for the checksum of the new file if it is wanted.
     blocks: bytes = b''
 
 
 def is_possible(references: References) -> bool:
-    """It reads the records of ZODB, and none that a wrapper has changed."""
+    """Can a child process do the work?
+
+    It reads only the records of ZODB itself, not those of a wrapper.
+    """
     return references is ZODB.serialize.referencesf and starting.is_possible()
 
 
 class Process:
-    """`old`, `new`, `index` and `removed` are open files, and so is `gone`,
-    for the objects that go.
+    """`old`, `new`, `index` and `removed` are open files.
 
-    For a forecast there is no new file.
+    `gone` is an open file for the objects that go.  A forecast has no new
+    file.
     """
 
     def __init__(self, job: Job, old: datafile.DataFile,
@@ -83,7 +86,7 @@ class Process:
         self.pid = self._process.pid
 
     def close(self) -> None:
-        """End it, whatever it does."""
+        """End the child, whatever it is doing."""
         if not self._process.close():
             logger.warning(
                 'The process %s that packed was killed, and has not ended: it'
@@ -91,10 +94,11 @@ class Process:
 
     def copied(self, next_end: Callable[[int], int | None],
                marked: Callable[[], object]) -> Done:
-        """Wait until it has copied.
+        """Wait until the child has copied.
 
-        `next_end(copied to)` says up to where it copies then, or None;
-        `marked()` is called when the objects that go are in their file.
+        `next_end(copied to)` returns up to where the child copies next, or
+        None to end the copying.  `marked()` is called when the list of the
+        objects that go is in its file.
         """
         def answered(report: Any) -> Done | None:
             match report:
@@ -116,7 +120,7 @@ class Process:
         return self._outcome(answered)
 
     def forecast(self) -> Forecast:
-        """Wait until it has made one."""
+        """Wait until the child has made a forecast."""
         def answered(report: Any) -> Forecast:
             match report:
                 case {'forecast': list(found)}:
@@ -126,8 +130,8 @@ class Process:
         return self._outcome(answered)
 
     def _outcome(self, answered: Callable[[Any], T | None]) -> T:
-        """Wait until `answered(report)` returns it."""
-        # When it is killed, its reports end.
+        """Wait until `answered(report)` returns an outcome, and return it."""
+        # If the child is killed, its reports end.
         with self._watch.ended_by(self._process.end):
             self._begin()
             for line in iter(self._process.report, None):
@@ -148,7 +152,7 @@ class Process:
         try:
             self._process.begin(self._job)
         finally:
-            self._watch.go_on()  # it may have been ended
+            self._watch.go_on()  # a cancel may have ended the child
 
 
 def _parsed(line: str) -> Any:
@@ -166,7 +170,7 @@ def _places(found: Any) -> Places:
 
 
 def _blocks(found: str, written_to: int) -> bytes:
-    """Of the checksum: all of them, or none."""
+    """The hashes of blocks, for the checksum: all of them, or none."""
     try:
         blocks = bytes.fromhex(found)
     except ValueError:

@@ -1,11 +1,13 @@
 """How far a pack, or a forecast of one, is; and how it is cancelled.
 
-Whatever a pack does for long calls `Watch.tell` every few MB.  Others look at
-`Watch.progress`, or ask for an end of the pack with `cancel`: then the next
-call of `tell` raises, and the pack leaves all as it was.  It can be cancelled
-until it replaces the file.  What waits for another process says how that one
-is ended, so that it does not wait for ever; what waits for the append lock
-looks now and then (interrupts.awaiting).
+Each part of a pack that takes long calls `Watch.tell` every few MB.  Other
+threads read `Watch.progress`, or call `cancel`.  After a cancel, the next call
+of `tell` raises an exception, and the pack leaves all as it was.  A pack can
+be cancelled until it replaces the file.
+
+A pack that waits for another process gives the watch a function that ends that
+process (`ended_by`), so that it does not wait for ever.  A pack that waits for
+the append lock checks now and then whether it must end (interrupts.awaiting).
 """
 
 import contextlib
@@ -29,7 +31,8 @@ REFERENCES = 'references'   # read what refers to what
 MARK = 'mark'               # find what is reachable
 COPY = 'copy'               # write the new file
 SWAP = 'swap'               # copy the rest, and swap the files
-# Of a forecast, in the place of the last two; and of a pack with little room.
+# In a forecast, in the place of the last two.  Also in a pack that has little
+# room on the disk.
 COUNT = 'count'             # add up what is kept, and what is not
 
 PACK, FORECAST = 'pack', 'forecast'
@@ -57,14 +60,17 @@ class Progress(typing.NamedTuple):
 
 
 class Watch:
-    """Of one pack, or one forecast.  `refuse()` raises if it must end because
-    of its storage, as when that was closed."""
+    """Watches one pack, or one forecast.
+
+    `refuse()` raises an exception if the pack must end because of its storage,
+    for example when the storage was closed.
+    """
 
     def __init__(self, path: str, refuse: Callable[[], object],
                  size: int = 0, kind: str = PACK) -> None:
         self.progress = Progress('', 0, 0)
         self.outcome = FAILED
-        #: Of the file, before and after the pack.
+        #: The size of the file, before and after the pack.
         self.before = self.after = size
         #: Blobs that the pack does not keep.
         self.gone_blobs = 0
@@ -80,12 +86,12 @@ class Watch:
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """How long the pack has been under way."""
         return time.monotonic() - self._began
 
     @property
     def share(self) -> float:
-        """How much of it is done, from 0 to 1, about."""
+        """Roughly how much of the pack is done, from 0 to 1."""
         phase, done, total = self.progress
         before = 0.0
         for each, share in _SHARES[self._kind].items():
@@ -95,7 +101,7 @@ class Watch:
         return 0.0
 
     def figures(self) -> dict[str, str | int | float]:
-        """All of that, as plain data."""
+        """The progress, as plain data."""
         phase, done, total = self.progress
         return {'phase': phase, 'done': done, 'total': total,
                 'share': self.share, 'seconds': self.seconds}
@@ -105,14 +111,17 @@ class Watch:
         self.wake()
 
     def wake(self) -> None:
-        """Let the pack look whether it must end, whatever it waits for."""
+        """Let the pack check whether it must end, whatever it waits for."""
         with self._ending:
             self._end()
 
     @contextlib.contextmanager
     def ended_by(self, end: Callable[[], object]) -> Iterator[None]:
-        """A context in which `end()`, called in another thread, ends what the
-        pack waits for.  Afterwards it calls `go_on`."""
+        """A context in which the pack waits for something that `end()` ends.
+
+        Another thread calls `end()`.  After the wait, the pack must call
+        `go_on`.
+        """
         with self._ending:
             self._end = end
         try:
@@ -138,7 +147,7 @@ class Watch:
         self.progress = Progress(phase, done, total)
 
     def over(self, after: int) -> None:
-        """The pack is over, and the file has its new size."""
+        """The pack has succeeded, and the file has its new size."""
         self._end_phase()
         self.outcome, self.after = PACKED, after
         logger.info(

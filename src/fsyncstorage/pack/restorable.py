@@ -1,30 +1,36 @@
 """What may be undone while a pack is under way.
 
-A pack decides what is kept by what the file has when it begins.  An undo that
-is appended later is copied, with its data, whatever it points back to: but
-what these data refer to may be gone, if nothing that the pack has seen refers
-to it.  So the revision that an undo restores must be one of these:
+A pack decides what is kept by what the file has when the pack begins.  An undo
+that is appended later is copied with its data, whatever it points back to.
+But the objects that these data refer to may be gone, if nothing that the pack
+has seen refers to them.  So the revision that an undo restores must be one of
+these:
 
 - one that was committed after the pack time, or after the pack has begun: as
-  far as its references are kept at all, a later undo does not change it;
+  far as its references are kept at all, a later undo does not change that;
 - the one that the object had at the pack time, if the pack keeps it: it was
-  reached from the root, and so is what it refers to.  This is known when the
-  marking is over;
+  reached from the root, and so was what it refers to.  This is known when the
+  marking has ended;
 - none: the creation of the object is undone.
 
-Without a garbage collection, every object is kept, and every undo goes on.
+Without garbage collection, every object is kept, and every undo goes on.
 
-The order of events: the pack gives the storage a `Restorable`, which every
-undo asks from then on, the last time when it holds the append lock; it waits
-for undos that hold this lock already (packing); reads where the file ends, or
-is told up to where all nodes read it (agreed); and tells the `Restorable` that
-it has begun.  So each undo is before this end, and the pack sees it, or it has
-asked.  What was allowed once stays so up to the
-swap, behind which nothing is asked: what is left in the new file is whole.  An
-undo that was allowed before, and is voted then, is worked out again (undoing).
+The order of events:
 
-The objects that go are in a file without a name: their oids, sorted, 8 bytes
-each.  The process that packs writes it.
+1. The pack gives the storage a `Restorable`.  From then on every undo asks it,
+   for the last time when the undo holds the append lock.
+2. The pack waits for undos that already hold this lock (packing).
+3. It reads where the file ends, or is told up to where all nodes read it
+   (agreed).
+4. It tells the `Restorable` that it has begun.
+
+So each undo either is before this end, where the pack sees it, or has asked.
+What was allowed once stays allowed up to the swap.  After the swap, undos do
+not ask any more: what is left in the new file is whole.  An undo that was
+allowed before the swap, and is voted after it, is worked out again (undoing).
+
+The oids of the objects that go are in a file without a name, sorted, 8 bytes
+each.  The process that packs writes this file.
 """
 
 import bisect
@@ -50,15 +56,15 @@ _GOES = ('the database is being packed, and does not keep all that this would'
 
 
 class NothingRestorable:
-    """Of a packer of the user's own: what it keeps is not known."""
+    """For a packer of the user's own: nobody knows what it keeps."""
 
     def refuse(self, undone: bytes,
                restored: Iterable[tuple[bytes, bytes]]) -> None:
-        """UndoError, if the transaction `undone` must not be undone now.
+        """Raise UndoError if the transaction `undone` must not be undone now.
 
         `restored` has the oid of each object that it has changed, and the tid
-        of the transaction with the revision before that; or b'', if that has
-        no data.
+        of the transaction with the revision before that change; or b'' if that
+        revision has no data.
         """
         raise UndoError(DISABLED)
 
@@ -66,7 +72,7 @@ class NothingRestorable:
         """The pack has begun, and packs what was committed up to this tid."""
 
     def learn(self, gone: Descriptor) -> None:
-        """The objects that go are known, and in this file."""
+        """The objects that go are known now, and are listed in this file."""
 
 
 class Restorable(NothingRestorable):
@@ -107,7 +113,7 @@ class Restorable(NothingRestorable):
 # The objects that go
 
 def write_gone(kept: Kept, number: int, tell: Tell) -> None:
-    """Into the empty file with this descriptor; it stays open."""
+    """Write them into the empty file with this descriptor; it stays open."""
     with open(number, 'wb', closefd=False) as file:
         for oids in kept.gone(tell):
             if sys.byteorder == 'little':
@@ -118,8 +124,9 @@ def write_gone(kept: Kept, number: int, tell: Tell) -> None:
 class _Oids:
     """A sorted row of oids in a file.
 
-    It is looked through in place, since it may be large.  The descriptor is
-    closed with the last one who has it: an undo may look while the pack ends.
+    The row is searched in the file, since it may be large.  The descriptor is
+    closed when nobody refers to it any more: an undo may search while the pack
+    ends.
     """
 
     def __init__(self, descriptor: Descriptor) -> None:

@@ -1,11 +1,11 @@
-"""What a pack has to know of a file, found in one read of all of it.
+"""What a pack must know of a file, found in one read of all of it.
 
 The read checks each transaction, so that no damage is copied: the copy would
-hide it.  It finds, as stock's packer does,
+hide it.  As stock's packer does, the read finds
 
 - the *pack end*: the position of the first transaction after the pack time;
-- where each object is current at the pack time;
-- back pointers that lead from behind the pack end to before it, from undos.
+- where the current record of each object is at the pack time;
+- back pointers of undos that lead from behind the pack end to before it.
 
 Memory: an index, and 16 bytes for each such back pointer.
 """
@@ -27,12 +27,12 @@ from .progress import Tell
 class Survey:
 
     def __init__(self) -> None:
-        #: Where each object is current at the pack time.
+        #: Where the current record of each object is at the pack time.
         self.current = Positions(fsIndex())
         self.pack_end = FIRST
         #: Was the file packed to this time before, or to a later one?
         self.is_redundant = False
-        #: Of back pointers over the pack end: of which object, and whereto.
+        #: Back pointers across the pack end: their objects, and their targets.
         self.later_oids = array.array('Q')
         self.later_targets = array.array('Q')
 

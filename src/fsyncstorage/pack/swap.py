@@ -1,9 +1,9 @@
-"""How a storage comes to serve from the file that a pack has written.
+"""How a storage begins to serve from the file that a pack has written.
 
 Under the append lock, with everything drained, the new file and its index
-become durable, and get their names: the steps, and what a crash leaves, are in
-`naming`.  Where several nodes have the file, they agree (agreed) behind step
-1: when the new file is complete, and nothing is renamed yet.
+become durable, and get their names.  The steps, and what a crash leaves, are
+in `naming`.  Where several nodes have the file, they agree (agreed) after step
+1: the new file is complete then, and nothing is renamed yet.
 """
 
 import contextlib
@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def nobody_else_has_the_file(storage: Any) -> Iterator[None]:
-    """A context in which the storage is not closed.
+    """A context in which the storage cannot be closed.
 
-    A pack goes on for a while when its storage is closed.  Then the file may
-    be open elsewhere, and be packed there, under the same names.
+    A pack goes on for a short time after its storage is closed.  By then,
+    another process may have the file open, and pack it under the same names.
     """
     with storage._swapping:
         storage._refuse_when_stopped()
@@ -43,8 +43,8 @@ def nobody_else_has_the_file(storage: Any) -> Iterator[None]:
 def freed_later(path: str) -> Iterator[None]:
     """A context in which a file that is removed keeps its blocks.
 
-    To free those of a large file takes the system seconds, and commits wait
-    for the swap.
+    The system needs seconds to free the blocks of a large file, and commits
+    wait for the swap.
     """
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # there is none, or no descriptor
@@ -62,8 +62,9 @@ def swap(storage: Any, agreement: Agreement, end: int, new_index: fsIndex,
     An index up to `index_to` is written and durable; None: there is none yet.
 
     The append lock is held, and everything is drained, unless a packer of the
-    user's own has taken the lock.  Return the open list of the blobs that can
-    be taken away, or None: later, its name may be that of another list.
+    user's own has taken the lock.  Return the list of the blobs that can be
+    taken away, or None.  It is open, because later its name may belong to
+    another list.
     """
     with nobody_else_has_the_file(storage):
         path, file = storage._file_name, None
@@ -104,8 +105,9 @@ def swap(storage: Any, agreement: Agreement, end: int, new_index: fsIndex,
 def _settle(storage: Any) -> None:
     """Wait until all is settled; refuse what was copied without its status.
 
-    That comes of a packer of the user's own that has not taken the append lock
-    of the storage that it was given (foreign)."""
+    That happens if a packer of the user's own takes another append lock than
+    that of the storage which it was given (foreign).
+    """
     sequencer = storage._sequencer
     with sequencer.mutex:
         unfinished = sequencer.pipeline.last_without_status()
@@ -121,8 +123,10 @@ def _settle(storage: Any) -> None:
 
 def _leave_to_the_next_start(storage: Any, file: datafile.DataFile | None,
                              error: BaseException) -> None:
-    """Other nodes may have replaced their files: what is appended to the old
-    one would be lost."""
+    """Stop writing: other nodes may have replaced their files.
+
+    What is appended to the old file would be lost.
+    """
     if file is not None:
         file.close()
     storage._sequencer.stop_writing(
@@ -179,8 +183,8 @@ def finish_interrupted(path: str) -> None:
 def packed_is_whole(path: str) -> bool:
     """Does the index belong to all of the new file?
 
-    The index gets its name when the new file is durable.  It may know only the
-    first part of the file, but it says how long all of it is.
+    The index gets its name when the new file is durable.  It may cover only
+    the first part of the file, but it says how long the whole file is.
     """
     try:
         loaded = index.load(path + '.index')

@@ -1,23 +1,27 @@
-"""The pack of a file that no storage has open: that of a node which follows.
+"""The pack of a file that no storage has open: that of a following node.
 
-Another node has said that a pack begins (agreed), and this one makes the same
-file from its own.  A thread does nearly all of it, by a process of its own
-where that is possible (bulk), while the caller goes on to append to the data
-file.  When the other node says that its new file takes the place of the old
-one, `made` copies the rest, and compares: only a file of the same size and
-checksum is handed out, and then `replace` gives it the name.
+The node that writes has said that a pack begins (agreed), and this node makes
+the same new file from its own file.  A thread does nearly all of it, by a
+child process where that is possible (bulk).  Meanwhile the caller goes on to
+append to the data file.  When the node that writes says that its new file
+takes the place of the old one, `made` copies the rest, and compares.  It hands
+out the new file only if size and checksum are the same.  Then `replace` gives
+the new file its name.
 
-There may be none (NotMade): this node was away when the pack began, it has
-other code, its disk is full, its own file is damaged.  Then it copies the file
-of the other node; or it packs again, which needs nothing but its own file up
-to the place of the swap, also where no node has the new file any more.
+There may be no such file (NotMade): this node was away when the pack began, it
+has other code, its disk is full, or its own file is damaged.  Then the node
+copies the file of another node, or packs again.  To pack again, it needs only
+its own file up to the place of the swap, so this works even if no node has the
+new file any more.
 
-The caller has the locks of the data file, appends to it only, and keeps what a
-start has to know (generation): before `replace`, what the file becomes, and
-behind it, that it is so.  One thread calls, but `cancel`, which any may call.
+The caller has the locks of the data file, only appends to it, and notes
+durably what a start must know (generation): before `replace`, what the file
+becomes; after it, that the file is the new one.  One thread calls the methods
+here, except for `cancel`, which any thread may call.
 
-Blobs that are not kept are listed, as by the pack of a storage, and taken
-away when the file has its name; after a crash in between, by the next start.
+Blobs that are not kept are listed, as in the pack of a storage.  They are
+taken away when the file has its name; after a crash in between, the next start
+does it.
 """
 
 import contextlib
@@ -86,27 +90,29 @@ class Made(typing.NamedTuple):
 
     file: datafile.DataFile
     index: fsIndex
-    #: The index file has what is before this place.
+    #: The index file covers what is before this position.
     index_to: int
     becoming: Becoming
 
 
 @dataclasses.dataclass(frozen=True)
 class BlobDirectory:
-    """That of the node: what packedblobs needs of a storage."""
+    """The blob directory of the node, with what packedblobs needs of a
+    storage."""
 
     blob_dir: str
     fshelper: FilesystemHelper
     pack_keep_old: bool
-    #: Who replaces the file also makes directories.
+    #: No lock is needed: the thread that replaces the file also makes the
+    #: directories.
     _lock: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
 
 
 class UnopenedPack:
-    """It begins at once.
+    """The pack begins at once.
 
-    `size()` says up to where the file has whole transactions, with the status
-    that they finally have; `begin.end` is not behind that.
+    `size()` returns up to where the file has whole transactions with their
+    final status; `begin.end` is not behind that position.
     """
 
     def __init__(self, path: str, begin: Begin, size: Callable[[], int],
@@ -118,11 +124,11 @@ class UnopenedPack:
         self._size = size
         self._own_process = own_process
         self._rate = rate
-        #: How far it is (`figures`).
+        #: Knows how far the pack is (`figures`).
         self.watch = Watch(path, lambda: None, size())
         self._old: datafile.DataFile | None = None
         self._files: Files | None = None
-        # What the thread leaves: one of the two.
+        # The thread sets one of these two.
         self._copier: Copier | None = None
         self._failure: NotMade | None = None
         self._index_to = 0
@@ -136,19 +142,19 @@ class UnopenedPack:
                 f'{VERSION.decode()} here, {begin.version!r} there'))
 
     def cancel(self) -> None:
-        """Let it end soon."""
+        """Let the pack end soon."""
         self.watch.cancel()
 
     @property
     def is_copied(self) -> bool:
-        """Only what came meanwhile is left to copy."""
+        """Only what was appended in the meantime is left to copy."""
         return self._copier is not None and self._failure is None
 
     def _work(self) -> None:
-        """In the thread."""
+        """Runs in the thread."""
         try:
             self._copier = self._copied()
-        except BaseException as error:  # nobody else would be told
+        except BaseException as error:  # nobody else would learn of it
             self._fail(error)
 
     def _copied(self) -> Copier:
@@ -169,15 +175,15 @@ class UnopenedPack:
         return datafile.open_existing(self._path, read_only=True)
 
     def wait(self, seconds: float) -> bool:
-        """Has the thread ended, after so long at most?"""
+        """Wait at most `seconds`; return whether the thread has ended."""
         if self._thread.ident is not None:
             self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def catch_up(self) -> None:
-        """Copy what was appended meanwhile, so that little is left for `made`.
+        """Copy what was appended in the meantime, to leave little for `made`.
 
-        Called now and then; while the thread works, it does nothing.
+        Called now and then.  While the thread works, this does nothing.
         """
         if self.is_copied and not self._thread.is_alive():
             try:
@@ -186,10 +192,10 @@ class UnopenedPack:
                 self._fail(error)
 
     def made(self, end: int, becoming: Becoming) -> Made:
-        """The new file, from all of the old one before `end`.
+        """The new file, made from all of the old one before `end`.
 
-        It waits for the thread.  NotMade: it is not the wanted one, or there
-        is none.
+        This waits for the thread.  NotMade: there is no new file, or not the
+        wanted one.
         """
         if self._thread.ident is not None:
             self._thread.join()
@@ -205,7 +211,10 @@ class UnopenedPack:
         raise self._failure
 
     def _fail(self, error: BaseException) -> None:
-        """The room that its files take may be needed for a copy."""
+        """Note the failure, and remove the files of the pack.
+
+        Their room may be needed for a copy of another node's file.
+        """
         self._failure = _failure(self._path, error)
         self._remove()
 
@@ -237,7 +246,10 @@ class UnopenedPack:
         return Made(file, copier.index, self._index_to, found)
 
     def replace(self, made: Made, keep_old: bool) -> None:
-        """Give it the name, durably.  (A crash: `generation.finish`.)"""
+        """Give the new file its name, durably.
+
+        After a crash in this, `generation.finish` does it.
+        """
         if self._blobs is not None:
             packedblobs.say_whose(self._blobs.blob_dir, made.becoming)
         naming.replace(self._path, keep_old)
@@ -259,8 +271,11 @@ class UnopenedPack:
                 self._path, error)
 
     def close(self) -> None:
-        """End it, and leave nothing; but the file that was handed out, if it
-        has not got its name: it may be the one that is needed."""
+        """End the pack, and remove its files.
+
+        A new file that was handed out and has no name yet stays: it may be
+        needed.
+        """
         self.cancel()
         if self._thread.ident is not None:
             self._thread.join()
@@ -284,7 +299,7 @@ class UnopenedPack:
 
 
 def made(pack: UnopenedPack | None, end: int, becoming: Becoming) -> Made:
-    """As `UnopenedPack.made`, also where no pack was begun."""
+    """Like `UnopenedPack.made`, but NotMade if no pack was begun."""
     if pack is None:
         raise NotMade(Why.NOT_BEGUN)
     return pack.made(end, becoming)

@@ -1,14 +1,14 @@
 """The long part of a pack: check, mark, copy.
 
 It reads the old file and appends to the new one, and to the list of blobs that
-are not kept.  It gives no names, takes no lock and knows no storage: so it can
-be done by another process (child), or here.
+are not kept.  It renames no file, takes no lock and knows no storage.  So a
+child process can do it (child), or this one.
 
 Left to others: what is kept (plan, survey, marking), and the copies (copying).
 
-Before anything is copied, there must be room.  The old file's size is enough
-nearly always; only where less is free, it is counted how much is needed: that
-reads the file once more.
+Before anything is copied, there must be enough room on the disk.  Nearly
+always, there is room for a new file as long as the old one, which is enough.
+Otherwise the needed room is counted, which reads the file once more.
 """
 
 import os
@@ -53,8 +53,8 @@ def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
            ) -> Copier:
     """Copy what is needed of the old file, up to `job.end`.
 
-    `marked` is called when it is known what is kept, before that is copied.
-    The errors of `planned`, NoRoom, OSError.
+    `marked` is called when it is known what is kept, before it is copied.
+    Raises the errors of `planned`, NoRoom, OSError.
     """
     rate = None if job.rate is None else Rate(job.rate)
     window = Window(reading_at(rate, pread), job.end)
@@ -90,7 +90,10 @@ def _refuse_without_room(new: datafile.DataFile, window: Window, plan: Plan,
 
 
 def free_bytes(where: int | str) -> int | None:
-    """What the file system of this file has for us; None: it does not say."""
+    """Bytes that are free for us on the file system of this file.
+
+    None: the file system does not say.
+    """
     found = os.statvfs(where)
     return found.f_bavail * found.f_frsize if found.f_blocks else None
 
@@ -98,7 +101,7 @@ def free_bytes(where: int | str) -> int | None:
 def share_on_disk(file: datafile.DataFile) -> float:
     """How much of its length a file takes on the disk, at most all of it.
 
-    The new file is taken to be compressed as well as the old one.
+    A pack assumes that the new file is compressed as well as the old one.
     """
     found = os.fstat(file.fileno())
     if not found.st_blocks:     # a small file, or one that is not written yet

@@ -1,10 +1,11 @@
-"""The parent of a process of ours, as the process sees it.
+"""The parent of one of our processes, seen from the process.
 
-Commands come on the standard input, reports go to what was the standard
-output, each a line of JSON.
+Commands arrive on the standard input; reports go to what was the standard
+output.  Each is a line of JSON.
 
-The process ends when its parent does: then the commands end, or it has another
-parent.  (Another child of the parent may hold the other end of the socket.)
+The process ends when its parent ends.  It notices this because its standard
+input ends, or because it has another parent then.  (Its input does not end
+while another child of the parent holds the other end of the socket.)
 """
 
 import contextlib
@@ -21,20 +22,20 @@ from .version import VERSION
 
 Message = dict[str, Any]
 
-# After so many seconds it looks whether it still has its parent.
+# Seconds between two checks whether the process still has its parent.
 _LOOK_AFTER = 1.0
 
 
 class ParentProcess:
-    """`pid` is its number."""
+    """`pid` is the process id of the parent."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        # A supervisor that stops all of them sends it to the parent, too,
-        # which ends this process in its own way.
+        # A supervisor that stops all processes sends SIGTERM to the parent,
+        # too.  The parent then ends this process in its own way.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         self._reports = os.fdopen(os.dup(1), 'w')
-        os.dup2(2, 1)  # what else is printed is no report
+        os.dup2(2, 1)  # other output must not look like a report
         self._commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -43,10 +44,10 @@ class ParentProcess:
             for line in sys.stdin:
                 self._commands.put(json.loads(line))
         finally:
-            os._exit(1)  # the parent has ended, or sends what cannot be
+            os._exit(1)  # the parent has ended, or has sent nonsense
 
     def job(self) -> Message:
-        """Say that this process is ready, and return what it shall do."""
+        """Report that this process is ready, and return its job."""
         self.report({'ready': VERSION})
         return self.command()
 
@@ -71,5 +72,5 @@ class ParentProcess:
         try:
             self._reports.write(json.dumps(message) + '\n')
             self._reports.flush()
-        except OSError:  # it has just ended, and we have no other yet
+        except OSError:  # the parent has ended since the check above
             os._exit(1)

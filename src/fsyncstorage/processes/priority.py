@@ -1,13 +1,13 @@
 """Lets a process give way to others: for the processor, the disk, and memory.
 
-Linux may share the processor among sessions first (`autogroup` in sched(7)),
-and compare what is nice within each of them only.  A process that leads a
-session of its own therefore makes that nice, too.
+Linux may first share the processor among sessions (`autogroup` in sched(7)),
+and compare the nice values of processes only within a session.  So a process
+that leads a session of its own gives that session a nice value, too.
 
-For the disk it has the lowest priority among those that get their turn, and
-not the class of those that get it only when the disk is idle: what waits for
-a lock of the file system behind this process, as a commit may, would wait
-until nobody else uses the disk.
+For the disk, the process gets the lowest priority of the best-effort class.
+It does not get the idle class, which may use the disk only when nobody else
+does.  This process may hold a lock of the file system for which a commit
+waits; the commit would then wait until nobody else uses the disk.
 """
 
 import contextlib
@@ -24,7 +24,10 @@ _THIS_PROCESS, _BEST_EFFORT, _LOWEST = 1, 2 << 13, 7
 
 
 def give_way() -> None:
-    """Of this process.  A system that does not know how goes on as it is."""
+    """Let this process give way.
+
+    What the system does not support is left out.
+    """
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     with contextlib.suppress(OSError), open(_OF_SESSION, 'w') as file:
@@ -33,6 +36,6 @@ def give_way() -> None:
     if platform.system() == 'Linux' and number is not None:
         ctypes.CDLL(None).syscall(
             number, _THIS_PROCESS, 0, _BEST_EFFORT | _LOWEST)
-    # Without memory, the system ends this process before any other.
+    # If memory runs out, the system ends this process before any other.
     with contextlib.suppress(OSError), open(_OOM, 'w') as file:
         file.write('1000')

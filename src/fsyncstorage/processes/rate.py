@@ -1,10 +1,10 @@
-"""So many bytes a second, on average."""
+"""Limits the bytes per second, on average."""
 
 import time
 from collections.abc import Callable
 
-# What was slower than the rate is caught up with for so many seconds: else,
-# when a disk answers again, all that it has missed would be read at once.
+# The most seconds of delay that are caught up.  Without this limit, a disk
+# that has hung would have to deliver at once all that was missed.
 CATCH_UP = 1.0
 
 
@@ -16,11 +16,11 @@ class Rate:
         self._most = most
         self._wait = wait
         self._clock = clock
-        #: When what was read so far may have been read.
+        #: The time at which the rate allows all bytes that were spent so far.
         self._due = clock()
 
     def spent(self, size: int) -> None:
-        """So many bytes were read: wait until they may have been."""
+        """`size` bytes were read or written: wait until the rate allows it."""
         now = self._clock()
         self._due = max(self._due, now - CATCH_UP) + size / self._most
         if self._due > now:

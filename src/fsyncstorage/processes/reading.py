@@ -1,8 +1,8 @@
 """Reads a large file, and leaves the page cache to those who need it.
 
-What is in the page cache stays there; what has to be read from the disk for us
-is dropped again, page by page.  (So the file is read without read-ahead, which
-would bring more into the cache.)
+What is already in the page cache stays there.  What is read from the disk only
+for us is dropped again, page by page.  (The file is read without read-ahead,
+which would bring more pages into the cache.)
 """
 
 import ctypes
@@ -32,7 +32,7 @@ class Reader:
         begin = position - position % mmap.PAGESIZE
         try:
             cached = _cached(self._number, begin, position + length - begin)
-        except (OSError, ValueError):  # behind the end; or not known here
+        except (OSError, ValueError):  # behind the end; or not supported
             return os.pread(self._number, length, position)
         data = os.pread(self._number, length, position)
         for missing in _MISSING.finditer(cached):
@@ -44,10 +44,11 @@ class Reader:
 
 
 def _cached(number: int, begin: int, length: int) -> bytes:
-    """Of each page from here on: 1 if it is in the page cache, or else 0.
+    """A byte for each page from `begin` on: 1 if it is in the page cache.
 
-    (A read would bring it there, also one that must not wait.)  The mapping is
-    never looked into: that would end the process if the disk failed.
+    (To find out by a read would bring the page into the cache, even if the
+    read must not wait.)  The mapped memory itself is never read: if the disk
+    failed, that would end the process.
     """
     pages = (ctypes.c_ubyte * -(-length // mmap.PAGESIZE))()
     # A private mapping can be written to, which ctypes needs for its address.
@@ -55,7 +56,7 @@ def _cached(number: int, begin: int, length: int) -> bytes:
         first = ctypes.c_char.from_buffer(memory)
         failed = _libc.mincore(ctypes.c_void_p(ctypes.addressof(first)),
                                ctypes.c_size_t(length), pages)
-        del first  # else the mapping could not be closed
+        del first  # otherwise the mapping could not be closed
     if failed:
         raise OSError(ctypes.get_errno(), 'mincore')
     return bytes(pages)

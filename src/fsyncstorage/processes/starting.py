@@ -1,16 +1,17 @@
-"""A process of our own, as its parent sees it.
+"""A process of our own, seen from its parent.
 
 It is a new program that runs `main` of one module.  It finds modules where its
-parent does (a script of a buildout sets `sys.path` itself), and runs nothing
-of the user's environment.  It gets open files by the numbers of their
-descriptors; commands and reports are lines of JSON, on a pair of sockets.
+parent does (a script of a buildout sets `sys.path` itself), and ignores the
+user's settings of Python.  It gets open files by the numbers of their
+descriptors.  Commands and reports are lines of JSON, on a pair of sockets.
 
-It gets its job when it has said that it is ready, and runs the same code.
-Before that it has touched no file, so that the parent can do without it.
+It gets its job when it has reported that it is ready, and that it runs the
+same code as the parent.  Before that it has touched no file, so that the
+parent can still do the work without it.
 
-Whatever the parent waits for, `end` in another thread ends that: it kills the
-process, and shuts down their connection, because not every process that is
-killed ends at once.
+The parent may wait for the process in one thread.  `end`, called in another
+thread, ends this wait: it kills the process, and shuts down their connection,
+because a process that is killed does not always end at once.
 
 Left to others: what the process does, and what its reports mean.
 """
@@ -28,16 +29,16 @@ from typing import Any
 
 from .version import VERSION
 
-# The first line tells where modules are, the argument who the parent is.
-# (No line: the parent has ended.)
+# The first line says where modules are; the argument is the pid of the parent.
+# (If there is no line, the parent has ended.)
 _PROGRAM = ('import json, sys;'
             ' sys.path[:] = json.loads(sys.stdin.readline() or sys.exit(1));'
             ' from {package} import {module};'
             ' {module}.main(int(sys.argv[1]))')
-# `sys.executable` may be the program that Python is a part of.
+# `sys.executable` may be a program that embeds Python.
 _PYTHON = re.compile(r'(python|pypy)[0-9.]*[a-z]*')
-# Seconds until it must have begun; and until it must have ended when it is
-# killed.  (One that waits for a disk that does not answer does not end.)
+# Seconds in which a process must be ready; and in which it must have ended
+# after it was killed.  (It does not end while a disk does not answer it.)
 READY_WITHIN = 60.0
 END_WITHIN = 5.0
 # Numbers of the standard streams are below this one.
@@ -45,11 +46,11 @@ _FIRST_OF_OTHERS = 3
 
 
 class NotStarted(Exception):
-    """There is no such process, and nothing was done."""
+    """The process could not be started, and nothing was done."""
 
 
 class Silent(Exception):
-    """The process has said nothing for too long."""
+    """The process has reported nothing for too long."""
 
 
 def is_possible() -> bool:
@@ -60,7 +61,7 @@ def is_possible() -> bool:
 
 
 class ChildProcess:
-    """`module` is its full name; `files` are numbers of descriptors."""
+    """`module` is a full name; `files` are numbers of descriptors."""
 
     def __init__(self, module: str, files: list[int]) -> None:
         if min(files) < _FIRST_OF_OTHERS:
@@ -71,7 +72,7 @@ class ChildProcess:
             self._connection, its_end = socket.socketpair()
         except OSError as error:
             raise NotStarted(str(error)) from None
-        # Whatever socket.setdefaulttimeout was told, neither has a timeout.
+        # Neither end has a timeout, even if socket.setdefaulttimeout was used.
         self._connection.settimeout(None)
         os.set_blocking(its_end.fileno(), True)
         with its_end:
@@ -81,13 +82,13 @@ class ChildProcess:
                 self._connection.close()
                 raise NotStarted(str(error)) from None
         self.pid = self._process.pid
-        #: Lines that it has written, and the pieces of one that has not ended.
+        #: Lines that it has written, and the pieces of an unfinished line.
         self._lines: collections.deque[bytes] = collections.deque()
         self._begun: list[bytes] = []
 
     def begin(self, job: dict[str, Any]) -> None:
-        """Let it begin.  NotStarted: it cannot, and is to be closed."""
-        # It may not even read what is sent.
+        """Let it begin.  NotStarted: it cannot; the caller must close it."""
+        # It may not even read what is sent, so there is a timer.
         timer = threading.Timer(READY_WITHIN, self.end)
         timer.daemon = True
         timer.start()
@@ -115,14 +116,14 @@ class ChildProcess:
             ' process')
 
     def send(self, command: Any) -> None:
-        # If it has ended, the end of its reports says so.
+        # If it has ended, `report` tells so.
         with contextlib.suppress(ConnectionError):
             self._connection.sendall(json.dumps(command).encode() + b'\n')
 
     def report(self, within: float | None = None) -> str | None:
         """The next line that it writes; None: it has ended.
 
-        Silent: for so many seconds, it has written nothing.
+        Silent: it has written nothing for `within` seconds.
         """
         self._connection.settimeout(within)
         while not self._lines:
@@ -131,9 +132,9 @@ class ChildProcess:
             except TimeoutError:
                 raise Silent(
                     f'it has said nothing for {within:.0f} s') from None
-            except ConnectionError:  # it has not read all that was sent
+            except ConnectionError:  # it ended before it read all
                 piece = b''
-            if not piece:  # (a line that does not end was killed in it)
+            if not piece:  # (it was killed in the middle of a last line)
                 return None
             *ends, rest = piece.split(b'\n')
             for end in ends:
@@ -143,20 +144,22 @@ class ChildProcess:
         return self._lines.popleft().decode('utf-8', 'replace')
 
     def end(self) -> None:
-        """Called in any thread: nobody waits for it any more."""
+        """Kill it, from any thread: then no thread waits for it any more."""
         self._process.kill()
-        with contextlib.suppress(OSError):  # as when it has ended by itself
+        with contextlib.suppress(OSError):  # it may have ended already
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def exit_code(self) -> int | None:
-        """None: it does not end."""
+        """Wait for its end.  None: it does not end in time."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(END_WITHIN)
         return None
 
     def close(self) -> bool:
-        """End it, whatever it does.  False: it was killed, and has not
-        ended."""
+        """End it, whatever it is doing.
+
+        False: it was killed, but has not ended.
+        """
         self.end()
         ended = self.exit_code() is not None
         self._connection.close()
@@ -170,9 +173,9 @@ def _started(module: str, end: socket.socket,
         [sys.executable, '-I', '-c',
          _PROGRAM.format(package=package, module=name), str(os.getpid())],
         stdin=end.fileno(), stdout=end.fileno(),
-        # If this process began without a standard error, its number may be
-        # that of any file by now: also that of the data file.
+        # If this process was started without a standard error, any file may
+        # have its number by now, even the data file.
         stderr=subprocess.DEVNULL if sys.__stderr__ is None else None,
         pass_fds=files,
-        # Ctrl-C is for the parent, which ends this one.
+        # Ctrl-C must reach only the parent, which ends this process.
         start_new_session=True)

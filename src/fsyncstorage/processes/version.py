@@ -1,7 +1,7 @@
-"""Which code this process runs: its fingerprint.
+"""Which code this process runs: a fingerprint of it.
 
-A process that is started later imports what is on the disk then.  After an
-upgrade, that is other code than its parent has.
+A child process imports the code that is on the disk when it is started.  After
+an upgrade, this is not the code that its parent runs.
 """
 
 import pathlib
@@ -12,12 +12,12 @@ _PACKAGE = pathlib.Path(__file__).parents[1]
 
 
 def _fingerprint() -> int:
-    """Of the whole package: no list of modules would stay complete."""
+    """Of the whole package: a list of modules would not stay complete."""
     crc = 0
     for path in sorted(_PACKAGE.rglob('*.py')):
         crc = zlib.crc32(path.read_bytes(), crc)
     return crc
 
 
-# When this is imported, so is all the rest.
+# Computed at import, when all the rest is imported, too.
 VERSION = f'{sys.version} {_fingerprint():08x}'

@@ -1,11 +1,11 @@
 """A scrub: all of a file is read from the disk in turn, and verified.
 
-Damage is found while there is still a backup that lacks it, also in what
-nobody reads.
+Damage is found while there is still a backup without it, even in parts of the
+file that nobody reads.
 
-- scrubbing     what the storage's process does: it starts, hears and notes
+- scrubbing     the storage's part: starts the process, and notes its reports
 - notes         what a scrub knows, also after a restart
-- child         the process that reads, as it sees itself
+- child         the process that reads, seen from inside
 - verifying     one pass over the file
 - fromdisk      reads past the page cache, and around what cannot be read
 """

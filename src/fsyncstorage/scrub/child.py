@@ -30,7 +30,7 @@ def main(pid: int) -> None:
         parent.report({'failed': str(error)})
     except Exception:
         parent.report({'failed': traceback.format_exc()})
-    # An ordinary end would wait for the thread that listens.
+    # An ordinary exit would wait for the thread that reads commands.
     os._exit(0)
 
 

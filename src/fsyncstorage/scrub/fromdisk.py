@@ -1,14 +1,14 @@
-"""Reads a file from the disk, and around what the disk cannot read.
+"""Reads a file from the disk, and skips what the disk cannot read.
 
-- It reads past the page cache, where the file system can (O_DIRECT): so it
-  reads what is on the disk, and takes no room in the cache from others.  Where
-  it cannot, what is in the cache is read there, and nothing is put into it
-  (processes.reading).
-- A block that cannot be read is noted, and counts as zeros: so a walk through
-  the file goes on behind it, and finds which transaction is damaged.
-- A direct read holds the lock of the file in the kernel, and a commit's write
-  waits for it.  So each read is short; and a disk that has tried for long to
-  read a bad place is left alone for as long, before the next read.
+- It bypasses the page cache if the file system can do that (O_DIRECT).  So it
+  reads what is on the disk, and takes no room in the cache from others.  On
+  other file systems, what is in the cache is read there, and nothing is put
+  into the cache (processes.reading).
+- A block that cannot be read is noted, and counts as zeros.  So a walk through
+  the file can go on behind it, and find which transaction is damaged.
+- A direct read holds the kernel's lock of the file, and the write of a commit
+  waits for this lock.  So each read is short.  When a disk has tried for long
+  to read a bad place, it is left alone for the same time before the next read.
 """
 
 import errno
@@ -22,27 +22,29 @@ from collections.abc import Iterator
 from ..format.window import Pread
 from ..processes.reading import Reader
 
-# Bytes that are read at once: for so long, a commit's write may wait.  Smaller
-# ones would take more of the processor (docs/internals/scrub.rst has figures).
+# Bytes of one read: the write of a commit may have to wait for it.  Smaller
+# reads would need more processor time (docs/internals/scrub.rst has figures).
 PIECE = 1 << 16
-# What a direct read begins and ends with, and what one bad place takes along.
+# Direct reads begin and end at multiples of this.  A bad place makes one block
+# unreadable.
 BLOCK = mmap.PAGESIZE
 # Seconds for which a disk is left alone, at most.
 LONGEST_REST = 60.0
-# What disks and file systems say of a place that they cannot read.
+# Error codes of disks and file systems for a place that they cannot read.
 _BAD_PLACE = frozenset(
     getattr(errno, name) for name in (
         'EIO', 'ENODATA', 'EBADMSG', 'EILSEQ', 'EUCLEAN', 'EREMOTEIO')
     if hasattr(errno, name))
-# So many blocks are noted; when there are more, so many of the last ones stay.
+# The most blocks that are noted.  If there are more, the first one and this
+# many of the last ones stay noted.
 _MOST_NOTED, _LAST = 2048, 1024
 
 
 class FromDisk:
     """Called like os.pread; `pread` is `past_the_cache`.
 
-    `spent(size)` is called after each read, of about so many bytes, also after
-    one that has failed.
+    `spent(size)` is called after each read, even if it has failed, with about
+    the number of its bytes.
     """
 
     def __init__(self, pread: Pread, spent: Callable[[int], object],
@@ -67,7 +69,7 @@ class FromDisk:
         return b''.join(pieces)
 
     def unreadable(self, end: int) -> str | None:
-        """Say in words what could not be read before this position."""
+        """Describe what could not be read before this position."""
         noted = self._unreadable_before(end)
         if not noted:
             return None
@@ -78,7 +80,7 @@ class FromDisk:
         return sorted(each for each in self._unreadable if each < end)
 
     def try_unreadable_again(self, end: int) -> None:
-        """Forget what can be read now, up to a block that still cannot be."""
+        """Forget blocks that can be read now; stop at one that cannot."""
         for block in self._unreadable_before(end):
             try:
                 self._read(BLOCK, block)
@@ -88,7 +90,7 @@ class FromDisk:
             del self._unreadable[block]
 
     def take_unreadable(self, end: int) -> str | None:
-        """The same, and forget it."""
+        """Like `unreadable`, but also forget these blocks."""
         words = self.unreadable(end)
         for block in self._unreadable_before(end):
             del self._unreadable[block]
@@ -101,9 +103,9 @@ class FromDisk:
             return b''.join(self._blocks(length, position))
 
     def _blocks(self, length: int, position: int) -> Iterator[bytes]:
-        """The same, block by block, with zeros for what cannot be read.
+        """The piece, block by block, with zeros for what cannot be read.
 
-        OSError: it is not the place that is bad.
+        OSError: the read failed for another reason than a bad place.
         """
         end = position + length
         while position < end:
@@ -132,15 +134,16 @@ class FromDisk:
             raise error
         self._unreadable[block] = str(error.strerror)
         if len(self._unreadable) > _MOST_NOTED:
-            # Those that are far behind the last one are of one transaction
-            # with the first one, or between two.
+            # The first block and the last ones are enough: a block far before
+            # the last one is in the same transaction as the first one, or
+            # between two transactions.
             noted = sorted(self._unreadable)
             for each in noted[1:-_LAST]:
                 del self._unreadable[each]
 
 
 def past_the_cache(number: int) -> Pread:
-    """No other reader may share this open file."""
+    """Direct reads, if possible.  No other reader may share this open file."""
     try:
         return _Direct(number)
     except (AttributeError, OSError):  # this system, or this file system

@@ -1,9 +1,9 @@
 """What a scrub knows: how far it is, and what it has found.
 
-The notes are in a file beside the data file, so that a scrub goes on after a
-restart, and known damage stays known.  That file is replaced as a whole.  Its
-content is checked, and its position is believed only if the data file has the
-transaction there that is named (verifying).
+The notes are in a file beside the data file, so that a scrub can go on after a
+restart, and known damage stays known.  The file of the notes is replaced as a
+whole.  Its content is checked.  The position in it is believed only if the
+data file has the noted transaction there (verifying).
 """
 
 import dataclasses
@@ -30,15 +30,17 @@ Kind = TypeVar('Kind')
 class Pass:
     """One reading of the file, up to where it was durable when this began."""
 
-    #: The time.
+    #: When the pass began (seconds since the epoch).
     began: int
-    #: All before is verified.  A sound transaction ends here, of this tid.
+    #: All before this is verified.  A sound transaction with this tid ends
+    #: here.
     position: int = FIRST
     tid: int = 0
+    #: Sound transactions.
     transactions: int = 0
-    #: Of them, those without a seal: only their structure could be verified.
+    #: Those of them without a seal: only their structure could be verified.
     unsealed: int = 0
-    #: Of them, those whose tid does not rise.
+    #: Those of them whose tid does not rise.
     unordered: int = 0
     #: Damaged transactions, and the positions of the first and the last one.
     damaged: int = 0
@@ -51,7 +53,7 @@ class Past:
     """The passes that have ended."""
 
     passes: int = 0
-    #: The time at which the last one ended, and what it has found.
+    #: When the last pass ended, and what it has found.
     ended: int | None = None
     damaged: int = 0
     first_damaged: int | None = None
@@ -63,26 +65,26 @@ class Notes(typing.NamedTuple):
     past: Past
 
     def known_damage(self) -> tuple[int, int | None]:
-        """How many transactions, and the position of the first.
+        """How many damaged transactions, and the position of the first.
 
-        A pass that is under way has not seen all of them again.
+        The pass that is under way may not have reached all of them again.
         """
         first = self.current.first_damaged
         return (max(self.current.damaged, self.past.damaged),
                 self.past.first_damaged if first is None else first)
 
     def places_of_damage(self) -> list[int]:
-        """Some of them: the first and the last that each pass has found."""
+        """Some of the places: the first and the last that each pass found."""
         return sorted({
             place for found in self
             for place in (found.first_damaged, found.last_damaged)
             if place is not None})
 
     def after(self, done: Pass) -> 'Notes':
-        """With what is reported of the pass that is under way.
+        """The notes after a report of the pass that is under way.
 
-        One that has begun anew has not seen the damage that was found before:
-        that is of the past now.
+        A pass that has begun anew has not seen again the damage that was found
+        before: that damage now counts as found by the last pass.
         """
         past = self.past
         if done.damaged < self.current.damaged:
@@ -98,12 +100,15 @@ class Notes(typing.NamedTuple):
             done.last_damaged))
 
     def without_damage(self) -> 'Notes':
-        """All is to be read anew, and no damage is known."""
+        """The notes if all must be read anew, and no damage is known."""
         return Notes(Pass(0), Past(self.past.passes, self.past.ended))
 
 
 def checked(kind: type[Kind], found: Any) -> Kind:
-    """What JSON has told, as a Pass or a Past.  ValueError: it is none."""
+    """What was read from JSON, as a Pass or a Past.
+
+    ValueError: it is not one.
+    """
     try:
         made = kind(**found)
     except TypeError:
@@ -128,7 +133,7 @@ def _adds_up(found: Pass | Past) -> bool:
 
 
 def load(path: str) -> Notes | None:
-    """What was noted; None: nothing, or what cannot be."""
+    """What was noted; None: nothing, or something impossible."""
     if not os.path.isfile(path):  # a pipe would hang
         return None
     try:

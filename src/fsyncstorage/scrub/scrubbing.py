@@ -1,22 +1,23 @@
-"""A scrub, as the process of its storage sees it.
+"""A scrub, seen from the process of its storage.
 
-It makes one pass after the other.  For each a process is started (child),
-which reads the file up to where it is durable now, and ends.  Here is a thread
-that hears what it reports:
+It makes one pass after the other.  For each pass it starts a child process
+(child), which reads the file up to where it is durable now, and ends.  A
+thread here receives the reports of the child:
 
 - damage is logged: once a day, as long as it is the same;
-- how far it is, and what it has found, is noted, so that the next process can
-  go on (notes);
-- a process that ends too soon, or says nothing, is logged, and another one
-  goes on later; if that is interrupted at the same place, too, it is an error.
+- how far the child is, and what it has found, is noted, so that the next child
+  can go on (notes);
+- a child that ends too soon, or reports nothing, is logged as a warning, and
+  another child goes on later.  If that one is interrupted at the same place,
+  too, it is logged as an error.
 
-A pack replaces the file: then the process is ended, and the next one begins
-anew with the new file (`begin_anew`).  `end` ends it, too.  From then on its
-reports count no more.
+A pack replaces the file.  Then the child is ended, and the next one begins
+anew with the new file (`begin_anew`).  `end` also ends the child.  From then
+on its reports do not count any more.
 
-State and its owner: the notes and the process whose reports count belong to
-`_mutex`.  It is a leaf: nothing is read, written or waited for while it is
-held, since a pack calls `begin_anew` under the append lock.
+State and its owner: the notes, and the process whose reports count, belong to
+`_mutex`.  This lock is a leaf: nothing is read, written or waited for while it
+is held, since a pack calls `begin_anew` under the append lock.
 """
 
 import contextlib
@@ -44,24 +45,25 @@ from .notes import checked
 
 logger = logging.getLogger(__name__)
 
-# Seconds between the begins of two passes, at least: a small file would be
-# read all the time.
+# Least seconds from the begin of a pass to that of the next: otherwise a small
+# file would be read all the time.
 PASS_AT_LEAST = 3600.0
-# Damage that has not changed is said again after so many.
+# Seconds until damage that has not changed is logged again.
 SAY_AGAIN_AFTER = 86400.0
-# Seconds until it is tried again when something went wrong.
+# Seconds until the next try after something went wrong.
 TRY_AGAIN_AFTER = 3600.0
-# A process that reads reports every second, and waits for a disk this long.
+# Seconds without a report, after which a process has failed.  It reports every
+# second, but not while it waits for a disk.
 SILENT_FOR = 600.0
 # Seconds until what looks damaged is read once more.
 LOOK_AGAIN_AFTER = 5.0
 # Seconds that a close waits for the thread.
 CLOSE_WITHIN = 3.0
-# The file of the notes is written so often.
+# Seconds between two writes of the file of the notes.
 SAVE_EVERY = 60.0
-# Damaged transactions that are logged in a pass; the others are counted.
+# Most damaged transactions that a pass logs; the others are only counted.
 MOST_SAID = 20
-# Characters of what a process says.
+# Most characters that are used of a text which the process reports.
 LONGEST_WORDS = 500
 
 
@@ -70,7 +72,7 @@ class Failed(Exception):
 
 
 class Interrupted(NamedTuple):
-    """The scrub was interrupted at this place, so often in succession."""
+    """The scrub was interrupted at this position, `times` in succession."""
 
     position: int
     times: int
@@ -93,7 +95,7 @@ class Scrub:
         self._end_of_pass = 0
         #: The process that reads.
         self._process: ChildProcess | None = None
-        #: How often its end was ordered.
+        #: How often its end was ordered: tells old reports from new ones.
         self._endings = 0
         self._closed = False
         self._interrupted = NEVER_INTERRUPTED
@@ -121,9 +123,9 @@ class Scrub:
     # For other threads
 
     def begin_anew(self) -> None:
-        """The storage has another file, in which other positions count.
+        """The storage has another file, and old positions do not count there.
 
-        What is damaged was not copied to it, or is found again.
+        Known damage was not copied to the new file, or is found again.
         """
         with self._mutex:
             self._notes = self._notes.without_damage()
@@ -140,15 +142,18 @@ class Scrub:
         self._end_process(process)
 
     def close(self) -> None:
-        """A process that does not end when it is killed holds this up for a
-        few seconds, and no longer."""
+        """End the scrub.
+
+        A child that does not end when it is killed delays this by at most a
+        few seconds.
+        """
         self.end()
         self._thread.close(CLOSE_WITHIN)
         if self._notes is not self._saved:
             self._save()
 
     def _order_end(self) -> ChildProcess | None:
-        """From now on, the reports of the process do not count.
+        """From now on, reports of the current child do not count.
 
         The mutex is held.
         """
@@ -215,7 +220,7 @@ class Scrub:
                 TRY_AGAIN_AFTER / 60, why)
 
     def _read(self, endings: int) -> None:
-        """Let a process read, up to the end of the pass."""
+        """Let a child process read, up to the end of the pass."""
         if self._stuck is not None and not self._stuck.close():
             raise NotStarted(
                 f'the last process ({self._stuck.pid}) was killed, and has'
@@ -316,7 +321,7 @@ class Scrub:
         self._save()
 
     def _note(self, found: Notes, endings: int) -> None:
-        """Failed: reports do not count any more."""
+        """Note what is found.  Failed: reports do not count any more."""
         with self._mutex:
             if self._endings != endings:
                 raise Failed('it was ended')
@@ -326,7 +331,10 @@ class Scrub:
             self._notes = found
 
     def _save(self) -> None:
-        """So that the next process can go on.  (Without, it begins anew.)"""
+        """Save the notes, so that the next process can go on.
+
+        (Without notes, it begins anew.)
+        """
         saved = self._notes
         try:
             notes.save(self._path, saved)

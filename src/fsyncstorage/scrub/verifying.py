@@ -1,16 +1,16 @@
 """One pass: reads the file in its order, and verifies each transaction.
 
-What counts as damage is what the walk of format.scan says of a transaction, as
-in `fsync-check` and in a pack, and what the disk cannot read.  A transaction
-with a seal is verified as a whole; of one without, only the structure is.
+Damage is what the walk of format.scan calls damage, as in `fsync-check` and in
+a pack; and what the disk cannot read.  A transaction with a seal is verified
+as a whole.  Of one without a seal, only the structure is verified.
 
-- Only damage that is there again after a pause is told: a disk may have had
-  trouble for a moment.
-- A tid that does not rise is no damage: the storage opens such a file, with a
-  warning.  It is counted.
+- Damage is reported only if it is there again after a pause: a disk may have
+  had trouble for a moment.
+- A tid that does not rise is not damage: the storage opens such a file, with a
+  warning.  The scrub counts these transactions.
 
-A pass that was interrupted goes on where a sound transaction ends, if the one
-that was noted is there.  Otherwise it begins anew.
+A pass that was interrupted goes on where the last noted transaction ends, if
+that transaction is there, and sound.  Otherwise it begins anew.
 """
 
 import contextlib
@@ -27,11 +27,11 @@ from ..format.window import Window
 from .fromdisk import FromDisk
 from .notes import Pass
 
-# A transaction of up to so many bytes is read once.
+# A transaction of at most this many bytes is read only once.
 WINDOW = 1 << 20
-# Seconds between two reports of how far it is.
+# Seconds between two reports of the progress.
 REPORT_EVERY = 1.0
-# So many times in a pass it pauses before it looks again: a file may have
+# How many times a pass pauses before it reads something again: a file may have
 # millions of damaged transactions.
 MOST_PAUSES = 20
 
@@ -41,8 +41,8 @@ Report = Callable[[Pass, 'scan.Damage | None'], object]
 class Verifier:
     """`report` is called with the Pass, and with a Damage or None.
 
-    `pause()` waits before it looks again, and `sound_again` is called with a
-    Damage that is not there then.
+    `pause()` waits before something is read again.  `sound_again` is called
+    with a Damage that is not found then.
     """
 
     def __init__(self, done: Pass, report: Report,
@@ -67,7 +67,7 @@ class Verifier:
     def verify(self, disk: FromDisk, end: int) -> None:
         window = _window(disk, end)
         before = self._last_verified(window)
-        # What could not be read up to now is no part of what comes.
+        # What could not be read so far does not concern what follows.
         disk.take_unreadable(end)
         window.forget()
         if before is None:
@@ -85,7 +85,8 @@ class Verifier:
             before = self._note(found) or before
 
     def _last_verified(self, window: Window) -> scan.Transaction | None:
-        """The transaction behind which the pass goes on, if it is there."""
+        """The noted transaction, after which the pass goes on, if it is there.
+        """
         found = scan.transaction_before(window, self.done.position)
         if found is None or found.tid != self.done.tid.to_bytes(8, 'big'):
             return None
@@ -106,7 +107,7 @@ class Verifier:
                          found: scan.Transaction | scan.Damage,
                          before: scan.Transaction | None
                          ) -> scan.Transaction | scan.Damage:
-        """The transaction there, if it can be read now; or the damage."""
+        """Read it again: the transaction if it is sound now, or the damage."""
         is_said = self._pause_or_not()
         first = _damage(found, disk.unreadable(found.end))
         disk.try_unreadable_again(found.end)
@@ -135,7 +136,10 @@ class Verifier:
 
     def _note(self, found: scan.Transaction | scan.Damage
               ) -> scan.Transaction | None:
-        """The transaction that the next one is behind; None: as before."""
+        """Count it.  Return the transaction that the next one must follow.
+
+        None: the next one must follow the same transaction as this one.
+        """
         if isinstance(found, scan.Transaction):
             self._note_sound(found)
             return found
@@ -167,9 +171,9 @@ class Verifier:
 
 
 def is_mended(disk: FromDisk, end: int, places: Iterable[int]) -> bool:
-    """Is there no damage in these places, which had some?
+    """Are these places, which were damaged, sound now?
 
-    As after a backup was restored.
+    They may be, for example after a backup was restored.
     """
     return all(_is_sound(disk, end, place) for place in places)
 
@@ -184,8 +188,8 @@ def _is_sound(disk: FromDisk, end: int, position: int) -> bool:
     with contextlib.suppress(scan.Damage):
         found = scan.read_transaction(window, position)
         for _ in window.pieces(position, found.end):
-            pass  # without a seal, not all of it was read
-        # (What was moved has a seal that proves nothing.)
+            pass  # read all of it: without a seal, not all was read above
+        # (A seal that was moved proves nothing.)
         return (found.seal != seal.MOVED
                 and disk.take_unreadable(found.end) is None)
     return False
@@ -202,13 +206,13 @@ def _has_magic(disk: FromDisk) -> bool:
 
 
 def _is_unordered(damage: scan.Damage) -> bool:
-    """Is the order of its tid all that is wrong with a transaction?"""
+    """Is its tid, which does not rise, all that is wrong with it?"""
     return damage.reason.startswith(scan.DOES_NOT_RISE)
 
 
 def _damage(found: scan.Transaction | scan.Damage,
             unreadable: str | None) -> scan.Damage:
-    """What is wrong with it, and what the disk cannot read of it."""
+    """A Damage that says what is wrong, and what the disk cannot read."""
     reasons = [unreadable] if unreadable else []
     if isinstance(found, scan.Damage):
         reasons.append(found.reason)

@@ -1,5 +1,4 @@
-"""The files of a blob directory, in figures: of which records, of which
-classes.
+"""The files of a blob directory, in figures: by kind of record, and by class.
 
 Left to others: the search itself, and what an orphan is (check.blobfiles).
 """
@@ -9,8 +8,8 @@ from collections import Counter
 
 from .. import blobfiles
 
-#: Kinds of figures: blobs of current revisions, of older ones, of none; and
-#: what is no blob, or none of a transaction that was read.
+#: Kinds of files: blobs of current revisions, of older revisions, of none; and
+#: files that are no blob, or belong to no transaction that was read.
 NOW, OLD, ORPHAN, OTHER = KINDS = 'now', 'old', 'orphans', 'others'
 
 
@@ -23,7 +22,7 @@ class BlobFiles(blobfiles.BlobFiles):
         super().__init__(helper, survey.newest_tid, survey.since)
         self.files = Counter()
         self.bytes = Counter()
-        #: Numbers of files and bytes of current blobs, by a class.
+        #: Files and bytes of current blobs, by the class of the referrer.
         self.by_class = {}
         #: Records that certainly have a blob, and have a file.
         self.with_file = 0
@@ -71,7 +70,7 @@ class BlobFiles(blobfiles.BlobFiles):
         self.bytes[kind] += size
 
     def tell(self):
-        """How far it is: there should be as many files as records."""
+        """Show the progress: there should be as many files as records."""
         survey, done = self._survey, sum(self.files.values())
         survey.tell(
             'blobs',

@@ -1,8 +1,8 @@
 """The command line of `fsync-info`.
 
-Exit codes: 0 all was read; 1 not all could be read, since the file is damaged,
-or for want of a permission in the blob directory; 2 it cannot be done; 130
-interrupted; 141 nobody reads the output.  Errors are one line.
+Exit codes: 0 all was read; 1 not all could be read, because the file is
+damaged, or a part of the blob directory could not be read; 2 it cannot be
+done; 130 interrupted; 141 nobody reads the output.  Errors are one line.
 """
 
 import argparse
@@ -50,7 +50,7 @@ STAGES = {
     'blobs': 'looking through the blob files',
 }
 MOST_ROWS = 1000
-# They need the references.
+# Values of `--by` that need the references, and those that `--blobs` adds to.
 BY_REFERENCES = (None, 'oid')
 BY_BLOBS = (None, 'class')
 
@@ -96,7 +96,7 @@ def time_since(text):
 
 
 def number_of_rows(text):
-    # So many digits can have leading zeros, and are a number in no time.
+    # 20 digits leave room for leading zeros, and are quickly converted.
     if not (text.isdecimal() and len(text) <= 20
             and 1 <= int(text) <= MOST_ROWS):
         raise argparse.ArgumentTypeError(

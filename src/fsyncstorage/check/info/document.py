@@ -3,8 +3,8 @@
 Its shape is described in docs/info.rst.  Names are text, oids and tids are in
 hex, sizes are bytes; a part that was not asked for is None.
 
-Objects that are not reached from the root are known only if every record that
-is reached could be read: any other may refer to any object.
+Which objects are not reached from the root is known only if every reached
+record could be read: a record that could not be read may refer to any object.
 """
 
 import heapq
@@ -29,7 +29,7 @@ ALL_PARTS = sum(PARTS.values(), ())
 
 
 class Document:
-    """Made of a survey that was read; `blob_files` can be added."""
+    """Made from a survey that was read; `blob_files` can be added."""
 
     def __init__(self, survey, top, by=None):
         self.survey = survey
@@ -42,7 +42,7 @@ class Document:
         self.all_are_known = self.reached is not None and not (
             survey.damage or any(
                 number in self.reached for number in survey.unread))
-        #: The numbers of objects that exist, and were written since.
+        #: The numbers of objects that exist, and were written since `since`.
         self.numbers = array('I', (
             number for number, (position, revisions) in enumerate(zip(
                 self.objects.positions, self.objects.revisions))
@@ -106,14 +106,14 @@ class Document:
     # By object
 
     def largest(self):
-        """By what they take in all revisions."""
+        """The largest objects, by the bytes of all their revisions."""
         history, sizes = self.objects.history, self.objects.sizes
         return self.object_rows(heapq.nlargest(
             self.top, self.numbers,
             lambda number: (history[number], sizes[number])))
 
     def most_revised(self):
-        """Those that have been written again."""
+        """The objects with the most revisions, if they have more than one."""
         revisions, history = self.objects.revisions, self.objects.history
         return self.object_rows(heapq.nlargest(
             self.top, (each for each in self.numbers if revisions[each] > 1),
@@ -139,7 +139,7 @@ class Document:
         } for number, path in paths.items()]
 
     def is_reached(self, number):
-        """None, if that is not known."""
+        """Is the object reached from the root?  None if it is not known."""
         if self.reached is not None and number in self.reached:
             return True
         return False if self.all_are_known else None
@@ -178,7 +178,7 @@ class Document:
     # By time and by writer
 
     def days(self):
-        """The last ones, in their order."""
+        """The last days, in their order."""
         rows = self.survey.days.rows
         last = sorted(day for day in rows if day != tallies.OTHERS)[-self.top:]
         if tallies.OTHERS in rows:
@@ -232,7 +232,7 @@ class Document:
 
 
 def root_paths(survey):
-    """The `Paths` from the root; None if they are not known."""
+    """The `Paths` from the root; None if they are unknown."""
     root = survey.objects.number(z64)
     if survey.graph is None or root is None:
         return None
@@ -240,7 +240,7 @@ def root_paths(survey):
 
 
 def most(rows, top, key):
-    """The first of them, and what the others come to."""
+    """The largest rows, and the sums of the others."""
     listed = heapq.nlargest(top, rows, key)
     return {'count': len(rows), 'listed': listed,
             'others': {

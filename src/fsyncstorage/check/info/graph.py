@@ -1,26 +1,26 @@
-"""What refers to what, and so: how an object is reached from the root.
+"""What refers to what; and from that, how an object is reached from the root.
 
 Objects are known by their numbers (objects).  Their references are in one
-array, 4 bytes each, and 8 bytes an object tell where they begin there; two
-more arrays of 4 bytes an object are made to look for the paths.  Nothing is
-read from the file for that.
+array, 4 bytes each.  For each object, 8 bytes say where its references begin
+in that array.  The search for paths makes two more arrays, with 4 bytes for
+each object; it reads nothing from the file.
 """
 
 import typing
 from array import array
 from collections import deque
 
-# Objects of a path that is followed: in a file that was made to do harm, each
-# object may hang on the one before.
+# Most objects of a path that is followed.  In a malicious file, each object
+# may refer only to the next, which makes a path through all objects.
 MOST_STEPS = 10_000
-# Objects of a path that are kept, half of them at each end.
+# Most objects of a path that are kept, half of them at each end.
 LONGEST_PATH = 20
 
 
 class Path(typing.NamedTuple):
-    """The numbers of objects, without those in the middle that are left out.
+    """The numbers of the objects of a path; some in its middle are left out.
 
-    No objects and None, if it has more than `MOST_STEPS`.
+    No objects and None if the path has more than `MOST_STEPS` objects.
     """
     steps: list
     left_out: int | None
@@ -29,12 +29,13 @@ class Path(typing.NamedTuple):
 class Graph:
 
     def __init__(self, count):
-        # Number of references, and then these, of one object after another.
+        # For one object after another: how many references it has, and then
+        # these references.
         self._references = array('I', [0])
         self._starts = array('Q', [0]) * count
 
     def add(self, number, targets):
-        """The references of an object, once for each object."""
+        """Add the references of an object; called once for each object."""
         if targets:
             self._starts[number] = len(self._references)
             self._references.append(len(targets))
@@ -46,7 +47,7 @@ class Graph:
         parents = array('I', [0]) * len(starts)
         parents[root] = root + 1
         reached = array('I', [root])
-        for number in reached:      # it grows meanwhile
+        for number in reached:      # it grows in this loop
             start = starts[number]
             if not start:
                 continue
@@ -59,10 +60,11 @@ class Graph:
 
 
 class Paths:
-    """The shortest ways from the root.
+    """The shortest paths from the root.
 
-    `parents` has, of each object, the one before it on this way, plus 1; of
-    the root, the root itself; 0, if it cannot be reached.
+    `parents` has for each object the number of the one before it on this path,
+    plus 1.  For the root this is the root itself.  0: the object cannot be
+    reached.
     """
 
     def __init__(self, parents, root):
@@ -73,7 +75,7 @@ class Paths:
         return self._parents[number] != 0
 
     def parent(self, number):
-        """The one that refers to it; None, if none does."""
+        """The object before this one on its path; None if there is none."""
         parent = self._parents[number]
         return parent - 1 if parent and number != self._root else None
 

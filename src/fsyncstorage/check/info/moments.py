@@ -1,7 +1,7 @@
-"""The times that people write, and those of a file, both in UTC.
+"""Times as people write them, and times in a file, both in UTC.
 
-A time is `2026-11-23`, `2026-11-23 14:30`, with seconds or an offset from UTC
-if need be, or as long ago as `3 days`, `12 hours` or `2w` say.
+A time is `2026-11-23` or `2026-11-23 14:30`, optionally with seconds or an
+offset from UTC.  Or it says how long ago: `3 days`, `12 hours` or `2w`.
 """
 
 import re
@@ -22,7 +22,7 @@ _FIRST_YEAR = 1900
 
 
 def parse(text, now):
-    """The time that is meant; ValueError says what is wrong with it."""
+    """The time that `text` means; ValueError says what is wrong with it."""
     if ago := _AGO.fullmatch(text.strip()):
         try:
             meant = now - timedelta(
@@ -58,7 +58,7 @@ def tid_of(moment):
 
 
 def day_of(tid):
-    """The number of its day, as tids count them."""
+    """The number of the day of a tid, as tids count days."""
     return int.from_bytes(tid[:4], 'big') // _DAY
 
 
@@ -73,6 +73,6 @@ def second_name(tid):
     """The time of a tid, to the second."""
     minute, part = divmod(int.from_bytes(tid, 'big'), 1 << 32)
     hours, minute = divmod(minute % _DAY, 60)
-    # What a tid has of a second is rounded down, so 5 s are 4.9999999 there.
+    # Seconds in a tid are rounded down, so that 5 s are 4.9999999 there.
     second = min((part * 60 + 60) >> 32, 59)
     return f'{day_name(day_of(tid))} {hours:02}:{minute:02}:{second:02}'

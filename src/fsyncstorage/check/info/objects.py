@@ -1,14 +1,15 @@
 """What is known of each object of a file: arrays, indexed by its number.
 
-An object has the number of its first appearance in the file.  A B-tree leads
-from oids to numbers, wherever in 64 bits the oids are.  An object takes 32
-bytes in the arrays, about 30 in the tree, 16 in the graph, and 4 in the
-document: with the room in which arrays grow, 85 bytes and 4 a reference, so 10
-million objects with one reference each take about 900 MB.
+Objects are numbered in the order in which they first appear in the file.  A
+B-tree leads from oids to numbers, so oids may be anywhere in 64 bits.  An
+object takes 32 bytes in the arrays, about 30 in the tree, 16 in the graph, and
+4 in the document.  With the spare room of arrays that grow, this is 85 bytes,
+and 4 for each reference.  So 10 million objects with one reference each take
+about 900 MB.
 
-These are arrays and not a database in a temporary file, since each record asks
-for one object, in any order, and each look-up there would take as long as all
-else that is done for a record.
+These are arrays and not a database in a temporary file.  Each record needs one
+object, in any order, and a look-up in such a database would take as long as
+all else that is done for a record.
 """
 
 from array import array
@@ -23,24 +24,24 @@ class Objects:
         self._get = self._numbers.get
         #: Where the data of the current revision are; 0 if there are none.
         self.positions = array('Q')
-        #: Of these data; 0 if they are not asked for.
+        #: Bytes of these data; 0 if they are older than `since` (survey).
         self.sizes = array('Q')
         #: The number of their class.
         self.classes = array('I')
-        # Of what is asked for:
+        #: How many revisions count.
         self.revisions = array('I')
-        #: Bytes of the data of all revisions.
+        #: Bytes of the data of all revisions that count.
         self.history = array('Q')
 
     def __len__(self):
         return len(self.positions)
 
     def number(self, oid):
-        """None, if there is no such object."""
+        """The number of an object; None if there is no such object."""
         return self._get(int.from_bytes(oid, 'big'))
 
     def numbers(self, oids):
-        """Of those that there are."""
+        """The numbers of those objects that are there."""
         get, from_bytes = self._get, int.from_bytes
         return [number for number in
                 [get(from_bytes(oid, 'big')) for oid in oids]
@@ -60,7 +61,7 @@ class Objects:
         return number
 
     def oids(self, numbers):
-        """{number: oid} of these."""
+        """{number: oid} for these numbers."""
         wanted = set(numbers)
         found = {}
         for oid, number in self._numbers.items():

@@ -1,26 +1,26 @@
 """Reads a Data.fs, and adds up what takes the space.
 
-The first reading goes through all transactions, with the walk and the seals of
-`fsync-check`.  The second one goes through the current records in the order of
-the file, and notes what they refer to; it is left out where nothing is asked
-for that needs it.
+The first pass reads all transactions, with the walk and the seals of
+`fsync-check`.  The second pass reads the current records in the order of the
+file, and notes what they refer to.  It is left out if no requested part of the
+report needs it.
 
-It takes no lock and changes nothing.  The file may be written meanwhile: it is
-read up to the size that it had in the beginning, and what is unfinished there
-is left out.  It stops at damage: what comes before it counts.  `Changed` is
-raised if something else is there when it is read again: nobody who writes a
-Data.fs does that.
+A survey takes no lock and changes nothing.  The file may be written at the
+same time: it is read up to the size that it had at the beginning, and what is
+unfinished there is left out.  The survey stops at damage, and what is before
+the damage counts.  `Changed` is raised if something is different when it is
+read again: no program that writes a Data.fs does that.
 
-With `since`, what was written before it is read, but counts nowhere: no
+With `since`, what was written earlier is read, but does not count: no
 transaction, no record, and no object whose current revision is older.
 
-The size of a record is that of its data in the file.  One that an undo made
-has none of its own, but points back to others: it counts with its header, and
-its object with the data that it points to.
+The size of a record is that of its data in the file.  A record that an undo
+made has no data of its own, but points back to others: the record counts with
+its header, and its object with the data that the record points to.
 
 Memory: see `objects`; one record, and what reading its references takes, which
-is bounded; the records of one transaction, 300 bytes each; and of the objects
-that have a blob the tids of their records, about 300 bytes each.
+is bounded; the records of one transaction, 300 bytes each; and, for objects
+that have a blob, the tids of their records, about 300 bytes each.
 """
 
 import zlib
@@ -47,12 +47,14 @@ from .objects import Objects
 
 
 class Changed(Exception):
-    """The file has other bytes than when it was read before."""
+    """The file has other bytes than at the first reading."""
 
 
 class Survey:
-    """What was found; `read_transactions`, and then, if it is wanted,
-    `read_references`."""
+    """What was found.
+
+    Call `read_transactions`, and then, if needed, `read_references`.
+    """
 
     def __init__(self, window, since=z64, with_blobs=False,
                  tell=lambda *_: None):
@@ -60,7 +62,7 @@ class Survey:
         self.since = since
         self.tell = tell
         self.end = scan.FIRST       # of what was read
-        self.damage = None          # the Damage at which it stopped
+        self.damage = None          # the Damage at which the survey stopped
         self.objects = Objects()
         self.classes = Classes()
         self.days = tallies.Tally()
@@ -73,18 +75,18 @@ class Survey:
         #: Numbers of objects whose current record cannot be read.
         self.unread = array('I')
         self.graph = None
-        #: Of records that certainly have a blob: the tids, rising, by the
-        #: number of the object; and how many there are.
+        #: Records that certainly have a blob: their tids, rising, by the
+        #: number of the object; and how many such records there are.
         self.blobs = {}
         self.blob_records = 0
         self._kind_of_blobs = self.classes.blob if with_blobs else None
-        # Of records without data: where the data are that they point to.
+        # Record without data -> position of the data that it points to.
         self._led_to = QQBTree()
 
     # The first reading
 
     def read_transactions(self):
-        """All up to the tail, or to damage."""
+        """Read all transactions up to the tail, or up to damage."""
         tails = Tails(self.window)
         wrong = wrong_magic(self.window)
         if wrong is not None:
@@ -99,8 +101,10 @@ class Survey:
             self.end = found.end
 
     def _note(self, transaction):
-        """Its records.  No calls that can be spared: a survey spends half of
-        its time here."""
+        """Note the records of a transaction.
+
+        Avoids all calls that it can: a survey spends half of its time here.
+        """
         self.newest_tid = transaction.tid
         counts = transaction.tid >= self.since
         if counts:
@@ -131,7 +135,8 @@ class Survey:
                     self._note_blob(number, transaction.tid)
 
     def _note_without_data(self, number, record, counts):
-        """It points to data, as an undo does, or ends the object."""
+        """Note a record that points to data, as an undo does, or that deletes
+        its object."""
         if counts:
             self.records_without_data += 1
         objects = self.objects
@@ -163,8 +168,8 @@ class Survey:
     def _holder(self, record):
         """The record whose data this one has, or None.
 
-        What a back pointer leads to was read before, so its end is known:
-        chains of them are not followed.
+        A back pointer leads to a record that was read before, so the end of
+        its chain is known already: chains are not followed here.
         """
         target = record.back and scan.earlier_record(
             self.window, record, record.back)
@@ -186,7 +191,7 @@ class Survey:
     # The second reading
 
     def read_references(self):
-        """Of every current record."""
+        """Read the references of every current record."""
         numbers = self.objects.numbers
         self.graph = Graph(len(self.objects))
         budget = Budget(self.window.end)
@@ -227,7 +232,7 @@ class Survey:
     # Another reading, for blob files whose record is not known
 
     def transactions_again(self):
-        """Yield all that were read."""
+        """Yield all transactions that were read."""
         again = Window(self.window.pread, self.end)
         try:
             for found in scan.transactions(again):

@@ -16,15 +16,15 @@ from ..terminal import printable
 from .graph import MOST_STEPS
 
 BAR = 16    # columns
-# Of what is no terminal: nothing is folded.
+# The width if the output is no terminal: nothing is folded.
 UNFOLDED = 10_000
 
 
 def show(found, by=None):
     """Print a document; with `by`, one part of it.
 
-    Without the blanks with which rich fills the lines, so that they can be
-    compared.
+    The blanks with which rich fills up the lines are left out, so that the
+    output can be compared.
     """
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -63,7 +63,7 @@ class Report:
         self.console.print(self.text(text, style), soft_wrap=True)
 
     def text(self, words, style=''):
-        """Words of a file as the terminal can show them."""
+        """Text from a file, as the terminal can show it."""
         encoding = self.console.encoding
         return Text(printable(words).encode(
             encoding, 'backslashreplace').decode(encoding), style)
@@ -97,8 +97,8 @@ class Report:
         self.line()
         self.line(f'DAMAGED at {damage["position"]}{tid}:'
                   f' {damage["reason"]}.', 'bold red')
-        self.line('What is shown is what comes before. fsync-check shows all'
-                  ' of the damage, and can save what is sound.')
+        self.line('Only what is before the damage is shown. fsync-check shows'
+                  ' all of the damage, and can save what is sound.')
 
     # Tables
 
@@ -117,7 +117,7 @@ class Report:
                       style=style)
 
     def rest(self, table, part, *names):
-        """The row of what is not listed."""
+        """Add a row for what is not listed."""
         left = part['count'] - len(part['listed'])
         if left:
             self.row(table, f'{left:,} more',
@@ -150,7 +150,7 @@ class Report:
         self.console.print(table)
         if part['without_name']:
             self.line(f'{part["without_name"]:,} records are of other classes'
-                      ' than the first ones, which alone are told apart.')
+                      ' than the first ones: only those are listed by name.')
 
     def blobs(self):
         blobs = self.found['blobs']
@@ -212,7 +212,7 @@ class Report:
         self.console.print(table)
 
     def paths_from_root(self, rows):
-        """Once of each object."""
+        """The path of each object, listed once."""
         ways = {short(row['oid']): way(row) for row in rows}
         if not any(row['reached'] for row in rows):
             return

@@ -1,20 +1,21 @@
 """Figures by name: by class, by day, by user, by path.
 
-Names come from the file, so their number and their length have bounds.  What
-has no room any more counts under `OTHERS`, so that totals stay right.
+Names come from the file, so their number and their length are bounded.  Names
+for which there is no room count under `OTHERS`, so that totals stay right.
 
-Of classes, the first ones have room, since each object keeps the number of its
-class.  Of other names the largest ones have it: when there are twice as many
-as may be kept, the smaller half of them is left out.  A name that comes again
-may lack as much as the largest had that was left out, and is weighed with
-that: so a name that has more in all is never missing.  (This is the algorithm
-"space-saving", with many names at a time.)
+Of classes, the first ones are kept, since each object keeps the number of its
+class.  Of other names, the largest ones are kept: when there are twice as many
+as may be kept, the smaller half is left out.  A name that was left out and
+appears again may lack as many bytes as the largest name had that was left out.
+This amount is added to its weight, so a name that has more bytes than this in
+all is never missing.  (This is the algorithm "space-saving", with many names
+at a time.)
 """
 
 from ...format.classes import MOST_NAMES
 from ...format.classes import OTHERS
 
-# Bytes of a user or a path.
+# Most bytes of a user or a path.
 LONGEST_NAME = 200
 
 NONE = '(none)'
@@ -23,12 +24,14 @@ UNKNOWN = '(unknown)'
 
 
 class Tally:
-    """[transactions, records, bytes, bytes that these may lack] by a name,
-    which is bytes or a number."""
+    """For each name: [transactions, records, bytes, bytes it may lack].
+
+    A name is bytes or a number.
+    """
 
     def __init__(self):
         self.rows = {}
-        #: The bytes that a row may lack, at most.
+        #: The most bytes that a row may lack.
         self.may_lack = 0
 
     def add(self, name, records, size):
@@ -53,7 +56,7 @@ class Tally:
 
 
 def _weight(item):
-    """The bytes that a name has at most."""
+    """The most bytes that a name can have."""
     _, row = item
     return row[2] + row[3]
 
