@@ -11,9 +11,14 @@ TEST = $(PY) -m tests.shards
 
 # What `make check` leaves to `make test`: directories of tests (crashes,
 # campaigns, whole sites, the timing driver, the suites of ZODB and ZEO), and
-# modules that try very many cases or run long processes.
+# modules that try very many cases, or start processes or servers again and
+# again.
 LONG_ROOMS   = crash|perf|sites|timing|upstream
 LONG_MODULES = documents|every_fault|hostile|quorum_etcd$$|stress|_caches|_kill
+LONG_MODULES := $(LONG_MODULES)|_machine$$|_interrupts$$|histories|same_bytes
+LONG_MODULES := $(LONG_MODULES)|test_shards|test_process|fsyncpack|salvage|hour|_pair$$
+LONG_MODULES := $(LONG_MODULES)|_databases|_failover|_silent|_updates|stream_turns
+LONG_MODULES := $(LONG_MODULES)|client_cache|client_commits
 
 .PHONY: help venv run lint check test test-all test-oldest etcd docs docs-build dist dist-check clean
 
