@@ -109,13 +109,16 @@ def main():
     arguments = parser.parse_args()
     port = arguments.port
     page = arguments.page or beside(port)
+    if page == port:
+        parser.error('the page needs another port than the database')
 
     for each in port, page:
         reason = why_not(each)
         if reason:
+            other = port + 1 if port < HIGHEST else port - 1
             sys.exit(
                 f'Cannot serve at {HOST}:{each}: {reason}.\n'
-                f'Choose another port, for example: make run PORT={port + 1}')
+                f'Choose another port, for example: make run PORT={other}')
 
     os.makedirs('var', exist_ok=True)
     print(NOTICE.format(

@@ -232,6 +232,21 @@ class OfAFile(PackCase):
         self.assertEqual(
             err, f'{self.path()}: it was too late: packed\n')
 
+    def test_an_interrupt_where_no_pack_has_begun(self):
+        FsyncStorage(self.path()).close()
+
+        def interrupt(work, ask):
+            self.assertTrue(work.is_over.wait(PATIENCE))
+            raise KeyboardInterrupt
+
+        with mock.patch.object(commandline, 'look_on', interrupt):
+            for why, around in (
+                    ('there is nothing', contextlib.nullcontext()),
+                    ('it is refused', mock.patch.object(
+                        FsyncStorage, 'pack', side_effect=OSError))):
+                with self.subTest(why), around:
+                    self.assertEqual(self.run_pack(), (INTERRUPTED, '', ''))
+
     def test_a_report_that_cannot_be_written(self):
         self.packable_file_without_blobs()
         with mock.patch.object(

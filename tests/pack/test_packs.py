@@ -37,6 +37,7 @@ from ..support import TestCase
 from ..support import Thread
 from ..support import commit
 from . import phases
+from .processes import on_linux
 
 PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
           progress.SWAP]
@@ -258,6 +259,21 @@ class Forecasts(PacksCase):
                 packs, 'Process', side_effect=starting.NotStarted('why')):
             found = storage.packs.forecast(time.time())
         self.assertGreater(found['freed'], 0)
+
+    @on_linux
+    def test_where_it_cannot_begin_it_closes_its_files(self):
+        storage = self.packable()
+        before = set(os.listdir('/proc/self/fd'))
+        for where, name in (work, 'share_on_disk'), (storage, 'reopened'):
+            with self.subTest(name), mock.patch.object(
+                    where, name, side_effect=OSError):
+                try:
+                    storage.packs.forecast(time.time())
+                except OSError:     # (assertRaises would clear the frames)
+                    self.assertLessEqual(
+                        set(os.listdir('/proc/self/fd')), before)
+                else:
+                    self.fail('it has begun')
 
     def test_a_damaged_file(self):
         for pack_process in True, False:

@@ -3,6 +3,7 @@
 import os
 import stat
 import sys
+import threading
 import time
 from unittest import mock
 
@@ -69,7 +70,29 @@ class Within(ProcessTestCase):
         with self.python_that_says('exec sleep 1000'), \
                 mock.patch.object(starting, 'READY_WITHIN', .1):
             self.check_warning(storage, 'it said')
-        self.check_gone(self.started[0])
+            # It reads nothing, either.
+            with mock.patch.object(sys, 'path', [*sys.path, 'x' * (1 << 22)]):
+                self.check_warning(storage, 'it said')
+        for pid in self.started:
+            self.check_gone(pid)
+
+    def test_where_it_is_only_just_ready_in_time(self):
+        """It is not ended when the parent has heard of it."""
+        storage = self.packable()
+        report = starting.ChildProcess.report
+
+        def report_in_time(child, within=None):
+            line = report(child, within)
+            for timer in threading.enumerate():
+                if isinstance(timer, threading.Timer):
+                    timer.join()
+            return line
+
+        with mock.patch.object(
+                starting.ChildProcess, 'report', report_in_time), \
+                mock.patch.object(starting, 'READY_WITHIN', 5):
+            self.pack(storage)
+        self.assertEqual(len(self.blobs()), 1)
 
     def test_where_other_code_is_on_the_disk(self):
         storage = self.packable()

@@ -458,6 +458,26 @@ class Packs(BlobNodeTest):
         self.has_what_the_log_has('b')
         self.starts_again()
 
+    def test_where_their_list_is_damaged_the_file_is_replaced(self):
+        self.begin_pair()
+        tid = self.changed(1, b'old')
+        self.changed(1, b'new', tid)
+        self.pack()
+        replace = naming.replace
+
+        def damage_and_replace(*args):
+            with open(self.path('b/blobs/.removed'), 'r+b') as file:
+                file.write(b'?')
+            replace(*args)
+
+        with mock.patch.object(naming, 'replace', damage_and_replace), \
+                self.assertLogs('fsyncstorage', 'ERROR') as logs:
+            self.apply(self.follower)
+        self.assertIn('fsync-check --blobs', logs.output[0])
+        self.assertEqual(
+            sorted(self.contents('b')), sorted([b'new', b'old']))
+        self.has_what_the_log_has('b')
+
     def starts_again(self):
         self.follower.close()
         self.follower = self.begin_following()

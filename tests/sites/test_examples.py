@@ -4,6 +4,7 @@ No service manager and no container engine is needed: what they would run is
 run as a plain command, with the paths of a scratch directory.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -11,6 +12,7 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -252,6 +254,32 @@ class Run(Commands):
         self.assertIn('No damage found.', checked.stdout)
         server.send_signal(signal.SIGINT)
         self.assertEqual(server.wait(PATIENCE), 0, self.said())
+
+    def refused(self, *arguments):
+        refused = subprocess.run(
+            [sys.executable, str(EXAMPLES / 'zeo' / 'serve.py'), *arguments],
+            capture_output=True, text=True, cwd=self.directory,
+            timeout=PATIENCE)
+        self.assertTrue(refused.returncode)
+        self.assertEqual(refused.stdout, '')
+        return refused.stderr
+
+    def test_the_page_needs_a_port_of_its_own(self):
+        port = str(free_port())
+        self.assertIn('the page needs another port', self.refused(
+            '--port', port, '--page', port))
+
+    def test_a_port_that_is_taken(self):
+        """The one that is proposed is a port."""
+        for port, proposed in (8100, 8101), (65535, 65534):
+            with self.subTest(port), socket.socket() as other:
+                other.setsockopt(
+                    socket.SOL_SOCKET, socket.SO_REUSEADDR, True)
+                with contextlib.suppress(OSError):  # it is taken already
+                    other.bind(('127.0.0.1', port))
+                    other.listen()
+                self.assertIn(f'make run PORT={proposed}\n', self.refused(
+                    '--port', str(port)))
 
     def check_local_reads(self, key):
         """It can be put into the section of the example."""

@@ -137,6 +137,20 @@ class CustomTests(OwnStorage):
         self.assertIn('exit code 3', err)
         self.assertUntouched()
 
+    def test_a_key_whose_commit_was_not_answered_is_removed(self):
+        add_key = custom.CustomStorage.add_key
+
+        def killed(storage):
+            add_key(storage)
+            os._exit(3)
+
+        with mock.patch.object(custom.CustomStorage, 'add_key', killed):
+            code, out, err = self.commits(f'mine={self.configuration()}')
+        self.assertEqual(code, 1)
+        self.assertEqual(len(err.splitlines()), 1)
+        self.assertIn('exit code 3', err)
+        self.assertUntouched()
+
     def test_what_cannot_be_removed_is_named(self):
         def spoilt(*arguments, **settings):
             with arguments[0].opened(self.scratch):
@@ -200,7 +214,7 @@ class CustomTests(OwnStorage):
 
     def test_what_will_be_written_is_said_before(self):
         with mock.patch.object(supervisor, 'run', side_effect=[
-                None, True, KeyboardInterrupt, None]):
+                False, None, True, KeyboardInterrupt, None]):
             code, out, err = self.run_main(
                 'blobs', 'filestorage', f'mine={self.configuration()}',
                 '--directory', self.scratch, '--rounds', '1', '--sizes',
@@ -286,8 +300,13 @@ class CustomTests(OwnStorage):
         self.assertUntouched()
 
     def test_what_cannot_be_opened_again_is_left_clean(self):
-        with mock.patch.object(
-                custom.CustomStorage, 'has_key', side_effect=OSError('gone')):
+        has_key = custom.CustomStorage.has_key
+
+        def gone(storage):
+            if has_key(storage):
+                raise OSError('gone')
+
+        with mock.patch.object(custom.CustomStorage, 'has_key', gone):
             self.assertOneLine(
                 1, 'mine cannot be used: OSError: gone',
                 f'mine={self.configuration()}')

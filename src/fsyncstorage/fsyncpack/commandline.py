@@ -174,7 +174,7 @@ def pack(storage, options):
     except KeyboardInterrupt:
         if options.address is None:
             cancel_own(storage, work)
-            if storage.packs.status()['last']['outcome'] == 'packed':
+            if last_of(storage)['outcome'] == 'packed':
                 print(f'{options.path}: it was too late: packed',
                       file=sys.stderr)
         else:
@@ -187,9 +187,17 @@ def pack(storage, options):
             ' pack, if it runs (--status tells)') from None
     if not is_told:
         return {'outcome': None}
-    last = storage.packs.status()['last'] or {'outcome': 'nothing'}
+    last = last_of(storage)
     return {name: last.get(name)
             for name in ('outcome', 'before', 'after', 'seconds')}
+
+
+def last_of(storage):
+    """Figures of the last pack.
+
+    A pack that was refused is not noted, nor is one of an empty storage.
+    """
+    return storage.packs.status()['last'] or {'outcome': 'nothing'}
 
 
 def cancel_own(storage, work):

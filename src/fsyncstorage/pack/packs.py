@@ -151,12 +151,13 @@ class _Forecasting:
 
     def made(self, stop: bytes) -> Forecast:
         storage = self._storage
-        old, end = self._opened()
-        job = Job(stop, end, storage._pack_gc, storage.pack_rate,
-                  work.share_on_disk(old))
-        with old, self._removed or contextlib.nullcontext():
-            return self._by_process(job, old) or foreseen(
-                job, Reader(old.fileno()), self._removed, self._watch.tell)
+        with self._removed or contextlib.nullcontext():
+            old, end = self._opened()
+            with old:
+                job = Job(stop, end, storage._pack_gc, storage.pack_rate,
+                          work.share_on_disk(old))
+                return self._by_process(job, old) or foreseen(
+                    job, Reader(old.fileno()), self._removed, self._watch.tell)
 
     def _opened(self) -> tuple[datafile.DataFile, int]:
         """The data file, opened once more, and where it ends."""

@@ -264,7 +264,7 @@ class UnopenedPack:
         try:
             with open(listed, 'rb') as file:
                 packedblobs.take_away(blobs, file)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a damaged line
             logger.error(
                 '%s: blobs that the pack has left out could not be taken away'
                 ' (%s); fsync-check --blobs lists those that are left',

@@ -24,7 +24,6 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 from typing import Any
 
 from .version import VERSION
@@ -37,8 +36,9 @@ _PROGRAM = ('import json, sys;'
             ' {module}.main(int(sys.argv[1]))')
 # `sys.executable` may be a program that embeds Python.
 _PYTHON = re.compile(r'(python|pypy)[0-9.]*[a-z]*')
-# Seconds in which a process must be ready; and in which it must have ended
-# after it was killed.  (It does not end while a disk does not answer it.)
+# Seconds that a process may be silent before it is ready; and seconds in which
+# it must have ended after it was killed.  (It does not end while a disk does
+# not answer it.)
 READY_WITHIN = 60.0
 END_WITHIN = 5.0
 # Numbers of the standard streams are below this one.
@@ -88,17 +88,15 @@ class ChildProcess:
 
     def begin(self, job: dict[str, Any]) -> None:
         """Let it begin.  NotStarted: it cannot; the caller must close it."""
-        # It may not even read what is sent, so there is a timer.
-        timer = threading.Timer(READY_WITHIN, self.end)
-        timer.daemon = True
-        timer.start()
-        try:
+        line = ''
+        # (It may not even read what is sent.)
+        self._connection.settimeout(READY_WITHIN)
+        with contextlib.suppress(TimeoutError, Silent):
             self.send([
                 os.path.abspath(os.fsdecode(path)) for path in sys.path
                 if isinstance(path, (str, bytes))])
-            line = self.report() or ''
-        finally:
-            timer.cancel()
+            line = self.report(READY_WITHIN) or ''
+        self._connection.settimeout(None)
         try:
             ready = json.loads(line)
         except ValueError:

@@ -103,7 +103,11 @@ class CustomStorage:
         return self._with_root(lambda root: self.key in root)
 
     def remove_key(self):
-        self._with_root(lambda root: root.pop(self.key, None))
+        def remove(root):
+            if self.key in root:    # or nothing is written
+                del root[self.key]
+
+        self._with_root(remove)
 
     def _with_root(self, work):
         manager = transaction.TransactionManager()
@@ -154,12 +158,10 @@ def _with_keys(storages, command):
     added = []
     try:
         for one in storages:
-            added.append(one)  # first: an interrupt may come in `add_key`
-            try:
-                _call(one, one.add_key)
-            except supervisor.Failed:
-                added.remove(one)
-                raise
+            _call(one, one.has_key)  # if this fails, there is nothing to remove
+            # First: `add_key` may be interrupted, or fail after its commit.
+            added.append(one)
+            _call(one, one.add_key)
             if not _call(one, one.has_key):
                 raise supervisor.Failed(
                     f'{one.name} cannot be used: it forgets what was stored'
