@@ -228,8 +228,10 @@ class Sockets(unittest.TestCase):
         self.addCleanup(patch.stop)
 
         def go_on(written, waits_here, unsent):
-            """So much more is written, and so much is left."""
-            counted.writelines((b'', bytes(written)))
+            """So much more is written, in both ways in which the client writes
+            (ZEO, and `outgoing`), and so much is left."""
+            counted.write(bytes(written // 2))
+            counted.writelines((b'', bytes(written - written // 2)))
             transport.get_write_buffer_size.return_value = waits_here
             counts['unsent'] = unsent
             return counted.is_taken()

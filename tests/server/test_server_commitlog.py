@@ -8,6 +8,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server import commitlog
+from fsyncstorage.storage.stillness import Stillness
 
 from ..support import PATIENCE
 from ..support import oid
@@ -156,6 +157,45 @@ class Slow(CommitLogCase):
         self.assertIn(
             f"; behind the transaction {tids[0].hex()} of the user '' ('')",
             line)
+
+    def test_behind_what_is_no_transaction(self):
+        """A step-down lets votes wait, and answers them in the end (I10)."""
+        self.begin(slow_commit_log=AT_ONCE)
+        stillness = Stillness(self.storage)
+
+        def wait():
+            self.assertTrue(stillness.begin(0))
+            asked = self.peer.ask_vote({1: record(1)})
+            until(lambda: self.service.committer.waiting, 'it waits')
+            stillness.end()
+            self.peer.answer(asked)
+            self.peer.finish()
+
+        line, = self.lines(wait)
+        self.assertIn(': waited for its objects ', line)
+        self.assertNotIn('behind', line)
+
+    def test_a_client_that_resolves_conflicts(self):
+        """The time that it takes is not that of the vote."""
+        self.storage = self.open(slow_commit_log=AT_ONCE)
+        self.server = self.serve(
+            self.storage, client_conflict_resolution=True)
+        self.service = self.server.services['1']
+        self.peer = self.labelled('one')
+        first = self.peer.commit({1: counter(0)})
+        second = self.peer.commit({1: counter(1)}, first)
+
+        def resolve():
+            conflict, = self.peer.vote({1: counter(2)}, first)
+            self.assertEqual(conflict['oid'], oid(1))
+            self.peer.store(1, counter(3), second)
+            self.peer.call('vote', self.peer.id)
+            self.peer.finish()
+
+        line = self.lines(resolve)[-1]
+        self.assertRegex(
+            line, r': waited for its client to resolve conflicts \d+\.\d{3} s,'
+            r' voted ')
 
     def test_on_a_commit_channel_in_one_trip(self):
         self.begin(slow_commit_log=AT_ONCE)

@@ -11,9 +11,12 @@ from unittest import mock
 import ZEO.tests.testssl
 from ZODB.DemoStorage import DemoStorage
 from ZODB.tests.hexstorage import HexStorage
+from ZODB.utils import maxtid
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.server import accounts
+from fsyncstorage.server import connection
+from fsyncstorage.server import server as server_module
 from fsyncstorage.server.runzeo import Runner
 from fsyncstorage.server.server import Server
 from fsyncstorage.server.service import Service
@@ -33,9 +36,32 @@ class Signals(Served):
         """A signal comes in the thread of the loop, which may be asleep."""
         runner = Runner.__new__(Runner)
         runner.server = mock.Mock()
-        runner.handle_sigusr2()
         loop = runner.server.acceptor.event_loop
+        loop.is_closed.return_value = False
+        runner.handle_sigusr2()
         loop.call_soon_threadsafe.assert_called_once()
+
+    def test_more_signals_than_one(self):
+        """The last answers leave, whenever the others come."""
+        server = self.serve()
+        peer = self.connect(server)
+        data = b'x' * (8 << 20)  # more than the system takes at once
+        tid = peer.commit({1: data})
+        asked = peer.ask('loadBefore', oid(1), maxtid)
+        until(lambda: server.accounts.held, 'the answer waits')
+        loop = server.acceptor.event_loop
+        # Two of them between two callbacks.
+        loop.call_soon_threadsafe(lambda: (server.stop(), server.stop()))
+        until(lambda: not loop.is_running(), 'it ends')
+        server.stop()
+        with mock.patch.object(server_module, 'FAREWELL', PATIENCE), \
+                mock.patch.object(connection, 'LINGER', PATIENCE):
+            closing = Thread(server.close)
+            until(lambda: server.said_farewell, 'it closes')
+            server.stop()
+            self.assertEqual(peer.answer(asked)[:2], (data, tid))
+            peer.close()
+            closing.result()
 
 
 class Begins(Served):

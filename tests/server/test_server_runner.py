@@ -85,13 +85,16 @@ class Storages(RunnerTestCase):
 
 class Signals(RunnerTestCase):
 
-    def test_one_that_comes_while_storages_are_opened(self):
-        """That may take long, and process 1 of a container ignores what has no
-        handler."""
+    def setUp(self):
+        super().setUp()
         for number in (
                 signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2,
                 signal.SIGXFSZ):
             self.addCleanup(signal.signal, number, signal.getsignal(number))
+
+    def test_one_that_comes_while_storages_are_opened(self):
+        """That may take long, and process 1 of a container ignores what has no
+        handler."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         runner = self.runner()
         with mock.patch.object(
@@ -104,6 +107,37 @@ class Signals(RunnerTestCase):
             runner.main()
         self.assertEqual(ended.exception.code, 0)
         self.assertFalse(self.pid_file.exists())
+
+    def check_one_that_comes_behind_the_end(self, number):
+        """The server is closed, and its pid file is still there."""
+        runner = self.runner()
+        create, close = runner.create_server, runner.close_server
+
+        def create_and_end():
+            create()
+            runner.server.acceptor.event_loop.call_soon(
+                signal.raise_signal, signal.SIGTERM)
+
+        def close_and_be_told():
+            close()
+            self.assertTrue(self.pid_file.exists())
+            signal.raise_signal(number)
+
+        with mock.patch.object(ZEOServer, 'setup_default_logging'), \
+                mock.patch.object(runner, 'create_server', create_and_end), \
+                mock.patch.object(runner, 'close_server', close_and_be_told), \
+                self.assertRaises(SystemExit) as ended:
+            runner.main()
+        self.assertEqual(ended.exception.code, 0)
+        self.assertFalse(self.pid_file.exists())
+
+    def test_a_second_one(self):
+        self.check_one_that_comes_behind_the_end(signal.SIGTERM)
+
+    def test_the_rotation_of_the_log_behind_the_end(self):
+        with self.assertLogs('', 'WARNING') as logged:
+            self.check_one_that_comes_behind_the_end(signal.SIGUSR2)
+        self.assertIn('SIGUSR2', logged.output[-1])
 
 
 class Metrics(RunnerTestCase):

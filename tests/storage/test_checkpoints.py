@@ -16,6 +16,7 @@ from fsyncstorage.format import index
 from fsyncstorage.format import scan
 from fsyncstorage.positions import Positions
 from fsyncstorage.storage import recovery
+from fsyncstorage.storage.checkpoints import TIMES_ITS_SIZE
 from fsyncstorage.storage.recovery import DamagedFile
 
 from ..format import sealing
@@ -430,6 +431,18 @@ class WhileRunning(TestCase):
             end = storage.getSize()
             until(lambda: end - storage._checkpoints._position
                   <= 65536, 'a checkpoint in time')
+
+    def test_a_large_index_is_written_less_often(self):
+        """From the start on: the size of the file that is found counts."""
+        storage = self.open(index_checkpoint='16KB')
+        commit(storage, {number << 16: b'x' for number in range(500)})
+        storage.close()
+        size = os.path.getsize(self.path('Data.fs.index'))
+        step = TIMES_ITS_SIZE * size
+        self.assertGreater(step, 16384)
+        storage = self.open(index_checkpoint='16KB')
+        self.assertEqual(storage._checkpoints.step, step)
+        self.assertEqual(storage._checkpoints.due, storage.getSize() + step)
 
     def test_commits_do_not_wait_for_it(self):
         storage = self.open(index_checkpoint='16KB')

@@ -69,6 +69,10 @@ class Counted:
     def __getattr__(self, name):
         return getattr(self._transport, name)
 
+    def write(self, data):
+        self._written += len(data)
+        self._transport.write(data)
+
     def writelines(self, parts):
         self._written += sum(map(len, parts))
         self._transport.writelines(parts)

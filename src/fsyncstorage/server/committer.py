@@ -278,6 +278,7 @@ class Committer:
             ballot.tell(None, error)
         elif ballot.has_conflicts:
             self._take_out(ballot)
+            ballot.waits(times.CLIENT)
             ballot.tell_conflicts(result)
         else:
             ballot.voted(self._service.loop, self._service.timeout)

@@ -109,14 +109,14 @@ class Runner(ZEO.runzeo.ZEOServer):
         self.server.stop()
 
     def handle_sigusr2(self):
-        if self.server is None:
+        loop = self.server and self.server.acceptor.event_loop
+        if loop is None or loop.is_closed():
             super().handle_sigusr2()
         else:
             # Not through the mailbox: it does not wake the loop for its own
             # thread.  This handler runs in that thread, but the loop may be
             # asleep.
-            self.server.acceptor.event_loop.call_soon_threadsafe(
-                super().handle_sigusr2)
+            loop.call_soon_threadsafe(super().handle_sigusr2)
 
     def main(self):
         _allow_all_descriptors()

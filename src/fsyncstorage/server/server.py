@@ -4,6 +4,7 @@ It takes the arguments of ZEO's StorageServer, and replaces it.
 """
 
 import asyncio
+import contextlib
 import functools
 import itertools
 import os
@@ -275,10 +276,12 @@ class Server(StorageServer):
 
     def stop(self) -> None:
         """Make `loop` return, so that the server closes.  For signal handlers.
-        """
+        While it closes, and afterwards, this changes nothing."""
         loop = self.acceptor.event_loop
-        loop.call_soon_threadsafe(
-            loop.stop if self.may_answer is None else self.leave_to_another)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(
+                self._end_loop if self.may_answer is None
+                else self.leave_to_another)
 
     def leave_to_another(self) -> None:
         """End the commit channels, then the loop.  Called in the loop.
@@ -290,8 +293,12 @@ class Server(StorageServer):
         self.acceptor.stop_listening()
         for connection in self._commit_channels():
             connection.abort()
-        loop = self.acceptor.event_loop
-        loop.call_soon(loop.stop)  # after the ends of these connections
+        # After the ends of these connections.
+        self.acceptor.event_loop.call_soon(self._end_loop)
+
+    def _end_loop(self) -> None:
+        if not self._closing:  # else it runs again, for the last answers
+            self.acceptor.event_loop.stop()
 
     def _commit_channels(self) -> list[Connection]:
         return [each for each in self.connections

@@ -8,9 +8,10 @@ the ballot at the time: the loop, or, while a thread finishes it, that thread.
 
 import time
 
-# What a ballot waits for before its vote.
-ROOM, LOG, OBJECTS, PUBLISHING = (
-    'room', 'room in the log', 'its objects', 'another to be published')
+# What a ballot waits for before it is voted.
+ROOM, LOG, OBJECTS, PUBLISHING, CLIENT = (
+    'room', 'room in the log', 'its objects', 'another to be published',
+    'its client to resolve conflicts')
 
 
 class Timed:

@@ -51,7 +51,10 @@ class Checkpoints:
 
     def start(self, position: int) -> None:
         """Begin: the index that was found is complete up to this position."""
-        self._written_to(max(position, self._position))
+        if position > self._position:  # else it was not found: one is written
+            with contextlib.suppress(FileNotFoundError):
+                self._size = os.path.getsize(self.path)
+            self._written_to(position)
         self._thread.start()
 
     def wake(self) -> None:

@@ -1,5 +1,6 @@
 """Leased blobs: they leave the cache when nothing else is left."""
 
+import math
 import os
 import time
 from unittest import mock
@@ -67,6 +68,13 @@ class Leases(LeaseTest):
         self.assertEqual(self.check(), self.names(1, 3, 4))
         self.load(cache, 5)
         self.assertEqual(self.check(), self.names(1, 3, 5))
+
+    def test_parts_of_a_second(self):
+        cache = self.cache()
+        for number, seconds in (1, 1.5), (2, math.inf), (3, 0.25):
+            self.lease(cache, number, seconds)
+        self.load(cache, 4)
+        self.assertEqual(self.check(), self.names(1, 2, 4))
 
     def test_it_ends(self):
         cache = self.cache()

@@ -118,7 +118,7 @@ class CacheDirectory:
         path = self.blob(name)
         found = os.stat(path)
         now = time.time_ns()
-        until = now + min(seconds * SECOND, LONGEST_LEASE)
+        until = now + int(min(seconds * SECOND, LONGEST_LEASE))
         if found.st_atime_ns <= now + LONGEST_LEASE:
             until = max(until, found.st_atime_ns)
         with contextlib.suppress(PermissionError):  # another user's file
