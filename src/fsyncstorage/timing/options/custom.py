@@ -158,7 +158,7 @@ def _with_keys(storages, command):
     added = []
     try:
         for one in storages:
-            _call(one, one.has_key)  # if this fails, there is nothing to remove
+            _call(one, one.has_key)  # it fails: nothing to remove
             # First: `add_key` may be interrupted, or fail after its commit.
             added.append(one)
             _call(one, one.add_key)
