@@ -500,6 +500,18 @@ class ChannelsTest(unittest.TestCase):
                 taker.result()
         self.assertTrue(self.opened[0].closed)
 
+    def test_close_before_one_has_begun(self):
+        """That is no fault of the server, so nothing is logged."""
+        def open_when_closed(server, begun):
+            self.channels.close()
+            begun(FakeChannel())
+            self.fail('it goes on')
+
+        with mock.patch.object(channels, 'ReadChannel', open_when_closed), \
+                self.assertNoLogs(channels.__name__), \
+                self.assertRaises(Lost):
+            self.channels.take()
+
 
 class OneChannel(unittest.TestCase):
     """Whatever goes wrong is `Lost`, and leaves no socket."""

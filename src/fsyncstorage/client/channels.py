@@ -123,10 +123,11 @@ class Channels:
         try:
             return ReadChannel(*self._server, begun=self._is_begun)
         except Lost as error:
-            logger.warning(
-                '%s: no read channel to %s: %s; reading without for %s s',
-                self._name, self._server[0], error, RETREAT)
-            self._not_before = time.monotonic() + RETREAT
+            if not self._closed:  # else `close` has ended it
+                logger.warning(
+                    '%s: no read channel to %s: %s; reading without for %s s',
+                    self._name, self._server[0], error, RETREAT)
+                self._not_before = time.monotonic() + RETREAT
             raise
 
     def _is_begun(self, channel):
