@@ -1,6 +1,7 @@
 """What a node keeps is never more than its disk has, and not much less."""
 
 import os
+import threading
 from unittest import mock
 
 from fsyncstorage import datafile
@@ -9,6 +10,7 @@ from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.leading import keeping
 from fsyncstorage.quorum.log import members
 
+from ..support import PATIENCE
 from ..support import ControlledDisk
 from ..support import Thread
 from ..support import commit
@@ -170,6 +172,48 @@ class Kept(NodeTest):
             self.until_kept(storage)
         self.assertEqual(len(logs.output), 1)
         self.assertIn('is tried again', logs.output[0])
+
+    def test_while_another_thread_saves_an_earlier_state(self):
+        """As after a pack: what is due then is saved, too."""
+        storage = self.lead()
+        keeper = storage._replica._keeper
+        commit(storage, {1: b'x'})
+        begun, go_on = threading.Event(), threading.Event()
+        confirm = keeper._confirm
+
+        def slowly(state):
+            begun.set()
+            go_on.wait(PATIENCE)
+            return confirm(state)
+
+        with mock.patch.object(keeper, '_confirm', slowly):
+            saver = Thread(keeper.save)
+            begun.wait(PATIENCE)
+            commit(storage, {2: b'x'})
+            taken = threading.Event()
+            lock = keeper._saving
+
+            class Saving:
+                def acquire(self, blocking=True):
+                    taken.set()
+                    return lock.acquire(blocking)
+
+                def release(self):
+                    lock.release()
+
+                def __enter__(self):
+                    return self.acquire()
+
+                def __exit__(self, *of):
+                    self.release()
+
+            with mock.patch.object(keeper, '_saving', Saving()):
+                keeper._due = 0.0  # it is due
+                keeper._thread.wake()
+                taken.wait(PATIENCE)
+                go_on.set()
+                saver.result()
+                self.until_kept(storage)
 
     def test_a_close_that_cannot(self):
         """It keeps less; the next start reads it from the log."""

@@ -3,6 +3,7 @@
 Real leases of a second, and no assertion about how long anything took.
 """
 
+import contextlib
 import errno
 import os
 from unittest import mock
@@ -12,9 +13,13 @@ from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
 
+from fsyncstorage import FsyncStorage
+from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.quorum.beginning.copying import copied
 from fsyncstorage.quorum.following import standby
+from fsyncstorage.quorum.following.fetching import Fetching
+from fsyncstorage.quorum.following.follower import Follower
 from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.quorum.history.record import node_name
 from fsyncstorage.quorum.log.interface import Full
@@ -498,3 +503,143 @@ class Retreat(RolesTest):
         self.assertIsNone(self.engine.holder())
         self.a.open()
         self.a.leads()
+
+
+class Failures(RolesTest):
+    """Whatever fails, nothing stays open: the same process (a Zope) may try
+    again."""
+
+    def when_it_leads(self, fails):
+        """`fails(patch)` is called when the writer leads; the file is not
+        handed over yet."""
+        real, patches = role.lead, []
+
+        def patch(*what, **more):
+            patches.append(mock.patch.object(*what, **more))
+            patches[-1].start()
+
+        def lead(*args):
+            led = real(*args)
+            fails(patch)
+            return led
+
+        def stop():
+            while patches:
+                patches.pop().stop()
+
+        patch(role, 'lead', lead)
+        self.addCleanup(stop)
+        return stop
+
+    def is_refused(self, node, error, words):
+        with self.assertRaisesRegex(error, words):
+            node.leads()
+        self.assertTrue(all(log._stopped for log in node.logs))
+
+    def test_a_disk_that_fails_at_the_handover(self):
+        """The epoch has given up a batch, and that is cut off."""
+        disk = self.controlled_disk()
+
+        def fails(patch):
+            with open(self.a.path, 'ab') as file:
+                file.write(b'of a batch that is not whole')
+            disk.fail_sync(OSError('no'))
+
+        heal = self.when_it_leads(fails)
+        self.a.open()
+        self.is_refused(self.a, DiskError, 'a sync failed')
+        heal()
+        self.a.open()
+        commit(self.a.leads(), {1: b'x'})
+
+    def test_a_disk_that_is_full_at_the_takeover(self):
+        """The node begins anew, in the same process, and so again."""
+        disk, real, led = self.controlled_disk(), role.lead, []
+        failing = []
+
+        def is_full(*args):
+            raise OSError(errno.ENOSPC, 'no room')
+
+        def truncate(fd, size):
+            while failing:
+                raise failing.pop()
+            os.ftruncate(fd, size)
+
+        def lead(follower, *args):
+            led.append(follower)
+            if len(led) == 1:
+                follower._file.write_at(b'of a batch', follower.whole.end)
+                failing.append(OSError(errno.ENOSPC, 'no room'))
+                with mock.patch.object(disk, 'write', is_full):
+                    follower._file.write_at(b'?', follower.whole.end)
+            return real(follower, *args)
+
+        with mock.patch.object(role, 'lead', lead), \
+                mock.patch.object(disk, 'truncate', truncate), \
+                mock.patch.object(role, 'LONGEST_PAUSE', 0.01), \
+                self.assertLogs('fsyncstorage', 'WARNING'):
+            self.a.open()
+            commit(self.a.leads(), {1: b'x'})
+        self.assertEqual((len(led), failing), (2, []))
+
+    def test_a_state_that_is_refused_at_the_handover(self):
+        def fails(patch):
+            patch(Fetching, 'has_lists', new=True)
+            patch(Follower, 'save', side_effect=Refused('not there'))
+
+        heal = self.when_it_leads(fails)
+        self.a.open()
+        self.is_refused(self.a, Refused, 'not there')
+        heal()
+        self.a.open()
+        commit(self.a.leads(), {1: b'x'})
+
+    def test_a_replica_that_cannot_be_made(self):
+        heal = self.when_it_leads(lambda patch: patch(
+            role, 'Primary', side_effect=MemoryError('too much')))
+        self.a.open()
+        self.is_refused(self.a, MemoryError, 'too much')
+        heal()
+        self.a.open()
+        commit(self.a.leads(), {1: b'x'})
+
+    def test_a_log_that_cannot_be_opened_again(self):
+        """As when a certificate was removed while the node followed."""
+        real = self.a.open_log
+
+        def open_log():
+            if len(self.a.logs) == 2:  # of the lease, and of the standby
+                raise StorageError('no certificate')
+            return real()
+
+        with mock.patch.object(self.a, 'open_log', open_log):
+            self.a.open()
+            self.is_refused(self.a, StorageError, 'no certificate')
+        self.a.open()
+        commit(self.a.leads(), {1: b'x'})
+
+    def test_a_standby_that_cannot_write_its_index(self):
+        self.both()
+        with mock.patch.object(
+                Follower, 'save_index', side_effect=OSError('no')):
+            self.b.close()
+        self.b.open()
+        self.b.follows()
+
+    def test_a_close_that_is_interrupted(self):
+        """Another node may lead then."""
+        stored = []
+
+        def close(storage):
+            stored.append(storage)
+            raise KeyboardInterrupt
+
+        with mock.patch.object(
+                role.Primary, 'serve', side_effect=StorageError('no')), \
+                mock.patch.object(FsyncStorage, 'close', close):
+            self.a.open()
+            with self.assertRaises(KeyboardInterrupt):
+                self.a.leads()
+        self.assertIsNone(self.engine.holder())
+        with contextlib.suppress(ValueError):  # its file is closed already
+            stored[0].close()

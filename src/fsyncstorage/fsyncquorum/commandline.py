@@ -103,7 +103,8 @@ def parser() -> argparse.ArgumentParser:
     promoted.add_argument('node', metavar='NODE', type=_node)
     command('step-down', 'let another node lead in place of the one that does')
     forgotten = command('forget', 'keep nothing in the log for this node any'
-                        ' more; it can only come back as a new one')
+                        ' more; it can come back while the log has what it'
+                        ' needs and its name is free, or as a new one')
     forgotten.add_argument('node', metavar='NODE', type=_node)
     forgotten.add_argument('--yes', action='store_true', help='do not ask')
     return made
@@ -229,8 +230,9 @@ def _agreed(node: str) -> bool:
     if not sys.stdin or not sys.stdin.isatty():
         raise CannotRun('nobody can be asked here: give --yes')
     return input(
-        f'Forget {node}? It can only come back as a new node (bootstrap'
-        ' --from). [y/N] ').strip().lower() in ('y', 'yes')
+        f'Forget {node}? It can come back as it is only while the log has what'
+        ' it needs and no other node has its name; else as a new node'
+        ' (bootstrap --from). [y/N] ').strip().lower() in ('y', 'yes')
 
 
 COMMANDS = {

@@ -259,7 +259,11 @@ def _of_the_nodes(found: dict[str, Any]) -> Any:
                ' is trimmed from it is on one disk only')
     now = time.time()
     for each in others:
-        if each['trimmed'] or each['sequence'] is None:
+        if each['sequence'] is None:
+            yield (f'the note of {each["node"]} in the log cannot be read:'
+                   ' nothing is removed from the log until that node is'
+                   f' forgotten (fsync-quorum forget {each["node"]})')
+        elif each['trimmed']:
             yield (f'{each["node"]} cannot follow: the log does not have what'
                    f' comes next for it. fsync-quorum forget {each["node"]};'
                    ' and then, if it is to come back, move its files away, and'

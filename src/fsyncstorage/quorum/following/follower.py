@@ -247,12 +247,12 @@ class Follower:
             self._sync_file()
             self.synced = self.whole
         self.sync()
-        self._is_handed_over = True
         if self.blobs is not None:
             if self.blobs.has_lists:  # else the lists stay until a start
                 with contextlib.suppress(Unanswered, OSError):
                     self.save()
             self.blobs.close()
+        self._is_handed_over = True  # last: else `close` closes the file
         return opening.Opened(
             self._lock_file, self._file, self._indexing.content, epoch)
 
@@ -262,5 +262,6 @@ class Follower:
         if not self._is_handed_over:
             if self.blobs is not None:
                 self.blobs.close()
+            self._file.unlock()  # an error may keep it open for longer
             self._file.close()
             self._lock_file.close()

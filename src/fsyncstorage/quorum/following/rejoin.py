@@ -100,6 +100,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
                 kept = _settled(
                     path, log, found, patience, lists, packs.keep_old)
         file = stack.enter_context(_open(path))
+        stack.callback(file.unlock)  # an error may keep it open for longer
         is_swapped = kept.state.generation != found.state.generation
         with contextlib.nullcontext() if is_swapped else (
                 _nothing_was_changed()):

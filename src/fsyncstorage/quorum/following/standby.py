@@ -151,9 +151,11 @@ class Standby:
     def close(self) -> None:
         """Stop, and close the file, unless it was handed over."""
         self.stop()
-        if self.ended is None:
-            self._follower.save_index()
-        self._follower.close()
+        try:
+            if self.ended is None:
+                self._follower.save_index()
+        finally:
+            self._follower.close()
 
     # The thread
 

@@ -105,11 +105,7 @@ class Keeper:
     def _work(self) -> None:
         if self._due is not None and time.monotonic() >= self._due:
             self._due = None  # first: later changes are due anew
-            if self._saving.acquire(blocking=False):  # else another saves
-                try:
-                    self._save()
-                finally:
-                    self._saving.release()
+            self.save()  # another thread may be saving an earlier state
 
     def _save(self) -> None:
         state = self.latest

@@ -135,6 +135,7 @@ class Node:
         if self._led is not None:
             opened, primary = self._led
             primary.close()
+            opened.file.unlock()  # an error may keep it open for longer
             opened.file.close()
             opened.lock_file.close()
         self._holding.close()
@@ -190,8 +191,8 @@ class Node:
             patience.answer(
                 Author(node_name(self._setup.node), follower.identity).claim,
                 log, follower.kept.place)
+            self._holding.start()
             stack.pop_all()
-        self._holding.start()
         while True:
             found = self._take_over(self._follow(follower))
             if not isinstance(found, Follower):
@@ -225,19 +226,19 @@ class Node:
                 self._woken.clear()
             standby.stop()
             self._look_at(standby)
+            standby.follower.log.close()
             stack.pop_all()
-        standby.follower.log.close()
         return standby.follower
 
     def _take_over(self, follower: Follower
                    ) -> tuple[Opened, Primary] | Follower:
         """The result of leading; or a node that has to follow, if the lease
-        was lost."""
+        was lost.  If it fails, nothing stays open."""
         self.role = TAKING_OVER
-        log = self._open_log()
         with contextlib.ExitStack() as stack:
-            stack.callback(log.close)
             stack.callback(follower.close)
+            log = self._open_log()
+            stack.callback(log.close)
             try:
                 led = lead(follower, log, node_name(self._setup.node),
                            lambda: self._holding.is_believed, self._stopping)
@@ -246,12 +247,14 @@ class Node:
                 follower.close()
                 follower = self._begin_anew(log, error)
                 led = None
+            found: tuple[Opened, Primary] | Follower = follower
+            if led is not None:
+                primary = Primary(
+                    log, led, follower.fates, self._setup.trims,
+                    self._holding, self._setup.node, self._host)
+                found = follower.hand_over(led.writer.state.epoch), primary
             stack.pop_all()
-        if led is None:
-            return follower
-        return follower.hand_over(led.writer.state.epoch), Primary(
-            log, led, follower.fates, self._setup.trims, self._holding,
-            self._setup.node, self._host)
+        return found
 
     def _begin_anew(self, log: Log, error: Exception) -> Follower:
         """(As a standby does: what was applied may come from one wrong member;
@@ -303,8 +306,10 @@ def opened(path: str, setup: Setup, index_every: int,
         storage = make(primary, opened)
         primary.serve(storage)
     except BaseException:
-        if storage is not None:
-            storage.close()
-        node.close()
+        try:
+            if storage is not None:
+                storage.close()
+        finally:
+            node.close()
         raise
     return storage
