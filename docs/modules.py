@@ -28,12 +28,14 @@ class Modules(SphinxDirective):
         for path in paths:
             self.env.note_dependency(str(path))
             if path.name == '__init__.py':
-                section += nodes.paragraph(text=said(path))
+                if text := said(path):
+                    section += nodes.paragraph(text=text)
             else:
                 modules += nodes.list_item('', nodes.paragraph(
                     '', '', nodes.literal(text=path.stem),
                     nodes.Text(f'  {said(path)}')))
-        section += modules
+        if modules.children:
+            section += modules
         return section
 
 

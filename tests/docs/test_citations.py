@@ -3,6 +3,7 @@ their tests, words and their modules, bounds and their constants, figures and
 what was recorded."""
 
 import ast
+import importlib
 import re
 import socket
 import unittest
@@ -33,6 +34,10 @@ _WORD = re.compile(r'^    (\S.*)\n((?:     +\S.*\n)+)', re.MULTILINE)
 _AT_HOME = re.compile(r'\(``([\w./]+)``\)\n$')
 _IN_A_ROOM = re.compile(rf'``((?:{"|".join(ROOMS)})\.\w+(?:\.\w+)*)``')
 _TEST_MODULE = re.compile(r'``(test_\w+)[.`]')
+# A row of a table: constant, value.
+_VALUED = re.compile(
+    r'^``([a-z.]+)\.([A-Z_]+)`` +([\d.,]+)(?: (s|ms|[KM]iB))? ', re.MULTILINE)
+_UNITS = {'': 1, 's': 1, 'ms': 1e-3, 'KiB': 1 << 10, 'MiB': 1 << 20}
 _CONSTANT = re.compile(r'``(?:(\w+)\.)?([A-Z][A-Z_]+)``')
 
 #: Words of the front pages -> the result, and what has to hold of it.
@@ -125,6 +130,22 @@ class Names(unittest.TestCase):
         module, _, inner = name.rpartition('.')
         return _is_module(name) or _is_module(module) and re.search(
             rf'\b{inner}\b', _module(module).read_text())
+
+    def test_each_test_module_says_what_it_is_for(self):
+        for path in (ROOT / 'tests').rglob('test_*.py'):
+            with self.subTest(path.stem):
+                self.assertTrue(ast.get_docstring(ast.parse(path.read_text())))
+
+    def test_constants_have_the_values_of_the_tables(self):
+        for page in 'commit', 'quorum', 'client':
+            rows = _VALUED.findall((INTERNALS / f'{page}.rst').read_text())
+            self.assertGreater(len(rows), 10)
+            for module, name, number, unit in rows:
+                with self.subTest(f'{module}.{name}'):
+                    there = importlib.import_module(f'fsyncstorage.{module}')
+                    self.assertAlmostEqual(
+                        getattr(there, name),
+                        float(number.replace(',', '')) * _UNITS[unit])
 
     def test_the_bounds_of_the_server_are_constants(self):
         found = set(_CONSTANT.findall(SERVER.read_text()))

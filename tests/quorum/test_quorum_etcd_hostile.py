@@ -1,3 +1,5 @@
+"""The log on etcd, whose members send anything at all."""
+
 import random
 import select
 import time
