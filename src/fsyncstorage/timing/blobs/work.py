@@ -10,9 +10,8 @@ There are three ways to read:
 - cached: ZODB's cache is empty; the file is in the blob cache;
 - direct: there is no blob cache, the file is where the storage has it.
 
-All clients read the same blobs, each its own copy.  Each makes one request
-before the others, which is not timed, because it opens some files and
-connections.
+All clients read the same blobs, each its own copy.  The first request of each
+is not timed, because it opens files and connections.
 """
 
 import functools

@@ -1,8 +1,7 @@
 """The command `fsync-time disk`: what one sync costs here, and what follows.
 
-The ways to sync are measured alone.  The policies are measured with the
-storages, because commits share syncs, and the rest of a commit takes time,
-too.
+The ways to sync are measured alone, and the policies with the storages,
+because commits share syncs, and the rest of a commit takes time, too.
 """
 
 import dataclasses

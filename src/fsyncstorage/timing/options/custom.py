@@ -103,11 +103,8 @@ class CustomStorage:
         return self._with_root(lambda root: self.key in root)
 
     def remove_key(self):
-        def remove(root):
-            if self.key in root:    # or nothing is written
-                del root[self.key]
-
-        self._with_root(remove)
+        # (Nothing is written if it is not there.)
+        self._with_root(lambda root: self.key in root and root.pop(self.key))
 
     def _with_root(self, work):
         manager = transaction.TransactionManager()

@@ -4,9 +4,8 @@ Others are all processes except the driver and those of its samples, and other
 virtual machines on the same host, if they took processor time away (steal).
 The threads of the kernel do not count: they write to the disk for the samples.
 
-It is known only on Linux, from counters that tick a hundred times a second.
-These say little about one short sample, but enough about all samples of a
-round.
+It is known only on Linux, from counters that tick a hundred times a second:
+too coarse for one short sample, and fine enough for all samples of a round.
 """
 
 import contextlib

@@ -1,8 +1,7 @@
 """Which event loop ZEO runs on, in this process.
 
 By default, ZEO uses uvloop if it can be imported, and asyncio otherwise.  Its
-server behaves differently on the two, so a measurement says which one was
-used.
+server behaves differently on the two, so a measurement names the one in use.
 """
 
 import importlib
