@@ -80,6 +80,20 @@ class Kept(NodeTest):
             commit(storage, {number: b'x'})
             self.until_kept(storage)
 
+    def test_an_interrupt_before_the_thread_is_woken(self):
+        """The next commit wakes it."""
+        self.soon()
+        storage = self.lead()
+        commit(storage, {1: b'x'})
+        self.until_kept(storage)
+        keeper = storage._replica._keeper
+        with mock.patch.object(
+                keeper._thread, 'wake', side_effect=KeyboardInterrupt), \
+                self.assertRaises(KeyboardInterrupt):
+            keeper.synced(mock.Mock())
+        commit(storage, {2: b'x'})
+        self.until_kept(storage)
+
     def test_not_at_each_commit(self):
         storage = self.lead()
         saved = len(self.saved)

@@ -66,9 +66,14 @@ class Keeper:
     def synced(self, state: State) -> None:
         """The log has this state, and the disk is synced up to its end."""
         self.latest = state  # first: see `_work`
-        if self._due is None and state is not self.kept:
-            self._due = time.monotonic() + LATE
+        if state is self.kept:
+            return
+        now = time.monotonic()
+        if self._due is None:
+            self._due = now + LATE
             self._thread.wake()
+        elif now >= self._due:
+            self._thread.wake()  # an interrupt may have prevented the first
 
     def becomes(self, state: State, becoming: Becoming) -> None:
         """Save now what will take the place of the file, which is synced up to
