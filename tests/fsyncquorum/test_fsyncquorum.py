@@ -404,6 +404,7 @@ class Bootstrap(Case):
     def test_it_is_no_second_first_node(self):
         self.done('bootstrap')
         self.refused('of this name already', 'bootstrap', name='c')
+        self.done('bootstrap', '--from', self.path('a'), name='c')
 
     def test_what_does_not_fit(self):
         self.refused('--blobs goes with --from', 'bootstrap', '--blobs', 'x')
