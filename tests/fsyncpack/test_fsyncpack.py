@@ -523,6 +523,13 @@ class OfAServer(PackCase):
             self.said('--status'),
             'the last one ended .* ago: packed from .* to .* bytes in ')
 
+    def test_status_after_one_that_found_nothing(self):
+        self.said()
+        self.said()
+        self.assertRegex(
+            self.said('--status'),
+            r'the last one ended [\d.]+ s ago: nothing could be freed\n')
+
     def test_a_second_pack(self):
         with phases.held_up(progress.CHECK) as there:
             packing = Thread(

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import subprocess
 import sys
 import time
 from unittest import mock
@@ -45,6 +46,14 @@ CONFIG = """
     etcd {etcd}
   </quorum>
 </fsyncstorage>
+"""
+
+# As after a plain install, without the extra.
+WITHOUT_HPACK = """
+import sys
+sys.modules['hpack'] = None
+from fsyncstorage.fsyncquorum import main
+sys.exit(main())
 """
 
 DONE, WARNS, CANNOT_RUN = 0, 1, 2
@@ -338,6 +347,36 @@ class WhichLog(Case):
         self.assertIn('has no sections', self.said('status', '-C', path))
 
 
+class WithoutThePackage(Case):
+
+    def said(self, *arguments):
+        done = subprocess.run(
+            [sys.executable, '-c', WITHOUT_HPACK, *arguments],
+            capture_output=True, text=True)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_the_help(self):
+        for command in [], ['status'], ['bootstrap']:
+            with self.subTest(command):
+                status, out, err = self.said(*command, '--help')
+                self.assertEqual((status, err), (DONE, ''))
+                self.assertIn('exit status', out)
+
+    def test_all_else_says_what_is_missing(self):
+        config = '-C', self.configuration()
+        for arguments in (
+                ('status', '--log', 'here', '--etcd',
+                 *self.gateways.addresses),
+                ('status', *config), ('bootstrap', *config),
+                ('promote', *config, 'a')):
+            with self.subTest(arguments):
+                status, out, err = self.said(*arguments)
+                self.assertEqual((status, out), (CANNOT_RUN, ''))
+                self.assertEqual(err.count('\n'), 1, err)
+                self.assertIn("needs the package hpack: pip install"
+                              " 'fsyncstorage[quorum]'", err)
+
+
 class Bootstrap(Case):
 
     def test_the_first_node(self):
@@ -365,6 +404,7 @@ class Bootstrap(Case):
     def test_it_is_no_second_first_node(self):
         self.done('bootstrap')
         self.refused('of this name already', 'bootstrap', name='c')
+        self.done('bootstrap', '--from', self.path('a'), name='c')
 
     def test_what_does_not_fit(self):
         self.refused('--blobs goes with --from', 'bootstrap', '--blobs', 'x')

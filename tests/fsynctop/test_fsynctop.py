@@ -3,6 +3,7 @@ it makes of answers that are not those of a server of ours."""
 
 import errno
 import json
+import os
 import socket
 from unittest import mock
 
@@ -403,6 +404,16 @@ class BadInput(TopCase):
         with socket.create_server(('127.0.0.1', 0)) as listening:
             address = '{}:{}'.format(*listening.getsockname())
         self.assertIn('refused', self.cannot(address))
+
+    def test_the_port_of_zeo(self):
+        """It resets the connection, as what it was sent is no frame."""
+        with mock.patch.object(
+                asking, '_received',
+                side_effect=ConnectionResetError(
+                    errno.ECONNRESET, os.strerror(errno.ECONNRESET))):
+            self.assertRegex(
+                self.cannot('127.0.0.1:1'),
+                'reset by peer.*address of <metrics>, and not that of ZEO')
 
     def test_one_that_says_nothing(self):
         with mock.patch.object(asking, 'PATIENCE', 0.05):

@@ -140,6 +140,28 @@ class Begins(TestCase):
             begin(self.path(), self.log)
         self.assertEqual(found_in(self.directory), before)
 
+    def test_a_refusal_leaves_no_file_behind(self):
+        """It would be in the way of a copy of a node."""
+        begin(self.path('other.fs'), self.log)
+        before = found_in(self.directory)
+        with self.assertRaisesRegex(
+                FileStorageError, 'bootstrap --from DIRECTORY'):
+            begin(self.path(), self.log)
+        self.assertEqual(found_in(self.directory), before)
+
+    def test_a_node_without_its_file(self):
+        """A refusal makes no file for it."""
+        begin(self.path(), self.log)
+        os.remove(self.path())
+        before = found_in(self.directory)
+        kept = states.load(self.path())
+        with mock.patch.object(
+                states, 'load', return_value=kept._replace(
+                    state=dataclasses.replace(kept.state, end=1000))):
+            with self.assertRaisesRegex(FileStorageError, 'a node of a log'):
+                begin(self.path(), self.log)
+        self.assertEqual(found_in(self.directory), before)
+
     def test_a_file_that_is_a_node(self):
         begin(self.path(), self.log)
         kept = states.load(self.path())

@@ -233,6 +233,19 @@ class WhoWeAre(ChecksCase):
         self.second.instead = self.first.instead
         self.refused(self.first.address, 'no etcd')
 
+    def test_https_for_one_that_knows_no_tls(self):
+        """It may only close the connection, as etcd does."""
+        for gateway in self.gateways.members:
+            gateway.at_first = lambda handler: None
+        log = EtcdLog(Settings([
+            address(each.replace('http:', 'https:'))
+            for each in self.gateways.addresses], 'test'))
+        self.addCleanup(log.close)
+        log.cluster.patience = self.patience
+        for found in survey(log).members.values():
+            self.assertIsInstance(found, Trouble)
+            self.assertIn('without TLS begins with http://', str(found))
+
     def test_a_server_that_knows_only_http_1(self):
         for gateway in self.gateways.members:
             gateway.at_first = lambda handler: handler.send_raw(

@@ -98,7 +98,8 @@ class WithOurClient(PacksCase):
             status = self.client().packs.status()['pack']
             self.assertEqual(status['phase'], 'copy')
             self.assertGreater(status['share'], 0)
-            with self.assertRaisesRegex(ServerException, 'Already packing'):
+            with self.assertNoLogs(level='ERROR'), self.assertRaisesRegex(
+                    ServerException, 'Already packing'):
                 client.pack(time.time())
         packing.result()
         self.assertEqual(
@@ -124,7 +125,8 @@ class WithOurClient(PacksCase):
         self.assertLess(self.storage.getSize(), before)
 
     def test_nothing_to_cancel(self):
-        with self.assertRaisesRegex(ServerException, 'No pack is under way'):
+        with self.assertNoLogs(level='ERROR'), self.assertRaisesRegex(
+                ServerException, 'No pack is under way'):
             self.client().packs.cancel()
 
     def test_a_thread_that_does_not_start(self):

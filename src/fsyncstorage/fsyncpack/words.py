@@ -56,6 +56,8 @@ def of_status(found):
             yield (f'the last one ended {ago}: packed from'
                    f' {last["before"]:,} to {last["after"]:,} bytes in'
                    f' {duration(last["seconds"])}')
+        elif last['outcome'] == 'nothing':
+            yield f'the last one ended {ago}: nothing could be freed'
         else:
             yield (f'the last one ended {ago}, and nothing was changed:'
                    f' {last["outcome"]}')

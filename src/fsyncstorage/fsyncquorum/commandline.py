@@ -32,7 +32,6 @@ from ..quorum.history.record import node_name
 from ..quorum.log.interface import Missing
 from ..quorum.log.interface import Unanswered
 from . import changing
-from . import looking
 from . import words
 from .configured import OF_A_LOG
 from .configured import Configured
@@ -150,6 +149,8 @@ def _show(found: Any, options: argparse.Namespace) -> int:
 
 def status(options: argparse.Namespace, target: Configured,
            log: Any) -> dict[str, Any]:
+    # It needs an extra of the package, and --help does not.
+    from . import looking
     return looking.look(log, target.quorum.log)
 
 

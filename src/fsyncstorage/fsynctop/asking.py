@@ -72,6 +72,10 @@ def ask(address: tuple[str, int]) -> dict[str, Storage]:
     except TimeoutError:
         raise CannotRun(
             f'{where}: no answer within {PATIENCE:.0f} s') from None
+    except ConnectionResetError as error:
+        raise CannotRun(
+            f'{where}: {error.strerror}. Is it the address of <metrics>, and'
+            ' not that of ZEO?') from None
     except (OSError, UnicodeError) as error:  # (UnicodeError: no valid name)
         words = getattr(error, 'strerror', None) or error
         raise CannotRun(f'{where}: {words}') from None

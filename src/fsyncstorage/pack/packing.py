@@ -56,6 +56,7 @@ from .plan import NothingToDo
 from .progress import NOTHING
 from .progress import SWAP
 from .progress import Cancelled
+from .progress import Untimely
 from .progress import Watch
 from .restorable import NothingRestorable
 from .restorable import Restorable
@@ -93,7 +94,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
     try:
         with storage._lock:
             if storage.is_packing:
-                raise FileStorageError('Already packing')
+                raise Untimely('Already packing')
             storage.pack_watch = watch
             storage.is_packing = True
             storage.restorable = (

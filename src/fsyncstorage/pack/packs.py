@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.format import CorruptedError
 from ZODB.serialize import referencesf
 
@@ -31,6 +30,7 @@ from .process import Process
 from .progress import FORECAST
 from .progress import NOTHING
 from .progress import PACKED
+from .progress import Untimely
 from .progress import Watch
 
 
@@ -72,7 +72,7 @@ class Packs:
         """Cancel the pack that is under way; it leaves all as it was."""
         watch = self._storage.pack_watch
         if watch is None:
-            raise FileStorageError('No pack is under way')
+            raise Untimely('No pack is under way')
         watch.cancel()
 
     def wake(self) -> None:
@@ -111,7 +111,7 @@ class Packs:
         watch = Watch(storage._file_name, refuse_both, kind=FORECAST)
         with storage._lock:
             if self._forecast is not None:
-                raise FileStorageError('A forecast is under way already')
+                raise Untimely('A forecast is under way already')
             self._forecast = watch
         try:
             with tempfile.TemporaryFile() as listed:

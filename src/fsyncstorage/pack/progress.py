@@ -53,6 +53,11 @@ class Cancelled(FileStorageError):
     """The pack was cancelled, and nothing was changed."""
 
 
+class Untimely(FileStorageError):
+    """What was asked for does not fit what is under way: a second pack or
+    forecast, or nothing is there that could be cancelled."""
+
+
 class Progress(typing.NamedTuple):
     phase: str
     done: int

@@ -5,9 +5,18 @@ not looked up, compared, hashed, logged or stored.  A method of a session is
 called only with arguments of the types that `REGISTERED` names.
 """
 
+from ZODB.POSException import ConflictError
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadOnlyError
+
 from ..format.plainpickle import LONGEST_TEXT
+from ..pack.progress import Untimely
 
 KEEP_ALIVE = -1
+
+#: What a call may raise without a fault of the server, or of its disk: the
+#: client is told, and nothing is logged.
+REFUSALS = ConflictError, POSKeyError, ReadOnlyError, Untimely
 
 # Characters of a name: it is written to the log.
 LONGEST_NAME = 1000

@@ -22,9 +22,6 @@ from ZEO.asyncio.marshal import encoder
 from ZEO.asyncio.marshal import reduce_exception
 from ZEO.asyncio.server import Delay
 from ZEO.shortrepr import short_repr
-from ZODB.POSException import ConflictError
-from ZODB.POSException import POSKeyError
-from ZODB.POSException import ReadOnlyError
 
 from .. import wire
 from ..wire import sessions
@@ -386,8 +383,7 @@ class Connection(asyncio.Protocol):
         try:
             result = getattr(self.session, name)(*arguments)
         except Exception as error:
-            if not isinstance(
-                    error, (ConflictError, POSKeyError, ReadOnlyError)):
+            if not isinstance(error, calls.REFUSALS):
                 logger.exception('%s: %s', self.session.log_label, name)
             if is_async:
                 raise  # the peer waits for no answer

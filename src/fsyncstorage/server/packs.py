@@ -15,11 +15,11 @@ import logging
 import threading
 import time
 
-from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import Unsupported
 from ZODB.serialize import referencesf
 
 from ..pack.progress import Cancelled
+from ..pack.progress import Untimely
 from . import answers
 
 PACK, FORECAST = 'pack', 'forecast'
@@ -94,7 +94,7 @@ class Packs:
     def _start(self, kind, session, function):
         """Return the answer, which is sent when the thread is done."""
         if kind in self._under_way:
-            raise FileStorageError(_TWICE[kind])
+            raise Untimely(_TWICE[kind])
         answer = answers.Later()
         thread = threading.Thread(
             target=self._run, args=(kind, session, function, answer),
@@ -113,7 +113,7 @@ class Packs:
             result = function()
         except BaseException as raised:  # else `_over` would not be called
             error = raised
-            if not isinstance(error, (Cancelled, Left)):
+            if not isinstance(error, (Cancelled, Untimely, Left)):
                 session.log(_FAILED[kind], logging.ERROR, exc_info=True)
         session.server.mailbox.post(self._over, kind, answer, result, error)
 

@@ -37,8 +37,8 @@ def begin(path: str, log: Log) -> bytes:
     """Begin a log with this file; return its identity.
 
     Raise FileStorageError if the file already belongs to a log, or if there is
-    a log of another file: then what was kept before is kept again.  After
-    Unanswered, call it again.
+    a log of another file: then what was kept before is kept again, and there
+    is no new file.  After Unanswered, call it again.
     """
     opening.check_arguments(path, False, False, None)
     opening.prepare(path, False, False, None)
@@ -57,7 +57,8 @@ def begin(path: str, log: Log) -> bytes:
             raise FileStorageError(
                 f'{path}: there is a log of this name already, of another'
                 ' file, or something else in its place. Give another name to'
-                ' this one, or let this node join that log')
+                ' this one, or let this node join that log (fsync-quorum'
+                ' bootstrap --from DIRECTORY)')
     logger.info('%s: a log has begun, at %d, with the identity %s',
                 path, end, found.hex())
     return found
@@ -65,14 +66,24 @@ def begin(path: str, log: Log) -> bytes:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[tuple[datafile.DataFile, int]]:
-    """The file, locked and durable; and where it ends."""
+    """The file, locked and durable; and where it ends.
+
+    If there was no file, and the beginning is refused, there is none again:
+    it would be in the way of a copy of another node.
+    """
     with contextlib.closing(opening.lock_name(path)):
+        is_new = not os.path.lexists(path)
         file, content = opening.open_and_read(path, False, False, None, True)
         with contextlib.closing(file):
             file.sync()
             datafile.disk.sync_directory(
                 os.path.dirname(os.path.abspath(path)))
-            yield file, content.end
+            try:
+                yield file, content.end
+            except FileStorageError:
+                if is_new:
+                    datafile.disk.remove(file.name)
+                raise
 
 
 def _kept_before(path: str, end: int) -> Kept | None:

@@ -210,7 +210,12 @@ def _connected(address: Address, tls: ssl.SSLContext | None,
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is None:
             return plain
-        return tls.wrap_socket(plain, server_hostname=address.host)
+        try:
+            return tls.wrap_socket(plain, server_hostname=address.host)
+        except (ssl.SSLEOFError, ConnectionError) as error:
+            raise Lost(
+                'the connection has ended before it spoke TLS. An address'
+                ' without TLS begins with http://') from error
     except BaseException:
         plain.close()
         raise
