@@ -218,6 +218,9 @@ class Status(Case):
         self.log.trim(3)
         found = self.looked()
         self.assertIsNone(found['epoch']['node'])
+        printed = self.run_it('status')[1]
+        self.assertIn('epoch     1 (which node began it was trimmed from the'
+                      ' log)\n  lease     a\n', printed)
         self.assertEqual(found['log']['first'], 3)
         left = next(each for each in found['nodes'] if each['node'] == 'b')
         self.assertTrue(left['trimmed'])

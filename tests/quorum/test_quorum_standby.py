@@ -16,6 +16,7 @@ from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import PackBegin
 from fsyncstorage.quorum.history.record import PackSwap
+from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.notes import Note
@@ -36,6 +37,8 @@ from .samples import following
 from .samples import settle
 from .test_quorum_rejoin import scanned
 from .wrongmember import EngineWithWrong
+
+NOTES = 'fsyncstorage.quorum.log.notes'
 
 
 class StandbyLog(FakeLog):
@@ -223,6 +226,19 @@ class Follows(StandbyTest):
         with self.assertLogs(module.__name__, 'CRITICAL'):
             self.another_takes_the_name()
             self.ends_as_its_name_is_taken(standby)
+
+    def test_a_copy_of_it_runs_under_its_name(self):
+        self.patch(SAVED_AFTER=0.0, LOOKED_EVERY=0.0)
+        standby = self.started()
+        until(lambda: self.log.noted, 'it notes where it begins')
+        place = self.here().state.place
+        with self.assertLogs(NOTES, 'WARNING') as said:
+            self.engine.note(NODE, Note(
+                SELF, Place(place.sequence + 5, b'l' * 16)).packed())
+            until(lambda: said.output, 'it says so')
+        self.assertIn('runs under its name', said.output[0])
+        self.logged.write(10)
+        self.has_come_to_the_end(standby)
 
     def test_one_member_has_a_note_that_was_forgotten(self):
         """That alone takes no name."""

@@ -57,6 +57,7 @@ from .samples import settle
 
 A, B, C = (name.ljust(16, b'\0') for name in (b'a', b'b', b'c'))
 TRIMMING = 'fsyncstorage.quorum.leading.trimming'
+NOTES = 'fsyncstorage.quorum.log.notes'
 
 
 def in_time(call, *args):
@@ -197,6 +198,18 @@ class Rounds(RoundsCase):
         self.assertEqual((self.trims(), self.engine.kept), ([], {A: another}))
         self.engine.forget(A)
         self.trimming.round()
+        self.assertEqual(self.engine.first, self.last)
+
+    def test_a_copy_of_us_follows_under_our_name(self):
+        """It is not told from us, but that is said."""
+        self.write(4)
+        self.trimming.round()
+        self.logged.write(10)
+        self.engine.note(A, Note(SELF, self.logged.state.place).packed())
+        self.write(4)
+        with self.assertLogs(NOTES, 'WARNING') as said:
+            self.trimming.round()
+        self.assertIn('runs under its name', said.output[0])
         self.assertEqual(self.engine.first, self.last)
 
     def test_one_member_that_knows_another_node_of_our_name(self):

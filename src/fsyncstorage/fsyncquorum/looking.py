@@ -115,7 +115,8 @@ def _epoch(log: EtcdLog, ends: Ends, last: Record) -> dict[str, Any]:
     begin = _record(log, numbers[at]) if at < len(numbers) else None
     return {
         'number': last.epoch, 'writer': last.writer.hex(),
-        # The node is not known any more if that record was trimmed.
+        # None if that record was trimmed: nothing else in the log names the
+        # node.  (The node that has the lease may be a later one.)
         'node': (_name(begin.body.node) if begin is not None
                  and isinstance(begin.body, Epoch) else None),
         'generation': last.generation}

@@ -5,7 +5,9 @@ three members vote, if the addresses name one member twice, two clusters or a
 learner, if etcd does not let us in, if there is too little room for the log,
 or if what is below the prefix is no log.
 Members that do not answer are left out, as long as one answers.  If none does,
-the check raises Unanswered, and a start waits.
+the check raises Unanswered, and a start waits.  It asks again and again: so an
+unanswered check logs nothing, and the error has what is wrong with each
+member.
 
 A start may happen unattended, years after the set-up, and then one member may
 be wrong: its certificate has expired, it is about to be replaced, or it was
@@ -37,6 +39,7 @@ from .messages import Status
 from .protobuf import Message
 from .settings import FEWEST
 from .trouble import FULL
+from .trouble import Lost
 from .trouble import Refused
 from .trouble import Trouble
 from .trouble import fault
@@ -61,6 +64,9 @@ MEANING = {
 }
 
 T = typing.TypeVar('T')
+
+#: What is to be logged, once each, with its level.
+Remarks = dict[str, int]
 
 
 class Survey(typing.NamedTuple):
@@ -97,14 +103,29 @@ def check(log: EtcdLog, limit: int = 0, strict: bool = False) -> None:
 
     `limit` is the most bytes that the log may have, if that is known.
     """
+    remarks: Remarks = {}
+    try:
+        _check(log, limit, strict, remarks)
+    except Refused:
+        _log(remarks)
+        raise
+    _log(remarks)
+
+
+def _log(remarks: Remarks) -> None:
+    for words, level in remarks.items():
+        logger.log(level, '%s', words)
+
+
+def _check(log: EtcdLog, limit: int, strict: bool, remarks: Remarks) -> None:
     found = survey(log)
     allowed = 0 if strict else (log.members - 1) // 2
-    answered = _those_that_answer(found.members, allowed, _fault_of)
+    answered = _those_that_answer(found.members, allowed, remarks, _fault_of)
     _refuse_one_twice(answered)
     _refuse_two_clusters(found.members, strict)
-    _check_prefix(log, allowed)
+    _check_prefix(log, allowed, remarks)
     if found.voting is None:
-        raise Unanswered('etcd: no majority of its members answers')
+        raise _no_majority(found.members)
     if found.voting < FEWEST:
         too_few = (
             f'etcd: the cluster has {found.voting} members that vote, and'
@@ -112,10 +133,11 @@ def check(log: EtcdLog, limit: int = 0, strict: bool = False) -> None:
             ' machines that do not fail together (etcdctl member add)')
         if strict or found.voting < FEWEST - 1:
             raise Refused(too_few)
-        logger.error('%s', too_few)
+        remarks[too_few] = logging.ERROR
     for alarm in found.alarms:
-        logger.error('etcd: alarm %s. %s', alarm, MEANING.get(alarm, ''))
-    _check_room(answered, limit, strict)
+        remarks[f'etcd: alarm {alarm}. {MEANING.get(alarm, "")}'] = (
+            logging.ERROR)
+    _check_room(answered, limit, strict, remarks)
     log.find_leader()
 
 
@@ -132,18 +154,17 @@ def _each(cluster: Cluster, question: Question,
 
 
 def _those_that_answer(
-        found: dict[str, T | Trouble], allowed: int,
+        found: dict[str, T | Trouble], allowed: int, remarks: Remarks,
         fault_of: Callable[[T], str | None] = lambda answer: None
         ) -> dict[str, T]:
     """Raise Refused if more than `allowed` members have a fault."""
-    troubles: dict[str, Trouble] = {}
     faults: list[str] = []
     for name, each in found.items():
         if isinstance(each, Trouble):
-            troubles[name] = each
             wrong = fault(each)
             if wrong is None:
-                logger.warning('etcd: %s does not answer: %s', name, each)
+                remarks[f'etcd: {name} does not answer: {each}'] = (
+                    logging.WARNING)
         else:
             wrong = fault_of(each)
         if wrong is not None:
@@ -151,12 +172,24 @@ def _those_that_answer(
     if len(faults) > allowed:
         raise Refused(f'etcd: {faults[0]}')
     for words in faults:
-        logger.error('etcd: a member is not sound, so that no other one may be'
-                     ' lost: %s', words)
-    if len(troubles) == len(found):
-        raise unanswered(troubles)
-    return {name: each for name, each in found.items()
-            if not isinstance(each, Trouble)}
+        remarks['etcd: a member is not sound, so that no other one may be'
+                f' lost: {words}'] = logging.ERROR
+    answered = {name: each for name, each in found.items()
+                if not isinstance(each, Trouble)}
+    if not answered:
+        raise _no_majority(found)
+    return answered
+
+
+def _no_majority(found: dict[str, T | Trouble]) -> Unanswered:
+    """The error for a check that has to wait for members."""
+    troubles = {name: each for name, each in found.items()
+                if isinstance(each, Trouble)}
+    error = unanswered(troubles)
+    words = f'no majority of the members of etcd answers: {error}'
+    if any(isinstance(each, Lost) for each in troubles.values()):
+        words += '. Is "etcd" in <quorum> right?'
+    return type(error)(words)
 
 
 def _fault_of(status: Status) -> str | None:
@@ -194,8 +227,8 @@ def _refuse_two_clusters(found: dict[str, Status | Trouble],
     raise Unanswered(words)
 
 
-def _check_room(answered: dict[str, Status], limit: int,
-                strict: bool) -> None:
+def _check_room(answered: dict[str, Status], limit: int, strict: bool,
+                remarks: Remarks) -> None:
     """A member with too little room would make the others stop, too.  (But it
     may have got another quota while this node ran.)"""
     words = [
@@ -207,10 +240,10 @@ def _check_room(answered: dict[str, Status], limit: int,
     if strict and words:
         raise Refused(words[0])
     for each in words:
-        logger.error(each)
+        remarks[each] = logging.ERROR
 
 
-def _check_prefix(log: EtcdLog, allowed: int) -> None:
+def _check_prefix(log: EtcdLog, allowed: int, remarks: Remarks) -> None:
     """Below the prefix is a log of ours, or nothing.  (One member may be
     damaged.)"""
     keys = log.keys
@@ -232,7 +265,7 @@ def _check_prefix(log: EtcdLog, allowed: int) -> None:
         log.cluster, messages.transaction([
             messages.shown(keys.log),
             messages.shown(keys.all, 1, only=True)]), other),
-        allowed).values()))
+        allowed, remarks).values()))
     if len(reasons) > 1:
         raise Refused(
             'etcd: something else than a log of ours is below the prefix'

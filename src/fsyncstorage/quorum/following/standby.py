@@ -84,7 +84,7 @@ class Standby:
         """`on_end` is called in the thread, if it ends without `stop`."""
         self._follower = follower
         self._log = follower.log
-        self._node = node
+        self._author = Author(node, follower.identity)
         self._index_every = index_every
         self._on_end = on_end
         self._reader = Reader(self._log, follower.state)
@@ -312,8 +312,7 @@ class Standby:
         if now >= self._note_tried + pause:
             self._note_tried = now
             with contextlib.suppress(Unanswered):  # a full log, for example
-                Author(self._node, self._follower.identity).claim(
-                    self._log, place)
+                self._author.claim(self._log, place)
                 self._noted = place
 
     def _wait(self, now: float) -> None:

@@ -102,6 +102,7 @@ class Trimming:
         self._log = log
         self._writing = writing
         self._node = trims.node
+        self._author = Author(trims.node, writing.identity)
         self._drops = trims.drops
         self._limit = limit
         self._earlier = earlier
@@ -155,7 +156,7 @@ class Trimming:
         if self._said_first:
             self._remove_what_was_said()
         kept = self._writing.kept.place
-        Author(self._node, self._writing.identity).claim(self._log, kept)
+        self._author.claim(self._log, kept)
         self._noted = kept
         ends = self._log.ends()
         if self._head is None:

@@ -10,12 +10,21 @@ majority must show it.
 
 The log promises little about notes (interface): one that arrives late replaces
 a later one.
+
+A copy of a node (its directory was copied by hand, or its machine cloned) has
+the identity of the node, too, and is not told from it.  If both run, each
+replaces the note of the other, and the log is not kept for the one that is
+behind.  Each of them logs a warning when it finds a note that can only be of
+the other one.
 """
 
+import collections
 import contextlib
+import logging
 import typing
 
 from ..history.record import IDENTITY
+from ..history.record import Damaged
 from ..history.record import Place
 from ..history.record import parse_place
 from .interface import RESERVED
@@ -23,6 +32,11 @@ from .interface import Log
 from .interface import Unanswered
 from .members import majority
 from .reading import Refused
+
+logger = logging.getLogger(__name__)
+
+#: How many places an author remembers.
+REMEMBERED = 100
 
 
 class Note(typing.NamedTuple):
@@ -57,19 +71,48 @@ class Taken(Refused):
     """Another node has our name."""
 
 
-class Author(typing.NamedTuple):
-    """A node, as the author of its notes."""
+class Author:
+    """A node, as the author of its notes.
 
-    name: bytes
-    identity: bytes
+    One author claims later and later places, from one on that is not before
+    any place which this node has noted in an earlier process.
+    """
+
+    def __init__(self, name: bytes, identity: bytes) -> None:
+        self.name = name
+        self.identity = identity
+        #: The last places that were claimed.
+        self._claimed: collections.deque[Place] = collections.deque(
+            maxlen=REMEMBERED)
+        self._is_said = False
 
     def note(self, log: Log, place: Place) -> None:
         log.note(self.name, Note(self.identity, place).packed())
 
     def claim(self, log: Log, place: Place) -> None:
         """Make sure that the name is ours, and that its note is this place."""
-        if self.noted(log) != Note(self.identity, place).packed():
+        self._claimed.append(place)
+        raw = self.noted(log)
+        if raw != Note(self.identity, place).packed():
+            if raw is not None and not self._is_said:
+                self._say_if_of_a_copy(raw)
             self.note(log, place)
+
+    def _say_if_of_a_copy(self, raw: bytes) -> None:
+        """(Our own note may arrive late, and a member may show an old one: but
+        these are places that are remembered, or earlier ones.)"""
+        with contextlib.suppress(Damaged):
+            place = parse_note(raw).place
+            first = self._claimed[0].sequence
+            if place.sequence > first and place not in self._claimed:
+                self._is_said = True
+                logger.warning(
+                    'a copy of the node %s (of its directory, or of its'
+                    ' machine) runs under its name, as the note of this node'
+                    ' in the log was replaced by another process. The log is'
+                    ' not kept for the one that is behind. End the copy, and'
+                    ' make it a node of its own, with another name'
+                    ' (fsync-quorum bootstrap --from)', shown(self.name))
 
     def noted(self, log: Log) -> bytes | None:
         """Our last note; raise Taken if another node has our name."""
