@@ -64,7 +64,8 @@ What to try next:
         client, on this machine, reads objects from the data file itself, and
         asks no server; docs/configure.rst says who else can read it then
     docs/first-steps.rst
-        kills a server, and shows that nothing was lost
+        kills a server, and shows that nothing was lost; it uses the port
+        8100, so stop this one first
     docs/moving.rst
         moves a site of yours in, and back
 

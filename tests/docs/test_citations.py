@@ -38,6 +38,7 @@ _TEST_MODULE = re.compile(r'``(test_\w+)[.`]')
 _VALUED = re.compile(
     r'^``([a-z.]+)\.([A-Z_]+)`` +([\d.,]+)(?: (s|ms|[KM]iB))? ', re.MULTILINE)
 _UNITS = {'': 1, 's': 1, 'ms': 1e-3, 'KiB': 1 << 10, 'MiB': 1 << 20}
+_LISTED = re.compile(r'^\t@echo "make ([\w-]+)', re.MULTILINE)
 _CONSTANT = re.compile(r'``(?:(\w+)\.)?([A-Z][A-Z_]+)``')
 
 #: Words of the front pages -> the result, and what has to hold of it.
@@ -156,6 +157,14 @@ class Names(unittest.TestCase):
                     re.search(rf'^{name} = ', path.read_text(), re.MULTILINE)
                     for room in ('server', 'format', 'storage')
                     for path in (PACKAGE / room).glob(f'{module or "*"}.py')))
+
+
+class Targets(unittest.TestCase):
+
+    def test_the_page_has_those_that_make_help_lists(self):
+        listed = _LISTED.findall((ROOT / 'Makefile').read_text())
+        page = (ROOT / 'docs' / 'install.rst').read_text()
+        self.assertEqual(re.findall(r'^``make ([\w-]+)``', page, re.M), listed)
 
 
 class FrontPages(unittest.TestCase):
