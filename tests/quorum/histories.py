@@ -307,6 +307,27 @@ class Histories(RuleBasedStateMachine):
     def trying(self, which=0):
         return self.of(which, lambda node: node.writer and node.writer.left)
 
+    # (No lambdas: old releases of hypothesis parse this module for each, each
+    # time that it is asked.)
+
+    def delaying(self):
+        return self.engine.delayed
+
+    def logging(self):
+        return self.engine.records
+
+    def losing(self):
+        return self.engine.records and not self.forged
+
+    def misleading(self):
+        return self.losing() and self.following()
+
+    def forging(self):
+        return len(self.engine.records) > 3 and not self.forged
+
+    def restoring(self):
+        return self.forging() and not self.lost
+
     @initialize(epochs=strategies.integers(1, 2),
                 lengths=strategies.lists(LENGTHS, max_size=4),
                 wrong=strategies.integers(0, MEMBERS - 1))
@@ -407,7 +428,7 @@ class Histories(RuleBasedStateMachine):
     def leases_are_over(self):
         self.engine.now += LEASE
 
-    @precondition(lambda self: self.engine.delayed)
+    @precondition(delaying)
     @rule(number=strategies.integers(0, 5))
     def deliver(self, number):
         self.engine.deliver(number % len(self.engine.delayed))
@@ -522,7 +543,7 @@ class Histories(RuleBasedStateMachine):
 
     # The log
 
-    @precondition(lambda self: self.engine.records)
+    @precondition(logging)
     @rule(beside=strategies.integers(0, MEMBERS - 2),
           number=strategies.integers(0, 30), bit=strategies.integers(0, 2000))
     def damage(self, beside, number, bit):
@@ -537,7 +558,7 @@ class Histories(RuleBasedStateMachine):
         lies = [None, *wrong_ends(self.engine.ends())]
         self.engine.lie = lies[which % len(lies)]
 
-    @precondition(lambda self: self.engine.records and not self.forged)
+    @precondition(losing)
     @rule(back=strategies.integers(0, 3))
     def lose(self, back):
         """The wrong member has lost its last records."""
@@ -550,8 +571,7 @@ class Histories(RuleBasedStateMachine):
         leases = self.engine.leases
         self.engine.own_lease = leases[max(0, len(leases) - back)]
 
-    @precondition(lambda self: self.following() and self.engine.records
-                  and not self.forged)
+    @precondition(misleading)
     @rule(which=WHICH, back=strategies.integers(0, 3), faults=OF_APPENDS)
     def mislead(self, which, back, faults):
         """Of all members, a node reads and writes only the wrong one."""
@@ -571,8 +591,7 @@ class Histories(RuleBasedStateMachine):
         """This node's appends go to another member."""
         self.nodes[which].log.through = member
 
-    @precondition(lambda self: len(self.engine.records) > 3
-                  and not self.lost and not self.forged)
+    @precondition(restoring)
     @rule(back=strategies.integers(1, 3))
     def restore(self, back):
         """The log has lost its end."""
@@ -585,8 +604,7 @@ class Histories(RuleBasedStateMachine):
                        if begins <= number}
         self.acknowledged &= set(self.history)
 
-    @precondition(lambda self: len(self.engine.records) > 3
-                  and not self.forged)
+    @precondition(forging)
     @rule(number=strategies.integers(0, 20), within=strategies.booleans())
     def forge(self, number, within):
         """The engine takes what no writer of ours has written: behind all of
