@@ -5,7 +5,6 @@ from unittest import mock
 
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import node_name
-from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.notes import Note
 from fsyncstorage.quorum.roles import stepdown
 
@@ -71,21 +70,6 @@ class StepDown(RolesTest):
                 mock.patch.object(stepdown.Requests, 'step_down') as done:
             until(lambda: len(looked) > 2, 'it has looked')
             done.assert_not_called()
-
-    def test_a_reason_that_cannot_be_noted(self):
-        """It is noted later; the step-down is not tried again."""
-        self.patch(LOOK_EVERY=3600.0)
-        self.a.host.may_leave = False
-        self.both()
-        stepdown.ask(self.log)
-        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-            with mock.patch.object(
-                    FakeLog, 'note', side_effect=Unanswered('note')):
-                self.requests()._look()
-                self.requests()._look()
-            self.requests()._look()
-        self.assertEqual(len(logs.output), 2)
-        self.assertIn('no server', stepdown.answer(self.log))
 
     def test_no_other_node_follows(self):
         """It goes on to lead, and says why; a note of long ago does not do,

@@ -96,8 +96,6 @@ class Requests:
         self._storage = storage
         self._head = head
         self._host = host
-        #: What is to be noted: why it has not stepped down.
-        self._said: bytes | None = None
         self._closing = threading.Event()
         self._thread = WakeableThread(
             f'requests to {node}', self._look, lambda: LOOK_EVERY)
@@ -111,7 +109,6 @@ class Requests:
 
     def _look(self) -> None:
         with contextlib.suppress(Unanswered):
-            self._say()
             if self._log.notes().get(REQUEST) == self._holder:
                 self.step_down()
 
@@ -122,15 +119,8 @@ class Requests:
             return None
         logger.warning('%s: it was asked to step down, and goes on to lead:'
                        ' %s', self._node, reason)
-        self._said = self._holder + _BECAUSE + reason.encode()
-        self._say()
+        self._log.note(REQUEST, self._holder + _BECAUSE + reason.encode())
         return reason
-
-    def _say(self) -> None:
-        """Note the reason; without an answer, the next look does it."""
-        if self._said is not None:
-            self._log.note(REQUEST, self._said)
-            self._said = None
 
     def _step_down(self) -> str | None:
         logger.warning('%s: it was asked to step down', self._node)
