@@ -80,19 +80,44 @@ class Kept(NodeTest):
             commit(storage, {number: b'x'})
             self.until_kept(storage)
 
+    def keeper(self, of=keeping.Keeper):
+        """Its thread is not started."""
+        storage = self.lead()
+        storage.close()
+        with mock.patch.object(states, 'save'):
+            keeper = of(
+                storage._file_name, self.kept(), mock.Mock(), mock.Mock())
+        keeper._thread.wake = mock.Mock()
+        return keeper
+
     def test_an_interrupt_before_the_thread_is_woken(self):
         """The next commit wakes it."""
         self.soon()
-        storage = self.lead()
-        commit(storage, {1: b'x'})
-        self.until_kept(storage)
-        keeper = storage._replica._keeper
-        with mock.patch.object(
-                keeper._thread, 'wake', side_effect=KeyboardInterrupt), \
-                self.assertRaises(KeyboardInterrupt):
+        keeper = self.keeper()
+        keeper._thread.wake.side_effect = KeyboardInterrupt
+        with self.assertRaises(KeyboardInterrupt):
             keeper.synced(mock.Mock())
-        commit(storage, {2: b'x'})
-        self.until_kept(storage)
+        keeper._thread.wake = mock.Mock()
+        keeper.synced(mock.Mock())
+        keeper._thread.wake.assert_called_once_with()
+
+    def test_the_thread_begins_to_save_while_it_is_told(self):
+        """Then it unsets when that is due, at any moment."""
+        class Unset(keeping.Keeper):
+
+            @property
+            def _due(self):
+                first, *self.due = self.due
+                return first
+
+            @_due.setter
+            def _due(self, value):
+                self.due = [value]
+
+        keeper = self.keeper(Unset)
+        keeper.due = [0.0, None]
+        keeper.synced(mock.Mock())
+        keeper._thread.wake.assert_called_once_with()
 
     def test_not_at_each_commit(self):
         storage = self.lead()

@@ -68,11 +68,11 @@ class Keeper:
         self.latest = state  # first: see `_work`
         if state is self.kept:
             return
-        now = time.monotonic()
-        if self._due is None:
+        due, now = self._due, time.monotonic()  # (`_work` may unset it now)
+        if due is None:
             self._due = now + LATE
             self._thread.wake()
-        elif now >= self._due:
+        elif now >= due:
             self._thread.wake()  # an interrupt may have prevented the first
 
     def becomes(self, state: State, becoming: Becoming) -> None:
