@@ -188,6 +188,13 @@ class Members(ChecksCase):
         self.take_away(self.first, self.second)
         self.waits(self.third.address, 'no etcd')
 
+    def test_two_are_away_and_the_third_is_not_sound(self):
+        self.answers(14, 'etcdserver: no leader', STATUS)
+        self.third.altered = lambda path, answer: (
+            answer if path != STATUS else {**answer, 'isLearner': True})
+        self.take_away(self.first, self.second)
+        self.waits(self.first.address, self.second.address, 'learner')
+
     def test_no_majority(self):
         self.answers(14, 'etcdserver: no leader', STATUS)
         self.waits('no majority')

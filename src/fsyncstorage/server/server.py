@@ -290,6 +290,8 @@ class Server(StorageServer):
         of their commits.  The channels end at once, without more answers: a
         client that gets one would send more requests, which would be lost.
         """
+        if self._closing:
+            return
         self.acceptor.stop_listening()
         for connection in self._commit_channels():
             connection.abort()

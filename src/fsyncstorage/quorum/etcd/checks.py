@@ -109,6 +109,10 @@ def check(log: EtcdLog, limit: int = 0, strict: bool = False) -> None:
     except Refused:
         _log(remarks)
         raise
+    except Unanswered as error:
+        faults = [words for words, level in remarks.items()
+                  if level >= logging.ERROR and words not in str(error)]
+        raise type(error)('. '.join([str(error), *faults])) from error
     _log(remarks)
 
 
