@@ -511,10 +511,12 @@ class Tls(TlsCase):
         self.assertIn('its certificate is refused', str(raised.exception))
 
     def test_without_tls(self):
-        with self.assertLogs(), self.assertRaises(Unanswered):
-            check(self.another([
-                f'http://127.0.0.1:{each.port}'
-                for each in self.cluster.members]))
+        plain = [f'http://127.0.0.1:{each.port}'
+                 for each in self.cluster.members]
+        with self.assertRaises(Unanswered) as raised:
+            check(self.another(plain))
+        for address in plain:
+            self.assertIn(address, str(raised.exception))
 
 
 @etcdcluster.needed
