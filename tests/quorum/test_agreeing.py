@@ -29,6 +29,7 @@ from fsyncstorage.quorum.leading import replicator
 
 from ..pack.nodes import Committer
 from ..pack.phases import at
+from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
 from ..support import until
@@ -297,13 +298,17 @@ class NotKnown(AgreeingCase):
         self.patch(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0)
         self.before = self.content()
         keep = self.storage._replica.keep_becoming
+        befallen = threading.Event()
 
         def keep_becoming(becoming):
             keep(becoming)
             befalls()
+            befallen.set()
 
         self.patch(self.storage._replica, 'keep_becoming', keep_becoming)
         pack = Thread(self.pack)
+        # Before it, what waits is the record that a pack begins.
+        self.assertTrue(befallen.wait(PATIENCE))
         until(lambda: self.storage._replica._outage.seconds
               and self.storage._replica._writer.left, 'it waits')
         self.storage.close()

@@ -421,13 +421,13 @@ class Stream:
             self.said_goodbye = True
             self._be_over(CLOSED)
             return
-        answer = self._answers.get(event.number)
+        answer, error = self._answers.get(event.number), None
         finish = self._finishes.pop(event.number, None)
-        error = None
         if finish is not None and kind in COMPLETED:
             try:
                 error = finish(event)
             except Exception as failed:
+                self.end(str(failed))  # before the thread that waits goes on
                 if answer is not None:
                     answer.error = failed
                 raise
