@@ -18,6 +18,7 @@ the storage, this is a slower disk.
 """
 
 import contextlib
+import errno
 import importlib
 import io
 import json
@@ -32,6 +33,8 @@ from fsyncstorage.format.view import CachedView
 from fsyncstorage.format.view import View
 from fsyncstorage.format.view import pread_cached
 from fsyncstorage.timing.servers import launcher
+
+from .pagecache import is_cached
 
 # The package has an attribute of this name too: the class.
 _stock = importlib.import_module('ZODB.FileStorage.FileStorage')
@@ -61,18 +64,6 @@ def read_singly(descriptor):
     """Nothing is read ahead through this descriptor; in a large file, that
     would not help much."""
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-
-
-def is_cached(descriptor, length, position):
-    """Would a read not wait for the disk?
-
-    This check itself may start a read of the disk.
-    """
-    try:
-        pread_cached(descriptor, length, position)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def obstacle(directory):
@@ -114,9 +105,12 @@ class _ColdReads:
         """Before a read that may have to wait for the disk."""
         if position in self._not_cached or not is_cached(
                 descriptor, length, position):
-            self._not_cached.discard(position)
-            self.misses.append(position)
-            self._sleep(self._delay)
+            self._miss(position)
+
+    def _miss(self, position):
+        self._not_cached.discard(position)
+        self.misses.append(position)
+        self._sleep(self._delay)
 
     def stock_open(self, path, mode):
         if mode != 'rb':
@@ -131,13 +125,17 @@ class _ColdReads:
         return descriptor
 
     def pread_cached(self, descriptor, length, position):
-        try:
+        if is_cached(descriptor, length, position):
             return pread_cached(descriptor, length, position)
-        except BlockingIOError:
-            # The disk begins to read, and may be done when a thread comes to
-            # wait for it.
-            self._not_cached.add(position)
-            raise
+        # The disk begins to read, and may be done when a thread comes to wait
+        # for it: that one waits all the same.
+        self._not_cached.add(position)
+        data = pread_cached(descriptor, length, position)
+        # A fast disk has answered at once.
+        if self._delay:
+            raise BlockingIOError(errno.EAGAIN, 'a slower disk would not have')
+        self._miss(position)
+        return data
 
     def pread(self, descriptor, length, position):
         self.wait(descriptor, length, position)

@@ -22,7 +22,6 @@ from fsyncstorage.timing.servers.zeosites import CONTESTANTS
 from perf import colddisk
 from perf import zeo_cold
 
-from .. import pages
 from ..timing.test_timing import Scratch
 from ..timing.test_timing_zeo import SETTINGS
 
@@ -34,18 +33,10 @@ class StorageTests(Scratch):
 
     def setUp(self):
         super().setUp()
-        # Whether something is there does not depend on how fast the disk is.
-        self.enterContext(
-            mock.patch.object(colddisk, 'is_cached', pages.is_cached))
-        self.enterContext(
-            mock.patch.object(colddisk, 'pread_cached', pages.pread_cached))
         if obstacle := colddisk.obstacle(self.scratch):
             self.skipTest(obstacle)
         self.path = os.path.join(self.scratch, 'Data.fs')
         self.slept = []
-
-    def cold(self):
-        return colddisk.cold_reads(0.008, self.slept.append)
 
     def test_dropped(self):
         with open(self.path, 'w+b', buffering=0) as file:
@@ -56,9 +47,9 @@ class StorageTests(Scratch):
             os.pread(file.fileno(), 5000, 0)
             self.assertTrue(colddisk.is_cached(file.fileno(), 5000, 0))
 
-    def sleeps_of(self, make, load):
+    def sleeps_of(self, make, load, delay=0.008):
         """In the first load after the cache was emptied, and in a second."""
-        with self.cold() as misses:
+        with colddisk.cold_reads(delay, self.slept.append) as misses:
             storage = make(self.path)
             with contextlib.closing(storage):
                 ZODB.DB(storage)  # makes the root
@@ -83,17 +74,31 @@ class StorageTests(Scratch):
                 FsyncStorage, lambda storage: storage.loadBefore(z64, maxtid)),
             ([0.008], []))
 
-    def test_ours_as_the_server_loads(self):
-        def load(storage):
-            try:
-                storage.load_before_cached(z64, maxtid)
-            except BlockingIOError:
-                # The disk has read the page by now.
-                with open(self.path, 'rb') as file:
-                    file.read()
-                storage.loadBefore(z64, maxtid)
+    def load_as_the_server_does(self, storage):
+        try:
+            storage.load_before_cached(z64, maxtid)
+        except BlockingIOError:
+            # The disk has read the page by now.
+            with open(self.path, 'rb') as file:
+                file.read()
+            storage.loadBefore(z64, maxtid)
 
-        self.assertEqual(self.sleeps_of(FsyncStorage, load), ([0.008], []))
+    def test_ours_as_the_server_loads(self):
+        self.assertEqual(
+            self.sleeps_of(FsyncStorage, self.load_as_the_server_does),
+            ([0.008], []))
+
+    def test_a_disk_that_answers_at_once(self):
+        self.enterContext(
+            mock.patch.object(colddisk, 'pread_cached', os.pread))
+        self.test_ours_as_the_server_loads()
+
+    def test_a_disk_that_answers_at_once_and_is_not_slower(self):
+        self.enterContext(
+            mock.patch.object(colddisk, 'pread_cached', os.pread))
+        self.assertEqual(
+            self.sleeps_of(FsyncStorage, self.load_as_the_server_does, 0),
+            ([0], []))
 
     def test_all_is_put_back(self):
         def seams():
@@ -103,7 +108,7 @@ class StorageTests(Scratch):
 
         before = seams()
         with self.assertRaises(ZeroDivisionError):
-            with self.cold():
+            with colddisk.cold_reads(0.008):
                 for seam, found in zip(before, seams()):
                     self.assertIsNot(seam, found)
                 1 / 0

@@ -1,7 +1,6 @@
 """At open: a torn tail is cut and kept, damage is refused, nothing is lost."""
 
 import errno
-import mmap
 import os
 import shutil
 from unittest import mock
@@ -16,8 +15,8 @@ from fsyncstorage.format import scan
 from fsyncstorage.format.window import Window
 from fsyncstorage.storage import recovery
 from fsyncstorage.storage.recovery import DamagedFile
+from perf import pagecache
 
-from ..pages import cached
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
@@ -301,9 +300,9 @@ class Cache(TestCase):
         drop_cache = disk.drop_cache
 
         def drop_and_look(fd, position):
-            self.assertTrue(any(cached(fd)))
+            self.assertTrue(any(pagecache.pages(fd)))
             drop_cache(fd, position)
-            left.extend(cached(fd)[position // mmap.PAGESIZE:])
+            left.extend(pagecache.pages(fd, position))
 
         disk.drop_cache = drop_and_look
         self.assertEqual(len(self.open('copy.fs')), 90)
@@ -314,7 +313,7 @@ class Cache(TestCase):
         with open(self.path(name), 'rb') as file:
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            if any(cached(file.fileno())):
+            if any(pagecache.pages(file.fileno())):
                 self.skipTest('this file system has no cache to drop')
             file.read()
 
