@@ -1029,6 +1029,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
                     until(lambda: owners(storage._turns) == 2, 'waits')
                     del dropped
                     storage.tpc_finish(waiting.result())
+                    until(lambda: logs.output, 'it is said')
                 self.assertEqual(len(logs.output), 1)
                 self.assertIn('was dropped', logs.output[0])
 
