@@ -11,14 +11,19 @@ TEST = $(PY) -m tests.shards
 
 # What `make check` leaves to `make test`: directories of tests (crashes,
 # campaigns, whole sites, the timing driver, the suites of ZODB and ZEO), and
-# modules that try very many cases, or start processes or servers again and
-# again.
-LONG_ROOMS   = crash|perf|sites|timing|upstream
-LONG_MODULES = documents|every_fault|hostile|quorum_etcd$$|stress|_caches|_kill
-LONG_MODULES := $(LONG_MODULES)|_machine$$|_interrupts$$|histories|same_bytes
-LONG_MODULES := $(LONG_MODULES)|test_shards|test_process|fsyncpack|salvage|hour|_pair$$
-LONG_MODULES := $(LONG_MODULES)|_databases|_failover|_silent|_updates|stream_turns
-LONG_MODULES := $(LONG_MODULES)|client_cache|client_commits
+# modules with such a word in their names: they try very many cases, or start
+# processes or servers again and again.
+LONG_ROOMS   = crash perf sites timing upstream
+LONG_MODULES = _caches _crowd _databases _equal$$ _failover _frames$$ _fuzz \
+               _interrupts$$ _kill _machine$$ _pair$$ _silent _terminal$$ \
+               _turns _unnoticed _updates _views$$ client_cache \
+               client_commits documents every_fault forecast fsyncpack \
+               histories hostile hot_object hour oracle quorum_etcd$$ \
+               restorable salvage same_bytes server_ballots \
+               stress test_process test_reachable test_shards
+# Joined into one pattern.
+space := $(subst ,, )
+any_of = $(subst $(space),|,$(strip $(1)))
 
 .PHONY: help venv run lint check test test-all test-oldest etcd docs docs-build dist dist-check clean
 
@@ -57,7 +62,7 @@ lint: $(VENV)/.installed-check
 	$(PY) -m mypy
 
 check: lint $(VENV)/.installed-test
-	$(TEST) -m '!^tests\.($(LONG_ROOMS))\.|$(LONG_MODULES)' $(TESTOPTS)
+	$(TEST) -m '!^tests\.($(call any_of,$(LONG_ROOMS)))\.|$(call any_of,$(LONG_MODULES))' $(TESTOPTS)
 
 test: $(VENV)/.installed-test
 	$(TEST) $(TESTOPTS)

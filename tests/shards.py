@@ -53,6 +53,7 @@ LONGEST = (
     'test_crash_machine',
     'test_documents',
     'test_client_cuts',
+    'test_channel',
     'test_client_stream_machine',
     'test_check',
     'test_server_caches',
@@ -117,16 +118,17 @@ def modules(root, package, accept):
 
 
 def groups(modules):
-    """What runs in one process each, in this order."""
+    """What runs in one process each, in this order: the larger ones first, so
+    that what is left at the end is small."""
     alone = [each for each in modules if each.rpartition('.')[2] in LONGEST]
-    found = [[each] for each in alone]
-    others = [each for each in modules if each not in alone]
+    others, found = [each for each in modules if each not in alone], []
     for _, some in itertools.groupby(
             others, key=lambda module: module.rpartition('.')[0]):
         some = list(some)
         found += [some[begin:begin + TOGETHER]
                   for begin in range(0, len(some), TOGETHER)]
-    return found
+    found.sort(key=len, reverse=True)
+    return [[each] for each in alone] + found
 
 
 def tell(shard):
