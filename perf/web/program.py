@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 
 from fsyncstorage.timing.running import supervisor
 from fsyncstorage.timing.servers import served
@@ -51,8 +52,12 @@ def main(options):
             application.open()
         except Exception as error:
             os.write(writer, f'{supervisor.one_line(error)}\n'.encode())
+            # A thread of the parent says so, and ends the parent.  Of a worker
+            # that ends before it, gunicorn would say something behind that.
             if os.getpid() == parent:
-                answering.join()  # it says so, and ends this process
+                answering.join()
+            while os.getppid() == parent:
+                time.sleep(0.01)
             os._exit(1)
         os.write(writer, b'\n')
         return application
@@ -93,6 +98,8 @@ def _gunicorn(listener, make, processes, threads):
         # A fork does not copy the thread that follows.
         'post_fork': lambda arbiter, worker: supervisor.follow(),
         'graceful_timeout': _GRACE,
+        # What it says of workers that start may come behind a failure.
+        'loglevel': 'warning',
         # Or it would be in the home directory; older releases have no such
         # setting.
         'control_socket_disable': True,

@@ -24,6 +24,7 @@ import ZODB.tests.util
 import zope.testing.setupstack
 from ZEO.Exceptions import ClientDisconnected
 from ZEO.tests import CommitLockTests
+from ZEO.tests.testZEO import CommonBlobTests
 from ZODB.tests.StorageTestBase import StorageTestBase
 
 from fsyncstorage.client.link import Link
@@ -154,12 +155,26 @@ def _run(contexts, run, *args, **kw):
 
 def over(contexts, case, name=None, **attributes):
     """The tests of a class, with these of its attributes changed."""
+    if our_server in contexts and issubclass(case, CommonBlobTests):
+        attributes['checkTransactionBufferCleanup'] = _buffer_cleanup
     made = type(name or case.__name__, (case,), attributes)
     made.__module__ = case.__module__
     suite = zodbsuites.Loader().loadTestsFromTestCase(made)
     suite.layer = ZODB.tests.util.MininalTestLayer(' '.join(
         [*(context.__name__ for context in contexts), made.__name__]))
     return during(contexts, suite)
+
+
+def _buffer_cleanup(self):
+    """It stores text as data, and our server ends a connection that does: the
+    client may notice before the test has ended, or not."""
+    store = self._storage.storeBlob
+
+    def store_bytes(oid, serial, data, *arguments):
+        store(oid, serial, data.encode(), *arguments)
+
+    self._storage.storeBlob = store_bytes
+    CommonBlobTests.checkTransactionBufferCleanup(self)
 
 
 def what_each_storage_has(case):
