@@ -187,6 +187,18 @@ class Values(unittest.TestCase):
         self.assertEqual(parse(value.packed()), value)
         self.assertEqual(parse(None), FREE)
 
+    def test_a_renewal_does_not_make_it_shorter(self):
+        """Its answer may be lost; then the holder goes on to believe in the
+        time that it had before."""
+        lease = Lease(lambda: 0.0)
+        lease.see(FREE)
+        lease.see(lease.wanted(A, 2))
+        self.assertEqual(lease.wanted(A, 1).milliseconds, 2000)
+        self.assertEqual(lease.wanted(A, 3).milliseconds, 3000)
+        later_self = Lease(lambda: 0.0)
+        later_self.see(lease.seen.value)
+        self.assertEqual(later_self.wanted(A, 1).milliseconds, 1000)
+
     def test_other_bytes(self):
         for raw in b'', bytes(35), bytes(36 + 65):
             with self.assertRaises(Damaged):

@@ -116,6 +116,9 @@ class Lease:
         kept = value.owner == self._owner and value.holder == holder
         if not kept and value.holder not in (b'', holder) and not self._over():
             return None
+        if kept:
+            # If the answer is lost, the holder believes in the time before.
+            milliseconds = max(milliseconds, value.milliseconds)
         self._count += 1
         return Value(value.term + (not kept), self._count, milliseconds,
                      self._owner, holder)

@@ -184,7 +184,8 @@ class Log(typing.Protocol):
         (CLOCK_BOOTTIME), and believes in less of it than it has asked for.
         Before the time has expired, nobody else gets the lease, except a
         caller with the same name: that is the holder's later self, and gets it
-        at once, in another term.
+        at once, in another term.  To keep it does not make its time shorter:
+        the holder may believe in the time before.
 
         A majority of the members shows the lease: no single member can make a
         holder believe that it has the lease, or has lost it.
