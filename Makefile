@@ -15,12 +15,13 @@ TEST = $(PY) -m tests.shards
 # processes or servers again and again.
 LONG_ROOMS   = crash perf sites timing upstream
 LONG_MODULES = _caches _crowd _databases _equal$$ _failover _frames$$ _fuzz \
-               _interrupts$$ _kill _machine$$ _pair$$ _silent _terminal$$ \
-               _turns _unnoticed _updates _views$$ client_cache \
-               client_commits documents every_fault forecast fsyncpack \
-               histories hostile hot_object hour oracle quorum_etcd$$ \
-               restorable salvage same_bytes server_ballots \
-               stress test_process test_reachable test_shards
+               _interrupts$$ _kill _machine$$ _packing _packs$$ _pair$$ \
+               _silent _terminal$$ _turns _undo_swap _unnoticed _updates \
+               _views$$ client_cache client_commits documents every_fault \
+               forecast fsyncpack fsyncquorum histories hostile hot_object \
+               hour oracle quorum_etcd$$ restorable salvage same_bytes \
+               server_ballots stress test_check$$ test_process \
+               test_reachable test_shards
 # Joined into one pattern.
 space := $(subst ,, )
 any_of = $(subst $(space),|,$(strip $(1)))
