@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import shutil
 import signal
 import socket
@@ -41,8 +42,12 @@ COMMANDS = {OURS: 'fsyncstorage.server.runzeo', STOCK: 'ZEO.runzeo'}
 
 
 def free_address():
-    with socket.create_server(('127.0.0.1', 0)) as found:
-        return found.getsockname()
+    """For a server that is started later: none of those that the system gives
+    to connections meanwhile (on Linux from 32768 on)."""
+    while True:
+        address = '127.0.0.1', random.SystemRandom().randrange(20000, 32000)
+        with contextlib.suppress(OSError), socket.create_server(address):
+            return address
 
 
 class ServerProcess:
