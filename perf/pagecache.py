@@ -4,11 +4,10 @@ To read it without a wait (RWF_NOWAIT) would not tell: that asks the disk for
 it, and a fast one may answer meanwhile.
 """
 
-import ctypes
 import mmap
 import os
 
-_PAGE = mmap.PAGESIZE
+from fsyncstorage.processes.reading import pages_cached
 
 
 def is_cached(descriptor, length, position):
@@ -17,17 +16,11 @@ def is_cached(descriptor, length, position):
 
 
 def pages(descriptor, position=0, end=None):
-    """Of each page of this part of a file, whether it is there."""
+    """A byte for each page of this part of a file: 1 if it is there."""
     size = os.fstat(descriptor).st_size
     end = size if end is None else min(end, size)
     if position >= end:
-        return []
+        return b''
     first = position - position % mmap.ALLOCATIONGRANULARITY
-    with mmap.mmap(descriptor, end - first, offset=first,
-                   access=mmap.ACCESS_COPY) as content:
-        found = (ctypes.c_char * -(-len(content) // _PAGE))()
-        start = ctypes.c_char.from_buffer(content)
-        ctypes.CDLL(None).mincore(
-            ctypes.byref(start), ctypes.c_size_t(len(content)), found)
-        del start  # else the map could not be closed
-    return [bool(page[0] & 1) for page in found][(position - first) // _PAGE:]
+    found = pages_cached(descriptor, first, end - first)
+    return found[(position - first) // mmap.PAGESIZE:]

@@ -91,6 +91,6 @@ class Reading(TestCase):
         self.assertEqual(cached(self.number), before)
 
     def test_where_the_system_cannot_tell_what_is_cached(self):
-        with mock.patch.object(reading, '_cached',
+        with mock.patch.object(reading, 'pages_cached',
                                side_effect=OSError(38, 'no')):
             self.assertEqual(self.read(Reader(self.number)), self.content)

@@ -31,7 +31,8 @@ class Reader:
             return os.pread(self._number, length, position)
         begin = position - position % mmap.PAGESIZE
         try:
-            cached = _cached(self._number, begin, position + length - begin)
+            cached = pages_cached(
+                self._number, begin, position + length - begin)
         except (OSError, ValueError):  # behind the end; or not supported
             return os.pread(self._number, length, position)
         data = os.pread(self._number, length, position)
@@ -43,7 +44,7 @@ class Reader:
         return data
 
 
-def _cached(number: int, begin: int, length: int) -> bytes:
+def pages_cached(number: int, begin: int, length: int) -> bytes:
     """A byte for each page from `begin` on: 1 if it is in the page cache.
 
     (To find out by a read would bring the page into the cache, even if the
