@@ -2,7 +2,6 @@
 
 import contextlib
 import shutil
-import socket
 import threading
 from unittest import mock
 
@@ -27,6 +26,7 @@ from .connected import begin
 from .connected import commit
 from .connected import store
 from .connected import vote
+from .serverprocesses import free_address
 
 CUT = ClientDisconnected
 
@@ -205,11 +205,6 @@ class Servers(ConnectedTestCase):
         self.assertEqual(len(client._cache), 0)
         self.check_load(client, 1, channels=1)
         self.assertEqual(len(client._cache), 1)
-
-
-def free_address():
-    with socket.create_server(('127.0.0.1', 0)) as found:
-        return found.getsockname()
 
 
 class Closing(ConnectedTestCase):

@@ -16,6 +16,7 @@ from fsyncstorage.metrics import probes
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.version import own_version
 
+from ..client.serverprocesses import free_address
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
@@ -27,11 +28,6 @@ from .asking import metrics
 from .asking import probe
 
 HERE = '127.0.0.1', 0
-
-
-def free_address():
-    with socket.create_server(HERE) as taken:
-        return taken.getsockname()
 
 
 class Shown(TestCase):
