@@ -22,7 +22,6 @@ import random
 import time
 
 from ZEO.ClientStorage import BlobCacheLayout
-from ZODB.blob import LAYOUT_MARKER
 from ZODB.utils import p64
 
 from fsyncstorage.client.blobs.blobcache import BlobCache
@@ -36,6 +35,7 @@ from fsyncstorage.timing.servers import served
 
 from .campaign import Campaign
 from .claims import Claim
+from .web import sites
 
 #: In a full run, and in a quick run.
 BLOBS, SECONDS = (100000, 5000), (10, 1)
@@ -100,8 +100,7 @@ def measure(contestant, directory, *, pause, blobs, seconds, sync_latency,
 def fill(directory, blobs):
     """Make the directory of blobs that a stock client would leave."""
     layout = BlobCacheLayout()
-    with open(os.path.join(directory, LAYOUT_MARKER), 'w') as marker:
-        marker.write('zeocache')
+    sites.make_cache(directory)
     for number in range(blobs):
         path = os.path.join(
             directory, layout.getBlobFilePath(p64(number), SERIAL))

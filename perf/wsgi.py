@@ -70,7 +70,7 @@ def measure(contestant, directory, *, layout, concurrency, seconds,
     """Time requests to a server over one contestant; return the figures."""
     server, processes, threads = LAYOUTS[layout]
     home = os.path.join(directory, 'web')
-    os.mkdir(home)
+    sites.make_cache(home)
     with contestant.running(directory, **site_settings) as site:
         population.plant(
             site, population.small(page=applications.CHILDREN))

@@ -12,6 +12,8 @@ import dataclasses
 import importlib.util
 import os
 
+from ZODB.blob import LAYOUT_MARKER
+
 from fsyncstorage.timing.blobs import commandline as blobs
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.servers import served
@@ -50,6 +52,17 @@ _OF_CLIENTS = """
 ROOMY = '16GB'
 
 _PLAIN_FILE = 'file'
+
+
+def make_cache(directory):
+    """Make a client's blob cache, before the processes start that share it.
+
+    If stock clients make one at the same time, one of them can find a marker
+    in which nothing is written yet, and refuses the directory.
+    """
+    os.makedirs(os.path.join(directory, 'tmp'))
+    with open(os.path.join(directory, LAYOUT_MARKER), 'w') as marker:
+        marker.write('zeocache')
 
 
 def section(client, cache, address, cache_size=ROOMY):

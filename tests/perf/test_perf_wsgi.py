@@ -11,6 +11,10 @@ import unittest
 from unittest import mock
 
 from rich.console import Console
+from ZEO.ClientStorage import BlobCacheLayout
+from ZODB.blob import LAYOUT_MARKER
+from ZODB.blob import LAYOUTS
+from ZODB.blob import FilesystemHelper
 from ZODB.FileStorage import FileStorage
 
 from fsyncstorage.timing.reports import pictures
@@ -24,6 +28,7 @@ from perf import questions
 from perf import wsgi
 from perf.web import applications
 from perf.web import program
+from perf.web import sites
 
 from ..timing.test_timing import Scratch
 
@@ -56,6 +61,21 @@ class PageTests(Scratch):
         self.assertEqual(body.count(b'<li>'), applications.CHILDREN)
         self.assertFalse([
             one for one in page._db.connectionDebugInfo() if one['opened']])
+
+
+class CacheTests(Scratch):
+
+    def test_stock_finds_nothing_left_to_make(self):
+        """As of two clients that make it at once, one may fail."""
+        directory = os.path.join(self.scratch, 'cache')
+        sites.make_cache(directory)
+        with mock.patch('os.makedirs') as makedirs, \
+                mock.patch.dict(LAYOUTS, zeocache=BlobCacheLayout()):
+            marker = os.path.join(directory, LAYOUT_MARKER)
+            made = os.stat(marker)
+            FilesystemHelper(directory, 'zeocache').create()
+        self.assertEqual(os.stat(marker).st_mtime_ns, made.st_mtime_ns)
+        makedirs.assert_not_called()
 
 
 class ServerTests(Scratch):
