@@ -9,7 +9,6 @@ driver dies.
 import functools
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import threading
@@ -23,12 +22,6 @@ def found(program, *directories):
     """The path of a program, in PATH or in these directories; or None."""
     return shutil.which(program) or shutil.which(
         program, path=os.pathsep.join(directories))
-
-
-def free_port(host):
-    """A port, for a server that cannot choose one and report it."""
-    with socket.create_server((host, 0)) as free:
-        return free.getsockname()[1]
 
 
 def serve(command, bond, address, *, ready, chatter, end, **options):

@@ -26,6 +26,7 @@ import subprocess
 import sys
 
 from .. import foreign
+from ..ports import free_port
 
 PROGRAMS = 'initdb', 'postgres', 'pg_basebackup'
 
@@ -132,7 +133,7 @@ def _where(home, host, others):
         settings = {'listen_addresses': '', 'unix_socket_directories': home}
         host, port = home, 5432
     else:
-        port = foreign.free_port(host)
+        port = free_port(host)
         settings = {'listen_addresses': host, 'unix_socket_directories': ''}
     settings['port'] = port
     return (

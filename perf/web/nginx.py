@@ -17,6 +17,7 @@ import subprocess
 import sys
 
 from .. import foreign
+from ..ports import free_port
 from .applications import LOCATION
 from .program import BACKLOG
 
@@ -54,7 +55,7 @@ def _found():
 def main(options):
     """With the options of `served.running`; returns when nginx ends."""
     home = pathlib.Path(options['directory'])
-    port = foreign.free_port(_HOST)
+    port = free_port(_HOST)
     address, number = options['application'] or _NO_APPLICATION
     template = pathlib.Path(__file__).with_name('nginx.conf').read_text()
     path = home / 'nginx.conf'

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -12,6 +11,7 @@ import sys
 from ZEO.Exceptions import ClientDisconnected
 
 from fsyncstorage.client.storage import FsyncClient
+from perf.ports import free_address
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -39,15 +39,6 @@ STOCK = '''
 </filestorage>
 '''
 COMMANDS = {OURS: 'fsyncstorage.server.runzeo', STOCK: 'ZEO.runzeo'}
-
-
-def free_address():
-    """For a server that is started later: none of those that the system gives
-    to connections meanwhile (on Linux from 32768 on)."""
-    while True:
-        address = '127.0.0.1', random.SystemRandom().randrange(20000, 32000)
-        with contextlib.suppress(OSError), socket.create_server(address):
-            return address
 
 
 class ServerProcess:

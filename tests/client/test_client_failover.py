@@ -19,6 +19,7 @@ from fsyncstorage.client.zeoconnection import ZeoConnection
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server import frames
 from fsyncstorage.server.session import Session
+from perf.ports import free_address
 
 from ..server.relay import Cut
 from ..server.relay import Relays
@@ -31,7 +32,6 @@ from .connected import begin
 from .connected import commit
 from .connected import store
 from .connected import vote
-from .serverprocesses import free_address
 from .serverprocesses import outcome
 from .serverprocesses import server_of
 

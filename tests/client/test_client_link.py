@@ -14,6 +14,7 @@ from fsyncstorage import wire
 from fsyncstorage.client import outgoing
 from fsyncstorage.client.readchannel import ReadChannel
 from fsyncstorage.server.session import Session
+from perf.ports import free_address
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -26,7 +27,6 @@ from .connected import begin
 from .connected import commit
 from .connected import store
 from .connected import vote
-from .serverprocesses import free_address
 
 CUT = ClientDisconnected
 

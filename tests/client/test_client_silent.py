@@ -24,6 +24,7 @@ from fsyncstorage.client import link
 from fsyncstorage.client import readchannel
 from fsyncstorage.client import sockets
 from fsyncstorage.errors import OutcomeUnknown
+from perf.ports import free_address
 
 from ..server.serving import open_files
 from ..support import PATIENCE
@@ -36,7 +37,6 @@ from .connected import store
 from .connected import vote
 from .serverprocesses import STOCK
 from .serverprocesses import ProcessesTestCase
-from .serverprocesses import free_address
 from .serverprocesses import outcome
 from .serverprocesses import server_of
 

@@ -16,7 +16,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,8 @@ from importlib.metadata import entry_points
 import ZConfig
 import ZEO
 import ZODB.config
+
+from perf.ports import free_port
 
 from ..quorum import etcdcluster
 from ..support import PATIENCE
@@ -167,7 +168,7 @@ class Scratch:
 
     def _with_our_ports(self, text):
         return _PORT.sub(lambda match: self._ports.setdefault(
-            match[0], _free_port()), text)
+            match[0], str(free_port())), text)
 
     def _with_their_ports(self, text):
         for theirs, ours in self._ports.items():
@@ -205,12 +206,6 @@ def _scripts():
     for each in entry_points(group='console_scripts'):
         yield each.name, each.module, each.attr
     yield from _SCRIPT.findall((ROOT / 'pyproject.toml').read_text())
-
-
-def _free_port():
-    with socket.socket() as free:
-        free.bind(('127.0.0.1', 0))
-        return str(free.getsockname()[1])
 
 
 def has_sections(text):

@@ -15,8 +15,8 @@ from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import probes
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.version import own_version
+from perf.ports import free_address
 
-from ..client.serverprocesses import free_address
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread

@@ -16,9 +16,9 @@ from prometheus_client import start_http_server
 
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.metrics.clients import ClientCollector
+from perf.ports import free_port
 
 from ..client.connected import commit as commit_by
-from ..sites.zopes import free_port
 from ..support import PATIENCE
 from ..support import commit
 from ..support import until

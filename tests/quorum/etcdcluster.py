@@ -7,7 +7,6 @@ system, if it is new enough.  Where there is none, tests are skipped
 Members end with their test, and with the process of the tests.
 """
 
-import contextlib
 import ctypes
 import functools
 import http.client
@@ -17,7 +16,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -25,6 +23,7 @@ import time
 import unittest
 
 from fsyncstorage.quorum.etcd.checks import OLDEST
+from perf.ports import free_port
 
 ROOT = pathlib.Path(__file__).parents[2]
 BUILT = ROOT / 'build' / 'etcd' / 'etcd'
@@ -54,14 +53,6 @@ def program():
 def needed(test):
     """A class of tests that is skipped without it."""
     return unittest.skipIf(program() is None, WITHOUT)(test)
-
-
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(('127.0.0.1', 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _ends_with_its_parent():
@@ -153,9 +144,8 @@ class EtcdCluster:
             self.tls = ssl.create_default_context(cafile=files.ca)
             self.tls.load_cert_chain(files.cert, files.key)
             self.options += files.options
-        ports = free_ports(2 * members)
         self.members = [
-            Process(self, number, ports[2 * number], ports[2 * number + 1])
+            Process(self, number, free_port(), free_port())
             for number in range(members)]
         self.initial = ','.join(
             f'{each.name}={each.peer}' for each in self.members)

@@ -10,12 +10,12 @@ from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.section import PREFIX
 from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.settings import address
+from perf.ports import free_port
 
 from ..commands import SCRIPTS
 from ..commands import Commands
 from ..metrics.asking import probe
 from ..support import until
-from .etcdcluster import free_ports
 from .gateway import Gateways
 
 CONFIG = """
@@ -126,10 +126,8 @@ class Pair(Commands):
     def setUp(self):
         super().setUp()
         self.etcd = self.members_of_the_log()
-        ports = free_ports(4)
         self.a, self.b = self.nodes = [
-            Member(self, name, *ports[index:index + 2])
-            for name, index in (('a', 0), ('b', 2))]
+            Member(self, name, free_port(), free_port()) for name in 'ab']
         for each in self.nodes:
             each.configure()
         begin(self.a.path, self.log())

@@ -26,9 +26,9 @@ from fsyncstorage.server import commitchannel
 from fsyncstorage.server.commitchannel import CommitChannel
 from fsyncstorage.server.server import Server
 from fsyncstorage.wire import commitserver
+from perf.ports import free_address
 
 from ..client.connected import commit
-from ..client.serverprocesses import free_address
 from ..client.test_client_outcome import InOneTrip
 from ..client.test_client_outcome import InTwoTrips
 from ..support import PATIENCE

@@ -25,6 +25,7 @@ from ZODB.FileStorage.FileStorage import packed_version
 
 from fsyncstorage.server import listening
 from fsyncstorage.server.runzeo import Options
+from perf.ports import free_port
 
 from ..commands import SCRIPTS
 from ..commands import Commands
@@ -33,7 +34,6 @@ from ..docs.scratch import Scratch
 from ..metrics import asking
 from ..metrics.asking import probe
 from ..support import PATIENCE
-from .zopes import free_port
 
 EXAMPLES = pathlib.Path(__file__).parents[1].with_name('examples')
 UNIT = EXAMPLES / 'systemd' / 'fsyncstorage.service'

@@ -12,11 +12,12 @@ import subprocess
 import sys
 import unittest
 
+from perf.ports import free_port
+
 from ..commands import SCRIPTS
 from ..commands import Commands
 from ..metrics.alerting import EXAMPLES
 from ..metrics.asking import probe
-from ..quorum.etcdcluster import free_ports
 from ..quorum.gateway import Gateways
 from ..support import PATIENCE
 
@@ -93,7 +94,7 @@ class Starts(Commands):
         for node in NODES:
             home = self.path(node)
             os.mkdir(home)
-            port, metrics = free_ports(2)
+            port, metrics = free_port(), free_port()
             text = text_of('zeo.conf').replace(
                 '0.0.0.0:8100', f'127.0.0.1:{port}').replace(
                 '0.0.0.0:8190', f'127.0.0.1:{metrics}').replace(

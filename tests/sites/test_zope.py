@@ -10,6 +10,8 @@ import re
 import subprocess
 import sys
 
+from perf.ports import free_port
+
 from ..commands import SCRIPTS
 from ..commands import Commands
 from ..commands import answers
@@ -18,7 +20,6 @@ from .zopes import USER
 from .zopes import Load
 from .zopes import Zope
 from .zopes import check_upload
-from .zopes import free_port
 
 CHANGES = 5  # of each writer, before and after a kill
 UPLOAD = 3 << 20

@@ -24,13 +24,14 @@ import tempfile
 import threading
 import time
 
+from perf.ports import free_port
+
 from ..commands import answers
 from ..support import Thread
 from ..support import until
 from .zopes import EXAMPLE
 from .zopes import Load
 from .zopes import Zope
-from .zopes import free_port
 
 #: What buildout has downloaded is kept for the next time.
 EGGS = pathlib.Path(sys.prefix) / 'buildout-eggs'

@@ -9,7 +9,6 @@ import http.client
 import itertools
 import os
 import pathlib
-import socket
 import threading
 import time
 
@@ -185,9 +184,3 @@ class Load:
     def _all(self):
         return [writer for writers in self.writers.values()
                 for writer in writers]
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(('127.0.0.1', 0))
-        return found.getsockname()[1]

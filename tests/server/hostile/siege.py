@@ -14,6 +14,7 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
+from perf.ports import free_address
 
 from ...support import PATIENCE
 from ...support import oid
@@ -44,9 +45,7 @@ class Server:
     """`fsync-runzeo`, in a directory."""
 
     def __init__(self, directory):
-        with socket.socket() as probe:
-            probe.bind(('127.0.0.1', 0))
-            self.address = probe.getsockname()
+        self.address = free_address()
         self.serials = self._fill(directory)
         config = os.path.join(directory, 'zeo.conf')
         with open(config, 'w') as file:
