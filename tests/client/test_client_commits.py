@@ -64,7 +64,7 @@ class Transactions(test_client_link.Transactions):
         """The server's end of the only commit channel."""
         session, = self.in_loop(lambda: list(
             self.server.services['1'].sessions))
-        return session.told
+        return session.announced_on
 
     def test_it_leaves_in_one_piece(self):
         stream = self.client._server.stream
@@ -378,7 +378,7 @@ class SideBySide(ConnectedTestCase):
     def time_out(self, number):
         """The transaction of this number."""
         session, = self.server.services['1'].sessions
-        transaction = session.told.session._transactions[number]
+        transaction = session.announced_on.session._transactions[number]
         transaction.timed_out(transaction.ballot)
 
     def test_one_that_is_aborted_beside_others(self):
@@ -416,7 +416,7 @@ class Announcing(ConnectedTestCase):
 
     def cut_off_and_announce(self):
         session, = self.server.services['1'].sessions
-        session.told.abort()
+        session.announced_on.abort()
         session.connection.abort()
         self.announce()
 
@@ -725,7 +725,7 @@ class Ends(Announcing):
 
     def test_of_the_channel(self):
         transaction = vote(self.client, {2: b'x'})
-        self.in_loop(self.session().told.abort)
+        self.in_loop(self.session().announced_on.abort)
         with self.assertRaises(CUT):
             self.client.tpc_finish(transaction)
         self.check_connected_again()
@@ -978,7 +978,7 @@ class Ends(Announcing):
     def test_a_server_that_restarts_behind_a_finish(self):
         """It has not read it, and says so."""
         transaction = vote(self.client, {2: b'x'})
-        self.in_loop(self.session().told.transport.pause_reading)
+        self.in_loop(self.session().announced_on.transport.pause_reading)
         answers = self.client._server.stream._answers
         finishing = Thread(self.client.tpc_finish, transaction)
         until(lambda: any(each.waits for each in answers.copy().values()),
@@ -1251,6 +1251,6 @@ class SeveralServers(ConnectedTestCase):
               and client.is_connected(), 'connected to the other one')
         commit(client, {2: b'x'})
         session, = stays.services['1'].sessions
-        self.assertIsNot(session.told, session.connection)
+        self.assertIsNot(session.announced_on, session.connection)
         client.close()
         (thread if gone is first else self.thread).join()

@@ -238,7 +238,7 @@ class Outcomes:
             if not stream._finishes:
                 return send(data)
             session, = self.server.services['1'].sessions
-            self.in_loop(session.told.transport.pause_reading)
+            self.in_loop(session.announced_on.transport.pause_reading)
             send(data)
             self.serve_again()
 

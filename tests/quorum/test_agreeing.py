@@ -262,14 +262,14 @@ class NotTold(AgreeingCase):
         self.assertEqual(self.told_of_packs(), [PackBegin])
 
     def test_another_leads_before_the_swap_is_told(self):
-        keep = self.storage._replica._keeper.becomes
+        keep = self.storage._replica._keeper.save_becoming
 
-        def becomes(*args):
+        def save_becoming(*args):
             keep(*args)
             self.another_leads()
 
         with mock.patch.object(
-                self.storage._replica._keeper, 'becomes', becomes):
+                self.storage._replica._keeper, 'save_becoming', save_becoming):
             self.is_fenced()
         self.storage.close()
         self.storage = self.lead()

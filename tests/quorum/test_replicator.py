@@ -281,7 +281,7 @@ class Pauses(NodeTest):
         self.assertEqual(
             [waits.pause(EIO) for _ in range(9)],
             [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0])
-        waits.is_over()
+        waits.answered()
         self.assertEqual(waits.pause(EIO), 0.01)
 
     def test_between_two_tries(self):
@@ -711,14 +711,14 @@ class Interrupts(NodeTest):
         """An answer that was read, and whose sync was broken off."""
         storage = self.lead()
         waits = storage._replica._outage
-        is_over, interrupts = waits.is_over, [KeyboardInterrupt]
+        answered, interrupts = waits.answered, [KeyboardInterrupt]
 
         def interrupted():
             if interrupts:
                 raise interrupts.pop()
-            is_over()
+            answered()
 
-        waits.is_over = interrupted
+        waits.answered = interrupted
         with self.assertRaises(KeyboardInterrupt):
             commit(storage, {1: b'x'})
         until(lambda: not storage.stats()['waiting'], 'settled')

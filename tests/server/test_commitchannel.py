@@ -328,7 +328,7 @@ class Transactions(ChannelTestCase):
     def gathered(self, of_a_commit):
         """What is sent, and at which looks nothing was left."""
         session, = self.server.services['1'].sessions
-        told, sent, left = session.told, [], []
+        told, sent, left = session.announced_on, [], []
 
         def announce(number):
             told.outbox.announce(self.announced(number), at_once=False)
@@ -354,7 +354,7 @@ class Transactions(ChannelTestCase):
     def test_which_answers_are_those_to_a_commit(self):
         """Those to its vote and to its finish, over either connection."""
         session, = self.server.services['1'].sessions
-        self.check_answers(session.told, {
+        self.check_answers(session.announced_on, {
             'a ping': (self.channel.ping, False),
             'a vote': (self.vote_it, True),
             'a finish': (self.finish_it, True),
@@ -363,7 +363,7 @@ class Transactions(ChannelTestCase):
                                 self.channel.done()), True)})
         other = self.connect(self.server)
         _, session = self.server.services['1'].sessions
-        self.check_answers(session.told, {
+        self.check_answers(session.announced_on, {
             'a load': (lambda: other.call('loadBefore', oid(3), maxtid),
                        False),
             'a commit': (lambda: other.commit({4: b'x'}), True)})
@@ -398,9 +398,9 @@ class Transactions(ChannelTestCase):
 
         def step():
             with mock.patch.object(
-                    first.told, 'flush_if_old',
+                    first.announced_on, 'flush_if_old',
                     side_effect=ZeroDivisionError), mock.patch.object(
-                    second.told, 'flush_if_old',
+                    second.announced_on, 'flush_if_old',
                     return_value=True) as flush, mock.patch.object(
                     first, 'end', lambda: ended.append(first)):
                 served._unflushed = True
@@ -858,7 +858,7 @@ class Trouble(TroubleTestCase):
     def transaction(self, number):
         """At the server."""
         session, = self.server.services['1'].sessions
-        return session.told.session._transactions[number]
+        return session.announced_on.session._transactions[number]
 
     def test_a_timeout(self):
         for outcome in 'finish', 'abort':
@@ -1179,7 +1179,7 @@ class Ends(ChannelTestCase):
         self.channel.vote({1: b'other'})  # waits for that one
         self.channel.store(begun, 2, b'x')
         self.channel.ping()
-        told = self.server.services['1'].sessions[0].told
+        told = self.server.services['1'].sessions[0].announced_on
         self.in_loop(told.transport.pause_reading)
         self.channel.send(self.channel.client.finish(voted))
         self.channel.send(self.channel.client.trip(begun))
@@ -1209,7 +1209,8 @@ class Ends(ChannelTestCase):
             with self.subTest(is_settled=is_settled):
                 number = self.channel.vote({1 + is_settled: record()})
                 self.channel.next()
-                channel = self.server.services['1'].sessions[-1].told.session
+                session = self.server.services['1'].sessions[-1]
+                channel = session.announced_on.session
                 transaction = channel._transactions[number]
                 if is_settled:
                     self.in_loop(lambda: transaction.finished(None))
@@ -1226,7 +1227,7 @@ class Ends(ChannelTestCase):
         """What was voted does not wait for what nobody takes."""
         self.channel.vote({1: record()})
         self.channel.next()
-        told = self.server.services['1'].sessions[0].told
+        told = self.server.services['1'].sessions[0].announced_on
         if hasattr(socket, 'TCP_USER_TIMEOUT'):  # this would end it, too
             told.transport.get_extra_info('socket').setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
@@ -1247,6 +1248,7 @@ class Patience(ChannelTestCase):
     def test_with_a_client_that_says_nothing(self):
         """It reads from the first moment, as any other peer has to."""
         session, = self.server.services['1'].sessions
-        timeout = session.told.transport.get_extra_info('socket').getsockopt(
+        transport = session.announced_on.transport
+        timeout = transport.get_extra_info('socket').getsockopt(
             socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT)
         self.assertEqual(timeout, liveness.SECONDS * 1000)

@@ -565,7 +565,7 @@ class TheDoor(ChannelTestCase):
     def test_one_that_becomes_a_connection(self):
         self.patch(door, 'MOST_SPEAKING', 2)
         connection = self.connection()
-        self.door.becomes(self.speaking('one'), connection)
+        self.door.replace(self.speaking('one'), connection)
         others = [self.speaking('one') for _ in range(2)]
         self.assertEqual(self.left, [connection])
         for one in others:
@@ -576,7 +576,7 @@ class TheDoor(ChannelTestCase):
         self.patch(door, 'MOST_SPEAKING', 1)
         first, second = self.speaking('one'), self.speaking('other')
         self.assertEqual(self.left, [first])
-        self.door.becomes(first, self.connection())
+        self.door.replace(first, self.connection())
         self.door.leave(second)
         self.assertEqual(self.door._left, door.descriptors())
 
@@ -659,7 +659,7 @@ class Frames(BoundsTestCase):
     def test_who_has_room_for_long(self):
         """and does not need it, gives way to the one that waits."""
         self.patch(frames, 'ROOM', 1 << 20)
-        self.patch(frames, 'TURN', 0.01)
+        self.patch(frames, 'ROOM_SECONDS', 0.01)
         self.in_loop(self.new_room)
         one, other = self.client(), self.client()
         one.socket.sendall(self.long(5, 900 << 10)[:300 << 10])

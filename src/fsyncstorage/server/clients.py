@@ -155,7 +155,7 @@ class Clients:
 
 
 def _client(session, states, now):
-    tally, own, told = session.tally, session.connection, session.told
+    tally, own, told = session.tally, session.connection, session.announced_on
     if told is own:
         told = _NO_CHANNEL
     return {

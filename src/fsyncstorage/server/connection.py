@@ -124,7 +124,7 @@ class Connection(asyncio.Protocol):
         newcomer, self._newcomer = self._newcomer, None
         self._patience = self.loop.call_at(newcomer.deadline, self.abort)
         liveness.watch(transport)
-        server.door.becomes(newcomer, self)
+        server.door.replace(newcomer, self)
         if newcomer.leaves:
             self.abort()
         elif not newcomer.greeted:

@@ -85,7 +85,7 @@ class Door:
             self._send_away(self._speaking)
         self._speaking.add(newcomer, host)
 
-    def becomes(self, newcomer, connection):
+    def replace(self, newcomer, connection):
         """The connection takes the newcomer's place."""
         host = self._speaking.remove(newcomer)
         if host is None:

@@ -4,7 +4,7 @@ A frame is kept in memory until all of it has arrived.  A client that has
 registered may send long frames, but all unfinished frames above `LONG` share
 `ROOM` bytes.  For a frame that finds no room, the connection is not read until
 its turn comes; a frame that is alone may be longer than `ROOM`.  A peer keeps
-its room for `TURN` seconds, and longer only while no other peer waits.
+its room for `ROOM_SECONDS` seconds, and longer only while no other peer waits.
 
 A frame must be complete within `PER_FRAME` seconds; it gets the same time
 again whenever `PROGRESS` bytes have arrived in that time.
@@ -14,7 +14,7 @@ import collections
 
 LONG = 1 << 16
 ROOM = 256 << 20
-TURN = 60
+ROOM_SECONDS = 60
 
 PER_FRAME = 10
 PROGRESS = 1 << 16
@@ -70,7 +70,8 @@ class Room:
     def _watch_the_oldest(self):
         if self._timer is None and self._waiting:
             _, since = next(iter(self._taken.values()))
-            self._timer = self._loop.call_at(since + TURN, self._end_turn)
+            self._timer = self._loop.call_at(
+                since + ROOM_SECONDS, self._end_turn)
 
     def _end_turn(self):
         self._timer = None

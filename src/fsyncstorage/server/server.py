@@ -133,7 +133,7 @@ class Server(StorageServer):
     def new_connection(self, listener: Listener, newcomer: Any) -> Connection:
         session = Session(self, self.read_only)
         connection = Connection(listener, session, newcomer)
-        session.connection = session.told = connection
+        session.connection = session.announced_on = connection
         return connection
 
     def open_channel(self, connection: Connection, hello: bytes) -> Channel:

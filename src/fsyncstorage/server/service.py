@@ -268,7 +268,7 @@ class Service:
             news.ballot.client.session
             for news in batch if news.ballot is not None}
         for session in self.sessions:
-            connection = session.told
+            connection = session.announced_on
             encoding = connection.protocol_version
             if encoding not in frames:
                 frames[encoding] = [
@@ -306,7 +306,7 @@ class Service:
         if self._quiet is None:
             self._unflushed = False
             for session in self.sessions:
-                session.told.flush()
+                session.announced_on.flush()
             self._be_quiet()
 
     def _be_quiet(self):
@@ -323,7 +323,7 @@ class Service:
 
     def _flush_if_old(self, session):
         try:
-            if not session.told.flush_if_old():
+            if not session.announced_on.flush_if_old():
                 self._unflushed = True
         except BaseException:
             session.end()  # it has missed an invalidation

@@ -58,7 +58,7 @@ class Session(Shown, ZEOStorage):
     service = _ballot = _storing = _answer = None
     #: The connection on which transactions are announced to it: its own one,
     #: or that of its commit channel.
-    told: Any
+    announced_on: Any
     #: The name by which the client may open a commit channel.
     ticket = None
     #: None: only a client with a commit channel can ask about a lost answer.
@@ -100,7 +100,7 @@ class Session(Shown, ZEOStorage):
         """
         self.server.tickets.pop(self.ticket, None)
         self.end_tally()
-        self.told.abort()
+        self.announced_on.abort()
         self.connection.abort()
 
     def follow(self):
@@ -174,7 +174,7 @@ class Session(Shown, ZEOStorage):
 
     def move(self, connection):
         """From now on, transactions are announced on this connection."""
-        self.told = connection
+        self.announced_on = connection
         self.connection.outbox.announce(
             self.connection.async_frame('info', {commits.MOVED: True}))
 
@@ -328,7 +328,7 @@ class Session(Shown, ZEOStorage):
     def tpc_begin(self, id, user, description, ext, tid=None, status=' '):
         if self.read_only:
             raise ReadOnlyError()
-        if self.told is not self.connection:
+        if self.announced_on is not self.connection:
             raise StorageTransactionError(
                 'The transactions of this client have a channel.')
         if self._ballot is not None:

@@ -54,7 +54,7 @@ _VERSION = re.compile(r'(\d{1,4})\.(\d{1,4})\.(\d{1,4})(?!\d)')
 #: The smallest quota of a member, for each byte of `log-limit`: votes may
 #: stage as much again, what was removed takes room until it is compacted, and
 #: not everything fits into free pages.
-ROOM = 3
+QUOTA_FACTOR = 3
 
 MEANING = {
     'NOSPACE': FULL,
@@ -237,10 +237,11 @@ def _check_room(answered: dict[str, Status], limit: int, strict: bool,
     may have got another quota while this node ran.)"""
     words = [
         f'etcd: {name} is full at {status.quota} bytes. For a log-limit of'
-        f' {limit} set its --quota-backend-bytes to {ROOM * limit} or more; or'
-        f' log-limit to {status.quota // ROOM} or less'
+        f' {limit} set its --quota-backend-bytes to'
+        f' {QUOTA_FACTOR * limit} or more; or log-limit to'
+        f' {status.quota // QUOTA_FACTOR} or less'
         for name, status in answered.items()
-        if 0 < status.quota < ROOM * limit]
+        if 0 < status.quota < QUOTA_FACTOR * limit]
     if strict and words:
         raise Refused(words[0])
     for each in words:

@@ -75,7 +75,7 @@ class Keeper:
         elif now >= due:
             self._thread.wake()  # an interrupt may have prevented the first
 
-    def becomes(self, state: State, becoming: Becoming) -> None:
+    def save_becoming(self, state: State, becoming: Becoming) -> None:
         """Save now what will take the place of the file, which is synced up to
         the end of this state.
 

@@ -182,7 +182,7 @@ class Replicator:
             except Exception as error:  # of a sync, or of what was read back
                 self.offer_no_more(f'a sync of the disk has failed ({error})')
                 raise
-            self._outage.is_over()
+            self._outage.answered()
             state = self._writer.state
             self._staging.is_in_the_log(
                 filter(None, (commit.replicated for commit in commits)),
@@ -239,9 +239,9 @@ class Replicator:
             self._stopped.wait(self._outage.pause(error))
             return False
         except Fenced:
-            self._outage.is_over()
+            self._outage.answered()
             raise
-        self._outage.is_over()
+        self._outage.answered()
         return True
 
     def _fenced_or(self, step: Callable[..., object], *args: object) -> None:
@@ -295,7 +295,7 @@ class Replicator:
             self._bring_in()
             self._refuse_when_stopped()
             while not self._tried(
-                    self._keeper.becomes, self._writer.state, becoming):
+                    self._keeper.save_becoming, self._writer.state, becoming):
                 self._refuse_when_stopped()
 
     def keep_on(self, replaced: State | None) -> None:
@@ -376,7 +376,7 @@ class Replicator:
         if self._keeper is not None:
             self._outage.tries()
             self._keeper.save()
-            self._outage.is_over()
+            self._outage.answered()
             self._staging.kept(self._keeper.kept.place.sequence)
 
     def stop(self) -> None:

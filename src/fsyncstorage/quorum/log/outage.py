@@ -54,7 +54,7 @@ class Outage:
                 ' does', self.name, self.seconds, error, self._waits)
         return pause
 
-    def is_over(self) -> None:
+    def answered(self) -> None:
         """The log has answered."""
         if self._is_said:
             logger.warning('%s: its log answers again, after %.1f s',
@@ -99,5 +99,5 @@ class Patience:
                 if self._stopping.wait(self._outage.pause(error)):
                     raise
             else:
-                self._outage.is_over()
+                self._outage.answered()
                 return answer
