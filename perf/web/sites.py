@@ -14,6 +14,7 @@ import os
 
 from ZODB.blob import LAYOUT_MARKER
 
+from fsyncstorage.client.blobs.cachedirectory import LAYOUT
 from fsyncstorage.timing.blobs import commandline as blobs
 from fsyncstorage.timing.blobs import work as blobwork
 from fsyncstorage.timing.servers import served
@@ -62,7 +63,7 @@ def make_cache(directory):
     """
     os.makedirs(os.path.join(directory, 'tmp'))
     with open(os.path.join(directory, LAYOUT_MARKER), 'w') as marker:
-        marker.write('zeocache')
+        marker.write(LAYOUT)
 
 
 def section(client, cache, address, cache_size=ROOMY):
