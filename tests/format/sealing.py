@@ -7,6 +7,7 @@ the pointers in its records are written anew.
 import contextlib
 import struct
 import zlib
+from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
@@ -114,3 +115,13 @@ def changed(data, position, new):
     if isinstance(new, int):
         new = bytes([new])
     return data[:position] + new + data[position + len(new):]
+
+
+@contextlib.contextmanager
+def later_release(version=seal.VERSION + 1, size=seal.SIZE + 16):
+    """A context in which seals are made by a release that is not written yet,
+    with a version and a size of its own."""
+    with mock.patch.multiple(
+            seal, VERSION=version, SIZE=size,
+            _FRONT=struct.Struct(f'>8sBBcBQQQ{size - seal.SIZE}x')):
+        yield

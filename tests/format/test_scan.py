@@ -17,6 +17,7 @@ from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage.format import scan
 from fsyncstorage.format import seal
+from fsyncstorage.format import sealsearch
 from fsyncstorage.format.window import Window
 
 from ..generated import given
@@ -532,7 +533,7 @@ class BehindDamageTests(ScanCase):
         self.assertEqual(
             [scan.FIRST] + [each.end for each in found],
             [each.position for each in found] + [len(data)])
-        list(scan.find_sound_seals(window_of(data), 0))
+        list(sealsearch.find_sound_seals(window_of(data), 0))
 
     def test_a_data_file_in_a_pickle(self):
         inner = stock_file(self.path('inner'), [
@@ -547,7 +548,7 @@ class BehindDamageTests(ScanCase):
             window = window_of(data)
             self.assertEqual(
                 [position for position, _
-                 in scan.find_sound_seals(window, 0)],
+                 in sealsearch.find_sound_seals(window, 0)],
                 [4, second.position, third.position] if outer_seal else [])
             for damaged in (
                     changed(data, second.position, bytes(scan.HEADER)),
@@ -564,7 +565,7 @@ class BehindDamageTests(ScanCase):
             self.path(), [({0: inner}, {}), ({1: NOTHING}, {})]))
         first, second = walked(data)
         self.assertEqual(
-            [position for position, _ in scan.find_sound_seals(
+            [position for position, _ in sealsearch.find_sound_seals(
                 window_of(data), 0)],
             [first.position, second.position])
 
@@ -588,7 +589,7 @@ class SealSearchTests(ScanCase):
         self.whole = walked(self.data)
 
     def found(self, data, start=0):
-        return [position for position, _ in scan.find_sound_seals(
+        return [position for position, _ in sealsearch.find_sound_seals(
             window_of(data), start)]
 
     def test_it_finds_what_is_sealed(self):
@@ -625,7 +626,7 @@ class SealSearchTests(ScanCase):
             self.assertNotIn(whole.position, self.found(other))
 
     def test_durable(self):
-        found = scan.find_sound_seals(window_of(self.data), 0)
+        found = sealsearch.find_sound_seals(window_of(self.data), 0)
         for position, each in found:
             self.assertEqual((each.position, each.durable),
                              (position, position))

@@ -1,13 +1,15 @@
 """The seal: what it costs an extension, and what it finds."""
 
+import contextlib
+import struct
 import time
 import unittest
-import unittest.mock
 import zlib
 
 from hypothesis import strategies
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
+from ZODB.FileStorage.FileStorage import FileStorageError
 
 from fsyncstorage.format import scan
 from fsyncstorage.format import seal
@@ -20,6 +22,7 @@ from ..support import begin
 from ..support import commit
 from ..support import oid
 from ..support import vote
+from .sealing import later_release
 
 DICT_PICKLE = b'\x80\x03}q\x00X\x01\x00\x00\x00aq\x01K\x01s.'
 FRONT = b'header, user and description'
@@ -28,6 +31,13 @@ RECORDS = zlib.crc32(b'records')
 
 def make(extension, position=4):
     return seal.make(FRONT, extension, b' ', position, 100, 4, RECORDS)
+
+
+def shorter(version, size):
+    """A sound seal with nothing between its position and its check value."""
+    front = struct.pack('>8sB2xBQ', seal.MAGIC, version, size, 4)
+    front += bytes(size - len(front) - 4)
+    return front + zlib.crc32(front).to_bytes(4, 'big')
 
 
 class Seals(unittest.TestCase):
@@ -82,10 +92,25 @@ class Seals(unittest.TestCase):
                     self.assertEqual(self.verdict(bytes(changed)),
                                      seal.DAMAGED, (at, flip))
 
-    def test_a_version_that_is_not_known_is_damage(self):
-        with unittest.mock.patch.object(seal, 'VERSION', seal.VERSION + 1):
-            field = make(DICT_PICKLE)
-        self.assertEqual(self.verdict(field), seal.DAMAGED)
+    def test_a_seal_of_another_version_is_neither_absent_nor_damaged(self):
+        for version, size in (3, seal.SIZE), (2, 25), (9, 255), (0xff, 24):
+            with later_release(version, max(size, seal.SIZE)):
+                field = make(DICT_PICKLE)
+            if size < seal.SIZE:
+                field = DICT_PICKLE + shorter(version, size)
+            for ask in self.verdict, seal.find, seal.strip:
+                with self.assertRaises(seal.UnknownVersion) as caught:
+                    ask(field)
+                self.assertEqual(
+                    (caught.exception.version, caught.exception.size),
+                    (version, size))
+
+    def test_the_first_version_had_no_size(self):
+        found = bytearray(make(DICT_PICKLE)[-seal.SIZE:])
+        found[8], found[11] = 1, 0
+        found[-4:] = zlib.crc32(found[:-4]).to_bytes(4, 'big')
+        with self.assertRaisesRegex(seal.UnknownVersion, 'An older release'):
+            seal.find(DICT_PICKLE + found)
 
     @given(strategies.binary(max_size=100))
     @settings(derandomize=True)
@@ -216,6 +241,31 @@ class Sealed(TestCase):
                                    for each in self.read(again)])
         stock = self.open('stock')   # its seals were moved, or happen to fit
         self.assertNotIn(seal.DAMAGED, self.verdicts(stock))
+
+    def begins_with(self, extension, **options):
+        transaction = TransactionMetaData(extension=extension)
+        with contextlib.closing(self.open(**options)) as storage:
+            storage.tpc_begin(transaction)
+            storage.tpc_abort(transaction)
+
+    def test_what_a_reader_would_take_for_a_seal_is_refused(self):
+        """Also where ours has room: a copy takes ours off."""
+        with later_release():
+            later = make(DICT_PICKLE)
+        room = 65535 - len(later)
+        for options in {}, {'checksums': False}:
+            for before in 0, room:
+                with self.subTest(options, before=before), (
+                        self.assertRaisesRegex(FileStorageError, 'checksum')):
+                    self.begins_with(b'x' * before + later, **options)
+
+    def test_what_is_left_of_one_is_refused_where_ours_has_no_room(self):
+        left = seal.MAGIC + b'x' * 36
+        self.begins_with(left)
+        with self.assertRaisesRegex(FileStorageError, 'checksum'):
+            self.begins_with(left, checksums=False)
+        with self.assertRaisesRegex(FileStorageError, 'checksum'):
+            self.begins_with(left.rjust(65535, b'x'))
 
     def test_a_pack_makes_them_anew(self):
         storage = self.open()

@@ -12,6 +12,7 @@ from ZODB.FileStorage.FileStorage import FileStorageFormatError
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.format import scan
+from fsyncstorage.format.seal import UnknownVersion
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history import record as records
@@ -26,6 +27,7 @@ from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.storage import opening
 from fsyncstorage.storage.recovery import DamagedFile
 
+from ..format.sealing import later_release
 from ..format.sealing import window_of
 from ..support import Thread
 from ..support import oid
@@ -465,6 +467,20 @@ class NotStarted(FollowTest):
         self.begin()
         self.add_tail()
         self.refused_why(Why.OTHER_LOG, Engine(OTHER))
+
+    def test_a_file_that_a_later_release_has_written(self):
+        with later_release():
+            self.logged.write(10)
+        self.begin()
+        self.add_tail()
+        self.refused('Data.fs: .* version', error=UnknownVersion)
+
+    def test_the_same_behind_what_was_kept(self):
+        self.begin()
+        with later_release():
+            self.logged.write(40)
+        self.replace(self.logged.content)
+        self.refused('Data.fs: .* version', error=UnknownVersion)
 
     def test_a_log_that_was_emptied(self):
         self.begin()

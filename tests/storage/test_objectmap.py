@@ -511,6 +511,8 @@ class HostileMaps(TestCase):
 
     def test_another_format(self):
         self.check_refused(self.memory(MAGIC=5), 'not an object map')
+        self.check_refused(
+            self.memory(MAGIC=layout.MAGIC_WORD + 1), 'a map of version 2')
 
     def test_another_length(self):
         self.check_refused(self.memory(CAPACITY=1024), 'its length')

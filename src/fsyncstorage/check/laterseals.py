@@ -5,7 +5,7 @@ behind a damaged place proves that this place was on the disk, the damage is
 not a torn tail.
 """
 
-from ..format import scan
+from ..format import sealsearch
 
 
 class LaterSeals:
@@ -17,7 +17,7 @@ class LaterSeals:
 
     def __init__(self, window, start):
         self._seals = []
-        for position, found in scan.find_sound_seals(window, start):
+        for position, found in sealsearch.find_sound_seals(window, start):
             while self._seals and self._seals[-1][1] <= found.durable:
                 self._seals.pop()
             self._seals.append((position, found.durable))

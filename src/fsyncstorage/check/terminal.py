@@ -22,6 +22,7 @@ from ZODB.blob import FilesystemHelper
 
 from .. import datafile
 from ..errors import DiskError
+from ..format.seal import UnknownVersion
 
 # The exit status that a shell reports for a process which SIGPIPE has ended.
 NOBODY_READS = 128 + signal.SIGPIPE
@@ -49,6 +50,8 @@ def exit_code(run, options, program):
         return run(options)
     except (CannotRun, DiskError) as error:
         message = str(error)
+    except UnknownVersion as error:
+        message = f'{options.path}: {error}'
     except OSError as error:
         message = f'{error.filename or options.path}: {error.strerror}'
     except NobodyReads:

@@ -8,6 +8,7 @@ From the outside in:
 - scan          walks through a file, and finds all damage
 - window        reads a file by positions, for a scan
 - seal          the checksum of a transaction, in its extension
+- sealsearch    finds seals, behind damage and at the end of a file
 - extension     the extension of a transaction, shown as plain data
 - plainpickle   reads pickles of plain data, and runs no code
 - references    what a record refers to

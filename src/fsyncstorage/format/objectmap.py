@@ -52,6 +52,7 @@ DIRECTORY = WORDS_OF_A_PAGE
 # (Each of these three words is read in one step, as by a memoryview.)
 _marks = struct.Struct('@3Q')
 
+#: The last byte is the version.
 MAGIC_WORD = int.from_bytes(b'FSMAP\0\0\1', 'big')
 SECRET_SIZE = 32
 
@@ -94,8 +95,12 @@ class Reader:
             raise NotAMap(f'it cannot be mapped: {error}') from error
         self._words = memoryview(self._memory).cast('Q')
         self._capacity = self._words[CAPACITY]
-        if self._words[MAGIC] != MAGIC_WORD:
+        found = self._words[MAGIC]
+        if found >> 8 != MAGIC_WORD >> 8:
             raise NotAMap('it is not an object map')
+        if found != MAGIC_WORD:
+            raise NotAMap(f'it is a map of version {found & 0xff}, and this'
+                          f' release knows version {MAGIC_WORD & 0xff}')
         if secret_of(self._words) != secret:
             raise NotAMap('it is not a map of this server')
         if (self._capacity > MOST_CHUNKS

@@ -49,7 +49,6 @@ DOES_NOT_RISE = 'its tid does not rise'
 
 # Patterns of a search.  The one of a transaction header matches the length,
 # from the second of its two leading zero bytes on, and the status.
-_MAGIC = re.compile(re.escape(seal.MAGIC))
 _LENGTH_AND_STATUS = re.compile(rb'\0(?=(\0.{6})[ puc])', re.DOTALL)
 _LENGTH_OFFSET = 8
 
@@ -228,9 +227,16 @@ def _read_structure(window: Window, position: int,
 def _own_seal(window: Window, position: int, size: int,
               extension: int) -> seal.Seal | None:
     """Return the seal that was made for this place, or None."""
-    if extension < seal.SIZE:
+    at_most = min(extension, seal.LARGEST)
+    if at_most < seal.SMALLEST:
         return None
-    found = seal.parse(window.read(position + size - seal.SIZE, seal.SIZE))
+    try:
+        found = seal.find(window.read(position + size - at_most, at_most))
+    except seal.UnknownVersion as unknown:
+        # Without a transaction around it, it is a part of another one.
+        if unknown.position == position:
+            raise
+        return None
     return found if found and found.position == position else None
 
 
@@ -473,21 +479,3 @@ def _stands_at(window: Window, position: int) -> bool:
     except (EOFError, ValueError):
         return False
     return bool(records) or own is not None and own.length == header[1]
-
-
-def find_sound_seals(window: Window,
-                     start: int) -> Iterator[tuple[int, seal.Seal]]:
-    """Yield (position, Seal) of each sealed transaction from `start` on.
-
-    The transaction may be torn, but its header is there, and the seal is in
-    its place.  A seal in another place proves nothing: it was moved, or it is
-    part of a Data.fs that is kept inside a pickle.
-    """
-    for at, _ in window.matches(_MAGIC, start, HEADER):
-        found = seal.parse(window.read(at, seal.SIZE))
-        if found is not None and start <= found.position < at:
-            header = window.read(found.position, HEADER)
-            _, length, _, *sizes = unpack_header(header)
-            if length == found.length and (
-                    found.position + HEADER + sum(sizes) == at + seal.SIZE):
-                yield found.position, found

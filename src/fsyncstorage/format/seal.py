@@ -10,6 +10,12 @@ the header with its final status, user, description and extension up to the
 crc.  The records come first, so that their crc can be computed before the
 header is known.
 
+In every version the magic, the version, the size and the position stand where
+they stand now, and the last four bytes are the check value of all bytes before
+them.  So a reader of any version finds a seal of any other.  A reader that
+does not know the version raises `UnknownVersion`: if it took the seal for
+damage, it would cut off what a newer release has acknowledged.
+
 If a sound seal is at another position than it names, a stock tool has *moved*
 it there (a pack, a copy): its transaction counts as unsealed.
 
@@ -18,27 +24,74 @@ This module makes seals, strips them and checks them.  It reads no file.
 
 import contextlib
 import pickletools
+import re
 import struct
 import typing
 import zlib
+from collections.abc import Iterator
+
+from ZODB.POSException import StorageError
 
 MAGIC = b'\xf5FSYNC\r\n'
-VERSION = 1
+VERSION = 2
 WAS_EMPTY = 1
 
 EMPTY_PICKLE = b'}.'
 LONGEST_EXTENSION = 0xffff
 
-# Magic, version, flags, status, position, length, durable.
-_FRONT = struct.Struct('>8sBBcxQQQ')
+# Magic, version, flags, status, size, position, length, durable.
+_FRONT = struct.Struct('>8sBBcBQQQ')
 _CRC = struct.Struct('>I')
 SIZE = _FRONT.size + 2 * _CRC.size
+
+# Of a seal of any version: magic, version, size, position.
+_ANY_VERSION = struct.Struct('>8sB2xBQ')
+SMALLEST = _ANY_VERSION.size + _CRC.size
+#: A size is one byte.
+LARGEST = 0xff
+# Version 1 had zero in the place of the size.
+_SIZE_OF_THE_FIRST = 44
+_MAGIC = re.compile(re.escape(MAGIC))
 
 # What a seal shows about its transaction.
 SOUND = 'sound'
 ABSENT = 'absent'
 MOVED = 'moved'
 DAMAGED = 'damaged'
+
+
+class UnknownVersion(StorageError):
+    """A transaction has a sound seal of a version that is not known here.
+
+    Another release of this package wrote the file, which must not be changed.
+    """
+
+    def __init__(self, position: int, version: int, size: int) -> None:
+        super().__init__(position, version, size)
+        self.position = position
+        self.version = version
+        self.size = size
+        #: The file, if it is known.
+        self.path = ''
+
+    def __str__(self) -> str:
+        release = 'An older' if self.version < VERSION else 'A newer'
+        place = f'{self.path}: ' if self.path else ''
+        return (f'{place}the transaction at {self.position} has a seal of'
+                f' version {self.version} ({self.size} bytes); this release'
+                f' of fsyncstorage knows version {VERSION} ({SIZE} bytes).'
+                f' {release} release wrote the file: use that. Nothing was'
+                ' changed')
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """A context: an UnknownVersion in it names this file."""
+    try:
+        yield
+    except UnknownVersion as error:
+        error.path = path
+        raise
 
 
 class Seal(typing.NamedTuple):
@@ -71,27 +124,51 @@ def make(front: bytes, extension: bytes, status: bytes, position: int,
     flags = 0 if extension else WAS_EMPTY
     body = extension or EMPTY_PICKLE
     seal = _FRONT.pack(
-        MAGIC, VERSION, flags, status, position, length, durable)
+        MAGIC, VERSION, flags, status, SIZE, position, length, durable)
     seal += _CRC.pack(zlib.crc32(front + body + seal, records_crc))
     return body + seal + _CRC.pack(zlib.crc32(seal))
 
 
 def find(field: bytes) -> Seal | None:
-    """The seal at the end of an extension field, or None."""
-    return parse(field[-SIZE:])
+    """The seal at the end of an extension field, or None.
+
+    UnknownVersion if it is sound, and of another version.
+    """
+    for match in _MAGIC.finditer(field, max(len(field) - LARGEST, 0)):
+        begin = match.start()
+        if size_of(field[begin:]) == len(field) - begin:
+            return parse(field[begin:])
+    return None
+
+
+def size_of(data: bytes) -> int:
+    """The size of the seal of any version that these bytes begin with; 0 if
+    they do not begin with a sound seal."""
+    if len(data) < SMALLEST or not data.startswith(MAGIC):
+        return 0
+    _, version, size, _ = _ANY_VERSION.unpack_from(data)
+    if version == 1:
+        size = _SIZE_OF_THE_FIRST
+    if not SMALLEST <= size <= len(data):
+        return 0
+    checked = size - _CRC.size
+    check, = _CRC.unpack_from(data, checked)
+    return size if zlib.crc32(data[:checked]) == check else 0
 
 
 def parse(data: bytes) -> Seal | None:
-    """The seal in these bytes, or None if they are no seal."""
-    if len(data) != SIZE or not data.startswith(MAGIC):
+    """The seal that these bytes begin with, or None if there is none.
+
+    UnknownVersion if it is sound, and of another version.
+    """
+    size = size_of(data)
+    if not size:
         return None
-    check, = _CRC.unpack(data[-_CRC.size:])
-    if zlib.crc32(data[:-_CRC.size]) != check:
-        return None
-    _, version, flags, status, position, length, durable = _FRONT.unpack(
-        data[:_FRONT.size])
-    if version != VERSION:
-        return None
+    _, version, _, position = _ANY_VERSION.unpack_from(data)
+    if version != VERSION or size != SIZE:
+        raise UnknownVersion(position, version, size)
+    _, _, flags, status, _, position, length, durable = _FRONT.unpack_from(
+        data)
     crc, = _CRC.unpack_from(data, _FRONT.size)
     return Seal(flags, status, position, length, durable, crc)
 
@@ -122,6 +199,23 @@ def verify(position: int, front: bytes, field: bytes,
     if zlib.crc32(covered, records_crc) != seal.crc:
         return DAMAGED
     return SOUND
+
+
+def would_be_found(texts: bytes, extension: bytes, is_sealed: bool) -> bool:
+    """Would a reader of any version take what a user wrote for a seal, or for
+    what is left of one?
+
+    `texts` are user and description.  `is_sealed`: our seal will follow.  Then
+    readers ask only that, but a copy, which takes our seal off, asks for a
+    sound one before it.
+    """
+    try:
+        if find(extension) is not None:
+            return True
+    except UnknownVersion:
+        return True
+    return not is_sealed and (
+        MAGIC in texts or may_have_been_sealed(extension))
 
 
 def may_have_been_sealed(field: bytes) -> bool:

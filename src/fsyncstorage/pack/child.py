@@ -15,6 +15,7 @@ from .. import datafile
 from ..format import index
 from ..format import scan
 from ..format.references import references
+from ..format.seal import UnknownVersion
 from ..format.window import Pread
 from ..format.window import Window
 from ..processes import priority
@@ -106,7 +107,7 @@ def _failure(error: Exception) -> Message:
             return {'nothing': str(error)}
         case NoRoom():
             return {'room': [error.needed, error.free]}
-        case scan.Damage():
+        case scan.Damage() | UnknownVersion():
             return {'damage': str(error)}
         case POSKeyError():
             return {'missing': error.args[0].hex()}

@@ -9,6 +9,7 @@ import os
 import traceback
 
 from ..format import scan
+from ..format.seal import UnknownVersion
 from ..processes import priority
 from ..processes.parent import Message
 from ..processes.parent import ParentProcess
@@ -26,7 +27,7 @@ def main(pid: int) -> None:
     try:
         verified = _verify(parent.job(), parent)
         parent.report({'ended': dataclasses.asdict(verified)})
-    except OSError as error:
+    except (OSError, UnknownVersion) as error:
         parent.report({'failed': str(error)})
     except Exception:
         parent.report({'failed': traceback.format_exc()})

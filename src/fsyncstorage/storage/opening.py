@@ -42,6 +42,8 @@ from ..commit.replica import Replica
 from ..commit.spare import Spare
 from ..format import index
 from ..format import scan
+from ..format import seal
+from ..format import sealsearch
 from ..format.view import View
 from ..format.view import ViewIterator
 from ..format.window import Window
@@ -259,9 +261,10 @@ def open_and_read(path: str, create: bool, read_only: bool,
         if not read_only:
             lock(file)
         check_magic(file, read_only)
-        return file, (
-            read(file, create, read_only, promised) if stop is None
-            else read_up_to(file, stop))
+        with seal.naming(file.name):
+            return file, (
+                read(file, create, read_only, promised) if stop is None
+                else read_up_to(file, stop))
     except BaseException:
         file.close()
         raise
@@ -283,6 +286,7 @@ def read_up_to(file: datafile.DataFile, stop: bytes) -> Content:
     """Read the file as it was before this tid, with stock's function."""
     found = fsIndex()
     end, _, tid = read_index(file, file.name, found, {}, stop, read_only=1)
+    sealsearch.refuse_unknown_version(Window.of_file(file.fileno()), end)
     return Content(found, end, tid, scan.FIRST)
 
 
@@ -339,6 +343,8 @@ def trusted(file: datafile.DataFile,
         return nothing_known()
     if loaded.position == scan.FIRST:
         return nothing_known()
+    sealsearch.refuse_unknown_version(
+        Window.of_file(file.fileno()), loaded.position)
     tid = index.last_tid(file, loaded.position)
     return recovery.Recovered(loaded.index, loaded.position, tid)
 

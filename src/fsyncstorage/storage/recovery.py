@@ -34,6 +34,7 @@ from ZODB.utils import z64
 from .. import datafile
 from ..format import scan
 from ..format import seal
+from ..format import sealsearch
 from ..format.index import Loaded
 from ..format.window import Window
 
@@ -213,7 +214,8 @@ def _proof_behind(window: Window, tid: bytes, damage: scan.Damage,
                   promised: bool) -> str | None:
     """The proof by a transaction that was written when the damaged place was
     durable, and is later than this tid."""
-    for position, found in scan.find_sound_seals(window, damage.position):
+    for position, found in sealsearch.find_sound_seals(
+            window, damage.position):
         if (found.durable > damage.position
                 and window.read(position, len(tid)) > tid):
             return f'the transaction at {position}'
@@ -258,7 +260,8 @@ def _cut(file: datafile.DataFile, known: Recovered, window: Window,
     size = window.end - known.end
     kept = keep_tail(file, known.end, window.end,
                      'ends in a torn transaction, which a crash has left')
-    transactions = sum(1 for _ in scan.find_sound_seals(window, known.end))
+    transactions = sum(
+        1 for _ in sealsearch.find_sound_seals(window, known.end))
     logger.warning(
         '%s: cut off %d bytes (%d complete transaction headers) behind the'
         ' last sound transaction (tid %s), from position %d%s: %s. They are'

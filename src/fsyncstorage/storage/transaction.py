@@ -217,9 +217,16 @@ class Transaction:
                 self.policy, extension = asked.heeded(
                     policy, extension, str(file.name))
             # A copy may have the seal of another file.
-            extension = seal.strip(extension)
+            with contextlib.suppress(seal.UnknownVersion):
+                extension = seal.strip(extension)
         room = seal.room(extension) if sealed else 0
         self.sealed = room > 0
+        if extension and seal.would_be_found(
+                user + description, extension, self.sealed):
+            raise FileStorageError(
+                'the extension of the transaction, its user or its description'
+                ' has bytes that readers of the file would take for a checksum'
+                ' of fsyncstorage')
         self._texts, self._extension = user + description, extension
         # In the file.
         self._lengths = len(user), len(description), len(extension) + room

@@ -41,6 +41,7 @@ from collections.abc import Iterator
 
 from ...format import scan
 from ...format import seal
+from ...format import sealsearch
 from ...format.window import Window
 from ..files.state import Read
 
@@ -70,7 +71,7 @@ def sealed_behind(window: Window, end: int, tid: bytes) -> Iterator[Sealed]:
     The header and the seal may be of two transactions, if a block between them
     was lost.  So the first record after the seal must have the same tid.
     """
-    for begin, found in scan.find_sound_seals(window, end):
+    for begin, found in sealsearch.find_sound_seals(window, end):
         while end < begin and (
                 behind := _end_of_whole(window, end, tid)) is not None:
             end = behind

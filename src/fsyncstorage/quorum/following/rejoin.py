@@ -23,6 +23,7 @@ import typing
 from collections.abc import Iterator
 
 from ... import datafile
+from ...format import seal
 from ...format.window import Window
 from ...pack import packedblobs
 from ...pack.agreed import Becoming
@@ -91,6 +92,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
     leftovers.refuse_second_names(path)
     patience = Patience(Outage('this start waits', path), stopping)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(seal.naming(path))
         lock_file = opening.lock_name(path)
         stack.callback(lock_file.close)
         kept = found = _kept(path)
