@@ -25,8 +25,6 @@ DRAWN = re.compile(r'^    ([\w.]+) +-> (.+)$', re.MULTILINE)
 
 #: In the package, and in no room.
 MOST_MODULES = 9
-#: Lines of a module.
-LONGEST = 500
 
 #: From the top down.  The package itself has the public names.
 MAY_IMPORT = {
@@ -182,12 +180,6 @@ class Rooms(unittest.TestCase):
 
     def test_the_package_has_few_modules(self):
         self.assertLessEqual(len(list(ROOT.glob('*.py'))), MOST_MODULES)
-
-    def test_no_module_is_long(self):
-        long = {
-            module: lines for module, path in PATHS.items()
-            if (lines := path.read_text().count('\n')) >= LONGEST}
-        self.assertEqual(long, {})
 
     def test_the_map_of_the_package_names_every_room(self):
         lines = ast.get_docstring(ast.parse(

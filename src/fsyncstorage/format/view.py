@@ -59,6 +59,8 @@ _LATER_THAN_ALL = b'\xff' * 8
 # An entry of a log of transactions, or of a history; and what selects entries.
 Entry = dict[str, Any]
 Filter = Callable[[Entry], object]
+# Of a record: tid, previous position (or its own), data or b'', back pointer.
+Found = tuple[bytes, int, bytes, int]
 # The data, their tid, and the tid of the next revision (None: these are last).
 Revision = tuple[bytes, bytes, bytes | None]
 
@@ -147,9 +149,12 @@ class View:
 
     # One record
 
-    def _read(self, position: int,
-              oid: bytes) -> tuple[bytes, int, bytes, int]:
-        """tid, previous position, data or b'', back pointer of a record.
+    def _read(self, position: int, oid: bytes,
+              before: bytes = _LATER_THAN_ALL) -> Found:
+        """What a record has.
+
+        The data of one that is not before the tid may be left out: a look-up
+        of an old revision passes all later ones, which may be large.
 
         Objects that were stored together are often read together: mostly, the
         next one is in the block that was read last.
@@ -162,10 +167,10 @@ class View:
             last = first + length
             if found == oid and first < last <= len(block):
                 return tid, previous, block[first:last], 0
-        return self._read_from_file(position, oid)
+        return self._read_from_file(position, oid, before)
 
-    def _read_from_file(self, position: int,
-                        oid: bytes) -> tuple[bytes, int, bytes, int]:
+    def _read_from_file(
+            self, position: int, oid: bytes, before: bytes) -> Found:
         descriptor = self.file.descriptor
         at = position % PAGE
         start = position - at
@@ -184,6 +189,8 @@ class View:
         data = block[first:first + length]
         if len(data) == length:  # mostly
             return tid, previous, data, 0
+        if tid >= before:
+            return tid, previous, b'', 0
         begin = start + first
         if (length > self.longest or
                 begin + length > os.fstat(descriptor.number).st_size):
@@ -196,14 +203,14 @@ class View:
             data += more
         return tid, previous, data, 0
 
-    def _revisions(self,
-                   oid: bytes) -> Iterator[tuple[bytes, int, bytes, int]]:
-        """The records of an object, newest first."""
+    def _revisions(self, oid: bytes,
+                   before: bytes = _LATER_THAN_ALL) -> Iterator[Found]:
+        """tid, position, data, back pointer of each record, newest first."""
         if oid.__class__ is not bytes:
             check_oid(oid)
         position = self.index.get(oid, 0)
         while position:
-            tid, previous, data, back = self._read(position, oid)
+            tid, previous, data, back = self._read(position, oid, before)
             if position < self.end:
                 yield tid, position, data, back
             position = previous and _earlier(oid, previous, position)
@@ -239,12 +246,12 @@ class View:
             check_oid(oid)
         return self.load_before_from(self.index.get(oid, 0), oid, tid)
 
-    def load_before_from(self, position: int, oid: bytes,
-                         tid: bytes) -> Revision | None:
-        """The same, given the position of the object's newest record."""
+    def load_before_from(
+            self, position: int, oid: bytes, tid: bytes) -> Revision | None:
+        """The same, from the position of the newest record."""
         end_tid = None
         while position:
-            found, previous, data, back = self._read(position, oid)
+            found, previous, data, back = self._read(position, oid, tid)
             if position < self.end:
                 if found < tid:
                     return (data or self._data(oid, position, back),
@@ -261,7 +268,8 @@ class View:
         return found[:2]
 
     def load_serial(self, oid: bytes, serial: bytes) -> bytes:
-        for tid, position, data, back in self._revisions(oid):
+        behind = serial + b'\0'  # all that is not later is before that
+        for tid, position, data, back in self._revisions(oid, behind):
             if tid == serial:
                 return data or self._data(oid, position, back)
             if tid < serial:
