@@ -82,6 +82,15 @@ class Seals(unittest.TestCase):
                     self.assertEqual(self.verdict(bytes(changed)),
                                      seal.DAMAGED, (at, flip))
 
+    def test_every_bit_of_the_stored_value_counts(self):
+        """With a check behind it that hides the change."""
+        field = make(DICT_PICKLE)
+        right = seal.find(field)
+        for bit in range(32):
+            wrong = right._replace(crc=right.crc ^ 1 << bit)
+            with unittest.mock.patch.object(seal, 'find', return_value=wrong):
+                self.assertEqual(self.verdict(field), seal.DAMAGED, bit)
+
     def test_a_version_that_is_not_known_is_damage(self):
         with unittest.mock.patch.object(seal, 'VERSION', seal.VERSION + 1):
             field = make(DICT_PICKLE)
