@@ -1393,3 +1393,29 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         storage.tpc_abort(second)
         storage.tpc_finish(first)
         self.assertEqual(storage._reserve.total, 0)
+
+    def test_restores_count_against_the_quota(self):
+        storage = self.open(quota=1000)
+        tid = commit(storage, {1: bytes(600)})
+        size = storage.getSize()
+        later = p64(u64(tid) + 1)
+        transaction = TransactionMetaData()
+        storage.tpc_begin(transaction, later)
+        with self.assertRaises(FileStorageQuotaError):
+            for number in range(2, 5):
+                storage.restore(
+                    oid(number), later, bytes(600), '', None, transaction)
+        storage.tpc_abort(transaction)
+        self.assertEqual(storage.getSize(), size)
+
+    def test_a_vote_holds_restores_to_the_quota(self):
+        """Others have used it up since they were called."""
+        storage = self.open(quota=1000)
+        transaction = begin(storage)
+        for number in 1, 2:
+            storage.restore(
+                oid(number), z64, bytes(200), '', None, transaction)
+        commit(storage, {3: bytes(900)})
+        with self.assertRaises(FileStorageQuotaError):
+            storage.tpc_vote(transaction)
+        storage.tpc_abort(transaction)

@@ -112,6 +112,17 @@ class Seals(unittest.TestCase):
         with self.assertRaisesRegex(seal.UnknownVersion, 'An older release'):
             seal.find(DICT_PICKLE + found)
 
+    def test_every_bit_of_the_stored_value_counts(self):
+        """With a check value behind it that hides the change."""
+        field = make(DICT_PICKLE)
+        body, seal_bytes = field[:-seal.SIZE], field[-seal.SIZE:-4]
+        for bit in range(32):
+            wrong = bytearray(seal_bytes)
+            wrong[-1 - bit // 8] ^= 1 << bit % 8
+            check = zlib.crc32(wrong).to_bytes(4, 'big')
+            self.assertEqual(
+                self.verdict(body + wrong + check), seal.DAMAGED, bit)
+
     @given(strategies.binary(max_size=100))
     @settings(derandomize=True)
     def test_rubbish_is_no_seal(self, rubbish):

@@ -1,5 +1,6 @@
 """A scrub beside a storage: damage is reported, and nobody waits for it."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -449,13 +450,18 @@ class Ends(ScrubTestCase):
         storage = self.scrubbed('64KB')
         until(lambda: os.path.exists(self.path('Data.fs.scrub')), 'it reads')
         [pid] = self.started
-        self.assertGreater(os.getpriority(os.PRIO_PROCESS, pid),
-                           os.getpriority(os.PRIO_PROCESS, 0))
-        names = [os.readlink(f'/proc/{pid}/fd/{number}')
-                 for number in os.listdir(f'/proc/{pid}/fd')]
+        own = os.getpriority(os.PRIO_PROCESS, 0)
+        self.assertEqual(os.getpriority(os.PRIO_PROCESS, pid),
+                         min(own + 10, 19))
+        # Where the file system has no direct reads, each read maps the file,
+        # and while it is mapped it has a second descriptor.
+        names = set()
+        for number in os.listdir(f'/proc/{pid}/fd'):
+            with contextlib.suppress(FileNotFoundError):
+                names.add(os.readlink(f'/proc/{pid}/fd/{number}'))
         self.assertEqual(
-            [name for name in names if name.startswith(self.directory)],
-            [self.path()])
+            {name for name in names if name.startswith(self.directory)},
+            {self.path()})
         storage.close()
         self.check_gone(pid)
 

@@ -43,6 +43,7 @@ class BlobFiles:
     def __init__(self, helper, newest_tid, since=z64):
         self.orphans = []               # oid, tid, bytes, path
         self.orphan_count = 0
+        self.later_count = 0            # of transactions that were not read
         self.unread = []                # path, reason
         self.unread_count = 0
         #: Does any file belong to a record?
@@ -121,6 +122,7 @@ class BlobFiles:
             return
         oid, tid = self._key(path)
         if tid is None or tid > self._newest_tid:
+            self.later_count += tid is not None
             self.note_other(size)
             return
         if tid < self._since:

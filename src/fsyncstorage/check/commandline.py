@@ -22,7 +22,7 @@ from ..format import scan
 from ..format import seal
 from ..format.window import Window
 from ..storage import leftovers
-from ..storage.recovery import DamagedFile
+from ..storage import recovery
 from . import findings
 from . import salvage
 from . import verify
@@ -154,8 +154,7 @@ class Check:
         self.index_path = options.path + '.index'
         # Load the index before the data are read: an index never has more
         # than the data that were written before it.
-        if options.index:
-            self.stored_index = self.load_index()
+        self.stored, self.index_words, self.index_problem = self.load_index()
         self.window = Window.of_file(file.fileno())
         self.salvaged = None
         self.repaired = False
@@ -168,14 +167,14 @@ class Check:
     # The parts of a run
 
     def verify(self, tell):
-        blob_files = stored = words = problem = None
+        blob_files = compared = None
         if self.options.blobs is not None:
             blob_files = opened_blobs(self.options.blobs)
-        if self.options.index:
-            stored, words, problem = self.stored_index
+        if self.options.index and self.index_problem is None:
+            compared = self.stored
         try:
             self.verification = verify.verify(
-                self.window, blob_files, stored, tell)
+                self.window, blob_files, compared, tell)
         except NoDataFile as error:
             raise CannotRun(f'{self.options.path}: {error}') from None
         except scan.Damage:     # in a part that was sound before
@@ -184,14 +183,17 @@ class Check:
                 f'{self.options.path} was changed while it was read, and not'
                 ' by a commit') from None
         self.report = self.verification.report
-        self.report.index = words or problem or self.report.index
-        if problem:
-            self.report.add(findings.INDEX, problem)
-        if blob_files or self.options.index:
+        self.note_lost_end()
+        if self.options.index:
+            self.report.index = (
+                self.index_words or self.index_problem or self.report.index)
+            if self.index_problem:
+                self.report.add(findings.INDEX, self.index_problem)
+        if blob_files or self.stored or self.options.index:
             refuse_if_replaced(self.options.path, self.file)
 
     def load_index(self):
-        """The index to compare; or a text for the report; or a problem."""
+        """The index, a text for the report, a problem: each may be None."""
         try:
             stored = index.load(self.index_path)
         except FileNotFoundError:
@@ -200,14 +202,34 @@ class Check:
             return None, None, str(error)
         if stored.fingerprint not in (
                 None, index.fingerprint(self.file, stored.position)):
-            return None, None, 'the index belongs to another data file'
+            return stored, None, 'the index belongs to another data file'
         return stored, None, None
+
+    def note_lost_end(self):
+        """An index of ours says what was on the disk.  If some of this is
+        not in the file, the storage refuses it."""
+        stored, report = self.stored, self.report
+        if stored is None or stored.fingerprint is None:
+            return
+        if not (recovery.is_shortened(self.file, stored)
+                or report.tail and recovery.proof_by_index(
+                    self.file, report.end, stored)):
+            return
+        reason = report.tail.reason if report.tail else 'the file ends'
+        report.add(
+            findings.TRANSACTION,
+            f'{reason}, but its index has {len(stored.index)} objects in'
+            f' {stored.durable} bytes, and all of them were on disk when it'
+            ' was written. If this is an older file, put here on purpose,'
+            ' remove the index', report.end)
+        report.tail = self.index_problem = None
+        self.index_words = 'it has more than the data'
 
     def salvage(self, tell):
         try:
             self.salvaged = salvage.salvage(
                 self.verification, self.options.salvage, tell)
-        except (DamagedFile, zc.lockfile.LockError,
+        except (recovery.DamagedFile, zc.lockfile.LockError,
                 salvage.NotWritten) as error:
             # Of the new file, or of one beside it.
             raise CannotRun(str(error)) from None
@@ -324,8 +346,11 @@ class Check:
         if self.report.no_orphans:
             return (words + 'no search for files without a record:'
                     f' {self.report.no_orphans}')
-        return (words + f'{blobs["files"]:,} files,'
-                f' {counts[findings.ORPHAN]:,} without a record')
+        words += (f'{blobs["files"]:,} files,'
+                  f' {counts[findings.ORPHAN]:,} without a record')
+        if blobs['later']:
+            words += f'; {blobs["later"]:,} of later transactions'
+        return words
 
     def tail_words(self):
         tail = self.report.tail

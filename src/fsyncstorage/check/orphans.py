@@ -43,6 +43,8 @@ class Orphans(BlobFiles):
     def search(self):
         self.read()
         report = self._report
+        if self.later_count:
+            report.blobs['later'] = self.later_count
         report.no_orphans = self._why_not()
         if report.no_orphans is None:
             for oid, tid, _, path in self.orphans:

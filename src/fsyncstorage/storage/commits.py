@@ -281,11 +281,8 @@ class Commits(Undoing, Appending):
         if self._replica is not None:
             self._replica.check_size(length)
         self._reserve.promise(under_way, length)
-        if (self._quota is not None and under_way.records
-                and under_way.records[-1].origin is None):
-            # (The total includes this transaction.)
-            self._refuse_beyond_quota(
-                under_way, self._reserve.total - length)
+        # (The total includes this transaction.)
+        self._refuse_beyond_quota(under_way, self._reserve.total - length)
 
     # Abort
 

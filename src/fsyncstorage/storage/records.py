@@ -43,6 +43,7 @@ from .statistics import Statistics
 from .transaction import Metadata
 from .transaction import Record
 from .transaction import Transaction
+from .transaction import Undo
 
 # New oids follow the highest one that was stored: above this one, 2**56 are
 # left.
@@ -169,8 +170,7 @@ class Records(Statistics, Conflicts):
         if under_way.file is not view.file:  # a pack has replaced the file
             under_way.file = None  # now it has positions of several files
         under_way.add(record)
-        if self._quota is not None:
-            self._refuse_beyond_quota(under_way, self._reserve.total)
+        self._refuse_beyond_quota(under_way, self._reserve.total)
 
     def _merged(self, under_way: Transaction, oid: bytes, committed: bytes,
                 oldserial: bytes, data: bytes) -> bytes:
@@ -204,10 +204,15 @@ class Records(Statistics, Conflicts):
 
     def _refuse_beyond_quota(self, under_way: Transaction,
                              others: int) -> None:
-        """`others`: bytes that are reserved for other transactions."""
-        assert self._quota is not None
-        place = self._pos + others + under_way.offset_of_last_record
-        if place > self._quota:
+        """`others`: bytes that are reserved for other transactions.
+
+        As in FileStorage, an undo may exceed the quota; a restore may not.
+        """
+        records = under_way.records
+        if (self._quota is not None and records
+                and not isinstance(records[-1].origin, Undo)
+                and self._pos + others + under_way.offset_of_last_record
+                > self._quota):
             raise FileStorageQuotaError('The storage quota has been exceeded.')
 
     def store_is_plain(self, oid: bytes, serial: bytes) -> bool:

@@ -91,14 +91,19 @@ def _what_to_do(path: str) -> str:
 def refuse_shortened(file: datafile.DataFile, loaded: Loaded) -> None:
     """Refuse a data file that is shorter than its own index says was durable.
     """
-    size = file.size()
-    if loaded.durable > size and fits(loaded.index, file, size):
+    if is_shortened(file, loaded):
         raise DamagedFile(
-            f'{file.name} ends at {size}, but {file.name}.index has'
+            f'{file.name} ends at {file.size()}, but {file.name}.index has'
             f' {len(loaded.index)} objects in {loaded.durable} bytes, and all'
             ' of them were on disk when it was written: the file was cut off.'
             ' Nothing was changed. Restore a backup; if an older one was put'
             ' here on purpose, remove the index')
+
+
+def is_shortened(file: datafile.DataFile, loaded: Loaded) -> bool:
+    """Is the file shorter than its own index says was durable?"""
+    size = file.size()
+    return loaded.durable > size and fits(loaded.index, file, size)
 
 
 def fits(index: fsIndex, file: datafile.DataFile, end: int) -> bool:
@@ -146,7 +151,7 @@ def recover(file: datafile.DataFile, known: Recovered, read_only: bool,
         if damage is None:
             return known
         proof = (_proof_behind(window, known.tid, damage, promised)
-                 or _proof_by_index(file, damage, loaded))
+                 or proof_by_index(file, damage.position, loaded))
         if proof is None:
             break
         if not read_only or damage.args == refused:
@@ -197,15 +202,15 @@ def _of_another_file(transaction: scan.Transaction, tid: bytes) -> scan.Damage:
         f'its tid does not rise: {tid.hex()} is before it', transaction)
 
 
-def _proof_by_index(file: datafile.DataFile, damage: scan.Damage,
-                    loaded: Loaded | None) -> str | None:
-    """The proof by an index: if it belongs to this file, it says what was
-    durable."""
-    if loaded is None or loaded.durable <= damage.position:
+def proof_by_index(file: datafile.DataFile, position: int,
+                   loaded: Loaded | None) -> str | None:
+    """The proof by an index that this position was durable: if the index
+    belongs to this file, it says what was."""
+    if loaded is None or loaded.durable <= position:
         return None
     index = loaded.index
-    if (min(index.itervalues(), default=damage.position) < damage.position
-            and fits(index, file, damage.position)):
+    if (min(index.itervalues(), default=position) < position
+            and fits(index, file, position)):
         return 'its index'
     return None
 

@@ -73,6 +73,7 @@ class Undoing(Records):
         under_way.add(Record(
             oid, data or b'', serial=serial, back=back,
             origin=Restored(prev_txn)))
+        self._refuse_beyond_quota(under_way, self._reserve.total)
 
     def _place_of_same(self, tid: bytes | None, oid: bytes,
                        data: bytes | None) -> int:
