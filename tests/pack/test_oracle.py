@@ -232,7 +232,7 @@ class Oracle(TestCase):
         length = scan.HEADER + field + len(record)
         front = HEADER.pack(tid(6), length, b' ', 0, 0, field)
         body += seal._FRONT.pack(seal.MAGIC, seal.VERSION, seal.WAS_EMPTY,
-                                 b' ', begin, length, begin)
+                                 b' ', seal.SIZE, begin, length, begin)
         crc = zlib.crc32(record + p64(length))
         body += seal._CRC.pack(zlib.crc32(front + body, crc))
         body += seal._CRC.pack(zlib.crc32(body[-seal.SIZE + 4:]))

@@ -48,6 +48,8 @@ def refuse_unknown_version(window: Window, end: int) -> None:
     A release seals all that it writes with its own version, and refuses a file
     that has others: so the last transaction tells.
     """
+    if end < FIRST + HEADER + _LENGTH_BEHIND:
+        return
     length = int.from_bytes(
         window.read(end - _LENGTH_BEHIND, _LENGTH_BEHIND), 'big')
     position = end - _LENGTH_BEHIND - length
