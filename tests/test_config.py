@@ -1,6 +1,7 @@
 """The section <fsyncstorage>: by ZODB.config, zodburi, zope.conf, zeo.conf."""
 
 import importlib.resources
+import io
 import os
 import xml.etree.ElementTree
 
@@ -100,6 +101,7 @@ class Sections(TestCase):
         for key, regex in [
             ('durability fsync', 'none, interval, group-commit'),
             ('sync-interval 0', 'between 1ms and 1h'),
+            ('sync-interval 5', 'a number with a unit'),
             ('group-commit-delay 5s', 'between 0 and 1s'),
             ('local-reads-mode 0666', 'is 0600 or 0660, not 0666'),
             ('scrub-rate 1KB', 'at least 64KB'),
@@ -111,6 +113,42 @@ class Sections(TestCase):
                         ZConfig.DataConversionError, regex):
                     self.from_keys(key)
         self.assertEqual(os.listdir(self.directory), [])
+
+    def test_a_packer_that_is_none(self):
+        for packer in ('nonsense', 'os:nonsense', 'os.nonsense', 'os:len(',
+                       'nonsense:packer', ':packer'):
+            with self.subTest(packer):
+                with self.assertRaises(ValueError) as caught:
+                    self.from_keys(f'packer {packer}')
+                self.assertIn(f'packer {packer!r}', str(caught.exception))
+                self.assertIn('module', str(caught.exception))
+        self.assertEqual(os.listdir(self.directory), [])
+
+    def test_a_key_that_is_none(self):
+        """The nearest one is named."""
+        for key, nearest in (('durabilty none', "'durability'"),
+                             ('Sync_Interval 1s', "'sync-interval'"),
+                             ('blobs /tmp', "'blob-dir'"),
+                             ('packgc off', "'pack-gc'")):
+            with self.subTest(key):
+                with self.assertRaisesRegex(
+                        ZConfig.DataConversionError,
+                        f'not a known key.*{nearest}.*line 5'):
+                    self.from_keys(key)
+        with self.assertRaisesRegex(ZConfig.ConfigurationError, 'known key'):
+            self.from_keys('zzz on')
+
+    def test_no_key_is_missing(self):
+        """Also of those of the sections that ours extend."""
+        schema = ZODB.config.getStorageSchema()
+        text = '%import fsyncstorage\n%import fsyncstorage.client\n<{}>\n'
+        for name in 'fsyncstorage', 'fsyncclient':
+            with self.assertRaises(ZConfig.ConfigurationError):
+                ZConfig.loadConfigFile(schema, io.StringIO(text.format(name)))
+            section = schema.gettype('ZODB.storage').getsubtype(name)
+            for key, _ in section:
+                if key is not None:
+                    self.assertEqual(section.keytype(key), key)
 
     def test_a_blobstorage_around_it_is_refused(self):
         """As soon as it would keep a blob."""

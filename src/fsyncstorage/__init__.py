@@ -47,6 +47,9 @@ __all__ = ['AsyncFinish', 'FsyncStorage']
 
 
 def __getattr__(name: str) -> typing.Any:
+    if name == '__version__':
+        from .version import own_version
+        return own_version()
     if name not in __all__:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     from . import storage

@@ -14,6 +14,7 @@ from ZODB.config import BaseConfig
 
 from . import storage
 from .commit import policies
+from .errors import unknown_key
 from .metrics import exporters
 from .quorum.following import repacking
 from .quorum.roles import role
@@ -27,13 +28,28 @@ def local_reads_mode(value: str) -> int:
     return policies.local_reads_mode(int(value, 8))
 
 
+def key_name(value: str) -> str:
+    """The name of a key; an error names the nearest one."""
+    key = value.lower()
+    known = 'path', 'packer', *(
+        each.replace('_', '-') for each in FsyncStorage.KEYS)
+    if key not in known:
+        raise ValueError(unknown_key(value, known))
+    return key
+
+
 def _packer(path: str) -> Any:
     """The object that `packer` names: module.name or module:expression."""
     module, colon, expression = path.partition(':')
-    if colon:
-        # As for <filestorage>: the operator wrote the expression.
-        return eval(expression, vars(importlib.import_module(module)))
-    return pkgutil.resolve_name(path)
+    try:
+        if colon:
+            # As for <filestorage>: the operator wrote the expression.
+            return eval(expression, vars(importlib.import_module(module)))
+        return pkgutil.resolve_name(path)
+    except Exception as error:
+        raise ValueError(
+            f'packer {path!r} is neither module.name nor module:expression'
+            f' ({type(error).__name__}: {error})') from error
 
 
 class FsyncStorage(BaseConfig):

@@ -213,7 +213,11 @@ class DataFile(io.RawIOBase):
     def write_at(self, data: bytes | bytearray | memoryview,
                  position: int) -> None:
         descriptor = self.descriptor
-        disk.write(descriptor.number, data, position)
+        try:
+            disk.write(descriptor.number, data, position)
+        except OSError as error:
+            error.filename = self.name
+            raise
 
     def sync(self) -> None:
         descriptor = self.descriptor

@@ -4,6 +4,8 @@ A caller's mistake raises what stock FileStorage raises for it (or ValueError
 for a setting).  A DiskError is the disk's fault, or a consequence of it.
 """
 
+from collections.abc import Iterable
+
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageSystemError
 from ZODB.POSException import StorageTransactionError
@@ -59,3 +61,11 @@ class Occupied(Exception):
 
 class NoRoomInLog(Occupied):
     """A vote would have to wait for room in a log.  It holds nothing now."""
+
+
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """What to say of a key that a section of a configuration does not have."""
+    import difflib  # for a mistake only: each client imports this module
+    nearest = difflib.get_close_matches(key.lower(), known, 1)
+    words = f'; did you mean {nearest[0]!r}?' if nearest else ''
+    return f'{key!r} is not a known key name{words}'

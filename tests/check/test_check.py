@@ -1079,11 +1079,11 @@ class SalvageTests(CheckCase):
     def test_words(self):
         lost = self.whole[2]
         write(self.path(), changed(self.data, lost.position, bytes(23)))
-        status, out, err = self.run_check('--salvage', self.out)
+        status, out, err = self.run_check('--verbose', '--salvage', self.out)
         self.assertEqual((status, err), (DAMAGE, ''))
         self.assertIn(f'{len(self.whole) - 1} transactions', out)
         self.assertRegex(
-            out, f'  at {lost.position}.*{lost.records[0].oid.hex()}')
+            out, f'  at {lost.position}.*\n *{lost.records[0].oid.hex()}')
 
     def test_nothing_is_overwritten(self):
         write(self.path(), self.data)

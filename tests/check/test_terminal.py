@@ -1,15 +1,24 @@
 """What the commands print, and where: terminals, pipes, full disks."""
 
 import contextlib
+import importlib
+import importlib.metadata
 import io
 import os
 import subprocess
 import sys
+import unittest
 from unittest import mock
 
+from rich import progress
+from rich.console import Console
+
+import fsyncstorage
 from fsyncstorage import check
 from fsyncstorage.check import info
+from fsyncstorage.check import terminal
 
+from ..support import run_command
 from .infocase import FiguresCase
 from .infocase import record
 from .infocase import write_timed
@@ -19,7 +28,55 @@ PATIENCE = 60
 COMMANDS = {
     'fsync-check': 'fsyncstorage.check',
     'fsync-info': 'fsyncstorage.check.info'}
+OTHER_COMMANDS = {
+    'fsync-pack': 'fsyncstorage.fsyncpack',
+    'fsync-quorum': 'fsyncstorage.fsyncquorum',
+    'fsync-time': 'fsyncstorage.timing.main',
+    'fsync-top': 'fsyncstorage.fsynctop'}
 LONG = 'A' * 90
+
+
+class Versions(unittest.TestCase):
+
+    def test_each_command_says_it(self):
+        for name, module in {**COMMANDS, **OTHER_COMMANDS}.items():
+            main = importlib.import_module(module).main
+            self.assertEqual(
+                run_command(main, '--version'),
+                (0, f'{name} {fsyncstorage.__version__}\n', ''))
+        self.assertEqual(fsyncstorage.__version__,
+                         importlib.metadata.version('fsyncstorage'))
+
+
+class Progress(unittest.TestCase):
+
+    def test_the_time_left_goes_on_from_one_stage_to_the_next(self):
+        """It is worked out from all that was done, and not only from the
+        first moments of a stage."""
+        now, bars = [0.0], []
+
+        def bar(*args, **options):
+            bars.append(progress.Progress(
+                *args, **options, get_time=lambda: now[0]))
+            return bars[-1]
+
+        console = Console(file=io.StringIO(), force_terminal=True)
+        with (mock.patch.object(terminal, 'Console', return_value=console),
+              mock.patch.object(
+                  terminal, 'progress', mock.Mock(wraps=progress,
+                                                  Progress=bar)),
+              terminal.progress_bar(1000, {'a': 'a', 'b': 'b'}) as tell):
+            for position in range(10, 500, 10):     # 20 in a second
+                now[0] += .5
+                tell('a', position)
+            before = bars[0].tasks[0].time_remaining
+            now[0] += 5
+            for position in 500, 510:               # 2 in a second
+                tell('b', position)
+                now[0] += 5
+            left = bars[0].tasks[0].time_remaining
+        self.assertAlmostEqual(before, 26, delta=2)
+        self.assertAlmostEqual(left, 30, delta=5)
 
 
 class OutputTests(FiguresCase):

@@ -87,7 +87,7 @@ class Storages(ReserveCase):
         self.disk.limit = storage._reserve._kept_to
         large = begin(storage)
         storage.store(oid(2), z64, bytes(module.AHEAD), '', large)
-        with self.assertRaisesRegex(OSError, 'No space left'):
+        with self.assertRaisesRegex(OSError, f'No space left.*{self.path()}'):
             storage.tpc_vote(large)
         storage.tpc_abort(large)
         self.assertEqual(storage._reserve.total, under_way_length(storage))
@@ -201,6 +201,18 @@ class Storages(ReserveCase):
         self.assertFalse(storage._commit_lock.locked())
         commit(storage, {1: b'x'})
         self.assertEqual(self.disk.reserved, [])
+
+    def test_where_there_is_none_a_full_disk_is_told_by_the_write(self):
+        with mock.patch.object(allocation, 'is_in_place', lambda fd: False):
+            storage = self.open()
+        transaction = begin(storage)
+        storage.store(oid(1), z64, bytes(1000), '', transaction)
+        with mock.patch.object(
+                os, 'pwrite', side_effect=OSError(*ENOSPC.args)):
+            with self.assertRaisesRegex(
+                    OSError, f'No space left.*{self.path()}'):
+                storage.tpc_vote(transaction)
+        storage.tpc_abort(transaction)
 
     def test_a_file_system_that_only_says_yes(self):
         self.disk.reserve = lambda fd, position, length: None

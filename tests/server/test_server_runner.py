@@ -9,6 +9,7 @@ from unittest import mock
 
 from ZEO.runzeo import ZEOServer
 
+import fsyncstorage
 from fsyncstorage import FsyncStorage
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import probes
@@ -81,6 +82,37 @@ class Storages(RunnerTestCase):
         pathlib.Path(self.path()).write_text('something else')
         self.check_refused(runner, 'Data.fs')
         self.assertFalse(self.pid_file.exists())
+
+
+class Words(RunnerTestCase):
+
+    def said(self, *arguments):
+        """The status, and what is on the terminal."""
+        with (contextlib.redirect_stdout(io.StringIO()) as out,
+              contextlib.redirect_stderr(out),
+              self.assertRaises(SystemExit) as caught):
+            realized(*arguments)
+        return caught.exception.code, out.getvalue()
+
+    def test_the_version(self):
+        self.assertEqual(self.said('--version'),
+                         (0, f'fsync-runzeo {fsyncstorage.__version__}\n'))
+
+    def test_the_sections_of_a_client(self):
+        config = pathlib.Path(self.path('zeo.conf'))
+        config.write_text('%import fsyncstorage.client\n'
+                          + CONFIG.format(config.parent, ''))
+        status, words = self.said('-C', str(config))
+        self.assertEqual(status, 2)
+        self.assertIn('%import fsyncstorage.client', words)
+        self.assertNotIn('redefined', words)
+
+    def test_a_key_that_is_none(self):
+        config = pathlib.Path(self.path('zeo.conf'))
+        config.write_text(CONFIG.format(config.parent, 'durabilty none'))
+        status, words = self.said('-C', str(config))
+        self.assertEqual(status, 2)
+        self.assertIn("did you mean 'durability'?", words)
 
 
 class Signals(RunnerTestCase):

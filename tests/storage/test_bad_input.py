@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import pathlib
 import subprocess
 import sys
 import time
@@ -129,8 +130,23 @@ class Files(TestCase):
         self.nothing_is_left('Data.fs')
 
     def test_no_such_directory(self):
-        with self.assertRaisesRegex(FileNotFoundError, 'missing'):
+        """It is named, and not the lock file that would be in it."""
+        with self.assertRaisesRegex(
+                FileNotFoundError,
+                f"No such directory: '{self.path('missing')}'"):
             self.open('missing/Data.fs')
+
+    def test_paths_that_are_objects(self):
+        blobs = pathlib.Path(self.path('blobs'))
+        for read_only in False, True:
+            storage = FsyncStorage(pathlib.Path(self.path()),
+                                   blob_dir=blobs, read_only=read_only)
+            self.assertEqual(storage.getName(), self.path())
+            self.assertEqual(storage.blob_dir, str(blobs))
+            storage.close()
+        os.remove(self.path())
+        with self.assertRaisesRegex(StorageError, 'is missing'):
+            FsyncStorage(pathlib.Path(self.path()), blob_dir=blobs)
 
     def test_reading_a_missing_file(self):
         with self.assertRaisesRegex(FileNotFoundError, 'Data.fs'):

@@ -1,6 +1,7 @@
 """`fsync-check`: reads a Data.fs, and reports what is damaged.
 
-- commandline   options, the report in words, exit codes
+- commandline   options, the report as JSON, exit codes
+- words         the report for people
 - salvage       copies what is sound into a new file
 - verify        what is checked
 - magic         is it a Data.fs at all?
@@ -8,6 +9,7 @@
 - laterseals    what later seals prove to have been durable
 - fileorder     positions in the order of the file
 - findings      what was found
+- lost          which objects were lost, by class
 - blobfiles     which record each file of a blob directory belongs to
 - orphans       blob files that belong to no record
 - terminal      what the commands share: files, errors, the progress bar

@@ -4,8 +4,9 @@ Exit codes: 0 no damage, 1 damage, 2 the check or another requested action
 could not be done, 130 interrupted, 141 nobody reads the output.  Errors are
 one line.
 
-Left to others: the checks (verify), the copy of what is sound (salvage), what
-the commands of this room have in common (terminal).
+Left to others: the checks (verify), the copy of what is sound (salvage), the
+report for people (words), what the commands of this room have in common
+(terminal).
 """
 
 import argparse
@@ -15,7 +16,6 @@ import os
 import sys
 
 import zc.lockfile
-from persistent.TimeStamp import TimeStamp
 
 from ..format import index
 from ..format import scan
@@ -36,6 +36,7 @@ from .terminal import output
 from .terminal import printable
 from .terminal import progress_bar
 from .terminal import refuse_if_replaced
+from .words import Words
 
 DESCRIPTION = """\
 Check a Data.fs: structure, seals, pointers, and the pickle of every current
@@ -53,6 +54,7 @@ STAGES = {
     'blobs': 'looking through the blob files',
     'salvage': 'copying what is sound',
 }
+
 
 
 def main(argv=None):
@@ -79,6 +81,10 @@ def parser():
     made.add_argument(
         '--refs', action='store_true',
         help='references to objects that do not exist count as damage')
+    made.add_argument(
+        '--verbose', action='store_true',
+        help='list each problem, and what a salvage leaves out, and do not'
+             ' only count them')
     made.add_argument(
         '--json', action='store_true',
         help='write the report as JSON to standard output')
@@ -110,7 +116,7 @@ def run(options):
         if options.json:
             print(json.dumps(check.as_dict(), indent=1))
         else:
-            for line in check.lines():
+            for line in Words(check).lines():
                 print(printable(line))
     return 1 if check.is_damaged() else 0
 
@@ -189,6 +195,7 @@ class Check:
                 self.index_words or self.index_problem or self.report.index)
             if self.index_problem:
                 self.report.add(findings.INDEX, self.index_problem)
+        self.lost = self.verification.lost.by_class(self.verification)
         if blob_files or self.stored or self.options.index:
             refuse_if_replaced(self.options.path, self.file)
 
@@ -222,6 +229,9 @@ class Check:
             f' {stored.durable} bytes, and all of them were on disk when it'
             ' was written. If this is an older file, put here on purpose,'
             ' remove the index', report.end)
+        for oid, position in stored.index.iteritems():
+            if position >= report.end:
+                self.verification.lost.note(oid, position)
         report.tail = self.index_problem = None
         self.index_words = 'it has more than the data'
 
@@ -267,6 +277,7 @@ class Check:
             'no_orphans': report.no_orphans,
             'index': report.index,
             'index_repaired': self.repaired,
+            'lost': self.lost,
             'problem_counts': report.counts,
             'problems': [plain(problem._asdict()) | {
                 'damage': self.counts_as_damage(problem.kind)}
@@ -282,96 +293,6 @@ class Check:
         return kind not in findings.WARNINGS or (
             self.options.refs and kind == findings.DANGLING)
 
-    def lines(self):
-        """The report for people."""
-        yield from self.summary()
-        for title, damage in ('Damage', True), ('Warnings', False):
-            problems = [problem for problem in self.report.problems
-                        if self.counts_as_damage(problem.kind) is damage]
-            if problems:
-                yield f'{title}:'
-                yield from map(described, problems)
-        left = sum(self.report.counts.values()) - len(self.report.problems)
-        if left:
-            yield f'  and {left:,} more, not listed'
-        if self.salvaged:
-            yield from self.salvage_lines()
-        if self.options.repair_index:
-            yield ('A new index was written.' if self.repaired else
-                   'No index was written: the data is damaged.')
-        yield 'DAMAGED.' if self.is_damaged() else 'No damage found.'
-
-    def summary(self):
-        report = self.report
-        yield f'{self.options.path}: {report.size:,} bytes'
-        rows = {
-            'transactions': f'{report.transactions:,}; {self.seal_words()}',
-            'first': moment(report.first_tid),
-            'last': moment(report.last_tid),
-            'records': f'{report.records:,} of {report.objects:,} objects,'
-                       f' {report.without_data:,} of them deleted',
-            'pickles': self.pickle_words(),
-            'blobs': self.blob_words(),
-            'index': report.index,
-            'tail': self.tail_words(),
-        }
-        for name, words in rows.items():
-            if words:
-                yield f'  {name:13}{words}'
-
-    def seal_words(self):
-        seals = self.report.seals
-        return (f'seals: {seals[seal.SOUND]:,} sound,'
-                f' {seals[seal.ABSENT]:,} absent, {seals[seal.MOVED]:,} moved')
-
-    def pickle_words(self):
-        report = self.report
-        words = f'{report.walked:,} current records walked'
-        if report.opaque:
-            words += (f', {report.opaque:,} not: only their storage wrapper'
-                      ' can read them')
-        if report.wrapped:
-            words += '; wrapped: ' + ', '.join(
-                f'{count:,} as {marks}'
-                for marks, count in report.wrapped.items())
-        return words
-
-    def blob_words(self):
-        blobs = self.report.blobs
-        if blobs is None:
-            return None
-        counts = self.report.counts
-        words = (f'{blobs["records"]:,} records,'
-                 f' {counts[findings.BLOB]:,} without a file; ')
-        if self.report.no_orphans:
-            return (words + 'no search for files without a record:'
-                    f' {self.report.no_orphans}')
-        words += (f'{blobs["files"]:,} files,'
-                  f' {counts[findings.ORPHAN]:,} without a record')
-        if blobs['later']:
-            words += f'; {blobs["later"]:,} of later transactions'
-        return words
-
-    def tail_words(self):
-        tail = self.report.tail
-        if tail is None:
-            return None
-        return (f'{tail.length:,} bytes from {tail.position} on are not part'
-                f' of the database ({tail.reason}{named(tail.tid)}): they are'
-                ' being written, or the torn tail of a crash')
-
-    def salvage_lines(self):
-        salvaged = self.salvaged
-        yield (f'Salvaged into {self.options.salvage}:'
-               f' {salvaged.transactions:,} transactions,'
-               f' {salvaged.records:,} records. Left out:'
-               f' {salvaged.transactions_left_out:,} transactions, and'
-               f' {salvaged.records_left_out:,} records of others')
-        for left_out in salvaged.left_out:
-            oids = ' '.join(oid.hex() for oid in left_out.oids) or 'unknown'
-            yield (f'  at {left_out.position}{named(left_out.tid)}:'
-                   f' {left_out.reason}; oids: {oids}')
-
 
 def plain(value):
     """The same value, as JSON can have it: bytes become hex."""
@@ -380,20 +301,6 @@ def plain(value):
     if isinstance(value, list):
         return [plain(item) for item in value]
     return value.hex() if isinstance(value, bytes) else value
-
-
-def described(problem):
-    place = '' if problem.position is None else f'at {problem.position}'
-    oid = '' if problem.oid is None else f', oid {problem.oid.hex()}'
-    return f'  {place}{named(problem.tid)}{oid}: {problem.reason}'
-
-
-def named(tid):
-    return '' if tid is None else f', tid {tid.hex()}'
-
-
-def moment(tid):
-    return tid and f'{TimeStamp(tid)}{named(tid)}'
 
 
 if __name__ == '__main__':

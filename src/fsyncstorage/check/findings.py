@@ -22,6 +22,23 @@ ORPHAN = 'orphan'
 ODD = 'odd'
 UNREAD = 'unread'       # a pickle beyond a bound; a part of the blob directory
 WARNINGS = frozenset([DANGLING, ORPHAN, ODD, UNREAD])
+#: Damage to the data file itself.
+OF_DATA = frozenset([MAGIC, TRANSACTION, POINTER, LOST, PICKLE])
+
+#: What each kind counts, in the order of the report for people.
+WORDS = {
+    MAGIC: 'first bytes of the file that are wrong',
+    TRANSACTION: 'damaged transactions',
+    POINTER: 'records with a wrong pointer',
+    LOST: 'records that need what is in a damaged transaction',
+    PICKLE: 'current records that cannot be read',
+    BLOB: 'blob files that are missing',
+    INDEX: 'wrong index files',
+    DANGLING: 'references to objects that are not there',
+    ORPHAN: 'blob files without a record',
+    ODD: 'odd records, which some tools write',
+    UNREAD: 'records or directories that were not read',
+}
 
 # Most problems of one kind that are listed; the others are only counted.
 MOST_LISTED = 1000

@@ -17,7 +17,6 @@ Blob files are not copied: they belong to oids and tids, which stay the same.
 import contextlib
 import itertools
 import os
-import re
 import typing
 
 from ZODB.Connection import TransactionMetaData
@@ -29,15 +28,13 @@ from ..format import scan
 from ..format import seal
 from ..format.window import Window
 from ..storage import FsyncStorage
+from .lost import records_in
 
 # Most parts left out that are listed; all are counted.
 MOST_LISTED = 10_000
 # Most oids that are listed in all: a malicious file can seem to have one in
 # every ten bytes.
 MOST_OIDS = 1_000_000
-
-# Bytes from the oid in a record's header to the position of its transaction.
-_OID_TO_POSITION = 24
 
 
 def write_index(verification, file, path):
@@ -154,7 +151,8 @@ class _Copy:
             if not isinstance(found, scan.Damage):
                 self.copy_in_order(found)
             elif found.sound_records is None:
-                self.leave_out(found, self.oids_of(found), found.reason)
+                oids = (each.oid for each in records_in(self.window, found))
+                self.leave_out(found, oids, found.reason)
             else:
                 self.copy_in_order(found.sound_records)
         if self.doubtful:
@@ -246,20 +244,3 @@ class _Copy:
                     'its back pointer leads to the data of others')
         return self.window.read(
             holder.position + scan.RECORD_HEADER, holder.length)
-
-    def oids_of(self, damage):
-        """The oids of all that still looks like a record of this transaction.
-        """
-        begin = damage.position.to_bytes(8, 'big') + b'\0\0'
-        # Do not read on to the end: any number of transactions may be damaged.
-        damaged = Window(self.window.pread, damage.end)
-        for at, _ in damaged.matches(
-                re.compile(re.escape(begin)),
-                damage.position + scan.HEADER + _OID_TO_POSITION,
-                scan.HEADER):
-            try:
-                record = scan.record_at(damaged, at - _OID_TO_POSITION)
-            except EOFError:
-                break  # the window ends in that record
-            if record.previous < damage.position and record.end < damage.end:
-                yield record.oid

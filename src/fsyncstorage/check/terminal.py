@@ -9,6 +9,7 @@ is opened without waiting, and its kind is checked before it is read.
 
 import argparse
 import contextlib
+import math
 import os
 import signal
 import stat
@@ -23,6 +24,7 @@ from ZODB.blob import FilesystemHelper
 from .. import datafile
 from ..errors import DiskError
 from ..format.seal import UnknownVersion
+from ..version import own_version
 
 # The exit status that a shell reports for a process which SIGPIPE has ended.
 NOBODY_READS = 128 + signal.SIGPIPE
@@ -39,6 +41,11 @@ class NobodyReads(Exception):
 
 class CommandParser(argparse.ArgumentParser):
     """Prints errors without the usage, which would hide them."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.add_argument('--version', action='version',
+                          version=f'{self.prog} {own_version()}')
 
     def error(self, message):
         self.exit(2, f'{self.prog}: {message} (--help explains)\n')
@@ -143,14 +150,16 @@ def progress_bar(size, stages):
     """A function to report progress: on a terminal, it shows a bar.
 
     It is called with the name of a stage, for which `stages` has the words,
-    and a position.
+    and a position.  A stage that begins at an earlier position begins anew;
+    another one goes on, and so does the estimate of the time that is left.
     """
     console = Console(stderr=True)
     bar = progress.Progress(
         progress.TextColumn('{task.description}'),
         progress.BarColumn(bar_width=None), progress.TaskProgressColumn(),
         progress.TimeRemainingColumn(), console=console, auto_refresh=False,
-        transient=True, expand=True, disable=not console.is_terminal)
+        transient=True, expand=True, disable=not console.is_terminal,
+        speed_estimate_period=math.inf)
     task = bar.add_task('', total=size)
     step = size // 200
     shown = None, 0
@@ -158,9 +167,10 @@ def progress_bar(size, stages):
     def tell(stage, position):
         nonlocal shown
         if shown[0] != stage or abs(position - shown[1]) > step:
-            if shown[0] != stage:
-                bar.reset(task, description=stages[stage])
-            bar.update(task, completed=position, refresh=True)
+            if position < shown[1]:
+                bar.reset(task)
+            bar.update(task, completed=position, refresh=True,
+                       description=stages[stage])
             shown = stage, position
 
     with bar:

@@ -25,8 +25,9 @@ once.  Memory: an index, one record, and notes about records that are damaged,
 or that have a blob or a back pointer.
 
 Left to others: whether it is a Data.fs at all (magic), what is a tail (tails),
-the results (findings), words and exit codes (commandline), the references
-(references) and wrappers (wrapped) of pickles, repairs (salvage).
+the results (findings), which objects were lost (lost), words and exit codes
+(commandline), the references (references) and wrappers (wrapped) of pickles,
+repairs (salvage).
 """
 
 import bisect
@@ -50,6 +51,7 @@ from ..format.wrapped import TooMuch
 from ..format.wrapped import unwrap
 from . import findings
 from .fileorder import in_file_order
+from .lost import Lost
 from .magic import wrong_magic
 from .orphans import Orphans
 from .tails import Tails
@@ -98,6 +100,7 @@ class Verification:
         self.report = findings.Report(window.end)
         self.index = fsIndex()
         self.damaged = Ranges()
+        self.lost = Lost()
         self.without_data = set()
         self.tails = Tails(window)
         self.budget = Budget(window.end)
@@ -158,6 +161,7 @@ class Verification:
         whole = damage.sound_records
         if whole is None:
             self.damaged.add(damage.position, damage.end)
+            self.lost.note_damage(self.window, damage)
         else:
             self.note_transaction(whole)
 
@@ -267,8 +271,9 @@ class Verification:
             record = scan.record_at(self.window, position)
             try:
                 holder = self.holder(record)
-            except (LookupError, ValueError):
-                continue  # noted with its transaction
+            except (LookupError, ValueError):   # noted with its transaction
+                self.lost.note_unreadable(record.oid)
+                continue
             if holder is not None:
                 self.walk_pickle(record, holder)
 
@@ -291,6 +296,7 @@ class Verification:
             return
         except (ValueError, zlib.error) as error:
             said = f'{error}'[:LONGEST_REASON]
+            self.lost.note_unreadable(record.oid)
             self.report.add(
                 findings.PICKLE, f'its pickle cannot be read ({said})',
                 record.position, record.tid, record.oid)

@@ -12,6 +12,7 @@ from ZEO.zconfig import ClientStorageConfig
 from ZODB.config import BaseConfig
 from ZODB.config import ZEOClient
 
+from ..errors import unknown_key
 from .storage import FsyncClient as Storage
 from .storage import checked_blob_cache_fill
 from .storage import checked_blob_cache_mode
@@ -100,6 +101,21 @@ class FsyncClient(BaseConfig):
             if value is not None:
                 return value
         return None
+
+
+# Keys of <fsyncclient> that are not in KEYS, also those without effect.
+_OTHERS = ('server', 'name', 'cache-path', 'ssl', 'min-disconnect-poll',
+           'max-disconnect-poll', 'drop-cache-rather-verify', 'username',
+           'password', 'realm')
+
+
+def key_name(value: str) -> str:
+    """The name of a key; an error names the nearest one."""
+    key = value.lower()
+    known = *_OTHERS, *(each.replace('_', '-') for each in FsyncClient.KEYS)
+    if key not in known:
+        raise ValueError(unknown_key(value, known))
+    return key
 
 
 class AsFsyncClient(FsyncClient):

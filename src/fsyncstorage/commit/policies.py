@@ -84,7 +84,8 @@ LOWEST_PACK_RATE = 1 << 20
 SLOWEST_SCRUB = 64 << 10
 
 _SECONDS = {'us': 1e-6, 'ms': 1e-3, 's': 1.0, 'm': 60.0, 'h': 3600.0}
-_DURATION = re.compile(r'(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)?$')
+# Only zero needs no unit.
+_DURATION = re.compile(r'(\d+(?:\.\d+)?)\s*(us|ms|s|m|h)$|0$')
 
 _BYTES = {'': 1, 'kb': 1 << 10, 'mb': 1 << 20, 'gb': 1 << 30}
 _SIZE = re.compile(r'(\d+)\s*(kb|mb|gb)?$')
@@ -100,7 +101,7 @@ def duration(value: object, what: str = 'a duration') -> float:
             f'{what} must be a number with a unit (us, ms, s, m or h),'
             f' like 200ms or 2s, not {value!r}')
     number, unit = match.groups()
-    return float(number) * _SECONDS[unit or 's']
+    return float(number) * _SECONDS[unit] if unit else 0.0
 
 
 def policy_named(name: str) -> Policy:

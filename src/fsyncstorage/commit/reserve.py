@@ -73,7 +73,11 @@ class Reserve:
         if self.is_real and (
                 self._end() + sum(self._sizes.values()) > self._kept_to):
             with self._mutex:
-                self._extend()
+                try:
+                    self._extend()
+                except OSError as error:
+                    error.filename = self._file.name
+                    raise
 
     def let_go(self, owner: Owner) -> None:
         """The owner's bytes were written, or never will be."""

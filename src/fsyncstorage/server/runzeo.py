@@ -11,6 +11,7 @@ clients:
 -f/--filename FILENAME -- filename for a FileStorage
 -t/--timeout TIMEOUT -- transaction timeout in seconds (default no timeout)
 -h/--help -- print this usage message and exit
+--version -- print the version of fsyncstorage and exit
 --pid-file PATH -- relative path to output file containing this process's pid;
                    default $(INSTANCE_HOME)/var/ZEO.pid but only if envar
                    INSTANCE_HOME is defined
@@ -28,6 +29,7 @@ import resource
 import sys
 
 import zc.lockfile
+import ZConfig
 import ZEO.runzeo
 from ZODB.POSException import StorageError
 
@@ -35,6 +37,7 @@ from ..metrics import address
 from ..metrics import exporters
 from ..metrics import probes
 from ..storage.host import host_is
+from ..version import own_version
 from . import hosting
 from . import reachable
 from .manager import Manager
@@ -63,6 +66,23 @@ class Options(ZEO.runzeo.ZEOOptions):
         super().__init__()
         self.add('metrics', None, None, 'metrics=', _address,
                  env='FSYNC_METRICS')
+
+    def print_version(self, dummy):
+        """The base class would print that of zdaemon."""
+        print(f'fsync-runzeo {own_version()}')
+        sys.exit(0)
+
+    def load_configfile(self):
+        try:
+            super().load_configfile()
+        except ZConfig.SchemaError as error:
+            if error.message != "type name cannot be redefined: 'ssl'":
+                raise
+            raise ZConfig.SchemaError(
+                'a server cannot have the sections of a client, whose "ssl" is'
+                ' another one: leave out "%import fsyncstorage.client" (or'
+                ' "%import ZEO")'
+                ) from error
 
 
 class Runner(ZEO.runzeo.ZEOServer):

@@ -14,6 +14,7 @@ Left to others: what to do with a tail (recovery), leftovers of a crash
 """
 
 import contextlib
+import errno
 import logging
 import os
 import random
@@ -60,8 +61,10 @@ stock_logger = logging.getLogger('ZODB.FileStorage')
 FAR_FUTURE = 30 * 60
 
 
-def check_arguments(path: str, read_only: bool, create: bool,
-                    stop: bytes | None) -> None:
+def checked(path: str | os.PathLike[str], read_only: bool, create: bool,
+            stop: bytes | None) -> str:
+    """The path, if the arguments fit together."""
+    path = os.fspath(path)
     if read_only and create:
         raise ValueError("can't create a read-only file")
     if stop is not None and not read_only:
@@ -72,6 +75,7 @@ def check_arguments(path: str, read_only: bool, create: bool,
             ' needed, like Data.fs')
     if os.path.exists(path) and not os.path.isfile(path):
         raise OSError(f'{path} is not a regular file')  # a pipe would hang
+    return path
 
 
 def check_replica(policy: Policy, replica: Replica | None, read_only: bool,
@@ -140,8 +144,13 @@ def locked(path: str) -> str:
 
 def lock_name(path: str) -> zc.lockfile.LockFile:
     """Take the lock file beside this data file."""
-    with _saying_who_has(path):
-        return zc.lockfile.LockFile(path + '.lock')
+    try:
+        with _saying_who_has(path):
+            return zc.lockfile.LockFile(path + '.lock')
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            errno.ENOENT, 'No such directory',
+            os.path.dirname(os.path.abspath(path))) from None
 
 
 @contextlib.contextmanager

@@ -116,7 +116,7 @@ class FsyncStorage(
 
     def __init__(
         self,
-        file_name: str,
+        file_name: str | os.PathLike[str],
         create: bool = False,
         read_only: bool = False,
         stop: bytes | None = None,
@@ -124,7 +124,7 @@ class FsyncStorage(
         pack_gc: bool = True,
         pack_keep_old: bool = True,
         packer: Callable[..., Any] | None = None,
-        blob_dir: str | None = None,
+        blob_dir: str | os.PathLike[str] | None = None,
         durability: str = 'group-commit',
         sync_interval: str | float = '1s',
         group_commit_delay: str | float = 'auto',
@@ -174,7 +174,7 @@ class FsyncStorage(
                     ' one may copy transactions whose status is not written'
                     ' yet')
             self.packer = packer
-        opening.check_arguments(file_name, read_only, create, stop)
+        file_name = opening.checked(file_name, read_only, create, stop)
         self._is_read_only = bool(read_only)
         self._quota = quota
         self._pack_gc = pack_gc
@@ -209,8 +209,8 @@ class FsyncStorage(
         self.pack_hooks = None if replica is None else replica.pack_hooks
         try:
             opening.refuse_past_a_log(file_name, replica, read_only)
-            opening.prepare(file_name, create, read_only, blob_dir)
-            self._open(file_name, create, stop, blob_dir, opened)
+            opening.prepare(file_name, create, read_only, self.blob_dir)
+            self._open(file_name, create, stop, opened)
             self._begin_service(index_checkpoint)
             if rate is not None and not read_only:
                 self._scrub = Scrub(self, rate)
@@ -222,7 +222,7 @@ class FsyncStorage(
     # Opening and closing
 
     def _open(self, file_name: str, create: bool, stop: bytes | None,
-              blob_dir: str | None, opened: opening.Opened | None) -> None:
+              opened: opening.Opened | None) -> None:
         """Take the lock, and read the file."""
         read_only = self._is_read_only
         if not read_only:
@@ -241,8 +241,8 @@ class FsyncStorage(
         self._last_given = found.tid
         self._index_position = found.known_to
         opening.warn_of_the_future(file_name, found.tid)
-        if blob_dir:
-            self.fshelper = opening.blob_helper(blob_dir, create, read_only)
+        if directory := self.blob_dir:
+            self.fshelper = opening.blob_helper(directory, create, read_only)
             alsoProvides(self, interfaces.IBlobStorageRestoreable)
         else:
             self._blob_init_no_blobs()

@@ -40,7 +40,7 @@ def begin(path: str, log: Log) -> bytes:
     a log of another file: then what was kept before is kept again, and there
     is no new file.  After Unanswered, call it again.
     """
-    opening.check_arguments(path, False, False, None)
+    opening.checked(path, False, False, None)
     opening.prepare(path, False, False, None)
     with _opened(path) as (file, end):
         before = _kept_before(path, end)

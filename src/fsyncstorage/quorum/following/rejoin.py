@@ -88,7 +88,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
     While the log does not answer, it waits, until `stopping` is set; then it
     raises Unanswered.  Raise Refused if this node cannot follow.
     """
-    opening.check_arguments(path, False, False, None)
+    opening.checked(path, False, False, None)
     leftovers.refuse_second_names(path)
     patience = Patience(Outage('this start waits', path), stopping)
     with contextlib.ExitStack() as stack:

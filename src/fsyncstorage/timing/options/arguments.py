@@ -10,6 +10,7 @@ import typing
 from ZConfig.datatypes import stock_datatypes
 
 from fsyncstorage.commit import policies
+from fsyncstorage.version import own_version
 
 from . import custom
 
@@ -42,6 +43,8 @@ class OneLineParser(argparse.ArgumentParser):
     def __init__(self, **options):
         super().__init__(
             **options, formatter_class=argparse.RawDescriptionHelpFormatter)
+        self.add_argument('--version', action='version',
+                          version=f'{self.prog} {own_version()}')
 
     def error(self, message):
         self.exit(2, f'{self.prog}: {message} (--help explains)\n')

@@ -1,0 +1,116 @@
+"""Which objects were lost with the damage, by class.
+
+An object is *gone* if no record of it is left.  It is *older* if its last
+record is lost, and one before it is left.  It is *unreadable* if its last
+record is there, and its data cannot be read.
+
+Left to others: what is damaged (verify), the words (commandline).
+"""
+
+import re
+from collections import Counter
+
+from ..format import scan
+from ..format.classes import UNKNOWN_CLASS
+from ..format.classes import Classes
+from ..format.window import Window
+
+GONE, OLDER, UNREADABLE = 'gone', 'older', 'unreadable'
+
+# Most objects that are noted: a malicious file can seem to have one in every
+# ten bytes.
+MOST_OBJECTS = 100_000
+# Bytes from the oid in a record's header to the position of its transaction.
+_OID_TO_POSITION = 24
+
+
+def records_in(window, damage):
+    """Yield what still looks like a record of this damaged transaction."""
+    begin = damage.position.to_bytes(8, 'big') + b'\0\0'
+    # Do not read on to the end: any number of transactions may be damaged.
+    damaged = Window(window.pread, damage.end)
+    for at, _ in damaged.matches(
+            re.compile(re.escape(begin)),
+            damage.position + scan.HEADER + _OID_TO_POSITION, scan.HEADER):
+        try:
+            record = scan.record_at(damaged, at - _OID_TO_POSITION)
+        except EOFError:
+            break  # the window ends in that record
+        if record.previous < damage.position and record.end < damage.end:
+            yield record
+
+
+class Lost:
+
+    def __init__(self):
+        #: Damaged transactions of whose records nothing can be told.
+        self.untold = 0
+        #: Were there more objects than are noted?
+        self.has_more = False
+        # oid -> where its last record was that is lost.
+        self._positions = {}
+        self._unreadable = set()
+
+    def note_damage(self, window, damage):
+        """A whole transaction is lost."""
+        record = None
+        for record in records_in(window, damage):
+            self.note(record.oid, record.position)
+        self.untold += record is None
+
+    def note(self, oid, position):
+        """A record is lost.  Call it with rising positions for an object."""
+        if len(self._positions) < MOST_OBJECTS or oid in self._positions:
+            self._positions[oid] = position
+        else:
+            self.has_more = True
+
+    def note_unreadable(self, oid):
+        """The data of the last record cannot be read."""
+        if len(self._unreadable) < MOST_OBJECTS:
+            self._unreadable.add(oid)
+        else:
+            self.has_more = True
+
+    def by_class(self, verification):
+        """{class: Counter of GONE, OLDER, UNREADABLE}"""
+        index = verification.index
+        classes, found = _ClassesOf(verification), {}
+        for oid, position in self._positions.items():
+            at = index.get(oid)
+            if at is None:
+                name = classes.of_lost(position)
+                found.setdefault(name, Counter())[GONE] += 1
+            elif at < position and oid not in self._unreadable:
+                name = classes.of_left(at)
+                found.setdefault(name, Counter())[OLDER] += 1
+        for oid in self._unreadable:
+            name = classes.of_left(index[oid])
+            found.setdefault(name, Counter())[UNREADABLE] += 1
+        return found
+
+
+class _ClassesOf:
+    """Names the classes of records, as far as they can be read."""
+
+    def __init__(self, verification):
+        self._window = verification.window.scout()
+        self._holder = verification.holder
+        self._classes = Classes()
+
+    def of_lost(self, position):
+        try:
+            return self._named(scan.record_at(self._window, position))
+        except EOFError:    # it was behind the end of the file
+            return UNKNOWN_CLASS
+
+    def of_left(self, position):
+        record = scan.record_at(self._window, position)
+        try:
+            return self._named(self._holder(record) or record)
+        except (LookupError, ValueError):   # its data are lost
+            return UNKNOWN_CLASS
+
+    def _named(self, record):
+        return self._classes.names[self._classes.of_record(
+            self._window, record.position, record.length)]
