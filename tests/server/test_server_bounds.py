@@ -941,7 +941,9 @@ class Writers(BoundsTestCase):
         with self.assertLogs(LOG, 'ERROR'):
             client.post('storeBlobEnd', oid(2), z64,
                         b'x' * (ballot.MOST_OF_A_BLOB + 1), 7)
-            client.wait_for_end()
+            client.ping()
+        with self.assertRaisesRegex(ErrorReply, 'a record of a blob of'):
+            client.call('vote', 7)
         until(lambda: os.listdir(self.storage.temporaryDirectory()) == [],
               'it is removed')
 
