@@ -7,8 +7,10 @@ later.
 Left to others: the transaction of a client (onetransaction).
 """
 
+import functools
 import logging
 import os
+import sys
 from typing import Any
 
 from ZEO.StorageServer import ZEOStorage
@@ -21,6 +23,7 @@ from ..format import extension
 from ..wire import commits
 from ..wire import sessions
 from . import answers
+from . import listing
 from . import quiet
 from .ballot import Kept
 from .blobstream import BlobStreams
@@ -40,8 +43,6 @@ def _named_as_stock(record):
 logger = quiet.get_logger('ZEO.StorageServer.session')
 logger.addFilter(_named_as_stock)
 
-# Most entries of a history, and transactions of a list, that a client gets.
-MOST_LISTED = 10000
 # Iterators that one client may have open: for one more, the least recently
 # used is closed.
 MOST_ITERATORS = 100
@@ -208,26 +209,27 @@ class Session(OneTransaction, Shown, ZEOStorage):
     def history(self, oid, size=1):
         if oid is None:
             raise POSKeyError(oid)
-        size = min(size, MOST_LISTED)
-        return self._slow(lambda: self.storage.history(oid, size=size))
+        size = min(size, listing.MOST_ENTRIES)
+        ask = functools.partial(self.storage.history, oid, size)
+        if self.service.own_publishing:
+            return self._slow(listing.listed, ask, 0, size)
+        return self._slow(ask)
 
     def record_iternext(self, next=None):
         return self._read(self.storage.record_iternext, next)
 
     def undoLog(self, first, last):
-        if not self._supports_undo():
-            return ()
-        return self._slow(
-            self.storage.undoLog, first, _no_longer(first, last))
+        return self.undoInfo(first, last, None)
 
     def undoInfo(self, first, last, spec):
-        if not self._supports_undo():
+        if not getattr(self.storage, 'supportsUndo', bool)():
             return ()
-        return self._slow(
-            self.storage.undoInfo, first, _no_longer(first, last), spec)
-
-    def _supports_undo(self):
-        return getattr(self.storage, 'supportsUndo', bool)()
+        last = listing.limited(first, last)
+        if self.service.own_publishing:  # a filter may end a list of ours
+            return self._slow(
+                listing.listed, functools.partial(
+                    self.storage.undoLog, 0, sys.maxsize), first, last, spec)
+        return self._slow(self.storage.undoInfo, first, last, spec)
 
     def getInvalidations(self, tid):
         known = self.service.invalidations_since(tid)
@@ -336,14 +338,6 @@ class _Shown:
 
     def close(self):
         _close(self._transactions)
-
-
-def _no_longer(first, last):
-    """The end of a list of transactions, at most MOST_LISTED of them.
-
-    A negative `last` is their number."""
-    return max(last, -MOST_LISTED) if last < 0 else min(
-        last, first + MOST_LISTED)
 
 
 def _close(iterator):
