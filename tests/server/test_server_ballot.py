@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import tracemalloc
 from unittest import mock
 
 from ZODB.POSException import ConflictError
@@ -420,12 +421,26 @@ class Ballots(TestCase):
             ballot.add('store', oid(3), z64, b'.')
             ballot.add_batch(message, 2)
             for _ in range(2):
-                with self.assertRaisesRegex(StorageError, 'more than 3'):
+                with self.assertRaisesRegex(StorageError, 'may have 3'):
                     ballot.add_batch(message, 2)
-                with self.assertRaisesRegex(StorageError, 'more than 3'):
+                with self.assertRaisesRegex(StorageError, 'may have 3'):
                     ballot.add('store', oid(4), z64, b'.')
         self.vote_and_finish(ballot)
         self.assertEqual(len(self.storage), 3)
+
+    def test_what_a_store_takes(self):
+        """In the file, and in memory from the vote on."""
+        number, data = 20_000, b'12345678'
+        ballot = self.ballot()
+        for each in range(number):
+            ballot.add('store', oid(each), z64, data)
+        log = ballot._operations.log
+        self.assertLess(log.size(), 60 * number)
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        ballot.vote_in(self.storage)
+        self.assertLess(tracemalloc.get_traced_memory()[0], 320 * number)
+        self.storage.tpc_finish(ballot.transaction)
 
     def test_closed_twice(self):
         """Refused, and aborted before the client heard of it."""

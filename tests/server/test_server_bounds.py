@@ -9,7 +9,9 @@ import socket
 import struct
 import threading
 import time
+import tracemalloc
 import unittest
+from base64 import decodebytes
 from unittest import mock
 
 from ZODB.TimeStamp import TimeStamp
@@ -23,6 +25,7 @@ from fsyncstorage.server import connection
 from fsyncstorage.server import door
 from fsyncstorage.server import frames
 from fsyncstorage.server import listening
+from fsyncstorage.server import listing
 from fsyncstorage.server import liveness
 from fsyncstorage.server import quiet
 from fsyncstorage.server import session
@@ -779,18 +782,21 @@ class Floods(BoundsTestCase):
         held, goes_on = threading.Semaphore(0), threading.Event()
         self.addCleanup(goes_on.set)
 
-        def undo_log(first, last):
+        def undo_log(first, last, filter):
             held.release()
             goes_on.wait(PATIENCE)
-            return [last]
+            for number in range(last):
+                filter({'number': number})
 
         self.patch(self.storage, 'undoLog', undo_log)
+        self.patch(listing, 'MOST_ENTRIES', 3)
         greedy, modest = self.client(), self.client()
         asked = [greedy.ask('undoLog', 0, -(1 << 60)) for _ in range(20)]
         self.assertTrue(held.acquire(timeout=PATIENCE))
         self.assertEqual(len(modest.call('history', oid(1), 1 << 60)), 1)
         goes_on.set()
-        self.assertEqual(greedy.answer(asked[-1]), [-session.MOST_LISTED])
+        self.assertEqual(greedy.answer(asked[-1]), [
+            {'number': number} for number in range(3)])
 
     def test_many_calls_at_once(self):
         """After some frames it is the turn of others."""
@@ -941,9 +947,80 @@ class Writers(BoundsTestCase):
         with self.assertLogs(LOG, 'ERROR'):
             client.post('storeBlobEnd', oid(2), z64,
                         b'x' * (ballot.MOST_OF_A_BLOB + 1), 7)
-            client.wait_for_end()
+            client.ping()
+        with self.assertRaisesRegex(ErrorReply, 'a record of a blob of'):
+            client.call('vote', 7)
         until(lambda: os.listdir(self.storage.temporaryDirectory()) == [],
               'it is removed')
+
+
+class Lists(BoundsTestCase):
+
+    LENGTH = 60_000
+
+    def setUp(self):
+        super().setUp()
+        self.tids = [self.commit(number) for number in range(20)]
+        self.patch(listing, 'MOST_BYTES', 10 * self.LENGTH)
+
+    def commit(self, number):
+        client = self.client()
+        client.post('tpc_begin', client.id, b'%d' % (number % 2),
+                    b'd' * self.LENGTH, {}, None, ' ')
+        client.store(1, b'x', self.tid)
+        client.call('vote', client.id)
+        self.tid = client.finish()
+        client.close()
+        return self.tid
+
+    def test_bytes_of_a_list(self):
+        """One entry there always is."""
+        client = self.client()
+        made = []
+        for name, *arguments in [
+                ('undoLog', 0, 20), ('undoInfo', 0, -20, None),
+                ('history', oid(1), 20)]:
+            with self.subTest(name):
+                made.append([
+                    entry.get('tid') or decodebytes(entry['id'])
+                    for entry in client.call(name, *arguments)])
+                self.assertEqual(made[-1], self.tids[:-10:-1])
+        self.patch(listing, 'MOST_BYTES', 1)
+        self.assertEqual(len(client.call('undoLog', 0, 20)), 1)
+        self.assertEqual(client.call('undoLog', 3, 3), [])
+
+    def test_nothing_more_is_read(self):
+        made, undo_log = [], self.storage.undoLog
+
+        def counted(first, last, filter):
+            return undo_log(first, last, lambda entry: (
+                made.append(entry['id']), filter(entry))[1])
+
+        self.patch(self.storage, 'undoLog', counted)
+        self.client().call('undoLog', 0, 20)
+        self.assertEqual(len(made), 10)
+
+    def test_what_is_wanted(self):
+        client = self.client()
+        for spec, tids in ({'user_name': b'1'}, self.tids[1::2]), (
+                {'user_name': b'1', 'size': 5}, []):
+            self.assertEqual(
+                [decodebytes(entry['id'])
+                 for entry in client.call('undoInfo', 2, -3, spec)],
+                tids[::-1][2:5])
+
+    def test_nothing_is_kept_when_it_was_read(self):
+        """Also if there is no collection of garbage."""
+        gc.disable()
+        self.addCleanup(gc.enable)
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        client = self.client()
+        client.ping()
+        before = tracemalloc.get_traced_memory()[0]
+        self.assertEqual(len(client.call('undoLog', 0, 20)), 9)
+        until(lambda: (tracemalloc.get_traced_memory()[0]
+                       < before + 2 * self.LENGTH), 'nothing is kept')
 
 
 class Vanished(BoundsTestCase):

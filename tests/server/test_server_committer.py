@@ -1172,40 +1172,37 @@ class Room(ByHand):
             self.world.settle()
         self.assertEqual(aside.state, OVER)
 
-    def test_an_undo_is_alone(self):
+    def test_giants_go_in_one_at_a_time_beside_the_others(self):
+        """While the storage gets what they store, nobody waits for them."""
+        with mock.patch.object(module, 'ROOM', 3000):
+            self.begin_service()
+        first, second = (
+            self.vote(name, dict.fromkeys(numbers, b'x'), small=False)
+            for name, numbers in (('a', range(9)), ('b', range(10, 19))))
+        other = self.vote('other', {20: b'x'})
+        self.assertEqual(
+            self.states(first, second, other), [VOTING, OUTSIDE, VOTED])
+        self.world.settle()
+        self.assertEqual(
+            self.states(first, second), [VOTED, OUTSIDE])
+        first.abort()
+        self.world.settle()
+        self.assertEqual(self.states(second, other), [VOTED, VOTED])
+        for ballot in second, other:
+            ballot.abort()
+        self.world.settle()
+
+    def test_an_undo_is_a_giant(self):
         """It may take more memory than anybody knows."""
         self.stored({1: b'x'})
-        voted = self.vote('voted', {2: b'x'})
         undos = []
         for name in 'ab':
             undos.append(self.begin(name))
             undos[-1].add('undo', self.storage.undoLog(0, 1)[0]['id'])
             self.world.ask_vote(undos[-1])
         self.world.settle()
-        self.assertEqual(
-            self.states(voted, *undos), [VOTED, OUTSIDE, OUTSIDE])
-        voted.abort()
-        self.world.settle()
         self.assertEqual(self.states(*undos), [VOTED, OUTSIDE])
         for ballot in undos:
-            ballot.abort()
-        self.world.settle()
-
-    def test_until_it_is_given(self):
-        """What it takes is known then: while it waits, others go in."""
-        self.stored({1: b'x'})
-        elsewhere = vote(self.storage, {2: b'x'})  # in a thread of the process
-        undo = self.begin('undo')
-        undo.add('undo', self.storage.undoLog(0, 1)[0]['id'])
-        self.world.ask_vote(undo)
-        other = self.vote('other', {3: b'x'})
-        self.assertEqual(self.states(undo, other), [VOTING, OUTSIDE])
-        self.world.settle()
-        self.assertEqual(self.states(undo, other), [WAITING, WAITING])
-        self.storage.tpc_abort(elsewhere)
-        self.world.settle()
-        self.assertEqual(self.states(undo, other), [VOTED, WAITING])
-        for ballot in undo, other:
             ballot.abort()
         self.world.settle()
 

@@ -7,10 +7,12 @@ thread, file or part of a blob is left.
 import os
 import shutil
 import threading
+from unittest import mock
 
 from ZODB.POSException import POSKeyError
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.server import ballot
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -256,6 +258,29 @@ class Interrupted(Served):
         self.assertEqual(caught.exception.name, 'WritingStopped')
         self.assertEqual(self.other.load(9)[0], b'before')
         self.assertEqual(self.other.invalidations, [])
+
+
+class Refused(Served):
+
+    def test_more_than_there_may_be(self):
+        """A store has no answer: the client is told when it asks."""
+        peer = self.connect(self.serve())
+        with mock.patch.object(ballot, 'MOST_OPERATIONS', 2):
+            for ask in 'vote', 'tpc_abort':
+                peer.begin()
+                with self.assertLogs(SERVER_LOG, 'ERROR'):
+                    for number in range(4):
+                        peer.store(number, b'x')
+                    peer.begin_blob(b'content')
+                    peer.ping()
+                if ask == 'vote':
+                    with self.assertRaises(ErrorReply) as caught:
+                        peer.call('vote', peer.id)
+                    self.assertEqual(caught.exception.name, 'StorageError')
+                    self.assertIn('may have 2', caught.exception.args[1][0])
+                peer.abort()
+            peer.commit({1: b'x', 2: b'x'})
+        self.assertEqual(peer.load(1)[0], b'x')
 
 
 class TimedOut(Served):

@@ -65,9 +65,9 @@ IN_STORAGE = 1000
 # The same for an undo: its size is unknown until the storage has it.  So until
 # then it is in the storage alone.
 OF_AN_UNDO = 1 << 40
-# Stores and other operations of a transaction.  Each takes some 330 bytes of
-# memory while the storage has it, however small it is: 1.4 GB in all.
-MOST_OPERATIONS = 1 << 22
+# Stores and other operations of a transaction.  Each takes up to 370 bytes of
+# memory while the storage has it, however small it is: 390 MB in all.
+MOST_OPERATIONS = 1 << 20
 # Bytes kept in memory for one client's ballots, and for all; the rest goes
 # into files.
 IN_MEMORY_OF_ONE = 8 << 20
@@ -252,7 +252,8 @@ class Ballot(Timed):
     def _note(self, number, size, operation, arguments):
         if self._number + number > MOST_OPERATIONS:
             raise StorageError(
-                f'more than {MOST_OPERATIONS} stores in one transaction')
+                f'{self._number + number} stores in one transaction, which may'
+                f' have {MOST_OPERATIONS}: commit its work in parts')
         self._number += number
         self._size += size
         self._operations.add(operation, arguments)

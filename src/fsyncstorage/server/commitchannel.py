@@ -40,9 +40,9 @@ from .door import COMMIT_CHANNEL
 from .door import OF_A_TRANSACTION
 from .door import Full
 from .mailbox import attempt
+from .onetransaction import STATUSES
 from .outcomes import Question
 from .outcomes import Record
-from .session import STATUSES
 from .storing import Storing
 
 logger = quiet.get_logger(__name__)
@@ -289,8 +289,8 @@ class CommitChannel:
         try:
             step(*arguments)
         except Exception as error:
-            logger.exception(
-                '%s: a transaction failed before its vote', self.log_label)
+            logger.exception('%s: a transaction failed before its vote: %s',
+                             self.log_label, error)
             self._give_up(transaction, error)
 
     def _give_up(self, transaction, error):

@@ -92,6 +92,8 @@ class Committer:
         #: From their votes to their ends.
         self._ballots = set()
         self._entrance = Entrance(ROOM if self._side_by_side else 0)
+        #: Of ballots that weigh more than all of the room: one at a time.
+        self._giants = Entrance(0)
         self._aside = {}  # ballot -> tid that it waits for
         #: How often a transaction that was appended may never be published.
         self._failures = 0
@@ -196,7 +198,10 @@ class Committer:
 
     def _come(self, ballot):
         ballot.state = OUTSIDE
-        if self._entrance.ask(ballot, ballot.weight, ballot.client.session):
+        weight = ballot.weight
+        entrance = (self._giants if weight > self._entrance.room
+                    else self._entrance)
+        if entrance.ask(ballot, weight, ballot.client.session):
             self._go_on(ballot)
         else:
             ballot.waits(times.ROOM)
@@ -304,9 +309,6 @@ class Committer:
         else:
             ballot.waits(times.OBJECTS, self._service.commit_log.in_the_way(
                 ballot, self._ballots))
-        if ballot.is_given:  # so its weight is known
-            for admitted in self._entrance.weighs(ballot, ballot.weight):
-                self._post(self._admitted, admitted)
         if not self._storage.call_when_served(
                 ballot.transaction,
                 functools.partial(self._post, self._served, ballot)):
@@ -472,10 +474,11 @@ class Committer:
             self._leave(ballot)
 
     def _leave(self, ballot):
-        for admitted in self._entrance.leave(ballot):
-            # (Not in this step: a ballot that fails would admit the next one,
-            # and so on, one inside the other.)
-            self._post(self._admitted, admitted)
+        for entrance in self._entrance, self._giants:
+            for admitted in entrance.leave(ballot):
+                # (Not in this step: a ballot that fails would admit the next
+                # one, and so on, one inside the other.)
+                self._post(self._admitted, admitted)
 
     # The loop
 

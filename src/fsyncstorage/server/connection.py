@@ -18,7 +18,6 @@ import asyncio
 import json
 import time
 
-from ZEO.asyncio.marshal import encoder
 from ZEO.asyncio.marshal import reduce_exception
 from ZEO.asyncio.server import Delay
 from ZEO.shortrepr import short_repr
@@ -307,7 +306,7 @@ class Connection(asyncio.Protocol):
             self.close()
         elif message in (self._announcement, b'M' + VERSION):
             self.protocol_version = message
-            self.encode = encoder(message, True)
+            self.encode = decoding.encoder(message)
             self.decode = decoding.decoder(message[:1], registered=False)
             self._receive = self._call
             self.session.notify_connected(self)

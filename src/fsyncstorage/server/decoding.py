@@ -19,8 +19,11 @@ Left to others: whether the message is a call, and of which method (calls).
 
 import functools
 
+from ZEO.asyncio import marshal
+
 from ..format import plainpickle
 from ..format.plainpickle import Unreadable
+from .frames import LONG
 
 # A little more than `register` needs.
 FEW_STEPS = 64
@@ -146,3 +149,21 @@ def _decode_msgpack(unpack, containers, message):
 
 def _refuse_extension(code, data):
     raise Unreadable(f'an extension type {code}')
+
+
+def encoder(handshake):
+    """ZEO's encoder, for messages to this peer.
+
+    It keeps a copy of a message until it encodes the next one, for as long as
+    the peer is connected: so it is made anew after a long one.
+    """
+    encode = marshal.encoder(handshake, True)
+
+    def encode_and_forget(*parts):
+        nonlocal encode
+        message = encode(*parts)
+        if len(message) > LONG:
+            encode = marshal.encoder(handshake, True)
+        return message
+
+    return encode_and_forget

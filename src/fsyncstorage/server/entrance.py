@@ -15,27 +15,20 @@ from .fairline import FairLine
 class Entrance:
 
     def __init__(self, room):
-        self._room = room
+        self.room = room
         self._inside = {}  # guest -> weight
         self._weight = 0   # of all inside
         self._outside = FairLine()
         self._weights = {}  # of those outside
 
     def ask(self, guest, weight, peer=None):
-        """May it go in now?  If not, `leave` or `weighs` returns it later."""
+        """May it go in now?  If not, `leave` returns it later."""
         if not self._outside and self._has_room(weight):
             self._let_in(guest, weight)
             return True
         self._outside.add(guest, peer)
         self._weights[guest] = weight
         return False
-
-    def weighs(self, guest, weight):
-        """A guest that is inside has another weight now; return the guests
-        that go in because of that."""
-        self._weight += weight - self._inside[guest]
-        self._inside[guest] = weight
-        return self._admitted()
 
     def leave(self, guest):
         """It is not inside any more, and does not wait; return the guests
@@ -55,7 +48,7 @@ class Entrance:
         return guests
 
     def _has_room(self, weight):
-        return not self._inside or self._weight + weight <= self._room
+        return not self._inside or self._weight + weight <= self.room
 
     def _let_in(self, guest, weight):
         self._inside[guest] = weight

@@ -4,34 +4,33 @@ The methods are those of the ZEO protocol, called in the event loop.  A call
 that may wait for a disk or for a lock is given to a thread, and answered
 later.
 
-A client has one transaction at a time: its ballot has the state.
+Left to others: the transaction of a client (onetransaction).
 """
 
+import functools
 import logging
 import os
+import sys
 from typing import Any
 
 from ZEO.StorageServer import ZEOStorage
 from ZEO.StorageServer import _addr_label
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
-from ZODB.POSException import StorageTransactionError
 
 from .. import wire
 from ..format import extension
 from ..wire import commits
 from ..wire import sessions
 from . import answers
+from . import listing
 from . import quiet
-from .ballot import BEGUN
-from .ballot import VOTED
-from .ballot import Ballot
 from .ballot import Kept
 from .blobstream import BlobStreams
 from .clients import Shown
 from .hosting import log_of
 from .mailbox import attempt
-from .storing import Storing
+from .onetransaction import OneTransaction
 
 
 def _named_as_stock(record):
@@ -44,18 +43,14 @@ def _named_as_stock(record):
 logger = quiet.get_logger('ZEO.StorageServer.session')
 logger.addFilter(_named_as_stock)
 
-# Most entries of a history, and transactions of a list, that a client gets.
-MOST_LISTED = 10000
 # Iterators that one client may have open: for one more, the least recently
 # used is closed.
 MOST_ITERATORS = 100
 
-STATUSES = (' ', 'p')
 
+class Session(OneTransaction, Shown, ZEOStorage):
 
-class Session(Shown, ZEOStorage):
-
-    service = _ballot = _storing = _answer = None
+    service = None
     #: The connection on which transactions are announced to it: its own one,
     #: or that of its commit channel.
     announced_on: Any
@@ -214,26 +209,27 @@ class Session(Shown, ZEOStorage):
     def history(self, oid, size=1):
         if oid is None:
             raise POSKeyError(oid)
-        size = min(size, MOST_LISTED)
-        return self._slow(lambda: self.storage.history(oid, size=size))
+        size = min(size, listing.MOST_ENTRIES)
+        ask = functools.partial(self.storage.history, oid, size)
+        if self.service.own_publishing:
+            return self._slow(listing.listed, ask, 0, size)
+        return self._slow(ask)
 
     def record_iternext(self, next=None):
         return self._read(self.storage.record_iternext, next)
 
     def undoLog(self, first, last):
-        if not self._supports_undo():
-            return ()
-        return self._slow(
-            self.storage.undoLog, first, _no_longer(first, last))
+        return self.undoInfo(first, last, None)
 
     def undoInfo(self, first, last, spec):
-        if not self._supports_undo():
+        if not getattr(self.storage, 'supportsUndo', bool)():
             return ()
-        return self._slow(
-            self.storage.undoInfo, first, _no_longer(first, last), spec)
-
-    def _supports_undo(self):
-        return getattr(self.storage, 'supportsUndo', bool)()
+        last = listing.limited(first, last)
+        if self.service.own_publishing:  # a filter may end a list of ours
+            return self._slow(
+                listing.listed, functools.partial(
+                    self.storage.undoLog, 0, sys.maxsize), first, last, spec)
+        return self._slow(self.storage.undoInfo, first, last, spec)
 
     def getInvalidations(self, tid):
         known = self.service.invalidations_since(tid)
@@ -323,147 +319,6 @@ class Session(Shown, ZEOStorage):
         if self.read_only:
             raise ReadOnlyError()
 
-    # Transactions
-
-    def tpc_begin(self, id, user, description, ext, tid=None, status=' '):
-        if self.read_only:
-            raise ReadOnlyError()
-        if self.announced_on is not self.connection:
-            raise StorageTransactionError(
-                'The transactions of this client have a channel.')
-        if self._ballot is not None:
-            if self.transaction.id == id:
-                self.log(f'duplicate tpc_begin({id!r})')
-                return
-            raise StorageTransactionError(
-                'Multiple simultaneous tpc_begin requests from one client.')
-        if status not in STATUSES:
-            raise ValueError(f'a transaction of status {status!r}')
-        self._ballot = Ballot(
-            self.service.committer, self, id, user, description, ext, tid,
-            status, self.client_conflict_resolution)
-        self._storing = Storing(self, self._ballot)
-        self.transaction = self._ballot.transaction
-        self.stats.active_txns += 1
-
-    def _check(self, id, state):
-        """Raise unless the transaction has this id and this state."""
-        self._check_tid(id, exc=StorageTransactionError)
-        if self._ballot.state is not state:
-            raise StorageTransactionError(f'Already {self._ballot.state}')
-
-    def deleteObject(self, oid, serial, id):
-        self._of(id).deleteObject(oid, serial)
-
-    def storea(self, oid, serial, data, id):
-        self._of(id).storea(oid, serial, data)
-
-    def checkCurrentSerialInTransaction(self, oid, serial, id):
-        self._of(id).checkCurrentSerialInTransaction(oid, serial)
-
-    def restorea(self, oid, serial, data, prev_txn, id):
-        self._of(id).restorea(oid, serial, data, prev_txn)
-
-    def undoa(self, trans_id, id):
-        self._of(id).undoa(trans_id)
-
-    def storeBlobStart(self):
-        self._of_any().storeBlobStart()
-
-    def storeBlobChunk(self, chunk):
-        self._of_any().storeBlobChunk(chunk)
-
-    def storeBlobEnd(self, oid, serial, data, id):
-        self._of(id).storeBlobEnd(oid, serial, data)
-
-    def storeBlobShared(self, oid, serial, data, filename, id):
-        self._of(id).storeBlobShared(oid, serial, data, filename)
-
-    def _of(self, id):
-        self._check_tid(id, exc=StorageTransactionError)
-        return self._storing
-
-    def _of_any(self):
-        if self._storing is None:
-            raise StorageTransactionError('a blob without a transaction')
-        return self._storing
-
-    def vote(self, id):
-        self._check(id, BEGUN)
-        self._answer = answers.Later(
-            lambda later: self._ballot.vote(self._voted))
-        return self._answer
-
-    def _voted(self, result, error):
-        answer = self._answer
-        if error is not None:
-            self._forget()
-        answer.done(result, error)
-
-    def tpc_finish(self, id):
-        self._check(id, VOTED)
-        self._answer = answers.Later(
-            lambda later: self._ballot.finish(self._finished))
-        return self._answer
-
-    def _finished(self, tid, error):
-        """If there is a tid, the transaction is being announced."""
-        connection, answer, ballot = (
-            self.connection, self._answer, self._ballot)
-        self._forget()
-        if tid is None:
-            answer.done(None, error)
-            return
-        self.count_commit(ballot)
-        if error is not None:
-            frames = connection.async_frame(
-                'invalidateTransaction', tid, ballot.oids
-            ) + connection.error_frame(answer.msgid, error)
-        else:
-            frames = connection.async_frame(
-                'info', self.service.announced_size
-            ) + connection.reply_frame(answer.msgid, tid)
-        connection.gathers_once_more = True
-        connection.outbox.announce(frames)
-
-    def tpc_abort(self, id):
-        if self._check_tid(id):
-            self.stats.aborts += 1
-            self._give_up()
-
-    def _give_up(self):
-        """Abort what can still be aborted."""
-        ballot = self._ballot
-        self._forget()
-        ballot.abort()
-
-    def _forget(self):
-        self._ballot = self._storing = self.transaction = self._answer = None
-        self.stats.active_txns -= 1
-
-    # What its ballots want of it
-
-    @property
-    def session(self):
-        return self
-
-    def timed_out(self, ballot):
-        self.log_timeout()
-        self.end()
-
-    def log_timeout(self):
-        self.log('Transaction timeout after'
-                 f' {self.service.timeout} seconds', logging.CRITICAL)
-
-    def enter_files(self, ballot):
-        """Their descriptors were counted when the client registered."""
-
-    def files_closed(self, ballot):
-        """They stay counted until the client goes."""
-
-    def finished(self, tid):
-        """Nothing to note: without a channel, a client cannot ask later."""
-
 
 class _Shown:
     """Transactions whose extensions are decoded without calling anything."""
@@ -483,14 +338,6 @@ class _Shown:
 
     def close(self):
         _close(self._transactions)
-
-
-def _no_longer(first, last):
-    """The end of a list of transactions, at most MOST_LISTED of them.
-
-    A negative `last` is their number."""
-    return max(last, -MOST_LISTED) if last < 0 else min(
-        last, first + MOST_LISTED)
 
 
 def _close(iterator):

@@ -160,8 +160,8 @@ class Appending(Records):
         with self._lock:
             if self._checkpoints.snapshot is not None:
                 self._checkpoints.snapshot.about_to_change(under_way.last)
-            self._positions.put([
-                (record.oid, record.place) for record in under_way.records])
+            self._positions.put(
+                (record.oid, record.place) for record in under_way.records)
             if self._map is not None:
                 self._map.add({
                     oid: record.place

@@ -27,6 +27,7 @@ from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import Unsupported
+from ZODB.utils import z64
 
 from ..commit.reserve import Reserve
 from ..datafile import DataFile
@@ -165,6 +166,10 @@ class Records(Statistics, Conflicts):
             if committed != oldserial:
                 original, data = data, self._merged(
                     under_way, oid, committed, oldserial, data)
+            else:
+                oldserial = committed  # one object for both
+        elif oldserial == z64:
+            oldserial = z64  # one object for all of them
         self._add(under_way, view, Record(
             oid, data, previous, committed, oldserial, original))
 

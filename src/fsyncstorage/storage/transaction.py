@@ -83,8 +83,10 @@ _number = struct.Struct('>Q')
 
 # The caller's object.
 Metadata: TypeAlias = IStorageTransactionMetaData
-# Data of a record; or their position in the spool, and their length.
-Kept = bytes | tuple[int, int]
+# Data of a record; or their position in the spool and their length, in one
+# number.  (A pair would take 80 bytes more for each record.)
+Kept = bytes | int
+_LENGTHS = 1 << 48
 
 
 class Undo:
@@ -122,7 +124,7 @@ class Record:
                  origin: Undo | Restored | None = None) -> None:
         self.oid = oid
         data = bytes(data)
-        #: Bytes; or their position and length in the transaction's spool.
+        #: Bytes; or where they are in the transaction's spool.
         self.data: Kept = data
         #: Length of these bytes.
         self.stored = length = len(data)
@@ -272,7 +274,7 @@ class Transaction:
 
     def add(self, record: Record) -> None:
         self._kept += record.stored
-        if record.original is not None:
+        if isinstance(record.original, bytes):
             self._kept += len(record.original)
         if self._kept > SPOOL_IN_MEMORY:
             self._move_to_file(record)
@@ -294,9 +296,9 @@ class Transaction:
         if record.original is not None:
             record.original = self._spooled(record.original)
 
-    def _spooled(self, data: Kept) -> tuple[int, int]:
+    def _spooled(self, data: Kept) -> int:
         """Write data to the spool, and return their position and length."""
-        if isinstance(data, tuple):  # they are there already
+        if isinstance(data, int):  # they are there already
             return data
         assert self._spool is not None
         place = self._spool_end
@@ -306,7 +308,7 @@ class Transaction:
         self._spool.write(data)
         self._spool_end += len(data)
         self._is_at_spool_end = True
-        return place, len(data)
+        return place * _LENGTHS + len(data)
 
     def flush(self) -> None:
         """Write the rest of the spool: a full disk is an error now, not later.
@@ -316,10 +318,10 @@ class Transaction:
 
     def read_data(self, kept: Kept) -> bytes:
         """The bytes of `data` or `original` of a record."""
-        if not isinstance(kept, tuple):
+        if not isinstance(kept, int):
             return kept
         assert self._spool is not None
-        place, length = kept
+        place, length = divmod(kept, _LENGTHS)
         self._is_at_spool_end = False
         self._spool.seek(place)
         data = self._spool.read(length)
@@ -374,16 +376,21 @@ class Transaction:
         body: list[bytes] = []
         crc = 0
         position = at = first = start + self._header_length
+        if len(file.serials) + len(self.records) > MOST_SERIALS:
+            file.serials.clear()
+        remembers = len(self.records) <= MOST_SERIALS
         for record in self.records:
             record.place = at
-            serial = file.serials[at] = record.serial or tid
-            # The old serial is hardly ever needed again.  It would take the
-            # place of one that each commit of its object needs.
-            file.serials.pop(record.previous, None)
+            serial = record.serial or tid
+            if remembers:
+                file.serials[at] = serial
+                # The old serial is hardly ever needed again.  It would take
+                # the place of one that each commit of its object needs.
+                file.serials.pop(record.previous, None)
             at += record.size
             content: Any = (record.data if record.length
                             else _number.pack(record.back))
-            if content.__class__ is tuple:  # it is in the spool
+            if content.__class__ is int:  # it is in the spool
                 content = self.read_data(content)
             body += _record_header.pack(
                 record.oid, serial, record.previous, start, 0,
@@ -401,8 +408,6 @@ class Transaction:
         else:
             file.write_at(rest, position)
             file.write_at(header, start)
-        if len(file.serials) > MOST_SERIALS:
-            file.serials.clear()
 
     def _header(self, status: bytes, length: int, records_crc: int,
                 durable: int) -> bytes:

@@ -152,6 +152,8 @@ class Undoing(Records):
 
         The transaction is alone: no other can be appended during this.
         """
+        if all(record.origin is None for record in under_way.records):
+            return  # a large one
         if under_way.known_to is not self._sequencer.pipeline.appended:
             for origin, records in itertools.groupby(
                     under_way.start_over(),
