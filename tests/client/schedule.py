@@ -116,8 +116,6 @@ class Schedule:
 
 
 class Lock:
-    """A lock for such threads; also in place of a condition that nobody
-    waits for."""
 
     def __init__(self, schedule):
         self._schedule = schedule
@@ -130,23 +128,23 @@ class Lock:
     def __exit__(self, *ignored):
         self._is_taken = False
 
+
+class Condition:
+    """Each notice wakes all that wait."""
+
+    def __init__(self, schedule, lock):
+        self._schedule = schedule
+        self._lock = lock
+        self._notices = 0
+
     def notify(self):
-        pass
+        self._notices += 1
 
     notify_all = notify
 
-
-class Event:
-
-    def __init__(self, schedule):
-        self._schedule = schedule
-        self._is_set = False
-
-    def is_set(self):
-        return self._is_set
-
-    def set(self):
-        self._is_set = True
-
-    def wait(self):
-        self._schedule.wait_for(self.is_set)
+    def wait(self, seconds):
+        """However long it takes."""
+        before = self._notices
+        self._lock.__exit__()
+        self._schedule.wait_for(lambda: self._notices > before)
+        self._lock.__enter__()

@@ -586,9 +586,6 @@ class TheSwitch(Announcing):
         client.close()
         until(lambda: not self.sessions(), 'gone')
 
-    def test_a_server_that_has_none(self):
-        self.check_there_is_none(lambda about: about.pop('commits'))
-
     def test_a_server_that_gives_no_ticket(self):
         self.check_there_is_none(lambda about: about.pop('ticket'))
 
@@ -615,6 +612,24 @@ class TheSwitch(Announcing):
         self.assertIn('no commit channel', logged.output[0])
         self.assertIsNone(client._server.stream)
         commit(client, {3: b'new'})
+
+    def test_a_server_of_another_version(self):
+        """Each side says so, in one line."""
+        def hello(*session):
+            return sessions.hello(*session).replace(
+                sessions.MAGIC + bytes([sessions.VERSION]),
+                sessions.MAGIC + bytes([sessions.VERSION + 1]))
+
+        self.patch(commits, 'hello', hello)
+        with self.assertLogs('fsyncstorage', 'WARNING') as logged:
+            client = self.connect()
+            commit(client, {3: b'new'})
+        self.assertEqual(
+            sorted(record.name for record in logged.records),
+            ['fsyncstorage.client.link', 'fsyncstorage.server.connection'])
+        for line in logged.output:
+            self.assertIn(f'speaks version {sessions.VERSION}', line)
+        self.assertIsNone(client._server.stream)
 
     def test_a_marker_behind_a_channel_that_was_given_up(self):
         """Nothing more is told on this connection: another one is opened."""

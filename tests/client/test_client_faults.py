@@ -24,6 +24,7 @@ from fsyncstorage.client.written import Written
 from fsyncstorage.server.session import Session
 
 from ..commit.test_interrupts import Interrupter
+from ..commit.test_interrupts import WithinConditions
 from ..support import TestCase
 from ..support import Thread
 from ..support import oid
@@ -113,6 +114,21 @@ class Interrupts(ConnectedTestCase):
         with lock:
             written.close()
             self.assertTrue(lock.locked())
+
+    def test_of_a_thread_that_joins_a_load(self):
+        """The thread that loads is not held up."""
+        client = self.connect()
+        cache = client._cache
+        load, _ = cache.ask(oid(1), maxtid, cache.pending.generation)
+        joining = Thread(self.load_interrupted, client)
+        until(lambda: load.done is not None, 'it joins')
+        joining.join(0.05)
+        Thread(cache.answered, load).result()
+        self.assertEqual(joining.result()[0], b'old')
+
+    def load_interrupted(self, client):
+        with WithinConditions():
+            return self.load(client, 1)
 
     def test_of_the_thread_whose_load_is_joined(self):
         """It did not come to its end; who waits asks by itself."""

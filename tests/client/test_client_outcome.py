@@ -31,6 +31,7 @@ from fsyncstorage.server.commitchannel import CommitChannel
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 
+from ..support import PATIENCE
 from ..support import Thread
 from ..support import oid
 from ..support import until
@@ -179,6 +180,14 @@ class Outcomes:
             tid = self.commit()
         self.assertEqual(self.called, [tid])
         self.check_all_is_well()
+
+    def test_it_says_that_it_waits(self):
+        """And for how long, at most."""
+        self.done_is_lost()
+        with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
+            self.commit()
+        line, = logged.output
+        self.assertIn(f'for up to {PATIENCE} s', line)
 
     def test_it_is_kept(self):
         self.done_is_lost()
@@ -449,7 +458,7 @@ class Outcomes:
             with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
                 with self.assertRaises(Interrupted):
                     self.commit()
-        self.assertIn('may keep it', logged.output[0])
+        self.assertIn('may keep it', logged.output[-1])
         self.check_all_is_well()
 
     def test_threads_side_by_side(self):

@@ -23,6 +23,7 @@ from fsyncstorage.client.readchannel import ReadChannel
 from fsyncstorage.server import channel as server_channel
 from fsyncstorage.server.blobsender import SENT_AT_ONCE
 
+from ..commit.test_interrupts import WithinConditions
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import oid
@@ -456,6 +457,11 @@ class ChannelsTest(unittest.TestCase):
                 first.result()
         self.channels.give_back(one)
         self.assertIs(second.result(), one)
+
+    def test_an_interrupt_while_it_takes_the_lock(self):
+        with contextlib.suppress(KeyboardInterrupt), WithinConditions():
+            self.channels.take()
+        Thread(self.channels.take).result()
 
     def test_an_error_closes_it(self):
         with self.assertRaises(KeyboardInterrupt):

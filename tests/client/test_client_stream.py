@@ -16,6 +16,7 @@ from fsyncstorage.wire import commitserver as server
 from fsyncstorage.wire import framing
 
 from ..commit.test_interrupts import Interrupter
+from ..commit.test_interrupts import WithinConditions
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
@@ -298,6 +299,12 @@ class Answers(Opened):
         self.peer.send(server.voted(large, ()))
         voting.result()
         self.assertEqual(len(self.completed), 1)
+
+
+    def test_an_interrupt_while_it_takes_the_lock(self):
+        with contextlib.suppress(KeyboardInterrupt), WithinConditions():
+            self.stream.abort(self.begin_here()[0])
+        Thread(self.begin_here).result()
 
 
 class Order(Opened):

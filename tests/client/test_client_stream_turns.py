@@ -31,7 +31,7 @@ from ..test_wire import ANNOUNCEMENT
 from ..test_wire import INSTANCE
 from ..test_wire_commits import TICKET
 from ..test_wire_commits import received
-from .schedule import Event
+from .schedule import Condition
 from .schedule import Lock
 from .schedule import Schedule
 
@@ -142,9 +142,9 @@ class Turns(RuleBasedStateMachine):
         self.stream = self.make_stream(
             self.connection, client, b'Z5', self.completed.extend,
             lambda stream: None)
-        for name in '_states', '_sending', '_completing', '_room':
+        for name in '_states', '_sending', '_completing', '_room_lock':
             setattr(self.stream, name, Lock(self.schedule))
-        self.stream._is_open = Event(self.schedule)
+        self.stream._room = Condition(self.schedule, self.stream._room_lock)
         self.background = self.schedule.start(self.stream.read_in_background)
         self.has_moved = self.has_ended = False
 

@@ -103,6 +103,25 @@ class AfterCalls(Interrupter):
                 raise self._error
 
 
+class WithinConditions(Interrupter):
+    """The same, each time that this thread enters a Condition itself, instead
+    of its lock: when it has locked, and the block has not begun."""
+
+    def __init__(self):
+        super().__init__(at=1)
+
+    def __enter__(self):
+        sys.setprofile(self._trace)
+
+    def __exit__(self, *ignored):
+        sys.setprofile(None)
+
+    def _trace(self, frame, event, arg):
+        if (event == 'return'
+                and frame.f_code is threading.Condition.__enter__.__code__):
+            raise self._error
+
+
 class EveryLine(TestCase):
     """An interrupt at each line of a finish, with others waiting."""
 

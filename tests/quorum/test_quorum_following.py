@@ -181,6 +181,20 @@ class Applied(FollowTest):
         self.follower.save_index()
         self.assertEqual(self.disk.done.count('Data.fs.index'), 1)
 
+    def test_a_start_knows_how_large_the_index_is(self):
+        """So it is not written again after a few bytes."""
+        self.logged.write(10)
+        self.apply_all(self.follower)
+        for _ in range(2):
+            self.follower.sync()
+            self.follower.save()
+            self.follower.save_index()
+            self.follower.close()
+            self.follower = self.rejoin()
+            self.logged.write(1)
+            self.apply_all(self.follower)
+        self.assertEqual(self.disk.done.count('Data.fs.index'), 1)
+
     def test_an_index_that_cannot_be_written_does_no_harm(self):
         self.logged.write(10)
         self.apply_all(self.follower)

@@ -626,6 +626,38 @@ class Failures(RolesTest):
         self.b.open()
         self.b.follows()
 
+    def test_a_part_that_cannot_be_closed(self):
+        """The other parts are closed."""
+        self.a.open()
+        self.a.leads()
+        log = self.a.logs[-1]
+        with mock.patch.object(log, 'stop', side_effect=OSError('no')), \
+                mock.patch.object(log, 'close') as close, \
+                self.assertRaisesRegex(OSError, 'no'):
+            self.a.storage._replica.close()
+        self.assertIsNone(self.engine.holder())
+        close.assert_called_once_with()
+
+    def test_a_primary_that_cannot_be_closed(self):
+        stored = []
+
+        def close(storage):
+            stored.append(storage)
+
+        with mock.patch.object(
+                role.Primary, 'serve', side_effect=StorageError('no')), \
+                mock.patch.object(FsyncStorage, 'close', close), \
+                mock.patch.object(
+                    role.Primary, 'close', side_effect=OSError('why')):
+            self.a.open()
+            with self.assertRaisesRegex(OSError, 'why'):
+                self.a.leads()
+        self.assertIsNone(self.engine.holder())
+        with contextlib.suppress(ValueError):  # its file is closed already
+            stored[0].close()
+        self.a.open()  # the locks are free
+        self.a.leads()
+
     def test_a_close_that_is_interrupted(self):
         """Another node may lead then."""
         stored = []

@@ -1,6 +1,7 @@
 """The blobs of a vote are in the log before a batch names them (I11); its vote
 waits for that, and nobody else does."""
 
+import contextlib
 import os
 import threading
 import time
@@ -23,6 +24,7 @@ from fsyncstorage.quorum.leading import staging
 from fsyncstorage.quorum.log import outage
 from fsyncstorage.quorum.log.interface import Unanswered
 
+from ..commit.test_interrupts import WithinConditions
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import begin
@@ -95,6 +97,14 @@ class InTheLog(StagingTest):
         self.assertEqual(len(self.engine.blobs), 2)
         storage.tpc_finish(transaction)
         self.assertEqual(len(self.blobs_in_the_log()), 2)
+
+    def test_an_interrupt_while_it_takes_the_lock(self):
+        storage = self.lead()
+        transaction = self.begin_blobs(storage, {1: b'x'})
+        with contextlib.suppress(KeyboardInterrupt), WithinConditions():
+            storage.tpc_vote(transaction)
+        Thread(storage._replica.stats).result()
+        storage.tpc_abort(transaction)
 
     def test_of_each_transaction_of_a_batch(self):
         storage = self.lead(group_commit_delay=0)

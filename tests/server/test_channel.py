@@ -29,7 +29,6 @@ from fsyncstorage.server import frames
 from fsyncstorage.server import listening
 from fsyncstorage.server import workers
 from fsyncstorage.wire import framing
-from fsyncstorage.wire import sessions
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -871,8 +870,7 @@ class Server(ChannelTestCase):
         self.assertEqual(client._info['fsyncstorage'], {
             'instance': self.server.instance, 'channel': wire.VERSION,
             'mark': mark, 'alive': wire.ALIVE, 'lost': False,
-            'packs': wire.PACKS, 'commits': sessions.VERSION,
-            'ticket': ticket})
+            'packs': wire.PACKS, 'ticket': ticket})
 
     def status(self):
         with socket.create_connection(self.server.acceptor.addr) as asking:

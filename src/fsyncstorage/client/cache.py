@@ -250,8 +250,8 @@ class Cache(ClientCache):
         tid) if another thread does it.
 
         In the latter case wait until the load has ended: on `load.prefetches`
-        if that is set, else on `load.done`.  Use its reply if that is true as
-        of the last tid.
+        if that is set, else take `load.done`, and release it.  Use its reply
+        if that is true as of the last tid.
         """
         with self._lock:
             load = self.pending.find(oid, tid)
@@ -259,7 +259,8 @@ class Cache(ClientCache):
                 return self.pending.begin(
                     oid, tid, self.tid, generation), None
             if load.done is None:
-                load.done = threading.Event()
+                load.done = threading.Lock()
+                load.done.acquire()
             return load, self.tid
 
     def ask_beside(self, oid, tid):
@@ -293,7 +294,8 @@ class Cache(ClientCache):
                     self._keep(load)
             finally:
                 if load.done is not None:
-                    load.done.set()
+                    with contextlib.suppress(RuntimeError):  # it was done
+                        load.done.release()
 
     def _keep(self, load):
         reply = load.reply

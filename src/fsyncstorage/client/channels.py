@@ -35,7 +35,9 @@ class Channels:
         self._free = collections.deque()
         # Guards all below.  If no thread waits, a channel is given back
         # without it: a thread counts itself as waiting, then looks once more.
-        self._changed = threading.Condition()
+        # (Always `with` the lock itself: see `blobs.arriving`.)
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         # Weak, so that a channel that an interrupted thread forgot leaves it.
         self._open = weakref.WeakSet()
         #: Channels that wait for the server's welcome, and perhaps some that
@@ -66,20 +68,20 @@ class Channels:
     def give_back(self, channel):
         self._free.append(channel)
         if self._waiting:
-            with self._changed:
+            with self._lock:
                 self._changed.notify()
         if self._closed:
             self._close_free()
 
     def drop(self, channel):
-        with self._changed:
+        with self._lock:
             self._open.discard(channel)
             # Wake all: while none can be opened, each thread must give up.
             self._changed.notify_all()
         channel.close()
 
     def _wait_or_open(self):
-        with self._changed:
+        with self._lock:
             self._waiting += 1
             try:
                 while not self._may_open():
@@ -108,7 +110,7 @@ class Channels:
         try:
             channel = self._new()
         finally:
-            with self._changed:
+            with self._lock:
                 self._opening -= 1
                 if channel is not None:
                     self._begun.discard(channel)
@@ -131,14 +133,14 @@ class Channels:
             raise
 
     def _is_begun(self, channel):
-        with self._changed:
+        with self._lock:
             self._begun.add(channel)
             if self._closed:
                 raise Lost('the connection was closed')
 
     def close(self):
         """Threads that wait for an answer or for a channel get `Lost`."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             channels = {*self._open, *self._begun}
             self._changed.notify_all()

@@ -153,11 +153,10 @@ class Link(ClientThread):
             local.close()
 
     async def open_stream(self, about):
-        """Open the commit channel, if the server has one for this client."""
-        if about.get('commits') != sessions.VERSION or not is_possible:
-            return
+        """Open the commit channel, if the server has one for this client.
+        (A server of another version refuses it, and both log that.)"""
         instance, ticket = about.get('instance'), about.get('ticket')
-        if not sessions.is_session(instance, ticket):
+        if not (is_possible and sessions.is_session(instance, ticket)):
             return
         address, hostname = self._peer()
         self._is_opening = True

@@ -86,6 +86,9 @@ def check_kept(link, committing, lost):
     # Another thread may have completed its Done, or the Outcome, although the
     # stream was over for this thread.
     if not finishing.is_complete:
+        logger.warning(
+            '%s: the answer to a commit was lost (%s): it waits, for up to'
+            ' %g s, to ask whether it was kept', link.name, lost, link.timeout)
         try:
             outcome = _ask(link, committing)
         except Exception as error:

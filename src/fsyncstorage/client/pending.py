@@ -40,7 +40,8 @@ class Load:
         self.ended = False
         #: The Prefetches that will read the reply; None: a thread does.
         self.prefetches = None
-        #: An event for threads that wait; None as long as there are none.
+        #: A lock for threads that wait, each of which releases it for the
+        #: next one; None as long as there are none.
         self.done = None
         #: The server's reply; None if there was none.
         self.reply = None

@@ -39,8 +39,10 @@ class Reader:
     def _wait_for(self, load):
         """Wait until another thread's load has ended, or give up waiting."""
         if load.prefetches is None:
-            if not load.done.wait(SHARED_LOAD_WITHIN):
-                # Its thread may have been interrupted before `answered`.
+            if load.done.acquire(timeout=SHARED_LOAD_WITHIN):
+                load.done.release()
+            else:
+                # A thread may have been interrupted before it released it.
                 self._cache.forsake(load)
         elif not load.prefetches.wait_for(load):
             self._cache.forsake(load)  # this thread would wait for itself

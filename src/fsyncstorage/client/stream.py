@@ -19,7 +19,6 @@ the cache and the connections change in the order of the stream.
   still completed: what they tell of is committed, in this order.  Then the
   stream is *over*, and all threads that still wait get `Unanswered`.  After a
   message that cannot be understood, or completed, it is over at once.
-- `on_end` is called at the end.
 - The connection belongs to the process that opened it.
 
 The invariant of the turn: while it is free, the watch is armed, or a thread is
@@ -91,8 +90,10 @@ class Stream:
         self._states = threading.Lock()  # of `_frames`
         self._sending = threading.Lock()
         self._completing = threading.Lock()
-        #: For those that wait until fewer transactions are open.
-        self._room = threading.Condition()
+        #: For those that wait until it is open, or until fewer transactions
+        #: are.  (Always `with` the lock itself: see `blobs.arriving`.)
+        self._room_lock = threading.RLock()
+        self._room = threading.Condition(self._room_lock)
         #: The holder of the turn, as the value of 0: one step takes it.
         self._turn = {0: _BACKGROUND}  # until it is open
         self._answers = {}   # number -> Answer
@@ -104,7 +105,7 @@ class Stream:
         self.end_reason = None
         self._is_over = False  # nothing more is completed
         self._reasons = []  # several, if threads end it at the same time
-        self._is_open = threading.Event()
+        self._is_open = False
         self._watch = Watch(connection)
         self._background = threading.current_thread()
 
@@ -112,19 +113,15 @@ class Stream:
 
     def check(self):
         self._process.check()
-        self._check_end()
-
-    def _check_end(self):
         if self.end_reason is not None:
             raise ClientDisconnected(self.end_reason)
 
     def begin(self, transaction, *first):
         """Set the number of a new transaction; return its first frame."""
         self.check()
-        self._is_open.wait()
         while True:
             self._send_aborts()
-            with self._room:
+            with self._room_lock:
                 if self._has_room():
                     # If the number were made and not kept, nobody could free
                     # its place: an interrupt in between ends the stream.
@@ -139,9 +136,9 @@ class Stream:
                 self._send(self._aborts.popleft())
 
     def _has_room(self):
-        self._check_end()
+        self.check()
         with self._states:
-            return self._frames.open < commits.MOST_OPEN
+            return self._is_open and self._frames.open < commits.MOST_OPEN
 
     def stores(self, *args):
         with self._states:
@@ -223,7 +220,9 @@ class Stream:
     def ping(self):
         """The last tid of the server; everything up to it is completed."""
         self.check()
-        self._is_open.wait()
+        with self._room_lock:
+            while not self._is_open:
+                self._room.wait(LOOK_AGAIN)
         return self._ask(self._frames.ping).tid
 
     def send(self, data):
@@ -336,14 +335,14 @@ class Stream:
         A server disconnects a client that takes nothing for a while, and there
         is no limit to how long the verification of a cache takes.
         """
-        while not self._is_open.is_set() and self.end_reason is None:
-            self._watch.arm()
-            # From here on, `moved` and `end` wake this thread.
-            if not self._is_open.is_set():
-                self._watch.wait()
-                self._fill(socket.MSG_DONTWAIT)
+        self._watch.arm()
+        # From here on, `moved` and `end` wake this thread.
+        while not self._is_open and self.end_reason is None:
+            self._watch.wait()
+            self._fill(socket.MSG_DONTWAIT)
             if self._frames.received > MOST_BEFORE_OPEN:
                 self._be_over('too much came before the cache was verified')
+            self._watch.arm()
 
     def _close_socket(self):
         """Close it when no thread can be in a call of it any more."""
@@ -359,8 +358,13 @@ class Stream:
         """Open it: earlier announcements are here, the cache is verified."""
         with self._states:
             self._frames.moved()
-        self._is_open.set()
+        self._open()
         self._watch.wake()
+
+    def _open(self):
+        self._is_open = True
+        with self._room_lock:
+            self._room.notify_all()
 
     def _fill(self, flags=0):
         """Receive; at the end of the stream, complete what has arrived."""
@@ -436,8 +440,8 @@ class Stream:
             answer.wake()
         elif kind is commits.Conflicts:
             self._abort_later(event.number)
-        if kind not in (commits.Voted, commits.Conflicts):  # it is over
-            with self._room:
+        if kind is not commits.Voted:  # it is over, or can be aborted
+            with self._room_lock:
                 self._room.notify()
 
     def _abort_later(self, number):
@@ -446,8 +450,6 @@ class Stream:
             frame = self._frames.abort(number)
         if frame is not None:
             self._aborts.append(frame)
-        with self._room:
-            self._room.notify()
 
     # The end
 
@@ -479,12 +481,10 @@ class Stream:
         self._tell_end()
 
     def _tell_end(self):
-        self._is_open.set()
+        self._open()  # nobody waits for that any more
         self._on_end(self)
         for answer in list(self._answers.values()):
             answer.wake()
-        with self._room:
-            self._room.notify_all()
 
     def close(self, reason):
         """End it; when it returns, nothing more is completed."""

@@ -314,6 +314,9 @@ class Connection(asyncio.Protocol):
             try:
                 self._become_channel(message)
             except Unwelcome as refusal:
+                if refusal.args[0] == wire.OTHER_VERSION:
+                    logger.warning('%s: opens no channel: %s',
+                                   self.session.log_label, refusal.args[1])
                 self._write(wire.refused(*refusal.args))
                 self.close()
         else:

@@ -155,7 +155,6 @@ class Session(OneTransaction, Shown, ZEOStorage):
         if self.service.packs.are_offered:
             about['packs'] = wire.PACKS
         if not self.read_only:
-            about['commits'] = sessions.VERSION
             about['ticket'] = self._ticket()
             if (log := log_of(self.storage)) is not None:
                 about['log'] = log

@@ -49,7 +49,7 @@ class Indexing:
                 self._ahead = loaded
         #: The index file covers all before this position.
         self._saved_to = self._tried_at = self._known.end
-        self._size = 0
+        self._size = 0 if loaded is None else os.path.getsize(self._path)
         self.count(end, OF_OUR_FILE)
 
     def replaced(self, file: datafile.DataFile, found: fsIndex, end: int,
@@ -76,6 +76,10 @@ class Indexing:
             return True
         return (min(loaded.index.itervalues(), default=end) < end
                 and recovery.fits(loaded.index, self._file, end))
+
+    @property
+    def _path(self) -> str:
+        return self._file.name + '.index'
 
     @property
     def durable(self) -> int:
@@ -114,7 +118,7 @@ class Indexing:
         if end - self._tried_at < max(every, TIMES_ITS_SIZE * self._size):
             return
         self._tried_at = end
-        path = self._file.name + '.index'
+        path = self._path
         temporary = path + '.index_tmp'
         try:
             index.save_unchanging(

@@ -39,6 +39,7 @@ the log, so that nothing holds it up.  What the threads share are single
 attributes, each set by one of them, and an event.
 """
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -384,11 +385,16 @@ class Replicator:
         self._log.stop()
 
     def close(self) -> None:
-        self.stop()
-        self._watch.close()
-        self._staging.close()
-        if self._trimming is not None:
-            self._trimming.close()
+        # In reverse, and each one even if another raises.
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close_log)
+            if self._trimming is not None:
+                stack.callback(self._trimming.close)
+            stack.callback(self._staging.close)
+            stack.callback(self._watch.close)
+            stack.callback(self.stop)
+
+    def _close_log(self) -> None:
         with self._syncing:  # a committer's close may have been interrupted
             if self._keeper is not None:
                 self._keeper.close()

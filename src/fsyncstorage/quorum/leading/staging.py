@@ -18,7 +18,7 @@ written as well; with it a start finds files that the log does not name
 (newblobs).
 
 Threads: any number of votes may stage in parallel.  What they share is under
-`_changed`, a leaf; a thread of `tidying` removes what is not needed.
+`_lock`, a leaf; a thread of `tidying` removes what is not needed.
 """
 
 import contextlib
@@ -98,7 +98,10 @@ class Staging:
         self._limit = limit
         self._path = ''
         self._closing = threading.Event()
-        self._changed = threading.Condition()
+        # (Always `with self._lock`: a Condition's `with` is written in Python,
+        # and an interrupt may come after it has locked, before the block.)
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         #: An Outage for each vote that is under way.
         self._votes: list[Outage] = []
         #: Ids that no record names yet, with the size of each.
@@ -119,7 +122,7 @@ class Staging:
 
         It looks in this order, as the former becomes the latter.
         """
-        with self._changed:
+        with self._lock:
             under_way = set(self._open)
         return (under_way | self._earlier.held.named()
                 | self._writer.held.named())
@@ -196,12 +199,12 @@ class Staging:
     @contextlib.contextmanager
     def _vote(self) -> Generator[Patience, None, None]:
         outage = Outage('a vote with blobs waits', self._path)
-        with self._changed:
+        with self._lock:
             self._votes.append(outage)
         try:
             yield Patience(outage, self._closing)
         finally:
-            with self._changed:
+            with self._lock:
                 self._votes.remove(outage)
                 self._changed.notify_all()
 
@@ -209,7 +212,7 @@ class Staging:
                 expected: int, patience: Patience) -> _Staged:
         id, size, checksum = new_id(self._writer.state.epoch), 0, new_sum()
         try:
-            with self._changed:  # before its first chunk is put
+            with self._lock:  # before its first chunk is put
                 self._open[id] = expected
             with open(path, 'rb') as file:
                 for number, chunk in enumerate(chunks_of(file)):
@@ -257,7 +260,7 @@ class Staging:
 
     def _drop(self, ids: Iterable[bytes]) -> None:
         assert self._tidying is not None
-        with self._changed:
+        with self._lock:
             dropped = [(id, self._open.pop(id, 0)) for id in ids]
         self._tidying.drop(dropped)
 
@@ -275,21 +278,21 @@ class Staging:
         for ours in transactions:
             if ours.list is not None:
                 self._lists.until(sequence, ours.list)
-            with self._changed:
+            with self._lock:
                 sizes = [self._open.pop(each.id, 0)  # 0: already reported
                          for each in ours.staged.values()]
             self._limit.gives_back(sum(sizes))
 
     def kept(self, sequence: int) -> None:
         """A state after this record is kept."""
-        with self._changed:
+        with self._lock:
             self._lists.kept(sequence)
 
     # The end
 
     @property
     def trouble(self) -> str | None:
-        with self._changed:
+        with self._lock:
             return next(filter(None, (
                 outage.trouble for outage in self._votes)), None)
 
@@ -300,7 +303,7 @@ class Staging:
     def close(self) -> None:
         """Return when no vote uses the log, which was stopped before."""
         self.closing()
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: not self._votes)
         if self._tidying is not None:
             self._tidying.close()

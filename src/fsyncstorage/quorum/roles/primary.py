@@ -229,16 +229,20 @@ class Primary(Replicator):
         self._holding.close()
 
     def close(self) -> None:
-        self._look_no_more()
-        self._holding.close()
-        self.stop()
-        self._asking.close()
-        super().close()
+        # In reverse, and each one even if another raises.
+        with contextlib.ExitStack() as stack:
+            stack.callback(super().close)
+            stack.callback(self._asking.close)
+            stack.callback(self.stop)
+            stack.callback(self._holding.close)
+            stack.callback(self._look_no_more)
 
     def _look_no_more(self) -> None:
-        if self._requests is not None:
-            self._requests.close()
-        self._looking.close()
+        try:
+            if self._requests is not None:
+                self._requests.close()
+        finally:
+            self._looking.close()
 
 
 _SILENT = 'its lease is over, and no client is answered until it is renewed'

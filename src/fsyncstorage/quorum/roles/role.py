@@ -128,17 +128,24 @@ class Node:
         """Close everything, also what it has led with.  May be repeated."""
         self._stopping.set()
         self._woken.set()
-        if (log := self._log) is not None:
-            log.stop()
-        if self._thread.ident is not None:
-            self._thread.join()
+        # In reverse, and each one even if another raises.
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._holding.close)
+            stack.callback(self._close_led)
+            if self._thread.ident is not None:
+                stack.callback(self._thread.join)
+            if (log := self._log) is not None:
+                stack.callback(log.stop)
+
+    def _close_led(self) -> None:
         if self._led is not None:
             opened, primary = self._led
-            primary.close()
-            opened.file.unlock()  # an error may keep it open for longer
-            opened.file.close()
-            opened.lock_file.close()
-        self._holding.close()
+            with contextlib.ExitStack() as stack:  # in reverse
+                stack.callback(opened.lock_file.close)
+                stack.callback(opened.file.close)
+                # An error may keep it open for longer.
+                stack.callback(opened.file.unlock)
+                stack.callback(primary.close)
 
     # What others may know of it
 
