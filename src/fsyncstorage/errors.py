@@ -57,5 +57,10 @@ class Occupied(Exception):
     """
 
 
+class Unresolved(Occupied):
+    """A store or a vote would have to resolve a conflict, which may take long.
+    """
+
+
 class NoRoomInLog(Occupied):
     """A vote would have to wait for room in a log.  It holds nothing now."""

@@ -548,7 +548,7 @@ class NoThread(ByHand):
         self.world.settle()
         self.assertEqual(ballot.state, OVER)
         self.assertEqual(self.whats_told(), [])
-        self.assertEqual(self.committer._under_way, 0)
+        self.assertEqual(self.committer._queue.under_way, 0)
 
     def test_of_a_finish(self):
         ballot = self.vote('a', {1: b'x'}, small=False)

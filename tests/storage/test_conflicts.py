@@ -1,14 +1,19 @@
-"""To resolve a conflict, a server unpickles nothing that calls what it likes.
+"""To resolve a conflict, a server unpickles nothing that calls what it likes,
+and lets nothing take what time and memory it likes.
 
 What sites have in objects that resolve conflicts is resolved as before.
 """
 
+import base64
 import copyreg
 import datetime
 import decimal
+import fractions
 import os
 import pickle
+import signal
 import sys
+import time
 import unittest
 from datetime import tzinfo  # noqa: F401
 from unittest import mock
@@ -21,17 +26,23 @@ from ZODB.FileStorage.FileStorage import FileStorage
 from ZODB.serialize import ObjectWriter
 from ZODB.tests.hexstorage import HexStorage
 
-from fsyncstorage.storage import conflicts
+from fsyncstorage.server import committer
+from fsyncstorage.storage import records
+from fsyncstorage.storage import resolution
+from fsyncstorage.storage import resolver
 
 from ..server.serving import ErrorReply
 from ..server.serving import Served
 from ..server.serving import counter
+from ..server.serving import record as plain_record
 from ..server.serving import state_of
 from ..server.test_server_hostile import A_BIG_MEMO
 from ..server.test_server_hostile import Calling
+from ..support import PATIENCE
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
+from ..support import until
 
 
 class Value:
@@ -68,11 +79,11 @@ def bucket(**items):
 class Checked(unittest.TestCase):
 
     def accepted(self, record):
-        conflicts.check(record)
+        resolution.check([record])
 
     def refused(self, record, why=''):
-        with self.assertRaisesRegex(conflicts.Untrusted, why):
-            conflicts.check(record)
+        with self.assertRaisesRegex(resolution.Untrusted, why):
+            resolution.check([record])
 
     def test_what_sites_have(self):
         self.accepted(counter(5))
@@ -138,9 +149,6 @@ class Checked(unittest.TestCase):
                         b'\x80\x04\x8c\x02os\x8c\x06system\x93.'):
             self.refused(rubbish)
 
-    def test_a_memo_number(self):
-        self.refused(front() + A_BIG_MEMO, 'memo')
-
 
 class OverZEO(Served):
 
@@ -180,6 +188,192 @@ class OverZEO(Served):
                 self.peer.vote({1: bomb}, self.first)
             self.assertEqual(caught.exception.name, 'ConflictError')
             self.assertFalse(os.path.exists(self.canary), 'code was run')
+
+
+class Forever(Length):
+
+    def _p_resolveConflict(self, old, committed, new):
+        while True:
+            pass
+
+
+class AtAFile(Length):
+
+    def _p_resolveConflict(self, old, committed, new):
+        """Return when there is the file of that name."""
+        while not os.path.exists(new):
+            time.sleep(0.001)
+        return new
+
+
+class Fails(Length):
+
+    def _p_resolveConflict(self, old, committed, new):
+        raise ValueError(new)
+
+
+class OneHash:
+    """A dictionary of many numbers that have one hash."""
+
+    def __reduce__(self):
+        return dict, (), None, None, zip(
+            range(0, 100_000 * sys.hash_info.modulus, sys.hash_info.modulus),
+            range(100_000))
+
+
+class Bounded(Served):
+    """Whatever is in a record."""
+
+    def setUp(self):
+        super().setUp()
+        self.server = self.serve()
+        self.storage = self.server.storages['1']
+        self.peer, self.honest = map(self.connect, [self.server] * 2)
+
+    def conflict(self, data, number=1, peer=None):
+        """Have a peer store these data, where they conflict; return the
+        question that it is about to ask."""
+        first = self.honest.commit({number: counter(0)})
+        self.honest.commit({number: counter(1)}, first)
+        return lambda: (peer or self.peer).ask_vote({number: data}, first)
+
+    def refused(self, ask, peer=None):
+        with self.assertRaises(ErrorReply) as caught:
+            (peer or self.peer).answer(ask())
+        self.assertEqual(caught.exception.name, 'ConflictError')
+
+    def resolved(self, number):
+        self.peer.answer(self.conflict(counter(10), number)())
+        self.peer.finish()
+        self.assertEqual(state_of(self.peer.load(number)[0]), 11)
+
+    def check_ended(self, data, why):
+        """The conflict is refused, and the next one is resolved."""
+        ask = self.conflict(data)
+        with self.assertLogs(resolver.__name__, 'WARNING') as logs:
+            self.refused(ask)
+        line, = logs.output
+        self.assertRegex(line, why)
+        self.assertEqual(self.processes(), [])
+        self.resolved(2)
+
+    def processes(self):
+        process = self.storage._resolver._process
+        return [] if process is None else [process.pid]
+
+    def test_a_number_of_many_digits(self):
+        digits = Calling(fractions.Fraction, '1e300000000')
+        self.check_ended(record(digits), 'more than 1 s')
+
+    def test_numbers_of_one_hash(self):
+        self.check_ended(record(OneHash()), 'more than 1 s')
+
+    def test_a_method_that_never_returns(self):
+        self.check_ended(record(5, Forever), 'more than 1 s')
+
+    def test_a_long_list(self):
+        zeros = Calling(bytes, 2 * 10**8)
+        self.check_ended(record(Calling(list, zeros)), 'memory')
+
+    def test_a_memo_number(self):
+        self.check_ended(front() + A_BIG_MEMO, 'memory')
+
+    def test_a_state_that_is_nested_deeply(self):
+        ask = self.conflict(front() + b'N' + b'\x85' * 10**6 + b'.')
+        with self.assertLogs(resolver.__name__, 'WARNING'):
+            self.refused(ask)
+        self.resolved(2)
+
+    def test_records_that_are_long(self):
+        self.refused(self.conflict(record(b'x' * resolver.MOST_OF_RECORDS)))
+        self.assertEqual(self.processes(), [])
+
+    def test_a_method_that_fails(self):
+        """Its process is kept."""
+        self.resolved(2)
+        kept = self.processes()
+        ask = self.conflict(record(5, Fails))
+        with self.assertLogs(resolver.__name__, 'WARNING') as logs:
+            self.refused(ask)
+        self.assertIn('ValueError(5)', *logs.output)
+        self.resolved(3)
+        self.assertEqual(self.processes(), kept)
+
+    def test_others_go_on(self):
+        """More conflicts than there are threads that vote."""
+        file, number = self.path('file'), committer.VOTERS + 1
+        with mock.patch.object(resolver, 'LONGEST', PATIENCE):
+            peers = [self.connect(self.server) for _ in range(number)]
+            asks = [self.conflict(record(file, AtAFile), 10 + each, peer)
+                    for each, peer in enumerate(peers)]
+            asked = [ask() for ask in asks]
+            # What is large is voted by a thread.
+            self.honest.commit({1: plain_record('x' * 10**6)})
+            for peer in peers:
+                peer.ping()
+                self.assertEqual(peer.replies, {})
+            with open(file, 'w'):
+                pass
+            for each, (peer, question) in enumerate(zip(peers, asked)):
+                self.assertEqual(peer.answer(question), [oid(10 + each)])
+
+    def test_the_time_of_one_transaction(self):
+        first = self.honest.commit({2: counter(0), 3: counter(0)})
+        self.honest.commit({2: counter(1), 3: counter(1)}, first)
+        changes = {2: counter(5), 3: counter(5)}
+        with mock.patch.object(records, 'LONGEST', 0):
+            self.assertEqual(
+                self.peer.vote({2: changes[2]}, first), [oid(2)])
+            self.peer.abort()
+            self.refused(lambda: self.peer.ask_vote(changes, first))
+        self.assertEqual(
+            self.peer.vote(changes, first), [oid(2), oid(3)])
+
+    def test_an_undo(self):
+        first = self.honest.commit({1: record(1, Forever)})
+        undone = self.honest.commit({1: record(2, Forever)}, first)
+        self.honest.commit({1: record(3, Forever)}, undone)
+        self.peer.begin()
+        self.peer.post('undoa', base64.encodebytes(undone).rstrip(),
+                       self.peer.id)
+        question = self.peer.ask('vote', self.peer.id)
+        with self.assertLogs(resolver.__name__, 'WARNING'):
+            with self.assertRaises(ErrorReply) as caught:
+                self.peer.answer(question)
+        self.assertEqual(caught.exception.name, 'MultipleUndoErrors')
+        self.resolved(2)
+
+    def test_a_process_that_was_killed(self):
+        self.resolved(2)
+        ask = self.conflict(counter(10))
+        os.kill(*self.processes(), signal.SIGKILL)
+        with self.assertLogs(resolver.__name__, 'WARNING') as logs:
+            self.refused(ask)
+        self.assertIn('exit code -9', *logs.output)
+        self.resolved(3)
+
+    def test_what_the_process_has(self):
+        """Nothing of the server: neither sockets, nor files with locks."""
+        self.resolved(2)
+        pid, = self.processes()
+        names = {os.readlink(f'/proc/{pid}/fd/{each}')
+                 for each in os.listdir(f'/proc/{pid}/fd')}
+        self.assertEqual(
+            [each for each in names if self.directory in each], [])
+        sockets = [each for each in names if each.startswith('socket:')]
+        self.assertEqual(len(sockets), 1)  # to the server's process
+
+    def test_the_server_is_closed(self):
+        """While the conflict is resolved."""
+        with mock.patch.object(resolver, 'LONGEST', 10 * PATIENCE), \
+                self.assertNoLogs(resolver.__name__):
+            self.resolved(2)
+            pid, = self.processes()
+            self.conflict(record(5, Forever))()
+            until(lambda: self.storage._resolver._lock.locked(), 'asked')
+            self.server.close()
+        with self.assertRaises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 class BeingAppended(TestCase):

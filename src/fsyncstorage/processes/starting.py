@@ -64,7 +64,7 @@ class ChildProcess:
     """`module` is a full name; `files` are numbers of descriptors."""
 
     def __init__(self, module: str, files: list[int]) -> None:
-        if min(files) < _FIRST_OF_OTHERS:
+        if min(files, default=_FIRST_OF_OTHERS) < _FIRST_OF_OTHERS:
             raise NotStarted(
                 'a standard stream of this process is closed, and a file for'
                 ' the other one has its number')

@@ -112,6 +112,7 @@ class Ballot(Timed):
     half_a_blob = None
     #: It has had its turn in the storage: its next vote may block a thread.
     has_turn = False
+    has_to_resolve = False  # a conflict: see Unresolved
     #: Of the transaction-timeout; it is started when the ballot is voted.
     _timer = None
     #: What is called with the outcome; None: nobody waits for it.
@@ -357,9 +358,9 @@ class Ballot(Timed):
 
         Return the oids whose conflicts were resolved, or the conflicts that
         the client has to resolve.  A storage of ours raises `Occupied` where
-        it would have to wait and `wait` is false, or to resolve a conflict and
-        `resolve` is false.  The caller then calls this again later; if
-        `is_given`, the storage has everything already.
+        it would have to wait and `wait` is false, and `Unresolved` where it
+        would have to resolve a conflict and `resolve` is false.  The caller
+        calls this again later; if `is_given`, the storage has everything.
         """
         try:
             if not self.is_given:

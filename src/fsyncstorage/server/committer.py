@@ -24,8 +24,9 @@ would take longer than the rest.  But a slow disk makes writers wait in the
 end.  So after a step that has waited long, threads do all steps for some time.
 
 Threads do everything else.  `VOTERS` of them vote, so that the sync of a blob
-does not delay the votes of others.  One more finishes and aborts: these steps
-never queue behind votes, because their ballots hold objects.
+does not delay the votes of others.  One more resolves conflicts (Unresolved):
+only other conflicts wait for code of users.  One more finishes and aborts:
+these steps never queue behind votes, because their ballots hold objects.
 
 Any other storage, or one in a wrapper with a vote of its own, gets one ballot
 at a time, in one thread; the others wait outside (`entrance`).
@@ -49,6 +50,7 @@ from ZODB.utils import maxtid
 from ..errors import NoRoomInLog
 from ..errors import Occupied
 from ..errors import Unpublished
+from ..errors import Unresolved
 from ..storage import AsyncFinish
 from . import times
 from .ballot import ASIDE
@@ -93,13 +95,13 @@ class Committer:
         self._aside = {}  # ballot -> tid that it waits for
         #: How often a transaction that was appended may never be published.
         self._failures = 0
-        #: Ballots that wait for a thread that votes; how many have a thread.
-        self._queue = FairLine()
-        self._under_way = 0
+        #: Ballots that wait for a thread that votes, without and with a
+        #: conflict to resolve.
+        self._queue, self._conflicts = FairLine(VOTERS), FairLine(1)
         self._not_before = 0
         # (No thread is started before it is needed.)
         self._appender = Threads(1, f'appender of {name}')
-        self._voters = (Threads(VOTERS, f'voter of {name}')
+        self._voters = (Threads(VOTERS + 1, f'voter of {name}')
                         if self._side_by_side else self._appender)
 
     # From ballots
@@ -125,7 +127,8 @@ class Committer:
 
     def abort(self, ballot):
         with self._lock:
-            if ballot.state is VOTING and ballot not in self._queue:
+            if (ballot.state is VOTING and ballot not in self._queue
+                    and ballot not in self._conflicts):
                 ballot.aborted = True  # dropped when its thread is done
             elif ballot.state not in (FINISHING, OVER):
                 self._drop(ballot)
@@ -151,6 +154,7 @@ class Committer:
         with self._lock:
             self._closing = True
             self._queue.clear()
+            self._conflicts.clear()
         about_to_close = getattr(self._storage, 'about_to_close', None)
         if about_to_close is not None:  # ends what the threads may wait for
             attempt(about_to_close)
@@ -221,37 +225,38 @@ class Committer:
 
     def _leave_to_a_thread(self, ballot):
         ballot.state = VOTING
+        line = self._conflicts if ballot.has_to_resolve else self._queue
         if ballot.is_given:  # it has got its objects: others wait for it
-            self._queue.add_ahead(ballot)
+            line.add_ahead(ballot)
         else:
-            self._queue.add(ballot, ballot.client.session)
-        self._hand_out()
+            line.add(ballot, ballot.client.session)
+        self._hand_out(line)
 
-    def _hand_out(self):
-        while self._queue and self._under_way < VOTERS:
-            ballot = self._queue.pop()
-            self._under_way += 1
+    def _hand_out(self, line):
+        while line and line.under_way < line.most:
+            ballot = line.pop()
+            line.under_way += 1
             try:
-                self._voters.submit(self._vote_there, ballot)
+                self._voters.submit(self._vote_there, ballot, line)
             except Exception as error:
-                self._post(self._voted_there, ballot, None, error)
+                self._post(self._voted_there, ballot, line, None, error)
                 self._abort(ballot)
 
-    def _vote_there(self, ballot):
+    def _vote_there(self, ballot, line):
         """In a thread."""
         # With its turn, it may wait for the append lock.
-        options = {} if ballot.has_turn or not self._side_by_side else {
-            'wait': False}
+        options = {} if not self._side_by_side else {
+            'wait': ballot.has_turn, 'resolve': line is self._conflicts}
         try:
             outcome = self._vote(ballot, **options)
         except BaseException as error:  # a record names a module that exits
             outcome = None, _ended_by(error)
-        self._post(self._voted_there, ballot, *outcome)
+        self._post(self._voted_there, ballot, line, *outcome)
 
-    def _voted_there(self, ballot, result, error):
+    def _voted_there(self, ballot, line, result, error):
         with self._lock:
-            self._under_way -= 1
-            attempt(self._hand_out)
+            line.under_way -= 1
+            attempt(self._hand_out, line)
             self._voted(ballot, result, error)
 
     def _vote(self, ballot, **options):
@@ -266,6 +271,9 @@ class Committer:
             pass
         elif ballot.aborted:
             self._drop(ballot)
+        elif isinstance(error, Unresolved):
+            ballot.has_to_resolve = True
+            self._leave_to_a_thread(ballot)
         elif isinstance(error, Occupied):
             self._wait(ballot, error)
         elif isinstance(error, Unpublished):
@@ -411,6 +419,7 @@ class Committer:
     def _drop(self, ballot):
         """Abort it, whether the storage has it or not."""
         self._queue.discard(ballot)
+        self._conflicts.discard(ballot)
         self._aside.pop(ballot, None)
         ballot.over()
         if self._closing:

@@ -12,7 +12,9 @@ import collections
 
 class FairLine:
 
-    def __init__(self):
+    def __init__(self, most=0):
+        #: For the owner: how many entries may be under way, and how many are.
+        self.most, self.under_way = most, 0
         self._ahead = collections.OrderedDict()
         #: peer -> its entries; the peer that has the next turn is first.
         self._lines = collections.OrderedDict()

@@ -43,6 +43,7 @@ from .packs import Packs
 from .workers import Workers
 
 logger = quiet.get_logger(__name__)
+quiet.get_logger('fsyncstorage.storage.resolver')  # clients cause its lines
 
 # Seconds between two rounds of invalidations: under load, one send for each
 # transaction and client would cost more than everything else.

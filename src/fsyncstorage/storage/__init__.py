@@ -20,7 +20,9 @@ host          the process that waits for a storage, or may have to close it
 leftovers     files that interrupted work left beside the data
 recovery      tells the torn tail of a crash from damage
 crashmark     the mark beside a file whose last commits may be missing
-conflicts     records that may be unpickled, to resolve a conflict
+conflicts     who resolves a conflict
+resolver      the process that resolves conflicts, seen from the storage
+resolution    what that process does: which records it unpickles, its limits
 
 Imports point down this list, and to the modules outside of this package.
 """

@@ -107,9 +107,11 @@ class Appending(Records):
                 and self._replica.call_when_room(stored, function))
 
     def about_to_close(self) -> None:
-        """Let votes fail that wait for a log.
+        """Let votes fail that wait for a log, or resolve a conflict.
 
         For a server, which ends its threads before it closes the storage."""
+        if self._resolver is not None:
+            self._resolver.close()
         if self._replica is not None:
             self._replica.end_votes()
 

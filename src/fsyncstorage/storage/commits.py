@@ -488,8 +488,8 @@ class Commits(Undoing, Appending):
         """For a transaction of the event loop that publishes: a conflict with
         an unpublished transaction raises Unpublished, and does not wait.
 
-        Without `resolve`, a conflict that might be resolved raises Occupied,
-        because an event loop runs no code of users.
+        Without `resolve`, a conflict that might be resolved raises Unresolved:
+        the caller does that where nobody else waits for it.
         """
         under_way = self._known(transaction, 'never_wait_for_publishing')
         under_way.waits_for_publishing = False

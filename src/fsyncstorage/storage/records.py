@@ -10,11 +10,12 @@ the conflict is raised when the other one is published: see `_give_way`.
 
 Left to others: the transaction (transaction), how it is begun and voted
 (commits), what it restores and undoes (undoing), which records may be
-unpickled to resolve a conflict (conflicts).
+unpickled to resolve a conflict (resolution).
 """
 
 import contextlib
 import sys
+import time
 import typing
 
 from ZODB.FileStorage.FileStorage import FileStorageQuotaError
@@ -29,8 +30,8 @@ from ZODB.POSException import Unsupported
 
 from ..commit.reserve import Reserve
 from ..datafile import DataFile
-from ..errors import Occupied
 from ..errors import Unpublished
+from ..errors import Unresolved
 from ..format import blobrecord
 from ..format.view import View
 from ..format.view import check_oid
@@ -39,6 +40,8 @@ from ..format.view import read_header
 from ..format.view import serial_at
 from ..positions import Positions
 from .conflicts import Conflicts
+from .conflicts import leave
+from .resolver import LONGEST
 from .statistics import Statistics
 from .transaction import Metadata
 from .transaction import Record
@@ -175,16 +178,28 @@ class Records(Statistics, Conflicts):
     def _merged(self, under_way: Transaction, oid: bytes, committed: bytes,
                 oldserial: bytes, data: bytes) -> bytes:
         """The data that resolve a conflict."""
-        if not under_way.resolves_conflicts:
-            raise Occupied
         try:
-            data = self.tryToResolveConflict(oid, committed, oldserial, data)
+            data = self._resolve(under_way, oid, committed, oldserial, data)
         except ConflictError:
             self._give_way(under_way, committed)
             self._count_conflict(under_way)
             raise
         under_way.resolved.append(oid)
         return data
+
+    def _resolve(self, under_way: Transaction, oid: bytes, *of_it: bytes
+                 ) -> bytes:
+        """Call `tryToResolveConflict`; but, in a server, not for long for one
+        transaction, because others may wait for objects that it has."""
+        if not under_way.resolves_conflicts:
+            raise Unresolved
+        if self._resolver is not None and under_way.resolving > LONGEST:
+            leave(oid, *of_it)
+        begun = time.monotonic()
+        try:
+            return self.tryToResolveConflict(oid, *of_it)
+        finally:
+            under_way.resolving += time.monotonic() - begun
 
     def _count_conflict(self, under_way: Transaction) -> None:
         # The server counts the conflicts of its clients, once a vote has

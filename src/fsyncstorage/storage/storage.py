@@ -7,8 +7,7 @@ reading blobs, and maintenance.
 Left to others: the methods for readers (readers), commits (commits, records),
 what is found at open (opening, recovery), what a crash left (leftovers), the
 index file (checkpoints, format.index), packs (pack.packing, pack.swap), the
-scrub (scrub.scrubbing), and the inner names of a FileStorage that other
-programs use (ecosystem).
+scrub (scrub.scrubbing), and inner names that other programs use (ecosystem).
 
 The internals of stock that are used here are those of ZODB 6.4;
 tests/upstream/test_stock_hooks.py fails when they change.
@@ -296,6 +295,7 @@ class FsyncStorage(
         if self.metrics is not None:
             self.metrics.hide()
         try:
+            self.about_to_close()
             self._close()
         finally:
             if self.metrics is not None:
@@ -368,7 +368,7 @@ class FsyncStorage(
         self._sequencer = self._new_sequencer(self._appended)
         # As in a storage that only reads.
         self._checkpoints = self._spare = None  # type: ignore[assignment]
-        self._scrub = self._replica = None
+        self._scrub = self._replica = self._resolver = None
         for under_way in self._begun.values():
             under_way.abandon()
         self._begun = {}  # aborts would remove the parent's blobs

@@ -153,6 +153,7 @@ class Transaction:
     __slots__ = ('caller', 'key', 'given_tid', 'status', 'policy', 'alone',
                  'blobs', 'file', 'known_to', 'records', 'last', 'read',
                  'resolved', 'waits_for_publishing', 'resolves_conflicts',
+                 'resolving',
                  'asked', 'asked_at', 'voted', 'failed', 'keeps_file',
                  'sealed', 'length', 'tid', 'start', 'commit', 'blob_keys',
                  '_texts', '_extension', '_lengths', '_header_length', '_kept',
@@ -192,8 +193,10 @@ class Transaction:
         #: If it conflicts with an unpublished transaction, it waits until that
         #: is published (I6).
         self.waits_for_publishing = True
-        #: If not, a conflict that might be resolved raises Occupied.
+        #: If not, a conflict that might be resolved raises Unresolved.
         self.resolves_conflicts = True
+        #: Seconds that it took to resolve its conflicts.
+        self.resolving = 0.0
         self.asked = self.voted = self.failed = False
         #: When its vote was first called.
         self.asked_at = 0.0

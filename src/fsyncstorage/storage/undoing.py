@@ -12,6 +12,7 @@ what the call has found, or nothing.
 Left to others: which records undo another transaction (undo).
 """
 
+import functools
 import itertools
 import operator
 import os
@@ -116,7 +117,7 @@ class Undoing(Records):
             records = undo.records(
                 view, under_way,
                 undo.find_transaction(view, origin.tid, True),
-                self.tryToResolveConflict)
+                functools.partial(self._resolve, under_way))
             self._restores(origin, [
                 (record.oid, record.restored) for record in records])
             self._refuse_undo_in_a_pack(origin)

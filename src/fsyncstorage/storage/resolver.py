@@ -1,0 +1,125 @@
+"""The process that resolves conflicts (resolution), seen from the storage.
+
+It is started for the first conflict, and kept.  If a conflict ends it, because
+it takes too long or too much memory, the next conflict starts another one.
+Conflicts are resolved one at a time, in any thread; `close`, in another
+thread, ends the one that is under way.
+
+Left to others: which conflicts come here (conflicts).
+"""
+
+import base64
+import json
+import logging
+import signal
+import threading
+
+from ..format import classname
+from ..processes import starting
+
+logger = logging.getLogger(__name__)
+
+# Seconds that a conflict may take, and all conflicts of one transaction
+# before the last one; and seconds for modules that it has to import before.
+LONGEST = 1.0
+IMPORTING = 10.0
+# Bytes of memory that a conflict may take beside the modules; and bytes of its
+# three records together.  (Each is in memory some ten times, in base64.)
+ROOM = 128 << 20
+MOST_OF_RECORDS = 8 << 20
+# Seconds after which the process that has not kept its own limits is ended: it
+# may be stopped, or the machine be busy.
+_PATIENCE = 10
+
+
+class Unresolvable(Exception):
+    """It is an ordinary conflict."""
+
+
+class _Ended(Exception):
+    """The process has ended, or has to: the reason."""
+
+
+class Resolver:
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()  # one conflict at a time
+        self._process: starting.ChildProcess | None = None
+        self._closed = False
+
+    def resolved(self, old: bytes, committed: bytes, new: bytes) -> bytes:
+        """The record that resolves a conflict, or Unresolvable."""
+        records = old, committed, new
+        if sum(map(len, records)) > MOST_OF_RECORDS:
+            raise Unresolvable
+        with self._lock:
+            try:
+                return self._answer({'records': [
+                    base64.b64encode(each).decode() for each in records]})
+            except _Ended as error:
+                self._drop()
+                if not self._closed:
+                    self._tell(new, str(error))
+                raise Unresolvable from None
+            except Unresolvable as error:
+                if error.args:
+                    self._tell(new, error.args[0])
+                raise
+            except BaseException:
+                self._drop()  # else the next caller would get this answer
+                raise
+
+    def _answer(self, job: dict[str, list[str]]) -> bytes:
+        try:
+            process = self._running()
+            process.send(job)
+            line = process.report(LONGEST + IMPORTING + _PATIENCE)
+        except (starting.NotStarted, starting.Silent, OSError) as error:
+            raise _Ended(str(error)) from None
+        if line is None:
+            code = process.exit_code()
+            raise _Ended(
+                f'it took more than {LONGEST:g} s'
+                if code == -signal.SIGALRM else f'exit code {code}')
+        match json.loads(line):
+            case {'resolved': str(data)} if data:
+                return base64.b64decode(data)
+            case {'refused': None}:
+                raise Unresolvable
+            case {'refused': str(why)}:
+                raise Unresolvable(why)
+            case {'ended': str(why)}:
+                raise _Ended(why)
+        raise _Ended(f'its process said {line[:80]!r}')
+
+    def _running(self) -> starting.ChildProcess:
+        if self._process is None:
+            if not starting.is_possible():
+                raise starting.NotStarted('this program is no Python that'
+                                          ' could be started once more')
+            self._process = starting.ChildProcess(
+                'fsyncstorage.storage.resolution', [])
+            if self._closed:  # `close` may not have seen the process
+                raise _Ended
+            self._process.begin(dict(
+                seconds=LONGEST, importing=IMPORTING, room=ROOM))
+        return self._process
+
+    def _tell(self, record: bytes, why: str) -> None:
+        logger.warning(
+            '%s: a conflict of an object of %s was not resolved: %s',
+            self._name, classname.class_name(record[:classname.ENOUGH]), why)
+
+    def _drop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+    def close(self) -> None:
+        self._closed = True
+        process = self._process
+        if process is not None:
+            process.end()
+        with self._lock:
+            self._drop()
