@@ -58,6 +58,30 @@ class Blobs(TestCase):
         self.storage.tpc_vote(transaction)
         return transaction
 
+    def test_an_abort_that_fails_at_one_file_goes_on(self):
+        storage = self.opened('none')
+        remove = self.disk.remove
+        for voted in False, True:
+            transaction = self.store(1)
+            self.store_in(transaction, 2)
+            self.store_in(transaction, 3)
+            if voted:
+                storage.tpc_vote(transaction)
+            failed = []
+
+            def failing(path):
+                if not failed:
+                    failed.append(path)
+                    raise OSError(errno.EIO, 'as if', path)
+                remove(path)
+
+            with mock.patch.object(self.disk, 'remove', failing):
+                with self.assertRaises(OSError):
+                    storage.tpc_abort(transaction)
+            left = os.listdir(storage.temporaryDirectory())
+            self.assertEqual(left, [os.path.basename(*failed)])
+            remove(*failed)
+
     def test_an_undo_after_the_vote_leaves_its_blob(self):
         """It is refused before it puts another in the place of it."""
         storage = self.opened('group-commit')

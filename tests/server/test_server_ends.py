@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import gc
+import os
 import socket
 import ssl
 import unittest
@@ -180,6 +181,23 @@ class Ends(Served):
             with self.assertRaisesRegex(ErrorReply, 'FileNotFoundError'):
                 peer.answer(peer.ask('vote', peer.id))
         self.connect(server).commit({2: b'the lock is free'})
+
+    def test_a_shared_blob_whose_name_no_file_can_have(self):
+        """The other blobs of its transaction are removed all the same."""
+        storage = self.open(blob_dir=self.path('blobs'))
+        server = self.serve(storage)
+        for name in '\0.tmp', 'x\n.tmp':
+            with self.subTest(ascii(name)):
+                peer = self.connect(server)
+                peer.begin()
+                peer.send_blob(1, b'content')
+                peer.ping()
+                with self.assertLogs(level='CRITICAL'):
+                    peer.post('storeBlobShared', oid(2), b'\0' * 8, b'data',
+                              name, peer.id)
+                    peer.wait_for_end()
+                until(lambda: not os.listdir(storage.temporaryDirectory()),
+                      'removed')
 
     def test_a_signal_comes_between_two_callbacks(self):
         """Everybody was told of a commit, or nobody."""

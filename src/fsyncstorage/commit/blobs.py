@@ -15,6 +15,7 @@ names durable before it writes the status of the transaction.  Under the policy
 No file is held open: each is opened for its sync, one at a time (spare).
 """
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -112,10 +113,10 @@ class Stored:
             os.path.dirname(path), self._durable_names.discard)
 
     def take_back(self) -> None:
-        for path in self._named:
-            datafile.remove_if_there(path)
-        for path in self._files.values():
-            datafile.remove_if_there(path)
+        """Remove the files: all that can be removed, even if one cannot."""
+        with contextlib.ExitStack() as files:
+            for path in *self._files.values(), *self._named:
+                files.callback(datafile.remove_if_there, path)
 
 
 def uploads(directory: str) -> list[str]:

@@ -488,7 +488,7 @@ def remove_if_possible(file_name):
     An error here must not fail a vote that has succeeded, nor stop the rest of
     the clean-up.  The next opening of the storage removes what is left.
     """
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # of an impossible name
         datafile.remove_if_there(file_name)
 
 

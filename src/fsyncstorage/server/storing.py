@@ -83,7 +83,9 @@ class Storing:
 
     def storeBlobShared(self, oid, serial, data, filename):
         self._needs_begun()
-        if os.path.sep in filename or '.tmp' not in filename[-5:]:
+        # (A file of a name with NUL can neither be found nor removed.)
+        if (os.path.sep in filename or '.tmp' not in filename[-5:]
+                or not (filename.isascii() and filename.isprintable())):
             self._session.log(f'a bad file name for a blob: {filename!r}',
                               logging.CRITICAL)
             raise ValueError(filename)
