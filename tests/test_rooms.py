@@ -57,7 +57,7 @@ MAY_IMPORT = {
     'server': {'storage', 'metrics', 'pack', 'commit', 'format', 'wire',
                'datafile', 'histogram', 'errors'},
     'metrics': {'pack', 'histogram', 'forks', 'version'},
-    'fsyncstorage': {'storage'},
+    'fsyncstorage': {'storage', 'commit'},
     'quorum': set(),
     'quorum.etcd': {'quorum.roles', 'quorum.log', 'quorum.history', 'commit'},
     'quorum.roles': {'quorum.leading', 'quorum.following', 'quorum.log',

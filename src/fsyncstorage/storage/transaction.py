@@ -217,8 +217,7 @@ class Transaction:
             # A copy keeps its extension, and asks for nothing.
             asked = asking.asked(metadata) if tid is None else None
             if asked is not None:
-                self.policy, extension = asked.heeded(
-                    policy, extension, str(file.name))
+                self.policy, extension = asked.heeded(policy)
             # A copy may have the seal of another file.
             extension = seal.strip(extension)
         room = seal.room(extension) if sealed else 0
