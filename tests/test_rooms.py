@@ -55,7 +55,7 @@ MAY_IMPORT = {
     'server': {'storage', 'metrics', 'pack', 'commit', 'format', 'wire',
                'datafile', 'histogram', 'errors', 'version'},
     'metrics': {'pack', 'histogram', 'forks', 'version'},
-    'fsyncstorage': {'storage', 'version'},
+    'fsyncstorage': {'storage', 'commit', 'version'},
     'quorum': set(),
     'quorum.etcd': {'quorum.roles', 'quorum.log', 'quorum.history', 'commit'},
     'quorum.roles': {'quorum.leading', 'quorum.following', 'quorum.log',

@@ -10,6 +10,7 @@ import threading
 from unittest import mock
 
 from ZODB.POSException import POSKeyError
+from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.server import ballot
@@ -171,7 +172,9 @@ class Interrupted(Served):
         letters = []
         self.service.committer._post = lambda *letter: letters.append(letter)
         self.victim.begin()
-        self.victim.send_blob(1, b'a blob')
+        self.victim.send_blob(2, b'a blob')
+        self.victim.post('checkCurrentSerialInTransaction', oid(1), z64,
+                         self.victim.id)
         self.victim.ping()
         self.assertNotEqual(self.temporary_files(), [])
         self.victim.ask('vote', self.victim.id)

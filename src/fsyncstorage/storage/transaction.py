@@ -219,8 +219,7 @@ class Transaction:
             # A copy keeps its extension, and asks for nothing.
             asked = asking.asked(metadata) if tid is None else None
             if asked is not None:
-                self.policy, extension = asked.heeded(
-                    policy, extension, str(file.name))
+                self.policy, extension = asked.heeded(policy)
             # A copy may have the seal of another file.
             with contextlib.suppress(seal.UnknownVersion):
                 extension = seal.strip(extension)
