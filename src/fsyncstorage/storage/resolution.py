@@ -97,9 +97,10 @@ class Limits:
     """The seconds and the memory that one conflict may take.
 
     When the time is over, the system ends this process: code in C may run for
-    minutes and let no other thread run.  `seconds` are those of the processor,
-    as the machine may be busy, and `longest` those of the clock.  Imports run the site's own code
-    without a client's data: they get other seconds, and any memory.
+    minutes and let no other thread run.  `seconds` are those of a processor,
+    as the machine may be busy, and `longest` those of the clock.  Imports run
+    the site's own code without a client's data: they get other seconds, and
+    any memory.
     """
 
     def __init__(self, seconds: float, longest: float, importing: float,

@@ -85,8 +85,7 @@ class Resolver:
             raise _Ended(str(error)) from None
         if line is None:
             code = process.exit_code()
-            raise _Ended(
-                _TOO_LONG.get(code, f'exit code {code}'))
+            raise _Ended(_TOO_LONG.get(code or 0, f'exit code {code}'))
         match json.loads(line):
             case {'resolved': str(data)} if data:
                 return base64.b64decode(data)
