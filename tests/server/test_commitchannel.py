@@ -752,11 +752,13 @@ class Trouble(TroubleTestCase):
                 dict(user=1), dict(description=None), dict(extension=b'x'),
                 dict(tid=b'short'), dict(status='x'), dict(status=None)):
             with self.subTest(changes):
-                with self.beside_another(), self.fails_before_its_vote():
+                with self.beside_another(), \
+                        self.fails_before_its_vote() as logs:
                     transaction, frame = self.channel.begun(**changes)
                     self.channel.send(frame)
                     self.channel.store(transaction, 1, b'x')
                     self.ask(transaction)
+                self.assertIsNone(logs.records[0].exc_info)
 
     def test_a_long_description(self):
         with self.beside_another(), self.fails_before_its_vote():

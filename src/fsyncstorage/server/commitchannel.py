@@ -289,8 +289,9 @@ class CommitChannel:
         try:
             step(*arguments)
         except Exception as error:
-            logger.exception('%s: a transaction failed before its vote: %s',
-                             self.log_label, error)
+            logger.error('%s: a transaction failed before its vote: %r',
+                         self.log_label, error,
+                         exc_info=calls.traceback_of(error))
             self._give_up(transaction, error)
 
     def _give_up(self, transaction, error):

@@ -106,7 +106,7 @@ class OneTransaction:
         except StorageTransactionError:  # it is out of place
             raise
         except StorageError as error:
-            logger.error('%s: a transaction failed before its vote: %s',
+            logger.error('%s: a transaction failed before its vote: %r',
                          self.log_label, error)
             self._fail(error)
 
