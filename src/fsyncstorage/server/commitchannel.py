@@ -384,13 +384,7 @@ class CommitChannel:
 
     def timed_out(self, transaction):
         """It was voted, and not finished in time."""
-        self.session.log_timeout()
-        if len(self._transactions) == 1:
-            self.session.end()  # as without a channel
-        else:
-            self._give_up(transaction, StorageTransactionError(
-                'it was not finished within the transaction-timeout of the'
-                f' server, {self.session.service.timeout} seconds'))
+        self._give_up(transaction, self.session.too_late())
 
     def _voted(self, transaction, result, error):
         if error is None:
