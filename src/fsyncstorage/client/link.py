@@ -235,6 +235,7 @@ class Link(ClientThread):
         if self._stream is not None:
             self.node = self._stream.node
             protocol = self.client.protocol
+            protocol.sends_little()
             protocol.load_before = functools.partial(
                 self._load_beside, protocol)
             self._is_verified = True

@@ -17,6 +17,7 @@ from ZEO.asyncio.client import Protocol
 
 from .liveness import Liveness
 from .liveness import Silent
+from .sockets import SECONDS_OF_LITTLE
 from .sockets import Counted
 from .sockets import keep_alive
 from .sockets import unread
@@ -80,11 +81,16 @@ class ZeoProtocol(Protocol):
         self._transport = Counted(transport)
         super().connection_made(self._transport)
         self._note_what_comes()
+        keep_alive(transport.get_extra_info('socket'))
         if self._may_be_silent is None or self.closed:
             return
-        keep_alive(transport.get_extra_info('socket'))
         self._liveness = Liveness(
             self.loop, self._may_be_silent, self, f'the server {self.addr}')
+
+    def sends_little(self):
+        """There is a commit channel, for all that may be large."""
+        keep_alive(self._transport.get_extra_info('socket'),
+                   SECONDS_OF_LITTLE)
 
     def _note_what_comes(self):
         """Note each piece of a message that takes long to arrive, too."""
@@ -140,8 +146,7 @@ class ZeoProtocol(Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc):
-        if (self._may_be_silent is not None and not self.closed
-                and was_given_up(exc)):
+        if not self.closed and was_given_up(exc):
             exc = Silent(f'nothing was heard from the server {self.addr}:'
                          f' {exc}')
             logger.warning('%s: the connection is ended', exc)
