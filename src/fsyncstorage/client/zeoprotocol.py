@@ -1,10 +1,11 @@
 """The ZEO connection to one address: before a server is chosen there may be
 several, and then one of them is used (zeoconnection).
 
-It is ZEO's own, but for three things: it tries its address again when
-`addresses` says so; `liveness` checks it as soon as the connection is made;
-and it ends soon when it is closed, even if the server does not take what was
-written to it.
+It is ZEO's own, but for four things: it tries its address again when
+`addresses` says so; `liveness` checks it as soon as the connection is made; it
+ends soon when it is closed, even if the server does not take what was written
+to it; and it checks what a server says before the client uses it, since that
+may be anything.
 
 The internals of ZEO that are used here were read from ZEO 6.2;
 tests/upstream/test_stock_hooks.py fails when they move.
@@ -14,7 +15,9 @@ import asyncio
 import logging
 
 from ZEO.asyncio.client import Protocol
+from ZEO.shortrepr import short_repr
 
+from ..wire import PeerError
 from .liveness import Liveness
 from .liveness import Silent
 from .sockets import SECONDS_OF_LITTLE
@@ -29,6 +32,24 @@ logger = logging.getLogger(__name__)
 # TLS the other side must answer, too.
 CLOSED_WITHIN = 1
 
+# Bytes that a server may send before it has taken this client: its greeting,
+# and one answer.
+MOST_BEFORE_REGISTERED = 1 << 20
+
+
+def _is_tid(answer):
+    return answer is None or isinstance(answer, bytes) and len(answer) == 8
+
+
+def _is_description(answer):
+    return (isinstance(answer, dict)
+            and isinstance(answer.get('fsyncstorage', {}), dict)
+            and isinstance(answer.get('interfaces', ()), (tuple, list)))
+
+
+_CHECKS = {'register': _is_tid, 'lastTransaction': _is_tid,
+           'get_info': _is_description}
+
 
 class ZeoProtocol(Protocol):
 
@@ -41,6 +62,7 @@ class ZeoProtocol(Protocol):
     used_since = None
     _liveness = _transport = _abort = None
     _has_heard = False
+    _received_before = 0
 
     def __init__(self, addresses, may_be_silent, *args, **options):
         """`may_be_silent`: seconds; None: for ever."""
@@ -98,9 +120,27 @@ class ZeoProtocol(Protocol):
 
         def data_received(data):
             self._has_heard = True
+            if not self.is_registered:
+                self._check_room(len(data))
             received(data)
 
         self.data_received = data_received
+
+    def _check_room(self, size):
+        self._received_before += size
+        if self._received_before > MOST_BEFORE_REGISTERED:
+            logger.warning(
+                '%s: the connection is ended', f'the server {self.addr} has'
+                f' sent {self._received_before} bytes before it has taken'
+                f' this client')
+            self._transport.abort()
+
+    async def server_call(self, method, *args):
+        answer = await super().server_call(method, *args)
+        if method in _CHECKS and not _CHECKS[method](answer):
+            raise PeerError(f'the server {self.addr} answers {method} by'
+                            f' {short_repr(answer)}')
+        return answer
 
     # For liveness
 
