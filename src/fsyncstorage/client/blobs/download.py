@@ -42,6 +42,10 @@ class DownloadFailed(StorageError, TransientError):
     """
 
 
+class CacheFailed(DownloadFailed):
+    """The disk of the cache does not take the blob."""
+
+
 class Download:
 
     #: The blob does not fit into the cache (books).
@@ -161,14 +165,13 @@ class Download:
         """Call `function`; if the disk is full, free room and call again."""
         try:
             return function(*args)
+        except FileNotFoundError:  # somebody has removed it
+            raise
         except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            if self._made_room:
-                raise DownloadFailed(
-                    f'there is no room for {self}: the disk of the blob cache'
-                    ' is full. Make room on it, or make blob-cache-size'
-                    ' smaller') from error
+            if error.errno not in DISK_FULL or self._made_room:
+                raise CacheFailed(
+                    f'the disk of the blob cache does not take {self}:'
+                    f' {error}') from error
         self._made_room = True
         self._books.free(max((self._size or 0) - self.offset, STEP))
         return self._with_room(function, *args)
