@@ -13,6 +13,7 @@ bytes that are there, and for `STEP` bytes in advance.
 import contextlib
 import errno
 import os
+import typing
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -21,9 +22,11 @@ from transaction.interfaces import TransientError
 from ZODB.POSException import StorageError
 
 from ...wire import LONGEST_BLOB
-from .books import Books
-from .cachedirectory import CacheDirectory
-from .filelocks import LockFile
+
+if typing.TYPE_CHECKING:
+    from .books import Books
+    from .cachedirectory import CacheDirectory
+    from .filelocks import LockFile
 
 #: Bytes that are booked in advance when the size of the blob is not known.
 STEP = 1 << 20
@@ -54,8 +57,8 @@ class Download:
     #: Bytes: of a larger blob, only a beginning is wanted now.
     most = LONGEST_BLOB
 
-    def __init__(self, part: LockFile, name: str, directory: CacheDirectory,
-                 books: Books) -> None:
+    def __init__(self, part: 'LockFile', name: str,
+                 directory: 'CacheDirectory', books: 'Books') -> None:
         """`part` is an open file, locked as long as the download lasts."""
         self._part = part
         self._name = name
