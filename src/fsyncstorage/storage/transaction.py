@@ -225,7 +225,7 @@ class Transaction:
                 extension = seal.strip(extension)
         room = seal.room(extension) if sealed else 0
         self.sealed = room > 0
-        if extension and seal.would_be_found(
+        if extension and seal.would_mislead(
                 user + description, extension, self.sealed):
             raise FileStorageError(
                 'the extension of the transaction, its user or its description'
