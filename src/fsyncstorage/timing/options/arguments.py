@@ -162,6 +162,9 @@ def size(text):
 
 
 def _duration(text):
+    """Seconds.  On a command line, a number alone is a number of seconds."""
+    if text.replace('.', '', 1).isdecimal():
+        text += 's'
     return _checked(policies.duration, text, 'a time')
 
 
