@@ -26,7 +26,7 @@ LONG_MODULES = _caches _crowd _databases _equal$$ _failover _frames$$ _fuzz \
 space := $(subst ,, )
 any_of = $(subst $(space),|,$(strip $(1)))
 
-.PHONY: help venv run lint check test test-all test-oldest etcd docs docs-build dist dist-check clean
+.PHONY: help venv run lint size check test test-all test-oldest etcd docs docs-build dist dist-check clean
 
 help:
 	@echo "make run          serve an example database over ZEO (PORT=$(PORT)), and show it"
@@ -36,6 +36,7 @@ help:
 	@echo "make test-all     run the tests, the long ones too"
 	@echo "make test-oldest  run the tests with the oldest dependencies allowed"
 	@echo "make etcd         build etcd, for the tests that need one (needs Go)"
+	@echo "make size         show how large each room is, and hold its ceiling"
 	@echo "make docs         build the documents into docs/_build/html"
 	@echo "make dist         build the wheel and the sdist into dist/, and check them"
 	@echo "make dist-check   install each in an empty environment, and try it"
@@ -61,6 +62,9 @@ run: $(VENV)/.installed-test
 lint: $(VENV)/.installed-check
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+
+size:
+	@$(PYTHON) -m tests.size
 
 check: lint $(VENV)/.installed-test
 	$(TEST) -m '!^tests\.($(call any_of,$(LONG_ROOMS)))\.|$(call any_of,$(LONG_MODULES))' $(TESTOPTS)
