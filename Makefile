@@ -63,9 +63,6 @@ lint: $(VENV)/.installed-check
 	$(PY) -m ruff check .
 	$(PY) -m mypy
 
-size:
-	@$(PYTHON) -m tests.size
-
 check: lint $(VENV)/.installed-test
 	$(TEST) -m '!^tests\.($(call any_of,$(LONG_ROOMS)))\.|$(call any_of,$(LONG_MODULES))' $(TESTOPTS)
 
@@ -94,6 +91,9 @@ etcd:
 	cd tests/quorum/go && GOFLAGS=-mod=readonly CGO_ENABLED=0 \
 	  go build -trimpath -o $(CURDIR)/build/etcd/etcd .
 	@build/etcd/etcd --version
+
+size:
+	@$(PYTHON) -m tests.size
 
 docs: $(VENV)/.installed-docs
 	@$(MAKE) --no-print-directory docs-build PY=$(PY)

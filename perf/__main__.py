@@ -20,7 +20,8 @@ RESULTS = pathlib.Path(__file__).with_name('results')
 
 MODULES = (
     'fsync_2004', 'zeo_server', 'zeo_client', 'zeo_2009', 'zeo_cold',
-    'zeo_commits', 'zeo_local', 'blobs_2004', 'files', 'pack', 'quorum', 'wsgi')
+    'zeo_commits', 'zeo_local', 'blobs_2004', 'files', 'pack', 'quorum',
+    'wsgi')
 
 CAMPAIGNS = {
     each.name: each for name in MODULES
