@@ -55,7 +55,7 @@ MAY_IMPORT = {
     'server': {'storage', 'metrics', 'pack', 'commit', 'format', 'wire',
                'datafile', 'histogram', 'errors', 'version'},
     'metrics': {'pack', 'histogram', 'forks', 'version'},
-    'fsyncstorage': {'storage', 'version'},
+    'fsyncstorage': {'storage', 'commit', 'version'},
     'quorum': set(),
     'quorum.etcd': {'quorum.roles', 'quorum.log', 'quorum.history', 'commit'},
     'quorum.roles': {'quorum.leading', 'quorum.following', 'quorum.log',
@@ -228,6 +228,12 @@ class Starting(unittest.TestCase):
                     check=True, env=os.environ | {
                         'PYTHONPATH': os.pathsep.join(sys.path)})
 
+    def test_a_client_imports_what_it_uses(self):
+        """Not what is for a blob cache, or for local reads."""
+        subprocess.run(
+            [sys.executable, '-c', IMPORTS_LITTLE], check=True,
+            env=os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)})
+
     def test_the_names_of_the_package(self):
         for name in fsyncstorage.__all__:
             self.assertIn(name, dir(fsyncstorage))
@@ -241,6 +247,13 @@ import importlib
 import sys
 importlib.import_module(f'fsyncstorage.{sys.argv[1]}')
 assert 'fsyncstorage.storage' not in sys.modules
+"""
+
+IMPORTS_LITTLE = """
+import sys
+import fsyncstorage.client.sections
+for name in 'sqlite3', 'mmap', 'pickletools', 'ZODB.FileStorage':
+    assert name not in sys.modules, name
 """
 
 

@@ -319,6 +319,13 @@ class TheClientsSide(unittest.TestCase):
             self.refuse(wire.Client(INSTANCE, '1'),
                         len(said).to_bytes(4, 'big') + said)
 
+    def test_a_long_frame_before_it_is_open(self):
+        """Nothing of it is kept."""
+        for said in b'', ANNOUNCEMENT:
+            client = wire.Client(INSTANCE, '1')
+            everything(client, [said])
+            self.refuse(client, (wire.LONGEST_GREETING + 1).to_bytes(4, 'big'))
+
     def test_a_refusal(self):
         client = wire.Client(INSTANCE, '1')
         refusal = wire.refused(wire.TOO_MANY, 'too many')

@@ -40,10 +40,11 @@ reads through a file, starts without it.
 import typing
 
 if typing.TYPE_CHECKING:
+    from .commit.asking import durability
     from .storage import AsyncFinish
     from .storage import FsyncStorage
 
-__all__ = ['AsyncFinish', 'FsyncStorage']
+__all__ = ['AsyncFinish', 'FsyncStorage', 'durability']
 
 
 def __getattr__(name: str) -> typing.Any:
@@ -52,8 +53,12 @@ def __getattr__(name: str) -> typing.Any:
         return own_version()
     if name not in __all__:
         raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-    from . import storage
-    globals().update({each: getattr(storage, each) for each in __all__})
+    if name == 'durability':
+        from .commit.asking import durability
+        globals()[name] = durability
+    else:
+        from . import storage
+        globals()[name] = getattr(storage, name)
     return globals()[name]
 
 

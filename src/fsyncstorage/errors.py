@@ -6,6 +6,7 @@ for a setting).  A DiskError is the disk's fault, or a consequence of it.
 
 from collections.abc import Iterable
 
+from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageSystemError
 from ZODB.POSException import StorageTransactionError
@@ -20,6 +21,15 @@ class OutcomeUnknown(StorageError):
 
     This is not a TransientError: if a program repeats the commit without a
     check of what is there, the commit can take effect twice.
+    """
+
+
+class NotFinishedInTime(ClientDisconnected):
+    """A server has aborted this transaction, at the end of its
+    `transaction-timeout`.
+
+    Its client is still connected; but this is the error by which stock's
+    server tells it, and after which applications try again.
     """
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 
 import ZODB
 from ZODB.blob import Blob
@@ -15,6 +16,7 @@ from ..format.sealing import changed
 from ..format.sealing import positions
 from ..format.sealing import read
 from ..format.sealing import write
+from ..often import often
 from ..support import commit
 from .test_check import DAMAGE
 from .test_check import CheckCase
@@ -82,6 +84,25 @@ class Refused(CheckCase):
             self.assertTrue(self.is_refused())
             problem, = self.report(status=DAMAGE)['problems']
             self.assertEqual(problem['position'], self.begins[9])
+
+    def test_any_damage(self):
+        """What the storage refuses, and more."""
+        rng = random.Random(1)
+        refused = 0
+        for _ in range(often(150, 3000)):
+            at = rng.randrange(4, len(self.data))
+            length = rng.choice([1, 8, 50, 300, len(self.data)])
+            there = self.data[at:at + length]
+            damaged = rng.choice([
+                self.data[:at],
+                changed(self.data, at, bytes(len(there))),
+                changed(self.data, at, rng.randbytes(len(there)))])
+            write(self.path(), damaged)
+            if self.is_refused():
+                refused += 1
+                with self.subTest(damaged):
+                    self.report(status=DAMAGE)
+        self.assertGreater(refused, 50)
 
     def test_what_the_storage_takes(self):
         """An index of another file proves nothing, nor does a damaged one."""

@@ -483,30 +483,26 @@ class GivenUpByTheSystem(HeldUpTestCase):
 
     def test_the_outcome(self):
         """The server may still be there, and finish it."""
-        for number in errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH:
-            with self.subTest(number), self.assertLogs(
+        for number, seconds in (
+                (errno.ETIMEDOUT, 3600), (errno.EHOSTUNREACH, 3600),
+                (errno.ENETUNREACH, 3600), (errno.EHOSTDOWN, None)):
+            with self.subTest(number, seconds=seconds), self.assertLogs(
                     'fsyncstorage.client', 'WARNING') as logged:
-                self.assertIs(
-                    self.finish(number, server_timeout=3600), OutcomeUnknown)
+                self.assertIs(self.finish(number, server_timeout=seconds),
+                              OutcomeUnknown)
             self.assertIn('nothing was heard', logged.output[0])
 
     def test_the_server_has_ended_it(self):
         self.assertIs(self.finish(errno.ECONNRESET, server_timeout=3600),
                       ClientDisconnected)
 
-    def test_off(self):
-        """As with a stock client."""
-        self.assertIs(self.finish(errno.ETIMEDOUT, server_timeout=None),
-                      ClientDisconnected)
-
-    def test_whether_the_system_asks(self):
+    def test_the_system_asks(self):
         for seconds in 3600, None:
             client = self.connect(server_timeout=seconds)
             connection = client._server.client.protocol._transport
-            self.assertEqual(
-                bool(connection.get_extra_info('socket').getsockopt(
-                    socket.SOL_SOCKET, socket.SO_KEEPALIVE)),
-                seconds is not None)
+            self.assertTrue(
+                connection.get_extra_info('socket').getsockopt(
+                    socket.SOL_SOCKET, socket.SO_KEEPALIVE))
 
 
 class Room(ConnectedTestCase):

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import socket
 import threading
 from unittest import mock
 
@@ -12,6 +13,7 @@ from ZODB.utils import z64
 
 from fsyncstorage import wire
 from fsyncstorage.client import outgoing
+from fsyncstorage.client.addresses import Addresses
 from fsyncstorage.client.readchannel import ReadChannel
 from fsyncstorage.server.session import Session
 from perf.ports import free_address
@@ -205,6 +207,56 @@ class Servers(ConnectedTestCase):
         self.assertEqual(len(client._cache), 0)
         self.check_load(client, 1, channels=1)
         self.assertEqual(len(client._cache), 1)
+
+
+class Hostile(ConnectedTestCase):
+    """What a server says is checked; it is tried again, as after any error.
+    """
+
+    def setUp(self):
+        super().setUp()
+        self.patch(Addresses, 'refused', lambda *args: None)
+
+    def check_it_connects_later(self, method, *wrong):
+        """`wrong` is answered first; None: what the server does answer."""
+        answers, real = [*wrong], getattr(Session, method)
+
+        def answered(session, *args):
+            right = real(session, *args)
+            answer = answers.pop(0) if answers else None
+            return right if answer is None else answer
+
+        with mock.patch.object(Session, method, answered), \
+                self.assertLogs('ZEO.asyncio.client', 'ERROR') as logged:
+            client = self.connect(wait=False)
+            until(client.is_connected, 'connected')
+        client.close()
+        return logged.output
+
+    def test_it_describes_itself_wrongly(self):
+        for wrong in ([1], 7, {'fsyncstorage': 7}, {'interfaces': 7}):
+            for earlier in (), (None,):
+                with self.subTest(wrong, earlier=earlier):
+                    line, = self.check_it_connects_later(
+                        'get_info', *earlier, wrong)
+                    self.assertIn('answers get_info by', line)
+
+    def test_it_names_no_tid(self):
+        for wrong in 7, 'text', b'short':
+            with self.subTest(wrong):
+                self.check_it_connects_later('register', wrong)
+
+    def test_it_sends_much_before_it_registers_a_client(self):
+        with socket.create_server(('127.0.0.1', 0)) as listener:
+            client = self.connect(listener.getsockname(), wait=False)
+            listener.settimeout(PATIENCE)
+            peer, _ = listener.accept()
+            with peer, self.assertLogs('fsyncstorage.client', 'WARNING'):
+                peer.settimeout(PATIENCE)
+                with self.assertRaises(ConnectionError):
+                    peer.sendall(b'\x3f' * (64 << 20))
+                    raise AssertionError('it was taken')
+            client.close()
 
 
 class Closing(ConnectedTestCase):

@@ -18,9 +18,11 @@ import ZODB
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import POSKeyError
+from ZODB.POSException import StorageTransactionError
 from ZODB.utils import z64
 
 from fsyncstorage import AsyncFinish
+from fsyncstorage import durability
 from fsyncstorage.commit import asking
 from fsyncstorage.commit.policies import POLICIES
 from fsyncstorage.errors import OutcomeUnknown
@@ -55,12 +57,9 @@ class AskingCase(TestCase):
         super().setUp()
         self.numbers = itertools.count()  # of the storages of a test
         self.disk = self.controlled_disk()
-        for name, unused in (('_said_of_less', threading.Lock()),
-                             ('_said_of_quorum', threading.Lock()),
-                             ('_shown', asking._Shown())):
-            patch = mock.patch.object(asking, name, unused)
-            patch.start()
-            self.addCleanup(patch.stop)
+        patch = mock.patch.object(asking, '_said_of_less', threading.Lock())
+        patch.start()
+        self.addCleanup(patch.stop)
 
     def held(self, policy, **options):
         """A storage with object 1, which is not durable; syncs are held up."""
@@ -417,6 +416,35 @@ class InTheFile(AskingCase):
         self.assertEqual(
             extension, {'durability': 'group-commit', 'key': 'value'})
 
+    def test_an_application_that_has_mistyped_it(self):
+        db = ZODB.DB(self.open(durability='interval'))
+        self.addCleanup(db.close)
+        manager = transaction.TransactionManager()
+        root = db.open(manager).root()
+        before = db.storage.lastTransaction()
+        for name in 'group-comit', 'Group-Commit':
+            root['x'] = name
+            manager.get().setExtendedInfo('durability', name)
+            with self.assertRaisesRegex(StorageTransactionError, name):
+                manager.commit()
+            manager.abort()
+            self.assertEqual(db.storage.lastTransaction(), before)
+            with self.assertRaises(ValueError):
+                durability(name, manager.get())
+        root['x'] = 'right'
+        durability('group-commit', manager.get())
+        manager.commit()
+        self.assertEqual(db.storage.stats()['last_durable'],
+                         db.storage.lastTransaction())
+        manager.abort()
+
+    def test_the_transaction_of_this_thread(self):
+        transaction.abort()
+        durability('per-commit')
+        self.assertEqual(transaction.get().extension,
+                         {'durability': 'per-commit'})
+        transaction.abort()
+
     def test_two_databases(self):
         dbs = [ZODB.DB(self.open(name, durability='none'))
                for name in ('one', 'other')]
@@ -586,25 +614,21 @@ class NotHeeded(AskingCase):
         for each in storage.iterator():
             self.assertEqual(each.extension_bytes, b'')
 
+    def check_refused(self, storage, value, why):
+        """Nothing of it is stored, and the next one is not refused."""
+        before = storage.lastTransaction()
+        with self.assertRaisesRegex(StorageTransactionError, why):
+            vote(storage, {1: b'x'}, extension={'durability': value})
+        self.assertEqual(storage._begun, {})
+        self.assertEqual(storage.lastTransaction(), before)
+        commit(storage, {next(self.numbers): b'x'})
+
     def test_what_needs_a_log(self):
-        """It gets the most that there is here, and one line."""
-        for own, syncs in {'none': 1, 'interval': 1, 'group-commit': 1,
-                           'per-commit': 1, 'two-sync': 2}.items():
-            with self.subTest(own), mock.patch.object(
-                    asking, '_said_of_quorum', threading.Lock()):
-                storage = self.open(own, durability=own, sync_interval='1h')
-                before = self.disk.syncs
-                with self.assertLogs('fsyncstorage', 'INFO') as logs:
-                    for number in 1, 2:
-                        tid = storage.tpc_finish(vote_asking(
-                            storage, {number: b'x'}, 'quorum'))
-                        self.assertEqual(storage.stats()['last_durable'], tid)
-                self.assertEqual(self.disk.syncs - before, 2 * syncs)
-                line, = logs.output
-                self.assertIn('durable on this disk only', line)
-                for each in storage.iterator():
-                    self.assertEqual(each.extension_bytes, b'')
-                storage.close()
+        for own in POLICIES:
+            with self.subTest(own):
+                self.check_refused(
+                    self.open(own, durability=own), 'quorum',
+                    f'for all or for none; this one has {own}')
 
     def test_less_than_interval(self):
         storage = self.open(durability='interval', sync_interval='1h')
@@ -632,44 +656,18 @@ class NotHeeded(AskingCase):
                     storage.stats()['last_durable'] == tid, own in promising)
                 storage.close()
 
-    def check_no_policy(self, storage, number, value):
-        """It is stored, and shown, as before; no sync is made for it."""
-        syncs = self.disk.syncs
-        extension = {'durability': value, 'key': 'value'}
-        storage.tpc_finish(vote(storage, {number: b'x'}, extension=extension))
-        self.assertEqual(self.disk.syncs, syncs)
-        *_, last = storage.iterator()
-        self.assertEqual(last.extension, extension)
-        self.assertEqual(last.extension_bytes, asking.encoded(extension))
-        self.assertIn('durability', storage.undoLog(0, 1)[0])
-
     def test_what_is_no_policy(self):
-        """An application's own; one line for each value, whatever it is."""
-        storage = self.open(durability='none')
-        numbers = itertools.count()
-        for value in ('group_commit', '', 'group-commit ', 'x' * 50_000,
-                      'group-commit\n' * 1000, b'group-commit', None, True,
-                      ['group-commit'], {}, 1, (), 'GROUP-COMMIT', Bomb):
-            with self.subTest(repr(value)[:40]):
-                asking._shown = asking._Shown()
-                with self.assertLogs('fsyncstorage', 'INFO') as logs:
-                    for _ in range(2):
-                        self.check_no_policy(storage, next(numbers), value)
-                line, = logs.output
-                self.assertRegex(
-                    line, '^WARNING:.*Data.fs: a transaction has .{2,40} as'
-                    ' its durability, which is no policy: it is kept as none'
-                    ' keeps all, and this is stored with it$')
-
-    def test_many_that_are_no_policy(self):
-        """Ten different ones have a line."""
-        storage = self.open(durability='none')
-        with self.assertLogs('fsyncstorage', 'INFO') as logs:
-            for number in range(30):
-                self.check_no_policy(storage, number, f'own {number // 2}')
-        self.assertEqual(
-            [f'own {number}' in line
-             for number, line in enumerate(logs.output)], 10 * [True])
+        """It may be a mistyped name."""
+        for own in POLICIES:
+            storage = self.open(own, durability=own)
+            for value in ('group_commit', '', 'group-commit ', 'x' * 50_000,
+                          'group-commit\n' * 1000, b'group-commit', None,
+                          True, ['group-commit'], {}, (), 'GROUP-COMMIT'):
+                with self.subTest(repr(value)[:40], own=own):
+                    self.check_refused(
+                        storage, value, '^the transaction has .{2,60} as its'
+                        ' durability, which is no policy: these are none,'
+                        ' .*, quorum$')
 
     def test_the_names_of_policies(self):
         """None of a class, or with more behind it, is one."""

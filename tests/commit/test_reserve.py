@@ -1,8 +1,10 @@
 """Room for what was voted: none of it is missing at the finish."""
 
+import contextlib
 import ctypes
 import errno
 import os
+import tempfile
 import time
 from unittest import mock
 
@@ -213,6 +215,23 @@ class Storages(ReserveCase):
                     OSError, f'No space left.*{self.path()}'):
                 storage.tpc_vote(transaction)
         storage.tpc_abort(transaction)
+
+    def test_where_large_transactions_are_kept(self):
+        """Until they are finished: the error names the directory."""
+        for buffering in 1 << 12, 1 << 24:  # the store fails, or the vote
+            storage = self.open()
+            with (open('/dev/full', 'r+b', buffering) as full,
+                  mock.patch.object(
+                      tempfile, 'TemporaryFile', return_value=full)):
+                transaction = begin(storage)
+                with self.assertRaisesRegex(
+                        OSError, f"No space left.*'{self.directory}'"):
+                    storage.store(
+                        oid(1), z64, bytes(2 << 20), '', transaction)
+                    storage.tpc_vote(transaction)
+                with contextlib.suppress(OSError):
+                    storage.tpc_abort(transaction)
+            storage.close()
 
     def test_a_file_system_that_only_says_yes(self):
         self.disk.reserve = lambda fd, position, length: None

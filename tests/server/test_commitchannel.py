@@ -752,11 +752,13 @@ class Trouble(TroubleTestCase):
                 dict(user=1), dict(description=None), dict(extension=b'x'),
                 dict(tid=b'short'), dict(status='x'), dict(status=None)):
             with self.subTest(changes):
-                with self.beside_another(), self.fails_before_its_vote():
+                with self.beside_another(), \
+                        self.fails_before_its_vote() as logs:
                     transaction, frame = self.channel.begun(**changes)
                     self.channel.send(frame)
                     self.channel.store(transaction, 1, b'x')
                     self.ask(transaction)
+                self.assertIsNone(logs.records[0].exc_info)
 
     def test_a_long_description(self):
         with self.beside_another(), self.fails_before_its_vote():
@@ -880,16 +882,17 @@ class Trouble(TroubleTestCase):
                     self.assertEqual(event, commits.Aborted(transaction))
 
     def test_a_timeout_of_one_that_is_alone(self):
-        """As without a channel, its client is disconnected."""
+        """Its client stays, too."""
         transaction = self.channel.vote({1: record()})
         self.channel.next()
         with self.assertLogs('ZEO.StorageServer', 'CRITICAL'):
             it = self.transaction(transaction)
             self.in_loop(lambda: it.timed_out(it.ballot))
-            with self.assertRaises(EOFError):
-                self.channel.next()
-        self.zeo.wait_for_end()
-        self.check_nothing_is_left()
+        self.channel.send(self.channel.client.finish(transaction))
+        name, _ = self.channel.error(self.channel.next())
+        self.assertEqual(name, 'NotFinishedInTime')
+        self.channel.ping()
+        self.zeo.ping()
 
 
 class Descriptors(TroubleTestCase):

@@ -16,7 +16,6 @@ from ZODB.utils import z64
 
 from fsyncstorage.client import link
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.commit import asking
 from fsyncstorage.server import ballot as ballots
 from fsyncstorage.server.ballot import Ballot
 
@@ -187,29 +186,20 @@ class Peers(AskingCase):
                 with self.assertLogs('fsyncstorage', 'ERROR'):
                     server.close()
 
-    def test_what_is_no_policy(self):
-        """It is stored as before.  I13: it costs a peer's own transaction
-        nothing, and a few short lines."""
-        server = self.serve(self.new_storage('none'))
+    def test_what_it_would_not_get(self):
+        """The vote fails; I13: short errors."""
+        server = self.serve(self.new_storage('interval'))
         peer = self.connect(server)
-        before = self.disk.syncs
-        values = ('x' * 60_000, [['group-commit']], {1: 2}, None, 1.5,
-                  b'group-commit', 'group-commit\n')
-        with mock.patch.object(asking, '_shown', asking._Shown()):
-            with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-                for number, value in enumerate(values):
-                    for repeated in range(2):
-                        self.vote(peer, 2 * number + repeated,
-                                  {'durability': value})
-                        peer.finish()
-        self.assertEqual(len(logs.output), len(values))
-        for line in logs.output:
-            self.assertIn(self.path('none 0: a transaction has '), line)
-            self.assertLess(len(line), 300)
-        self.assertEqual(self.disk.syncs, before)
-        self.assertEqual(
-            [each.extension for each in self.storage.iterator()],
-            [{'durability': value} for value in values for _ in range(2)])
+        values = ('group-comit', 'quorum', 'x' * 60_000, [['group-commit']],
+                  {1: 2}, None, 1.5, b'group-commit', 'group-commit\n')
+        for number, value in enumerate(values):
+            with self.assertLogs('fsyncstorage.server'):
+                with self.assertRaises(ErrorReply) as caught:
+                    self.vote(peer, number, {'durability': value})
+            self.assertEqual(caught.exception.name, 'StorageTransactionError')
+            self.assertLess(len(str(caught.exception)), 300)
+        self.assertEqual(list(self.storage.iterator()), [])
+        peer.commit({1: b'x'})
 
     def test_no_extension(self):
         """As stock takes it."""

@@ -706,6 +706,67 @@ class Floods(BoundsTestCase):
         self.assertIn(f'({1000 - quiet.BURST} such lines were left out)',
                       logs.output[0])
 
+    def complain(self, client, times):
+        """Cause so many errors; return the lines."""
+        with self.assertLogs(LOG, 'ERROR') as logs:
+            for _ in range(times):
+                with self.assertRaises(ErrorReply):
+                    client.call('vote', 1)
+        return logs.output
+
+    def test_one_that_is_noisy_leaves_lines_to_others(self):
+        noisy, other = self.client(), self.client()
+        self.complain(noisy, 100)
+        line, = self.complain(other, 1)
+        _, port = other.socket.getsockname()
+        self.assertIn(f'127.0.0.1:{port}', line)
+
+    def test_one_that_comes_again_and_again(self):
+        """Its host has a limit, too, and other hosts have their own."""
+        self.patch(quiet, 'MOST_OF_A_HOST', 3)
+        lines = [
+            len(self.complain(self.client(), 2 * quiet.BURST))
+            for _ in range(3)]
+        self.assertEqual(lines, [quiet.BURST] * 3)
+        with self.assertNoLogs(LOG, 'ERROR'):
+            with self.assertRaises(ErrorReply):
+                self.client().call('vote', 1)
+
+    def test_many_hosts(self):
+        """They share lines, until the first ones may write all of theirs."""
+        self.patch(quiet, 'MOST_HOSTS', 3)
+        said = quiet.Filter()
+
+        def lines(host):
+            """How many of one more connection."""
+            label = quiet.Label('label', host)
+            return sum(said.filter(logging.LogRecord(
+                'name', logging.ERROR, 'path', 1, '%s', (label,), None))
+                for _ in range(2 * quiet.BURST))
+
+        self.assertEqual(
+            [lines(host) for host in range(6)],
+            [quiet.BURST] * 4 + [0, 0])
+        self.now += quiet.INTERVAL * quiet.BURST
+        self.assertEqual(
+            [lines(host) for host in range(6, 9)], [quiet.BURST] * 3)
+
+    def test_no_traceback_for_what_a_peer_has_sent(self):
+        client = self.client()
+        with self.assertLogs(LOG, 'ERROR') as logs:
+            for name, *arguments in [
+                    ('history', oid(1), None),
+                    ('tpc_begin', 7, b'', b'', {}, None, 'bad')]:
+                with self.assertRaises(ErrorReply):
+                    client.call(name, *arguments)
+            client.begin()
+            client.post('undoa', b'no transaction', 7)
+            with self.assertRaises(ErrorReply):
+                client.call('vote', 7)
+        self.assertEqual(len(logs.records), 3)
+        self.assertEqual(
+            [record for record in logs.records if record.exc_info], [])
+
     def test_a_line_is_one(self):
         client = self.client()
         with self.assertLogs(LOG, 'ERROR') as logs:

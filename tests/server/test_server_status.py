@@ -1,9 +1,11 @@
 """What a server says of itself."""
 
 import json
+import platform
 import socket
 import subprocess
 import sys
+import unittest
 
 from fsyncstorage.timing.zeo import zeowire
 
@@ -74,6 +76,40 @@ class Status(Served):
         with self.assertRaises(Exception):
             peer.vote({1: b'y'})
         self.assertEqual(ruok(server)['1']['conflicts'], 1)
+
+
+# What a process has after it has freed 64 MB of long answers, with short ones
+# between them that stay, 6 MB in all.
+FREED = """
+import os, sys
+sys.path[:] = %r
+from fsyncstorage.server.runzeo import main
+try:
+    main(['-a:0', '-f', sys.argv[1], '--test'])
+except SystemExit:
+    pass
+
+def memory():
+    with open('/proc/self/statm') as statm:
+        return int(statm.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
+
+bytearray(16 << 20)
+before = memory()
+pairs = [(bytearray(1 << 20), bytearray(100_000)) for _ in range(64)]
+stay = [short for _, short in pairs]
+del pairs
+print(memory() - before)
+"""
+
+
+class Memory(Served):
+
+    @unittest.skipUnless(platform.libc_ver()[0] == 'glibc', 'needs glibc')
+    def test_what_was_freed_is_given_back(self):
+        grown = subprocess.check_output(
+            [sys.executable, '-c', FREED % sys.path, self.path()],
+            stderr=subprocess.DEVNULL, text=True, timeout=PATIENCE)
+        self.assertLess(int(grown.split()[-1]), 16 << 20)
 
 
 class TryingOut(Served):

@@ -10,6 +10,7 @@ import threading
 from unittest import mock
 
 from ZODB.POSException import POSKeyError
+from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.server import ballot
@@ -171,7 +172,9 @@ class Interrupted(Served):
         letters = []
         self.service.committer._post = lambda *letter: letters.append(letter)
         self.victim.begin()
-        self.victim.send_blob(1, b'a blob')
+        self.victim.send_blob(2, b'a blob')
+        self.victim.post('checkCurrentSerialInTransaction', oid(1), z64,
+                         self.victim.id)
         self.victim.ping()
         self.assertNotEqual(self.temporary_files(), [])
         self.victim.ask('vote', self.victim.id)
@@ -292,11 +295,35 @@ class TimedOut(Served):
         slow.vote({1: b'never'})
         waiting = other.ask_vote({1: b'x'})
         with self.assertLogs('ZEO.StorageServer', 'CRITICAL') as logs:
-            slow.wait_for_end()
+            other.answer(waiting)
         self.assertIn('Transaction timeout', logs.output[0])
-        other.answer(waiting)
         other.finish()
         self.assertEqual(other.load(1)[0], b'x')
+
+    def test_its_client_stays_and_is_told(self):
+        server = self.serve(transaction_timeout=3600)
+        service = server.services['1']
+        slow, other = self.connect(server), self.connect(server)
+        for number, end in enumerate(('abort', 'begin', 'finish'), 2):
+            with self.subTest(end), self.assertLogs(
+                    'ZEO.StorageServer', 'CRITICAL') as logs:
+                slow.vote({1: b'never'})
+                late, = service.committer.ballots()
+                server.acceptor.event_loop.call_soon_threadsafe(
+                    late.client.timed_out, late)
+                slow.ping()
+                self.assertEqual(len(logs.records), 1)
+                other.commit({number: b'x'})
+                slow.wait_for_invalidations(number - 1)
+                with self.assertRaises(ErrorReply):
+                    slow.load(1)
+                if end == 'abort':
+                    slow.abort()
+        # An end of the connection is a stock client's ClientDisconnected.
+        slow.ask_finish()
+        slow.wait_for_end()
+        other.ping()
+        self.assertEqual(service.stats.active_txns, 0)
 
     def test_who_finishes_in_time_is_left_alone(self):
         """However long the disk takes."""

@@ -263,13 +263,13 @@ class Bounded(Served):
 
     def test_a_number_of_many_digits(self):
         digits = Calling(fractions.Fraction, '1e300000000')
-        self.check_ended(record(digits), 'more than 1 s')
+        self.check_ended(record(digits), 'it took more than')
 
     def test_numbers_of_one_hash(self):
-        self.check_ended(record(OneHash()), 'more than 1 s')
+        self.check_ended(record(OneHash()), 'it took more than')
 
     def test_a_method_that_never_returns(self):
-        self.check_ended(record(5, Forever), 'more than 1 s')
+        self.check_ended(record(5, Forever), 'it took more than')
 
     def test_a_long_list(self):
         zeros = Calling(bytes, 2 * 10**8)
@@ -302,7 +302,7 @@ class Bounded(Served):
     def test_others_go_on(self):
         """More conflicts than there are threads that vote."""
         file, number = self.path('file'), committer.VOTERS + 1
-        with mock.patch.object(resolver, 'LONGEST', PATIENCE):
+        with mock.patch.object(resolver, 'LONGEST_WAIT', PATIENCE):
             peers = [self.connect(self.server) for _ in range(number)]
             asks = [self.conflict(record(file, AtAFile), 10 + each, peer)
                     for each, peer in enumerate(peers)]
@@ -321,7 +321,7 @@ class Bounded(Served):
         first = self.honest.commit({2: counter(0), 3: counter(0)})
         self.honest.commit({2: counter(1), 3: counter(1)}, first)
         changes = {2: counter(5), 3: counter(5)}
-        with mock.patch.object(records, 'LONGEST', 0):
+        with mock.patch.object(records, 'LONGEST_WAIT', 0):
             self.assertEqual(
                 self.peer.vote({2: changes[2]}, first), [oid(2)])
             self.peer.abort()
@@ -365,7 +365,8 @@ class Bounded(Served):
 
     def test_the_server_is_closed(self):
         """While the conflict is resolved."""
-        with mock.patch.object(resolver, 'LONGEST', 10 * PATIENCE), \
+        with mock.patch.multiple(
+                resolver, LONGEST=10 * PATIENCE, LONGEST_WAIT=10 * PATIENCE), \
                 self.assertNoLogs(resolver.__name__):
             self.resolved(2)
             pid, = self.processes()

@@ -24,8 +24,13 @@ import ZODB.tests.util
 import zope.testing.setupstack
 from ZEO.Exceptions import ClientDisconnected
 from ZEO.tests import CommitLockTests
+from ZEO.tests.ConnectionTests import TimeoutTests
 from ZEO.tests.testZEO import CommonBlobTests
+from ZODB.Connection import TransactionMetaData
+from ZODB.tests.MinPO import MinPO
 from ZODB.tests.StorageTestBase import StorageTestBase
+from ZODB.tests.StorageTestBase import zodb_pickle
+from ZODB.utils import z64
 
 from fsyncstorage.client.link import Link
 from fsyncstorage.client.storage import FsyncClient
@@ -157,6 +162,8 @@ def over(contexts, case, name=None, **attributes):
     """The tests of a class, with these of its attributes changed."""
     if our_server in contexts and issubclass(case, CommonBlobTests):
         attributes['checkTransactionBufferCleanup'] = _buffer_cleanup
+    if our_server in contexts and issubclass(case, TimeoutTests):
+        attributes['checkTimeoutAfterVote'] = _timeout_after_vote
     made = type(name or case.__name__, (case,), attributes)
     made.__module__ = case.__module__
     suite = zodbsuites.Loader().loadTestsFromTestCase(made)
@@ -175,6 +182,30 @@ def _buffer_cleanup(self):
 
     self._storage.storeBlob = store_bytes
     CommonBlobTests.checkTransactionBufferCleanup(self)
+
+
+def _timeout_after_vote(self):
+    """Theirs wants the client to be disconnected.  Ours stays, is told at the
+    finish, and then goes on."""
+    self._storage = storage = self.openClientStorage()
+    other = self.openClientStorage()
+    connections = storage.connection_count_for_tests
+    late, next_one = TransactionMetaData(), TransactionMetaData()
+    oid, data = storage.new_oid(), zodb_pickle(MinPO(7))
+    for each, metadata in (storage, late), (other, next_one):
+        each.tpc_begin(metadata)
+        each.store(oid, z64, data, '', metadata)
+        each.tpc_vote(metadata)  # the second one when the first is over
+    other.tpc_abort(next_one)
+    other.close()
+    self.assertTrue(storage.is_connected())
+    self.assertEqual(storage.connection_count_for_tests, connections)
+    with self.assertRaises(ClientDisconnected):
+        storage.tpc_finish(late)
+    storage.tpc_abort(late)
+    self.assertEqual(list(storage._cache.contents()), [])
+    storage._wait()
+    self._dostore()
 
 
 def what_each_storage_has(case):

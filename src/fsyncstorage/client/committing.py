@@ -22,6 +22,7 @@ from ZEO.asyncio.marshal import encoder
 from ZEO.Exceptions import ServerException
 from ZODB.POSException import StorageTransactionError
 
+from ..errors import NotFinishedInTime
 from ..errors import SyncFailed
 from ..wire import batch
 from ..wire import commits
@@ -33,8 +34,10 @@ from .said import Said
 
 logger = logging.getLogger(__name__)
 
-# ZEO does not know this error: an application may look for OutcomeUnknown.
-SYNC_FAILED = f'{SyncFailed.__module__}.{SyncFailed.__qualname__}'
+# ZEO does not know these errors.  An application may look for OutcomeUnknown,
+# or try again.
+OURS = {f'{each.__module__}.{each.__qualname__}': each
+        for each in (SyncFailed, NotFinishedInTime)}
 
 # Bytes of stores that share a frame: what a server processes before it checks
 # the time.
@@ -268,8 +271,8 @@ class Committing:
     def _error(self, event):
         """The exception that ZEO would make of this reply."""
         name, arguments = self._decoded(event)
-        if name == SYNC_FAILED:
-            return SyncFailed(_text(arguments))
+        if name in OURS:
+            return OURS[name](_text(arguments))
         factory = exc_factories.get(name)
         if factory is None:
             return ServerException(name, arguments)

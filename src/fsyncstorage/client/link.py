@@ -23,7 +23,6 @@ from .. import wire
 from ..histogram import Histogram
 from ..wire import commits
 from ..wire import sessions
-from . import local
 from .addresses import Addresses
 from .channels import Channels
 from .committing import Committing
@@ -235,6 +234,7 @@ class Link(ClientThread):
         if self._stream is not None:
             self.node = self._stream.node
             protocol = self.client.protocol
+            protocol.sends_little()
             protocol.load_before = functools.partial(
                 self._load_beside, protocol)
             self._is_verified = True
@@ -242,9 +242,10 @@ class Link(ClientThread):
         self.instance = about.get('instance')
         self._introduction = Introduction(
             self.loop, self.client.call_async, about)
-        if self._local_reads:
+        if self._local_reads and 'local' in about:
+            from . import local  # its imports take milliseconds
             self.local = local.begin(
-                self.name, self._cache, about.get('local'),
+                self.name, self._cache, about['local'],
                 *self._local_paths, self._introduction.reads_locally)
         mark = about.get('mark', wire.NO_MARK)
         lacks = self._lacks_for_channels(about.get('channel'), mark)

@@ -48,11 +48,9 @@ from ..wire.handover import LONGEST_NAME
 from ..wire.handover import SUFFIX
 from .localblobs import LocalBlobs
 from .localblobs import NotHere
+from .localcounts import NOT_KNOWN
 
 logger = logging.getLogger(__name__)
-
-#: The answer to a load that the server must answer.
-NOT_KNOWN = object()
 
 #: Seconds for connecting, and until the next try after a refusal.
 CONNECT_WITHIN = 10

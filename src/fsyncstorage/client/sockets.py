@@ -8,10 +8,17 @@ import socket
 import sys
 import termios
 
+#: Seconds without an answer of the other machine, after which the system ends
+#: a connection.  A server of ours may leave a large frame in the system for a
+#: minute, until it has room for it (`server.frames`).
+SECONDS = 75
+#: The same where nothing large is sent.
+SECONDS_OF_LITTLE = 30
+
 # If the system has heard nothing from the other machine for 15 seconds, it
 # probes it every 5 seconds; after 3 probes in vain it ends the connection.
+# (With TCP_USER_TIMEOUT, Linux probes until that time is over.)
 _ASKS = {'TCP_KEEPIDLE': 15, 'TCP_KEEPINTVL': 5, 'TCP_KEEPCNT': 3}
-
 
 # Nothing was heard from the other machine, or the way to it is lost: the
 # system of this machine has ended the connection, and the other one may not
@@ -25,19 +32,21 @@ def was_given_up(error):
     return isinstance(error, OSError) and error.errno in _GIVEN_UP
 
 
-def keep_alive(connection):
-    """Let the system notice when the server's machine has gone, even while
-    nothing is sent.
+def keep_alive(connection, seconds=None):
+    """Let the system notice when the server's machine has gone, whether
+    something is sent or not.
 
-    A firewall that forgets idle connections does not forget this one.  (A
-    server that hangs is not noticed in this way: the system of its machine
-    answers.)
+    On Linux it then ends the connection after `seconds` (None: `SECONDS`),
+    also if the server's process takes nothing of what was sent.  A firewall
+    that forgets idle connections does not forget this one.  (A server that
+    hangs is not noticed in this way: the system of its machine answers.)
     """
     if connection.family == socket.AF_UNIX:
         return
     with contextlib.suppress(OSError):  # the connection has ended
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _ASKS.items():
+        asks = {**_ASKS, 'TCP_USER_TIMEOUT': 1000 * (seconds or SECONDS)}
+        for name, value in asks.items():
             option = getattr(socket, name, None)
             if option is not None:
                 connection.setsockopt(socket.IPPROTO_TCP, option, value)

@@ -117,12 +117,12 @@ class ZeoConnection(ClientIO):
                 if self.cache.getLastTid() > server_tid:
                     self.cache.begin_anew(server_tid)  # else ZEO refuses
             await self.link.open_stream(about)
+            await super().verify(server_tid)
         except Exception as error:
-            # As ZEO does when it cannot verify.
-            del self.protocol
+            # As ZEO does when it cannot verify, but whatever fails.
+            self.protocol = None
             self.register_failed(protocol, error)
         else:
-            await super().verify(server_tid)
             if self.operational:
                 protocol.used_since = self.loop.time()
 

@@ -1,10 +1,11 @@
 """The ZEO connection to one address: before a server is chosen there may be
 several, and then one of them is used (zeoconnection).
 
-It is ZEO's own, but for three things: it tries its address again when
-`addresses` says so; `liveness` checks it as soon as the connection is made;
-and it ends soon when it is closed, even if the server does not take what was
-written to it.
+It is ZEO's own, but for four things: it tries its address again when
+`addresses` says so; `liveness` checks it as soon as the connection is made; it
+ends soon when it is closed, even if the server does not take what was written
+to it; and it checks what a server says before the client uses it, since that
+may be anything.
 
 The internals of ZEO that are used here were read from ZEO 6.2;
 tests/upstream/test_stock_hooks.py fails when they move.
@@ -14,9 +15,12 @@ import asyncio
 import logging
 
 from ZEO.asyncio.client import Protocol
+from ZEO.shortrepr import short_repr
 
+from ..wire import PeerError
 from .liveness import Liveness
 from .liveness import Silent
+from .sockets import SECONDS_OF_LITTLE
 from .sockets import Counted
 from .sockets import keep_alive
 from .sockets import unread
@@ -27,6 +31,24 @@ logger = logging.getLogger(__name__)
 # Seconds in which written data may leave when a connection is closed.  With
 # TLS the other side must answer, too.
 CLOSED_WITHIN = 1
+
+# Bytes that a server may send before it has taken this client: its greeting,
+# and one answer.
+MOST_BEFORE_REGISTERED = 1 << 20
+
+
+def _is_tid(answer):
+    return answer is None or isinstance(answer, bytes) and len(answer) == 8
+
+
+def _is_description(answer):
+    return (isinstance(answer, dict)
+            and isinstance(answer.get('fsyncstorage', {}), dict)
+            and isinstance(answer.get('interfaces', ()), (tuple, list)))
+
+
+_CHECKS = {'register': _is_tid, 'lastTransaction': _is_tid,
+           'get_info': _is_description}
 
 
 class ZeoProtocol(Protocol):
@@ -40,6 +62,7 @@ class ZeoProtocol(Protocol):
     used_since = None
     _liveness = _transport = _abort = None
     _has_heard = False
+    _received_before = 0
 
     def __init__(self, addresses, may_be_silent, *args, **options):
         """`may_be_silent`: seconds; None: for ever."""
@@ -80,11 +103,16 @@ class ZeoProtocol(Protocol):
         self._transport = Counted(transport)
         super().connection_made(self._transport)
         self._note_what_comes()
+        keep_alive(transport.get_extra_info('socket'))
         if self._may_be_silent is None or self.closed:
             return
-        keep_alive(transport.get_extra_info('socket'))
         self._liveness = Liveness(
             self.loop, self._may_be_silent, self, f'the server {self.addr}')
+
+    def sends_little(self):
+        """There is a commit channel, for all that may be large."""
+        keep_alive(self._transport.get_extra_info('socket'),
+                   SECONDS_OF_LITTLE)
 
     def _note_what_comes(self):
         """Note each piece of a message that takes long to arrive, too."""
@@ -92,9 +120,27 @@ class ZeoProtocol(Protocol):
 
         def data_received(data):
             self._has_heard = True
+            if not self.is_registered:
+                self._check_room(len(data))
             received(data)
 
         self.data_received = data_received
+
+    def _check_room(self, size):
+        self._received_before += size
+        if self._received_before > MOST_BEFORE_REGISTERED:
+            logger.warning(
+                '%s: the connection is ended', f'the server {self.addr} has'
+                f' sent {self._received_before} bytes before it has taken'
+                f' this client')
+            self._transport.abort()
+
+    async def server_call(self, method, *args):
+        answer = await super().server_call(method, *args)
+        if method in _CHECKS and not _CHECKS[method](answer):
+            raise PeerError(f'the server {self.addr} answers {method} by'
+                            f' {short_repr(answer)}')
+        return answer
 
     # For liveness
 
@@ -140,8 +186,7 @@ class ZeoProtocol(Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc):
-        if (self._may_be_silent is not None and not self.closed
-                and was_given_up(exc)):
+        if not self.closed and was_given_up(exc):
             exc = Silent(f'nothing was heard from the server {self.addr}:'
                          f' {exc}')
             logger.warning('%s: the connection is ended', exc)

@@ -1,27 +1,21 @@
 """A transaction that asks for more durability than its storage gives.
 
-It asks in its extension::
+It asks in its extension, which `durability` sets::
 
-    transaction.get().setExtendedInfo('durability', 'group-commit')
+    fsyncstorage.durability('group-commit')
 
 The value is the name of a policy.  If that is more than the policy of the
 storage, the transaction is *promised*: it is published and acknowledged only
 when it is durable, and everything before it is durable, too.  A transaction
 that asks for less gets the policy of the storage.
 
-`quorum` is more than all other policies.  In a storage with it, no transaction
-can have less.  In any other storage no transaction can have `quorum`, because
-a log has either everything before a transaction, or nothing.  One that asks
-for it is promised as above, which is the most that the storage can do, and a
-line in the log says so.
+A transaction that asks for more than it would get is refused when it begins.
+So is one whose value is no policy: it may be a mistyped name.  And `quorum` is
+more than all other policies, but in a storage without it no transaction can
+have it, because a log has either everything before a transaction, or nothing.
 
 The request is not stored: in the file, the extension equals that of the same
 transaction without a request, byte for byte.
-
-A value that is not the name of a policy is not a request.  An application may
-have kept its own data under this key for years: so the value is stored, and
-shown, like everything else in an extension.  But it may also be a mistyped
-name: so there is a line in the log.
 
 Nothing is unpickled for this.  An extension is searched only if it was given
 as a dictionary.  (Reading `extension` of ZODB's metadata would unpickle bytes,
@@ -42,7 +36,9 @@ from typing import Any
 from typing import NamedTuple
 from typing import TypeAlias
 
+import transaction
 from ZODB.Connection import TransactionMetaData
+from ZODB.POSException import StorageTransactionError
 
 from .policies import POLICIES
 from .policies import QUORUM
@@ -52,37 +48,15 @@ from .policies import policy_named
 logger = logging.getLogger(__name__)
 
 KEY = 'durability'
-# The log shows this many characters of a value.
+# The error shows this many characters of a value.
 LONGEST_SHOWN = 40
-# One process logs lines about this many different values.
-MOST_SHOWN = 10
 
 _BESIDE = 'asked_for_durability'
 # This property unpickles an extension that was given as bytes.
 _UNPICKLES = TransactionMetaData.extension
 
-# Whichever thread of this process takes such a lock first writes the line.
+# Whichever thread of this process takes this lock first writes the line.
 _said_of_less = threading.Lock()
-_said_of_quorum = threading.Lock()
-
-
-class _Shown:
-    """The values in the log that are not the name of a policy."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._values: set[str] = set()
-
-    def is_new(self, value: str) -> bool:
-        with self._lock:
-            if value in self._values or len(self._values) == MOST_SHOWN:
-                return False
-            self._values.add(value)
-            return True
-
-
-_shown = _Shown()
-
 
 class Asked(NamedTuple):
 
@@ -95,19 +69,14 @@ class Asked(NamedTuple):
         """Bytes that are kept for the request."""
         return len(self.extension)
 
-    def heeded(self, own: Policy, extension: bytes,
-               file_name: str) -> tuple[Policy, bytes]:
-        """The policy and the extension of the transaction.
-
-        `own` is the policy of the storage, `extension` the one that came.
-        """
+    def heeded(self, own: Policy) -> tuple[Policy, bytes]:
+        """The policy and the extension of the transaction; `own` is the policy
+        of the storage."""
         policy = policy_named(self.name)
-        if (policy.replicated and not own.replicated
-                and _said_of_quorum.acquire(blocking=False)):
-            logger.warning(
-                '%s: a transaction asked for durability %s, which a storage'
-                ' has for all or for none: it is durable on this disk only',
-                file_name, self.name)
+        if policy.replicated and not own.replicated:
+            raise StorageTransactionError(
+                f'the transaction asks for durability {self.name}, which a'
+                f' storage has for all or for none; this one has {own.name}')
         if policy.is_more_than(own) and not own.promises:
             # The storage decides how syncs are shared, and how many a commit
             # takes: any policy that is more just means durable.
@@ -121,27 +90,33 @@ class Asked(NamedTuple):
 
 
 class NoPolicy(NamedTuple):
-    """The value under the key is not a request."""
+    """The value under the key is not the name of a policy."""
 
-    #: What the log shows of it.
+    #: What the error shows of it.
     value: str
 
     @property
     def size(self) -> int:
         return 0
 
-    def heeded(self, own: Policy, extension: bytes,
-               file_name: str) -> tuple[Policy, bytes]:
-        """As that of Asked: nothing is changed."""
-        if _shown.is_new(self.value):
-            logger.warning(
-                '%s: a transaction has %.40r as its durability, which is no'
-                ' policy: it is kept as %s keeps all, and this is stored with'
-                ' it', file_name, self.value, own.name)
-        return own, extension
+    def heeded(self, own: Policy) -> tuple[Policy, bytes]:
+        """As that of Asked: it is refused."""
+        raise StorageTransactionError(
+            f'the transaction has {self.value} as its durability, which is no'
+            f' policy: these are {", ".join([*POLICIES, QUORUM.name])}')
 
 
 Found: TypeAlias = Asked | NoPolicy
+
+
+def durability(policy: str, of: Any = None) -> None:
+    """Let a transaction ask for this policy.
+
+    `of` is the transaction; by default, it is that of this thread.
+    ValueError: there is no such policy.
+    """
+    name = policy_named(policy).name
+    (transaction.get() if of is None else of).setExtendedInfo(KEY, name)
 
 
 def asked(metadata: Any) -> Found | None:
@@ -165,9 +140,9 @@ def asked_in(extension: dict[Any, Any] | None) -> Found | None:
         return None
     value = extension[KEY]
     if value.__class__ is not str:
-        return NoPolicy(f'a {type(value).__name__}'[:LONGEST_SHOWN])
+        return NoPolicy(f'a {type(value).__name__:.{LONGEST_SHOWN}}')
     if value not in POLICIES and value != QUORUM.name:
-        return NoPolicy(value[:LONGEST_SHOWN])
+        return NoPolicy(repr(value[:LONGEST_SHOWN]))
     rest = copy.copy(extension)
     del rest[KEY]
     return Asked(value, encoded(rest))

@@ -25,10 +25,12 @@ From the outside in:
 - accounts      how many bytes wait for peers that do not read
 - frames        memory and time for frames that have begun
 - session       what one client may ask for
+- listing       undo logs and histories, as long as an answer may be
 - answers       answers that come later than their calls
 - channel       a read channel, another kind of connection
 - commitchannel a commit channel, in the place of a session
 - outcomes      what became of the commits of such a channel
+- onetransaction  the transaction of a client without such a channel
 - storing       what a client stores in one transaction
 - blobsender    the blobs that a read channel sends
 - blobstream    the blobs that are sent to stock clients

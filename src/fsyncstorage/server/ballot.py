@@ -33,7 +33,7 @@ The client is a session, or a transaction of a commit channel.  It has a
 `log_label`, a `commit_id`, the `session` that it belongs to (whose `kept`
 counts the bytes of its ballots), and four methods, all called in the loop:
 
-    timed_out(ballot)      it was not finished in time, and has to be aborted
+    timed_out(ballot)      it was not finished in time: it aborts the ballot
     finished(tid)          it is published; if tid is None, its finish failed
     enter_files(ballot)    it is about to open its first file; may raise
     files_closed(ballot)   all of its files are closed

@@ -75,8 +75,9 @@ class BlobSender:
         except Exception as error:
             left = isinstance(error, ConnectionError)
             logger.log(logging.INFO if left else logging.ERROR,
-                       'a blob was not sent, its channel ends',
-                       exc_info=error)
+                       '%s: a blob was not sent, its channel ends: %r',
+                       self._channel.log_label, error,
+                       exc_info=None if left else error)
             self._channel.abort()
         finally:
             self._task = None

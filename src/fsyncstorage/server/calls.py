@@ -6,6 +6,7 @@ called only with arguments of the types that `REGISTERED` names.
 """
 
 from ZODB.POSException import ConflictError
+from ZODB.POSException import POSError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 
@@ -18,11 +19,20 @@ KEEP_ALIVE = -1
 #: client is told, and nothing is logged.
 REFUSALS = ConflictError, POSKeyError, ReadOnlyError, Untimely
 
+# What a call may also raise because of what it was given: the server is sound,
+# and a traceback would tell nothing.
+_OF_A_CALL = POSError, ValueError, TypeError, LookupError, ArithmeticError
+
 # Characters of a name: it is written to the log.
 LONGEST_NAME = 1000
 
 # Message ids, ids of transactions, counts.
 _NUMBERS = range(-1 << 63, 1 << 64)
+
+
+def traceback_of(error):
+    """For the log: the error, if its traceback may tell something."""
+    return None if isinstance(error, _OF_A_CALL) else error
 
 
 def parts(message):

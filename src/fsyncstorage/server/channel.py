@@ -26,6 +26,7 @@ from ZEO.shortrepr import short_repr
 from ZODB.POSException import POSKeyError
 
 from .. import wire
+from . import calls
 from . import quiet
 from .accounts import Account
 from .blobsender import BlobSender
@@ -84,10 +85,10 @@ class Channel(asyncio.Protocol):
     #: There is more to send than the peer takes at the moment.
     full = False
 
-    def __init__(self, loop, addr, service, accounts, forget, tally,
+    def __init__(self, loop, label, service, accounts, forget, tally,
                  may_answer=None):
         self._loop = loop
-        self._addr = addr
+        self.log_label = label
         self._service = service
         self._figures = service.figures
         #: Of the client whose channel it is (clients.Tally).
@@ -154,7 +155,7 @@ class Channel(asyncio.Protocol):
 
     def cut_off(self):
         logger.error('%s: a channel is closed: its client does not read',
-                     self._addr)
+                     self.log_label)
         self.abort()
 
     # Taking requests
@@ -167,7 +168,7 @@ class Channel(asyncio.Protocol):
         try:
             taken = self._take_some()
         except wire.PeerError as error:
-            logger.error('%s: a channel is closed: %s', self._addr, error)
+            logger.error('%s: a channel is closed: %s', self.log_label, error)
             self.abort()
             return
         self.flush()
@@ -261,8 +262,9 @@ class Channel(asyncio.Protocol):
         if isinstance(error, POSKeyError):
             self.reply(wire.missing(number, as_of))
         else:
-            logger.error('%s: a request of a channel failed', self._addr,
-                         exc_info=error)
+            logger.error('%s: a request of a channel failed: %r',
+                         self.log_label, error,
+                         exc_info=calls.traceback_of(error))
             kind = type(error)
             self.reply(wire.failed(
                 number, as_of, f'{kind.__module__}.{kind.__qualname__}',

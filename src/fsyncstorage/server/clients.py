@@ -77,14 +77,14 @@ class Shown:
     def begin_tally(self):
         """Called when it registers."""
         self.tally = Tally()
-        self.address = _address_of(self.connection)
+        self.address = self.log_label.text
         self.number = next(self.server.numbers)
         self.mark = os.urandom(len(wire.NO_MARK))
         self.server.tallies[self.mark] = self.tally
 
     @property
     def name(self):
-        """Label and address.  (ZEO's own label has the server's address.)"""
+        """Label and address."""
         return f'{self.label} {self.address}'.strip()
 
     def count_commit(self, ballot):
@@ -101,18 +101,20 @@ class Shown:
     # Calls
 
     def set_client_label(self, label):
-        super().set_client_label(label)
         self.label = said(label)
+        self.log_label.text = self.name
 
     def about_client(self, version, reads_locally):
         self.version, self.reads_locally = said(version), bool(reads_locally)
 
 
-def _address_of(connection):
-    """The peer's address."""
-    peer = connection.transport.get_extra_info('peername')
-    return (address.shown(peer[:2]) if isinstance(peer, tuple)
-            else UNIX)
+def label_of(transport):
+    """What log lines about this peer begin with: its address.  (ZEO's own
+    label has the server's.)"""
+    peer = transport.get_extra_info('peername')
+    if not isinstance(peer, tuple):
+        return quiet.Label(UNIX, UNIX)
+    return quiet.Label(address.shown(peer[:2]), peer[0])
 
 
 def said(text):

@@ -289,8 +289,9 @@ class CommitChannel:
         try:
             step(*arguments)
         except Exception as error:
-            logger.exception('%s: a transaction failed before its vote: %s',
-                             self.log_label, error)
+            logger.error('%s: a transaction failed before its vote: %r',
+                         self.log_label, error,
+                         exc_info=calls.traceback_of(error))
             self._give_up(transaction, error)
 
     def _give_up(self, transaction, error):
@@ -383,13 +384,7 @@ class CommitChannel:
 
     def timed_out(self, transaction):
         """It was voted, and not finished in time."""
-        self.session.log_timeout()
-        if len(self._transactions) == 1:
-            self.session.end()  # as without a channel
-        else:
-            self._give_up(transaction, StorageTransactionError(
-                'it was not finished within the transaction-timeout of the'
-                f' server, {self.session.service.timeout} seconds'))
+        self._give_up(transaction, self.session.too_late())
 
     def _voted(self, transaction, result, error):
         if error is None:

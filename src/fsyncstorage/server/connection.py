@@ -31,6 +31,7 @@ from . import liveness
 from . import quiet
 from .accounts import Account
 from .channel import Unwelcome
+from .clients import label_of
 from .door import CLIENT
 from .door import Full
 from .frames import LONG
@@ -119,6 +120,7 @@ class Connection(asyncio.Protocol):
         self.transport = transport
         self.connected = True
         server = self.session.server
+        self.session.log_label = label_of(transport)
         server.connections.add(self)
         newcomer, self._newcomer = self._newcomer, None
         self._patience = self.loop.call_at(newcomer.deadline, self.abort)
@@ -386,7 +388,8 @@ class Connection(asyncio.Protocol):
             result = getattr(self.session, name)(*arguments)
         except Exception as error:
             if not isinstance(error, calls.REFUSALS):
-                logger.exception('%s: %s', self.session.log_label, name)
+                logger.error('%s: %s: %r', self.session.log_label, name, error,
+                             exc_info=calls.traceback_of(error))
             if is_async:
                 raise  # the peer waits for no answer
             self.send_error(message_id, error)

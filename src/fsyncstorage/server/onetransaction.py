@@ -16,6 +16,7 @@ from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 
+from ..errors import NotFinishedInTime
 from . import answers
 from . import quiet
 from .ballot import BEGUN
@@ -106,7 +107,7 @@ class OneTransaction:
         except StorageTransactionError:  # it is out of place
             raise
         except StorageError as error:
-            logger.error('%s: a transaction failed before its vote: %s',
+            logger.error('%s: a transaction failed before its vote: %r',
                          self.log_label, error)
             self._fail(error)
 
@@ -128,12 +129,21 @@ class OneTransaction:
         failed, error = self._failed
         if failed is not None and failed == id:
             self._failed = None, None
-            return answers.Later(lambda later: later.done(None, error))
+            return answers.Later(lambda later: self._tell(later, error))
         self._check_tid(id, exc=StorageTransactionError)
         if self._ballot.state is not state:
             raise StorageTransactionError(f'Already {self._ballot.state}')
         self._answer = answers.Later(ask)
         return self._answer
+
+    def _tell(self, later, error):
+        if isinstance(error, NotFinishedInTime):
+            # A stock client has this error from the end of its connection
+            # alone.  (It ends its connection itself after any error of a
+            # finish.)
+            self.end()
+        else:
+            later.done(None, error)
 
     def _voted(self, result, error):
         answer = self._answer
@@ -189,12 +199,17 @@ class OneTransaction:
         return self
 
     def timed_out(self, ballot):
-        self.log_timeout()
-        self.end()
+        self._fail(self.too_late())
 
-    def log_timeout(self):
+    def too_late(self):
+        """Log that a transaction was not finished in time; return the error
+        for its client."""
         self.log('Transaction timeout after'
                  f' {self.service.timeout} seconds', logging.CRITICAL)
+        return NotFinishedInTime(
+            'this transaction is not committed: it was not finished within the'
+            f' transaction-timeout of the server, {self.service.timeout}'
+            ' seconds')
 
     def enter_files(self, ballot):
         """Their descriptors were counted when the client registered."""

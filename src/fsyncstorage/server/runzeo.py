@@ -23,6 +23,7 @@ Unless -C is specified, -a and -f are required.
 """
 
 import contextlib
+import ctypes
 import logging
 import os
 import resource
@@ -48,6 +49,9 @@ logger = logging.getLogger(__name__)
 
 # Errors whose message explains why a storage cannot be opened.
 REFUSALS = zc.lockfile.LockError, OSError, StorageError
+
+# An option of malloc, and its value: the default of glibc, in bytes.
+M_MMAP_THRESHOLD, MAPPED_FROM = -3, 1 << 17
 
 
 def _address(text):
@@ -140,6 +144,7 @@ class Runner(ZEO.runzeo.ZEOServer):
 
     def main(self):
         _allow_all_descriptors()
+        _give_back_memory()
         # Stock sets the handlers only when the storages are open, which may
         # take long.  Until then, process 1 of a container would ignore the
         # signals: it has no default actions for them.
@@ -231,6 +236,19 @@ def _allow_all_descriptors():
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _give_back_memory():
+    """Let long answers go back to the system when they are freed.
+
+    glibc takes memory of this size or more from the system for each request.
+    But each time that such memory is freed, it raises the size, to 32 MB at
+    most: long answers then share a heap that hardly ever shrinks.  A size that
+    was set stays.
+    """
+    set_option = getattr(ctypes.CDLL(None), 'mallopt', None)
+    if set_option is not None:
+        set_option(M_MMAP_THRESHOLD, MAPPED_FROM)
 
 
 def main(args=None):

@@ -140,8 +140,8 @@ class Server(StorageServer):
         """Return a read channel that takes the place of a connection."""
         service, tally = admit(self, hello)
         channel = Channel(
-            connection.loop, connection.addr, service, self.accounts,
-            self.forget, tally, self.may_answer)
+            connection.loop, connection.session.log_label, service,
+            self.accounts, self.forget, tally, self.may_answer)
         try:
             self.door.stay(connection, CHANNEL, channel)
         except Full:

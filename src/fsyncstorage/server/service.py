@@ -30,6 +30,7 @@ from ZODB.utils import z64
 
 from ..commit.policies import DEFAULT_READER_THREADS
 from ..wire import commits
+from . import calls
 from . import handout
 from . import quiet
 from .calls import is_oid
@@ -176,8 +177,8 @@ class Service:
             ballot.client.session.tally.conflicts += 1
             self.commit_log.conflict(ballot, error)
         if not isinstance(error, TransactionError):
-            logger.error('%s: a vote failed', ballot.client.log_label,
-                         exc_info=error)
+            logger.error('%s: a vote failed: %r', ballot.client.log_label,
+                         error, exc_info=calls.traceback_of(error))
 
     def published(self, ballot, tid, durable):
         self._news.append(_News(tid, ballot.oids, ballot, durable))

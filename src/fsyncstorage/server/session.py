@@ -14,7 +14,6 @@ import sys
 from typing import Any
 
 from ZEO.StorageServer import ZEOStorage
-from ZEO.StorageServer import _addr_label
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 
@@ -65,7 +64,6 @@ class Session(OneTransaction, Shown, ZEOStorage):
     def notify_connected(self, connection):
         self.connected = True
         self.call_soon_threadsafe = connection.call_soon_threadsafe
-        self.log_label = _addr_label(connection.addr)
 
     def notify_disconnected(self):
         """Called whenever the connection has ended, for any reason."""

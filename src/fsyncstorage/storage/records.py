@@ -42,7 +42,7 @@ from ..format.view import serial_at
 from ..positions import Positions
 from .conflicts import Conflicts
 from .conflicts import leave
-from .resolver import LONGEST
+from .resolver import LONGEST_WAIT
 from .statistics import Statistics
 from .transaction import Metadata
 from .transaction import Record
@@ -198,7 +198,7 @@ class Records(Statistics, Conflicts):
         transaction, because others may wait for objects that it has."""
         if not under_way.resolves_conflicts:
             raise Unresolved
-        if self._resolver is not None and under_way.resolving > LONGEST:
+        if self._resolver is not None and under_way.resolving > LONGEST_WAIT:
             leave(oid, *of_it)
         begun = time.monotonic()
         try:

@@ -97,25 +97,32 @@ class Limits:
     """The seconds and the memory that one conflict may take.
 
     When the time is over, the system ends this process: code in C may run for
-    minutes and let no other thread run.  Imports run the site's own code
-    without a client's data: they get other seconds, and any memory.
+    minutes and let no other thread run.  `seconds` are those of a processor,
+    as the machine may be busy, and `longest` those of the clock.  Imports run
+    the site's own code without a client's data: they get other seconds, and
+    any memory.
     """
 
-    def __init__(self, seconds: float, importing: float, room: int) -> None:
+    def __init__(self, seconds: float, longest: float, importing: float,
+                 room: int) -> None:
         self._seconds = seconds
+        self._longest = longest
         self._importing = importing
         self._most = _size() + room
         self._limits = resource.getrlimit(resource.RLIMIT_AS)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+        for number in signal.SIGPROF, signal.SIGALRM:
+            signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
 
     def begin(self) -> None:
         before, hard = self._limits
         if before == resource.RLIM_INFINITY or before > self._most:
             resource.setrlimit(resource.RLIMIT_AS, (self._most, hard))
-        signal.setitimer(signal.ITIMER_REAL, self._seconds)
+        signal.setitimer(signal.ITIMER_PROF, self._seconds)
+        signal.setitimer(signal.ITIMER_REAL, self._longest)
 
     def begin_imports(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, self._importing)
         self._most -= _size()
         resource.setrlimit(resource.RLIMIT_AS, self._limits)
@@ -126,6 +133,7 @@ class Limits:
         self.begin()
 
     def end(self) -> None:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 

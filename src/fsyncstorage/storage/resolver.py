@@ -19,9 +19,11 @@ from ..processes import starting
 
 logger = logging.getLogger(__name__)
 
-# Seconds that a conflict may take, and all conflicts of one transaction
-# before the last one; and seconds for modules that it has to import before.
+# Seconds of a processor that a conflict may take; seconds of the clock that it
+# may take, and all conflicts of one transaction before the last one; and
+# seconds for modules that it has to import before.
 LONGEST = 1.0
+LONGEST_WAIT = 5.0
 IMPORTING = 10.0
 # Bytes of memory that a conflict may take beside the modules; and bytes of its
 # three records together.  (Each is in memory some ten times, in base64.)
@@ -30,6 +32,10 @@ MOST_OF_RECORDS = 8 << 20
 # Seconds after which the process that has not kept its own limits is ended: it
 # may be stopped, or the machine be busy.
 _PATIENCE = 10
+# What ends the process, by exit code.
+_TOO_LONG = {
+    -signal.SIGPROF: f'it took more than {LONGEST:g} s of a processor',
+    -signal.SIGALRM: f'it took more than {LONGEST_WAIT:g} s'}
 
 
 class Unresolvable(Exception):
@@ -74,14 +80,12 @@ class Resolver:
         try:
             process = self._running()
             process.send(job)
-            line = process.report(LONGEST + IMPORTING + _PATIENCE)
+            line = process.report(LONGEST_WAIT + IMPORTING + _PATIENCE)
         except (starting.NotStarted, starting.Silent, OSError) as error:
             raise _Ended(str(error)) from None
         if line is None:
             code = process.exit_code()
-            raise _Ended(
-                f'it took more than {LONGEST:g} s'
-                if code == -signal.SIGALRM else f'exit code {code}')
+            raise _Ended(_TOO_LONG.get(code or 0, f'exit code {code}'))
         match json.loads(line):
             case {'resolved': str(data)} if data:
                 return base64.b64decode(data)
@@ -103,7 +107,8 @@ class Resolver:
             if self._closed:  # `close` may not have seen the process
                 raise _Ended
             self._process.begin(dict(
-                seconds=LONGEST, importing=IMPORTING, room=ROOM))
+                seconds=LONGEST, longest=LONGEST_WAIT, importing=IMPORTING,
+                room=ROOM))
         return self._process
 
     def _tell(self, record: bytes, why: str) -> None:

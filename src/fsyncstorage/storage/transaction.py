@@ -219,8 +219,7 @@ class Transaction:
             # A copy keeps its extension, and asks for nothing.
             asked = asking.asked(metadata) if tid is None else None
             if asked is not None:
-                self.policy, extension = asked.heeded(
-                    policy, extension, str(file.name))
+                self.policy, extension = asked.heeded(policy)
             # A copy may have the seal of another file.
             with contextlib.suppress(seal.UnknownVersion):
                 extension = seal.strip(extension)
@@ -305,7 +304,11 @@ class Transaction:
         if not self._is_at_spool_end:  # else a seek would write the buffer
             self._spool.seek(place)
         self._is_at_spool_end = False  # if an interrupt comes
-        self._spool.write(data)
+        try:
+            self._spool.write(data)
+        except OSError as error:
+            error.filename = self._directory
+            raise
         self._spool_end += len(data)
         self._is_at_spool_end = True
         return place * _LENGTHS + len(data)
@@ -314,7 +317,11 @@ class Transaction:
         """Write the rest of the spool: a full disk is an error now, not later.
         """
         if self._spool is not None:
-            self._spool.flush()
+            try:
+                self._spool.flush()
+            except OSError as error:
+                error.filename = self._directory
+                raise
 
     def read_data(self, kept: Kept) -> bytes:
         """The bytes of `data` or `original` of a record."""

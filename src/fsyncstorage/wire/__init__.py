@@ -31,6 +31,7 @@ from .framing import ANNOUNCEMENTS
 from .framing import HEAD
 from .framing import LENGTH
 from .framing import LONGEST
+from .framing import LONGEST_GREETING
 from .framing import OTHER_INSTANCE as OTHER_INSTANCE
 from .framing import OTHER_VERSION as OTHER_VERSION
 from .framing import REFUSAL
@@ -349,7 +350,7 @@ class Client(_Inbox):
         length = self._length()
         if length is None:
             return None
-        if length > LONGEST:
+        if length > (LONGEST if self._state is OPEN else LONGEST_GREETING):
             raise PeerError(f'a reply of {length} bytes')
         end = self._start + LENGTH.size + length
         if len(self._buffer) < end and not self._is_chunk():

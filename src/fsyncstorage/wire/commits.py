@@ -52,6 +52,7 @@ from .framing import ANNOUNCEMENTS
 from .framing import HEAD
 from .framing import LENGTH
 from .framing import LONGEST
+from .framing import LONGEST_GREETING
 from .framing import REFUSAL
 from .framing import REFUSED
 from .framing import WELCOME
@@ -83,9 +84,6 @@ MOST_OPEN = 100
 
 # Most bytes of announcements that are returned together with the first one.
 MOST_TOGETHER = 1 << 16
-
-# Most bytes of a frame that the server sends before the channel is open.
-LONGEST_GREETING = 1 << 16
 
 STORE_SHAPE = struct.Struct('>IBI8s8s')
 DONE_SHAPE = struct.Struct('>IBI8sQQ')

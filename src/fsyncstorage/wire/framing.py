@@ -16,6 +16,8 @@ WELCOME, REFUSED = b'WR'
  UNKNOWN_TICKET) = range(1, 6)
 
 LONGEST = 1 << 30
+#: The same before the channel is open.
+LONGEST_GREETING = 1 << 16
 
 # A server's first message to any peer: the encoding of ZEO's own protocol.
 ANNOUNCEMENTS = b'Z5', b'M5'

@@ -8,6 +8,8 @@ import os
 import shutil
 import sqlite3
 import stat
+import tempfile
+import threading
 import unittest
 from unittest import mock
 
@@ -23,6 +25,7 @@ from fsyncstorage.client.blobs import cachedirectory
 from fsyncstorage.client.blobs import download
 from fsyncstorage.client.blobs import filelocks
 from fsyncstorage.client.blobs.blobcache import TRIES
+from fsyncstorage.client.blobs.blobcache import CacheFailed
 from fsyncstorage.client.blobs.blobcache import DownloadFailed
 from fsyncstorage.client.blobs.blobcache import Interrupted
 from fsyncstorage.client.blobs.guests import open_guest
@@ -36,6 +39,7 @@ from ...support import oid
 from ...support import until
 from .caches import SERIAL
 from .caches import BlobCacheTest
+from .caches import content
 from .caches import hold
 
 
@@ -361,8 +365,9 @@ class Interruptions(BlobCacheTest):
         cache = self.cache()
         with mock.patch.object(
                 cachedirectory.CacheDirectory, 'remove_part',
-                side_effect=PermissionError):
-            with self.assertRaises(PermissionError):
+                side_effect=PermissionError), \
+                self.assertLogs(level='WARNING'):
+            with self.assertRaises(CacheFailed):
                 cache.load(oid(1), SERIAL)
         self.load(cache, 2)
         self.assertEqual(self.disk.rows(), {
@@ -827,7 +832,7 @@ class OneDownload(BlobCacheTest):
             self.server.sending = lambda *args: None
             reached.set()
             go_on.wait(PATIENCE)
-            raise OSError('no more')
+            raise RuntimeError('no more')
 
         _, reached, go_on = hold(None)
         self.count_claims()
@@ -838,7 +843,7 @@ class OneDownload(BlobCacheTest):
         second = Thread(self.read, cache, 1)
         self.wait_for_claims(2)
         go_on.set()
-        with self.assertRaisesRegex(OSError, 'no more'):
+        with self.assertRaisesRegex(RuntimeError, 'no more'):
             first.result()
         second.result()
         self.assertEqual(self.check(), self.names(1))
@@ -984,6 +989,59 @@ class DiskFull(BlobCacheTest):
             self.load(cache, 3)
         self.assertIn(self.name(3), self.check())
 
+    def fails_here(self, error):
+        """A patch: only the disk of the cache does."""
+        pwrite = os.pwrite
+
+        def fails(fd, *args):
+            if os.readlink(f'/dev/fd/{fd}').startswith(self.home):
+                raise OSError(error, os.strerror(error))
+            return pwrite(fd, *args)
+
+        return mock.patch.object(os, 'pwrite', fails)
+
+    def test_a_blob_is_read_past_it(self):
+        """That is said once; nothing of it is left."""
+        self.patch(tempfile, 'tempdir', self.path('tmp'))
+        os.mkdir(tempfile.tempdir)
+        for error, left in (errno.ENOSPC, set()), (errno.EIO, self.names(3)):
+            cache = self.cache()
+            with self.fails_here(error), \
+                    self.assertLogs(level='WARNING') as logged:
+                for number in 1, 2, 1:
+                    self.check_each_way(cache, number)
+            line, = logged.output
+            self.assertIn('blobs are read past the cache', line)
+            self.assertEqual(self.check(), left)
+            self.load(cache, 3)
+            self.assertEqual(self.check(), self.names(3))
+            cache.close()
+            self.assertEqual(os.listdir(tempfile.tempdir), [])
+
+    def check_each_way(self, cache, number):
+        expected = content(number, 3000)
+        with open(cache.load(oid(number), SERIAL), 'rb') as file:
+            self.assertEqual(file.read(), expected)
+        for open_ in cache.open, cache.open_arriving:
+            with open_(oid(number), SERIAL) as file:
+                self.assertEqual(file.read(), expected)
+
+    def test_a_blob_that_arrives(self):
+        """The rest of it does not: it is whole when it is opened again."""
+        self.server.put(1, 3 << 20)
+        self.server.piece = 1 << 20
+        cache = self.cache(limit=None)
+        go_on = threading.Event()
+        self.server.sending = lambda *args: go_on.wait(PATIENCE)
+        self.server.begin = 0
+        file = cache.open_arriving(oid(1), SERIAL)
+        with self.fails_here(errno.EIO), self.assertLogs(level='WARNING'):
+            go_on.set()
+            with file, self.assertRaisesRegex(CacheFailed, 'Input/output'):
+                file.readall()
+            with cache.open_arriving(oid(1), SERIAL) as file:
+                self.assertEqual(file.read(), content(1, 3 << 20))
+
     def test_a_clear_error_and_nothing_left(self):
         for limit, left in (10000, set()), (None, self.names(1)):
             cache = self.cache(limit)
@@ -991,7 +1049,7 @@ class DiskFull(BlobCacheTest):
             for self.server.knows_sizes in True, False:
                 with self.full_until(cache, lambda: False):
                     with self.assertRaisesRegex(
-                            DownloadFailed, 'disk of the blob cache is full'):
+                            CacheFailed, 'the disk of the blob cache'):
                         self.load(cache, 2)
                 self.assertEqual(self.check(), left)
             self.server.knows_sizes = True
@@ -999,10 +1057,10 @@ class DiskFull(BlobCacheTest):
     def test_no_room_for_the_books(self):
         cache = self.cache(limit=None)
         cache._books._ledger._db.execute('PRAGMA max_page_count = 1')
-        with self.assertRaisesRegex(DownloadFailed, 'disk of the blob'):
+        with self.assertLogs(level='WARNING'):
             for number in range(1000):
                 self.server.put(number, 1)
-                self.load(cache, number)
+                self.read(cache, number)
         cache.close()
         self.cache()
         self.check()

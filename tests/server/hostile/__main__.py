@@ -50,7 +50,7 @@ def tell(siege, options):
         print(f'{name:24} memory {(peak - siege.base) // MB:5} MB more;'
               f' the honest client waited {wait:6.3f} s at most, for a'
               f' {what}', flush=True)
-    left = siege.rest(files, threads + 8)
+    left = siege.rest(files + 1, threads + 9)
     print(f'left: files {left[0]} (before {files}),'
           f' threads {left[1]} (before {threads}), memory'
           f' {(siege.server.memory() - siege.base) // MB} MB more')

@@ -6,11 +6,14 @@ refuses, is what it should.
 """
 
 import contextlib
+import fractions
+import pickle
 import socket
 import struct
 import threading
 import time
 
+from BTrees.Length import Length
 from ZODB.utils import maxtid
 from ZODB.utils import z64
 
@@ -24,6 +27,8 @@ from fsyncstorage.timing.zeo import zeowire
 
 from ...support import oid
 from ..serving import ErrorReply
+from ..serving import Peer
+from ..serving import counter
 from ..serving import record
 
 # The objects that are there before.
@@ -277,6 +282,34 @@ def far_future(enemy):
     enemy.stay(0.2)
 
 
+class Calling:
+    """Its pickle makes a call."""
+
+    def __init__(self, *call):
+        self._call = call
+
+    def __reduce__(self):
+        function, *arguments = self._call
+        return function, tuple(arguments)
+
+
+def conflicts(enemy):
+    """Their states take long, or much memory."""
+    with contextlib.closing(Peer(enemy.address)) as peer:
+        new, = peer.call('new_oids', 1)
+        number = int.from_bytes(new, 'big')
+        first = peer.commit({number: counter(0)})
+        peer.commit({number: counter(1)}, first)
+        for state in (
+                Calling(fractions.Fraction, '1e300000000'),
+                Calling(list, Calling(bytes, 2 * 10**8)),
+                Calling(bytes, 100 << 20)):
+            data = pickle.dumps((Length, None), 3) + pickle.dumps(state, 3)
+            with contextlib.suppress(ErrorReply):
+                peer.vote({number: data}, first)
+                peer.abort()
+
+
 # A channel
 
 def channel_loads_unread(enemy):
@@ -327,7 +360,7 @@ BEFORE = [idle, handshake_only, announced_and_not_sent, early_frames,
           wrong_register, rubbish]
 AFTER = [loads_unread, cached_loads_unread, half_frames, new_oids, pings,
          undo_logs, histories, iterators, blobs, no_such_blob, wrong_calls,
-         open_transactions, half_blobs, far_future, channel_loads_unread,
-         channel_flood, past_the_end, channel_blobs_unread, many_channels,
-         half_requests]
+         open_transactions, half_blobs, far_future, conflicts,
+         channel_loads_unread, channel_flood, past_the_end,
+         channel_blobs_unread, many_channels, half_requests]
 ATTACKS = {attack.__name__: attack for attack in BEFORE + AFTER}

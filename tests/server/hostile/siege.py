@@ -1,6 +1,7 @@
 """A server, what it takes, an honest client of it, and the enemies."""
 
 import contextlib
+import glob
 import multiprocessing
 import os
 import signal
@@ -90,8 +91,19 @@ class Server:
     # What it takes
 
     def memory(self):
-        with open(f'/proc/{self.process.pid}/statm') as statm:
-            return int(statm.read().split()[1]) * os.sysconf('SC_PAGE_SIZE')
+        """Of the process that resolves conflicts, too."""
+        pages = 0
+        for pid in self.process.pid, *self._children():
+            # (It may have ended in the meantime.)
+            with contextlib.suppress(OSError), open(
+                    f'/proc/{pid}/statm') as statm:
+                pages += int(statm.read().split()[1])
+        return pages * os.sysconf('SC_PAGE_SIZE')
+
+    def _children(self):
+        for path in glob.glob(f'/proc/{self.process.pid}/task/*/children'):
+            with contextlib.suppress(OSError), open(path) as file:
+                yield from file.read().split()
 
     def files(self):
         return len(os.listdir(f'/proc/{self.process.pid}/fd'))

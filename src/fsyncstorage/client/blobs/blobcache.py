@@ -12,6 +12,9 @@ closes the file, or loads another guest.
 
 One process or thread downloads a blob, the others wait for it.
 
+If the disk is full or fails, blobs are read past the cache: they are guests of
+another one, in a directory for temporary files.
+
 Left to others: the directory (cachedirectory), which blobs there are and which
 are removed (books), a download (download), reading a blob while it arrives
 (arriving), where it comes from (the storage).
@@ -22,7 +25,9 @@ import io
 import logging
 import math
 import os
+import shutil
 import tempfile
+import typing
 from collections.abc import Callable
 from typing import Any
 from typing import BinaryIO
@@ -36,6 +41,7 @@ from .arriving import Arrivals
 from .books import Books
 from .cachedirectory import MODE
 from .cachedirectory import CacheDirectory
+from .download import CacheFailed
 from .download import Download
 from .download import DownloadFailed
 from .download import Interrupted
@@ -53,6 +59,8 @@ class BlobCache:
 
     # A guest whose path was handed out.
     _held: BlobFile | None = None
+    # None: the disk has not failed.
+    _past: 'PastTheCache | None' = None
 
     def __init__(self, directory: str, limit: int | None, fetch: Fetch,
                  fill: str = 'commit', mode: int = MODE) -> None:
@@ -73,9 +81,15 @@ class BlobCache:
         self._arrivals = Arrivals(
             self._directory, self._books, self._transfer)
         self.temporary_directory = self._directory.temporary
+        filelocks.in_child(self)
+
+    def forked(self) -> None:
+        vars(self).pop('_past', None)  # it is the parent's
 
     def close(self) -> None:
         """End the downloads: nothing can be fetched any more."""
+        if self._past is not None:
+            self._past.close()
         self._arrivals.close()
         self._let_go()
         self._books.close()
@@ -90,6 +104,43 @@ class BlobCache:
 
     def load(self, oid: bytes, serial: bytes) -> str:
         """The path of the file."""
+        return self._read(BlobCache._load, oid, serial)
+
+    def open(self, oid: bytes, serial: bytes, blob: Any = None) -> BinaryIO:
+        """The open file; a BlobFile of the blob, if one is given."""
+        return self._read(BlobCache._open_or_get, oid, serial, blob)
+
+    def open_arriving(self, oid: bytes, serial: bytes) -> BinaryIO:
+        """The open file, or an ArrivingFile if not cached and not short."""
+        if self._past is not None:  # it could fail in the middle
+            return self.open(oid, serial)
+        return self._read(BlobCache._open_arriving, oid, serial)
+
+    def _read(self, read: Callable[..., Any], *args: Any) -> Any:
+        """Call this method; if the disk fails, past the cache."""
+        try:
+            return read(self, *args)
+        except (OSError, ledger.Error, CacheFailed) as error:
+            failed = error
+        try:
+            return read(self._past_it(failed), *args)
+        except (OSError, ledger.Error) as error:
+            raise CacheFailed(
+                f'{self._directory.path}: a blob could not be read there'
+                f' ({failed}), nor past it ({error})') from error
+
+    def _past_it(self, error: Exception) -> 'BlobCache':
+        if self._past is None:
+            made = PastTheCache(self._fetch, self._directory.mode)
+            if vars(self).setdefault('_past', made) is made:
+                logger.warning(
+                    '%s: blobs are read past the cache when its disk fails:'
+                    ' %s', self._directory.path, error)
+            else:
+                made.close()
+        return typing.cast(BlobCache, self._past)
+
+    def _load(self, oid: bytes, serial: bytes) -> str:
         name = self._directory.name(oid, serial)
         path = self._directory.blob(name)
         while True:
@@ -112,8 +163,8 @@ class BlobCache:
         if self._directory.use(name, seconds) > self._limit:
             self._hold(name)
 
-    def open(self, oid: bytes, serial: bytes, blob: Any = None) -> BinaryIO:
-        """The open file; a BlobFile of the blob, if one is given."""
+    def _open_or_get(self, oid: bytes, serial: bytes,
+                     blob: Any = None) -> BinaryIO:
         name = self._directory.name(oid, serial)
         while True:
             try:
@@ -121,12 +172,11 @@ class BlobCache:
             except FileNotFoundError:
                 self._get(oid, serial, name)
 
-    def open_arriving(self, oid: bytes, serial: bytes) -> BinaryIO:
-        """The open file, or an ArrivingFile if not cached and not short."""
+    def _open_arriving(self, oid: bytes, serial: bytes) -> BinaryIO:
         name = self._directory.name(oid, serial)
         with contextlib.suppress(FileNotFoundError):
             return self._open(name)
-        return self._arrivals.open(oid, serial, name, self.open)
+        return self._arrivals.open(oid, serial, name, self._open_or_get)
 
     def _open(self, name: str, blob: Any = None) -> BinaryIO:
         size = self._directory.use(name)
@@ -155,6 +205,9 @@ class BlobCache:
                 return self._fetch(oid, serial, download)
             except Interrupted as error:
                 reason = error
+            except CacheFailed as error:
+                self._past_it(error)  # also for those that read what arrives
+                raise
         raise DownloadFailed(
             f'{download} did not come: the connection to the server was lost'
             f' {TRIES} times, the last time by: {reason}') from reason
@@ -230,3 +283,19 @@ class BlobCache:
                             pass
             finally:
                 download.give_up()
+
+
+class PastTheCache(BlobCache):
+    """Blobs of a cache whose disk fails, each as long as it is read."""
+
+    def __init__(self, fetch: Fetch, mode: int) -> None:
+        super().__init__(
+            tempfile.mkdtemp(prefix='fsyncstorage-blobs-'), 0, fetch, 'load',
+            mode)
+
+    def _past_it(self, error: Exception) -> BlobCache:
+        return self
+
+    def close(self) -> None:
+        super().close()
+        shutil.rmtree(self._directory.path, ignore_errors=True)

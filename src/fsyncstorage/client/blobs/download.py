@@ -13,6 +13,7 @@ bytes that are there, and for `STEP` bytes in advance.
 import contextlib
 import errno
 import os
+import typing
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -21,9 +22,11 @@ from transaction.interfaces import TransientError
 from ZODB.POSException import StorageError
 
 from ...wire import LONGEST_BLOB
-from .books import Books
-from .cachedirectory import CacheDirectory
-from .filelocks import LockFile
+
+if typing.TYPE_CHECKING:
+    from .books import Books
+    from .cachedirectory import CacheDirectory
+    from .filelocks import LockFile
 
 #: Bytes that are booked in advance when the size of the blob is not known.
 STEP = 1 << 20
@@ -42,6 +45,10 @@ class DownloadFailed(StorageError, TransientError):
     """
 
 
+class CacheFailed(DownloadFailed):
+    """The disk of the cache does not take the blob."""
+
+
 class Download:
 
     #: The blob does not fit into the cache (books).
@@ -50,8 +57,8 @@ class Download:
     #: Bytes: of a larger blob, only a beginning is wanted now.
     most = LONGEST_BLOB
 
-    def __init__(self, part: LockFile, name: str, directory: CacheDirectory,
-                 books: Books) -> None:
+    def __init__(self, part: 'LockFile', name: str,
+                 directory: 'CacheDirectory', books: 'Books') -> None:
         """`part` is an open file, locked as long as the download lasts."""
         self._part = part
         self._name = name
@@ -161,14 +168,13 @@ class Download:
         """Call `function`; if the disk is full, free room and call again."""
         try:
             return function(*args)
+        except FileNotFoundError:  # somebody has removed it
+            raise
         except OSError as error:
-            if error.errno not in DISK_FULL:
-                raise
-            if self._made_room:
-                raise DownloadFailed(
-                    f'there is no room for {self}: the disk of the blob cache'
-                    ' is full. Make room on it, or make blob-cache-size'
-                    ' smaller') from error
+            if error.errno not in DISK_FULL or self._made_room:
+                raise CacheFailed(
+                    f'the disk of the blob cache does not take {self}:'
+                    f' {error}') from error
         self._made_room = True
         self._books.free(max((self._size or 0) - self.offset, STEP))
         return self._with_room(function, *args)
