@@ -66,8 +66,8 @@ IN_STORAGE = 1000
 # then it is in the storage alone.
 OF_AN_UNDO = 1 << 40
 # Stores and other operations of a transaction.  Each takes up to 370 bytes of
-# memory while the storage has it, however small it is: 390 MB in all.
-MOST_OPERATIONS = 1 << 20
+# memory while the storage has it, however small it is: 195 MB in all.
+MOST_OPERATIONS = 1 << 19
 # Bytes kept in memory for one client's ballots, and for all; the rest goes
 # into files.
 IN_MEMORY_OF_ONE = 8 << 20

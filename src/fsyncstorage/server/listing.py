@@ -10,7 +10,7 @@ import sys
 
 # Most entries of a list, and most bytes of memory that they may take.
 MOST_ENTRIES = 10_000
-MOST_BYTES = 16 << 20
+MOST_BYTES = 4 << 20
 
 
 class _Enough(Exception):
