@@ -69,9 +69,16 @@ class Occupied(Exception):
     """
 
 
-class Unresolved(Occupied):
+class Unresolved(StorageTransactionError):
     """A store or a vote would have to resolve a conflict, which may take long.
+
+    Raised only for transactions of a server.  The transaction can only be
+    aborted, as it may be worked out by half; a thread that may resolve the
+    conflict begins it anew.
     """
+
+    def __init__(self) -> None:
+        super().__init__('a conflict has to be resolved')
 
 
 class NoRoomInLog(Occupied):

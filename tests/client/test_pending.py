@@ -112,7 +112,7 @@ class Client(RuleBasedStateMachine):
         self.cache.answered(load)
         for wait in [wait for wait in self.waiting if wait.load is load]:
             self.waiting.remove(wait)
-            assert load.done.is_set()
+            assert not load.done.locked()
             self.check_answer(wait)
 
     def check_answer(self, wait):

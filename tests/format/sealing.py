@@ -117,6 +117,21 @@ def changed(data, position, new):
     return data[:position] + new + data[position + len(new):]
 
 
+def forged(version=9, size=seal.SMALLEST, position=4):
+    """A sound seal with nothing in it but what every version has."""
+    front = struct.pack('>8sB2xBQ', seal.MAGIC, version, size, position)
+    front += bytes(size - len(front) - 4)
+    return front + zlib.crc32(front).to_bytes(4, 'big')
+
+
+def swallowing():
+    """Bytes that are a sound seal of another version, together with the seal
+    of ours that will be behind them."""
+    front = forged(size=24 + seal.SIZE)[:20]
+    # With these four bytes, their checksum is that of no bytes.
+    return front + (zlib.crc32(front) ^ 0x6dd90a9d).to_bytes(4, 'little')
+
+
 @contextlib.contextmanager
 def later_release(version=seal.VERSION + 1, size=seal.SIZE + 16):
     """A context in which seals are made by a release that is not written yet,

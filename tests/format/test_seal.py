@@ -1,7 +1,7 @@
 """The seal: what it costs an extension, and what it finds."""
 
 import contextlib
-import struct
+import pickle
 import time
 import unittest
 import zlib
@@ -22,7 +22,9 @@ from ..support import begin
 from ..support import commit
 from ..support import oid
 from ..support import vote
+from .sealing import forged
 from .sealing import later_release
+from .sealing import swallowing
 
 DICT_PICKLE = b'\x80\x03}q\x00X\x01\x00\x00\x00aq\x01K\x01s.'
 FRONT = b'header, user and description'
@@ -31,13 +33,6 @@ RECORDS = zlib.crc32(b'records')
 
 def make(extension, position=4):
     return seal.make(FRONT, extension, b' ', position, 100, 4, RECORDS)
-
-
-def shorter(version, size):
-    """A sound seal with nothing between its position and its check value."""
-    front = struct.pack('>8sB2xBQ', seal.MAGIC, version, size, 4)
-    front += bytes(size - len(front) - 4)
-    return front + zlib.crc32(front).to_bytes(4, 'big')
 
 
 class Seals(unittest.TestCase):
@@ -97,7 +92,7 @@ class Seals(unittest.TestCase):
             with later_release(version, max(size, seal.SIZE)):
                 field = make(DICT_PICKLE)
             if size < seal.SIZE:
-                field = DICT_PICKLE + shorter(version, size)
+                field = DICT_PICKLE + forged(version, size)
             for ask in self.verdict, seal.find, seal.strip:
                 with self.assertRaises(seal.UnknownVersion) as caught:
                     ask(field)
@@ -122,6 +117,25 @@ class Seals(unittest.TestCase):
             check = zlib.crc32(wrong).to_bytes(4, 'big')
             self.assertEqual(
                 self.verdict(body + wrong + check), seal.DAMAGED, bit)
+
+    def test_what_a_user_wrote_before_ours_is_no_part_of_it(self):
+        extension = DICT_PICKLE + swallowing()
+        field = make(extension)
+        self.assertEqual(len(extension) - 24 + seal.size_of(
+            field[len(DICT_PICKLE):]), len(field))  # it would fit
+        self.assertEqual(self.verdict(field), seal.SOUND)
+        self.assertEqual(seal.strip(field), extension)
+
+    def test_the_magic_in_a_header_is_not_what_is_left_of_one(self):
+        """The last byte of a header is that of a length."""
+        front = bytes(22) + seal.MAGIC
+        self.assertEqual(
+            self.verdict(DICT_PICKLE, front=front), seal.ABSENT)
+
+    def test_zeros_in_a_pickle_are_not_what_is_left_of_one(self):
+        for zeros in range(60, 120):
+            extension = pickle.dumps({'checksum': bytes(zeros), 'a': 0.0}, 3)
+            self.assertEqual(self.verdict(extension), seal.ABSENT)
 
     @given(strategies.binary(max_size=100))
     @settings(derandomize=True)
@@ -265,14 +279,15 @@ class Sealed(TestCase):
             later = make(DICT_PICKLE)
         room = 65535 - len(later)
         for options in {}, {'checksums': False}:
-            for before in 0, room:
-                with self.subTest(options, before=before), (
+            for extension in (
+                    later, b'x' * room + later, DICT_PICKLE + swallowing(),
+                    b'x' * 65000 + swallowing()):
+                with self.subTest(options, length=len(extension)), (
                         self.assertRaisesRegex(FileStorageError, 'checksum')):
-                    self.begins_with(b'x' * before + later, **options)
+                    self.begins_with(extension, **options)
 
     def test_what_is_left_of_one_is_refused_where_ours_has_no_room(self):
         left = seal.MAGIC + b'x' * 36
-        self.begins_with(left)
         with self.assertRaisesRegex(FileStorageError, 'checksum'):
             self.begins_with(left, checksums=False)
         with self.assertRaisesRegex(FileStorageError, 'checksum'):

@@ -405,7 +405,7 @@ class Versions(TestCase):
             before.hexdigest()[:16], BEFORE,
             'the random histories are others: no pack is to blame')
         self.assertEqual(
-            (agreed.VERSION, after.hexdigest()[:16]), (b'1', AFTER))
+            (agreed.VERSION, after.hexdigest()[:16]), (b'2', AFTER))
 
 
-BEFORE, AFTER = 'd199729fcec4d31d', '712eedd9580f8d9a'
+BEFORE, AFTER = '5d5532bd1483f0d7', '558ae6dd24de3aea'

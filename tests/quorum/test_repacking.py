@@ -264,7 +264,7 @@ class PacksAgain(RepackingCase):
         self.logged.say(PackBegin(oid(self.logged.file.tid), False, b'other'))
         self.logged.swap()
         with mock.patch.object(bulk.Bulk, 'copied', side_effect=self.fail):
-            self.is_refused(follower, "1 here, b'other' there")
+            self.is_refused(follower, "2 here, b'other' there")
 
     def test_damage_of_our_own_file(self):
         follower = self.rejoin()
@@ -462,8 +462,8 @@ class OfAStandby(RepackingCase):
 
     def test_one_that_is_refused_ends(self):
         standby = self.started()
-        self.logged.begin_pack().swap(checksum=bytes(32))
         with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            self.logged.begin_pack().swap(checksum=bytes(32))
             self.assertTrue(self.has_ended.wait(PATIENCE))
         self.assertIn('fsync-quorum bootstrap', standby.ended)
 

@@ -14,6 +14,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import Unpublished
+from fsyncstorage.errors import Unresolved
 from fsyncstorage.server import ballot as module
 from fsyncstorage.server import conflicts
 from fsyncstorage.server.ballot import Ballot
@@ -151,9 +152,10 @@ class Ballots(TestCase):
             ballot.vote_in(self.storage, wait=False)
         self.storage.tpc_finish(holder)
         with mock.patch.object(self.storage, 'tryToResolveConflict') as code:
-            with self.assertRaises(Occupied):
+            with self.assertRaises(Unresolved):
                 ballot.vote_in(self.storage, wait=False, resolve=False)
         code.assert_not_called()
+        self.assertIsNone(self.storage.tpc_transaction())  # begun anew
         self.assertEqual(ballot.vote_in(self.storage), [oid(1)])
         self.storage.tpc_abort(ballot.transaction)
 

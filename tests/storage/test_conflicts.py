@@ -5,6 +5,7 @@ What sites have in objects that resolve conflicts is resolved as before.
 """
 
 import base64
+import contextlib
 import copyreg
 import datetime
 import decimal
@@ -79,11 +80,11 @@ def bucket(**items):
 class Checked(unittest.TestCase):
 
     def accepted(self, record):
-        resolution.check([record])
+        resolution.check([record], contextlib.nullcontext())
 
     def refused(self, record, why=''):
         with self.assertRaisesRegex(resolution.Untrusted, why):
-            resolution.check([record])
+            resolution.check([record], contextlib.nullcontext())
 
     def test_what_sites_have(self):
         self.accepted(counter(5))
@@ -273,6 +274,13 @@ class Bounded(Served):
 
     def test_a_long_list(self):
         zeros = Calling(bytes, 2 * 10**8)
+        self.check_ended(record(Calling(list, zeros)), 'memory')
+
+    def test_names_that_are_refused(self):
+        """They do not change the limits of later conflicts."""
+        for number in range(10, 18):
+            self.refused(self.conflict(record(Calling(eval, '1')), number))
+        zeros = Calling(bytes, 4 * 10**7)
         self.check_ended(record(Calling(list, zeros)), 'memory')
 
     def test_a_memo_number(self):

@@ -7,21 +7,27 @@ torn tail would be cut off.
 
 import contextlib
 import os
+import shutil
+import struct
 import time
 
+from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.check import commandline
 from fsyncstorage.check.info import commandline as info
+from fsyncstorage.format import scan
 from fsyncstorage.format import seal
 from fsyncstorage.format.seal import UnknownVersion
 from fsyncstorage.fsyncpack import commandline as fsyncpack
 
+from ..format.sealing import forged
 from ..format.sealing import later_release
 from ..support import TestCase
 from ..support import commit
 from ..support import run_command
+from ..support import vote
 
 OTHERS = (
     (seal.VERSION + 1, seal.SIZE), (seal.VERSION + 1, seal.SIZE + 16),
@@ -89,6 +95,63 @@ class OtherReleases(TestCase):
         stock.pack(time.time(), lambda data: [], gc=False)
         stock.close()
         self.refused('version')
+
+    def test_also_where_the_last_transactions_have_no_seal(self):
+        self.write(with_index=True)
+        stock = FileStorage(self.path())
+        for number in range(3):
+            commit(stock, {10 + number: b'x'})
+        stock.close()
+        self.refused('version')
+
+    def test_a_description_is_not_taken_for_a_seal(self):
+        for options in {}, {'checksums': False}:
+            storage = self.open(create=True, **options)
+            transaction = TransactionMetaData('', forged())
+            storage.tpc_begin(transaction)
+            storage.tpc_vote(transaction)
+            storage.tpc_finish(transaction)
+            storage.close()
+            with contextlib.closing(self.open(**options)) as storage:
+                self.assertEqual(len(storage), 0)
+
+    def test_the_header_and_a_user_are_not_taken_for_one(self):
+        """The length of the extension ends in the first byte of the magic."""
+        storage = self.open(checksums=False)
+        transaction = TransactionMetaData(seal.MAGIC[1:], '', b'x' * 245)
+        storage.tpc_begin(transaction)
+        storage.tpc_vote(transaction)
+        tid = storage.tpc_finish(transaction)
+        storage.close()
+        os.remove(self.path() + '.index')
+        self.assertEqual(self.open(checksums=False).lastTransaction(), tid)
+
+    def test_what_is_stored_is_not_taken_for_one(self):
+        """Of a vote that was written, and never finished."""
+        for version in seal.VERSION, 9:
+            storage = self.open(f'{version}', create=True)
+            tid = commit(storage, {0: b'x'})
+            storage._reserve.is_real = False  # so the vote writes
+            at = storage.getSize() + scan.HEADER + seal.room(b'') + (
+                scan.RECORD_HEADER)
+            voted = vote(
+                storage, {1: self.looks_like_a_transaction(version, at)})
+            for suffix in '', '.index':
+                if os.path.exists(self.path(f'{version}{suffix}')):
+                    shutil.copy(self.path(f'{version}{suffix}'),
+                                self.path(f'{version}.killed{suffix}'))
+            killed = self.open(f'{version}.killed')
+            self.assertEqual(killed.lastTransaction(), tid)
+            storage.tpc_abort(voted)
+
+    def looks_like_a_transaction(self, version, at):
+        length = scan.HEADER + seal.SIZE
+        header = struct.pack('>8sQcHHH', b'\x7f' * 8, length, b' ', 0, 0,
+                             seal.SIZE)
+        if version != seal.VERSION:
+            return header + forged(version, seal.SIZE, at)
+        return header + seal.make(
+            header, b'.', b' ', at, length, 1 << 40, 0)[1:]
 
     def test_the_commands_refuse_it(self):
         self.write()

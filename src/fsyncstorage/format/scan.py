@@ -156,6 +156,10 @@ def read_transaction(window: Window, position: int,
         verdict, final, reason = (
             _ask_seal(window, own, position, front, field, records, after)
             if field else (seal.ABSENT, status, None))
+    except seal.UnknownVersion as unknown:
+        # (Its own position is that of a file which stock has packed.)
+        raise seal.UnknownVersion(
+            position, unknown.version, unknown.size) from None
     except EOFError:
         raise Damage(position, tid, SHORT,
                      'the file ends before it is complete') from None

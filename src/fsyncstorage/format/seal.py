@@ -52,6 +52,8 @@ LARGEST = 0xff
 # Version 1 had zero in the place of the size.
 _SIZE_OF_THE_FIRST = 44
 _MAGIC = re.compile(re.escape(MAGIC))
+# Bytes of a transaction's header, before the user.
+_HEADER = 23
 
 # What a seal shows about its transaction.
 SOUND = 'sound'
@@ -134,10 +136,13 @@ def find(field: bytes) -> Seal | None:
 
     UnknownVersion if it is sound, and of another version.
     """
-    for match in _MAGIC.finditer(field, max(len(field) - LARGEST, 0)):
-        begin = match.start()
-        if size_of(field[begin:]) == len(field) - begin:
-            return parse(field[begin:])
+    # The last magic that fits: a user can choose the bytes before our seal
+    # such that, together with it, they are a sound seal of another version.
+    for match in reversed([*_MAGIC.finditer(
+            field, max(len(field) - LARGEST, 0))]):
+        found = field[match.start():]
+        if size_of(found) == len(found):
+            return parse(found)
     return None
 
 
@@ -190,8 +195,8 @@ def verify(position: int, front: bytes, field: bytes,
     """
     seal = find(field)
     if seal is None:
-        return (DAMAGED if MAGIC in front or may_have_been_sealed(field)
-                else ABSENT)
+        return (DAMAGED if MAGIC in front[_HEADER:]
+                or may_have_been_sealed(field) else ABSENT)
     if seal.position != position:
         return MOVED
     # The crc stands between the bytes that it covers and the check.
@@ -201,21 +206,16 @@ def verify(position: int, front: bytes, field: bytes,
     return SOUND
 
 
-def would_be_found(texts: bytes, extension: bytes, is_sealed: bool) -> bool:
-    """Would a reader of any version take what a user wrote for a seal, or for
+def would_mislead(texts: bytes, extension: bytes, is_sealed: bool) -> bool:
+    """Could a reader of any version take what a user wrote for a seal, or for
     what is left of one?
 
-    `texts` are user and description.  `is_sealed`: our seal will follow.  Then
-    readers ask only that, but a copy, which takes our seal off, asks for a
-    sound one before it.
+    `texts` are user and description.  `is_sealed`: our seal will follow, and
+    readers look only at the end of the field; a copy takes our seal off.
     """
-    try:
-        if find(extension) is not None:
-            return True
-    except UnknownVersion:
-        return True
-    return not is_sealed and (
-        MAGIC in texts or may_have_been_sealed(extension))
+    if is_sealed:
+        return MAGIC in extension[-LARGEST:]
+    return MAGIC in texts or may_have_been_sealed(extension)
 
 
 def may_have_been_sealed(field: bytes) -> bool:
@@ -223,16 +223,20 @@ def may_have_been_sealed(field: bytes) -> bool:
 
     These are: the magic of a seal anywhere (then the sizes in the header are
     wrong); the magic at the end, with one byte changed, or with zeros in place
-    of lost bytes; or as many bytes as a seal has, behind a pickle.  The
-    application wrote anything else: to stock, an extension may be any bytes.
+    of lost bytes, unless all of the field is one pickle; or as many bytes as a
+    seal has, behind a pickle.  The application wrote anything else: to stock,
+    an extension may be any bytes.
     """
     found = field[-SIZE:]
     if len(found) < SIZE:
         return False
+    if MAGIC in field:
+        return True
     as_expected = sum(
         byte in (0, expected) for byte, expected in zip(found, MAGIC))
-    return (as_expected >= len(MAGIC) - 1 or MAGIC in field
-            or _length_of_pickle(field) == len(field) - SIZE)
+    if as_expected >= len(MAGIC) - 1:
+        return _length_of_pickle(field) != len(field)
+    return _length_of_pickle(field) == len(field) - SIZE
 
 
 def _length_of_pickle(field: bytes) -> int | None:

@@ -6,6 +6,7 @@ the last seal tells whether this release may change the file.
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from . import seal
 from .scan import FIRST
@@ -15,21 +16,25 @@ from .window import Window
 
 _MAGIC = re.compile(re.escape(seal.MAGIC))
 _LENGTH_BEHIND = 8
+#: Transactions without a seal that are passed to find the last seal.
+MOST_STEPS = 1000
 
 
-def find_sound_seals(window: Window,
-                     start: int) -> Iterator[tuple[int, seal.Seal]]:
+def find_sound_seals(window: Window, start: int, refuse: bool = False
+                     ) -> Iterator[tuple[int, seal.Seal]]:
     """Yield (position, Seal) of each sealed transaction from `start` on.
 
     The transaction may be torn, but its header is there, and the seal is in
     its place.  A seal in another place proves nothing: it was moved, or it is
-    part of a Data.fs that is kept inside a pickle.
+    part of a Data.fs that is kept inside a pickle.  If told to `refuse`, raise
+    UnknownVersion for a seal of another version.
     """
-    for at, _ in window.matches(_MAGIC, start, HEADER):
+    for at, match in window.matches(_MAGIC, start, seal.LARGEST):
+        begin = match.start()
         try:
-            found = seal.parse(window.read(at, seal.LARGEST))
+            found = seal.parse(match.string[begin:begin + seal.LARGEST])
         except seal.UnknownVersion as unknown:
-            if start <= unknown.position < at and (
+            if refuse and start <= unknown.position < at and (
                     _end_of_extension(window, unknown.position)
                     == at + unknown.size):
                 raise
@@ -41,36 +46,43 @@ def find_sound_seals(window: Window,
             yield found.position, found
 
 
-def refuse_unknown_version(window: Window, end: int) -> None:
-    """Raise UnknownVersion if the transaction that ends at this position has
-    a seal of another version.
+def refuse_unknown_last_seal(window: Window, end: int) -> None:
+    """Raise UnknownVersion if the last seal before this position, where a
+    transaction ends, is of another version.
 
-    A release seals all that it writes with its own version, and refuses a file
-    that has others: so the last transaction tells.
+    A release seals what it writes with its own version, and refuses a file
+    that has others: so the last seal tells.  (The last of MOST_STEPS
+    transactions: stock writes any number without seals.)
     """
-    if end < FIRST + HEADER + _LENGTH_BEHIND:
-        return
-    length = int.from_bytes(
-        window.read(end - _LENGTH_BEHIND, _LENGTH_BEHIND), 'big')
-    position = end - _LENGTH_BEHIND - length
-    if position < FIRST or length < HEADER:
-        return
-    field_end = _end_of_extension(window, position)
-    if field_end <= position + length:
-        begin = max(field_end - seal.LARGEST, position + HEADER)
-        seal.find(window.read(begin, field_end - begin))
+    for _ in range(MOST_STEPS):
+        if end < FIRST + HEADER + _LENGTH_BEHIND:
+            return
+        length = int.from_bytes(
+            window.read(end - _LENGTH_BEHIND, _LENGTH_BEHIND), 'big')
+        position = end - _LENGTH_BEHIND - length
+        if position < FIRST or length < HEADER:
+            return
+        field_end = _end_of_extension(window, position)
+        if field_end > position + length:
+            return
+        size = min(_header(window, position)[-1], seal.LARGEST)
+        if seal.find(window.read(field_end - size, size)) is not None:
+            return
+        end = position
+
+
+def _header(window: Window, position: int) -> tuple[Any, ...]:
+    return unpack_header(window.read(position, HEADER))
 
 
 def _length(window: Window, position: int) -> int:
     """The length in the header of the transaction at this position."""
-    length: int = unpack_header(window.read(position, HEADER))[1]
+    length: int = _header(window, position)[1]
     return length
 
 
 def _end_of_extension(window: Window, position: int) -> int:
     """Where the header of the transaction at this position ends, with its
     extension."""
-    _, _, _, user, description, extension = unpack_header(
-        window.read(position, HEADER))
-    end: int = position + HEADER + user + description + extension
-    return end
+    sizes: tuple[int, ...] = _header(window, position)[3:]
+    return position + HEADER + sum(sizes)

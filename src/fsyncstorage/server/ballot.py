@@ -50,6 +50,7 @@ from .. import datafile
 from ..commit import asking
 from ..errors import Occupied
 from ..errors import Unpublished
+from ..errors import Unresolved
 from . import chosentids
 from .conflicts import Conflicts
 from .operations import BATCH
@@ -361,7 +362,7 @@ class Ballot(Timed):
         the client has to resolve.  A storage of ours raises `Occupied` where
         it would have to wait and `wait` is false, and `Unresolved` where it
         would have to resolve a conflict and `resolve` is false.  The caller
-        calls this again later; if `is_given`, the storage has everything.
+        calls this again later; if `is_given`, the storage still has all of it.
         """
         try:
             if not self.is_given:
@@ -371,10 +372,8 @@ class Ballot(Timed):
             if not self._conflicts:
                 self._vote(storage, {} if wait else {'wait': False})
         except Occupied:
-            if not self.is_given:
-                self.take_back(storage)
             raise
-        except Unpublished:
+        except (Unpublished, Unresolved):
             self.take_back(storage)
             raise
         except BaseException:

@@ -295,7 +295,7 @@ def read_up_to(file: datafile.DataFile, stop: bytes) -> Content:
     """Read the file as it was before this tid, with stock's function."""
     found = fsIndex()
     end, _, tid = read_index(file, file.name, found, {}, stop, read_only=1)
-    sealsearch.refuse_unknown_version(Window.of_file(file.fileno()), end)
+    sealsearch.refuse_unknown_last_seal(Window.of_file(file.fileno()), end)
     return Content(found, end, tid, scan.FIRST)
 
 
@@ -342,18 +342,26 @@ def load_index(data_path: str) -> index.Loaded | None:
 
 def trusted(file: datafile.DataFile,
             loaded: index.Loaded) -> recovery.Recovered:
-    """The content of an index, if it belongs to this file; else nothing."""
-    if loaded.fingerprint is None:
-        return _trusted_by_stock(file, loaded) or nothing_known()
-    # Stricter than for an index of stock, where only the end is checked.
+    """The content of an index, if it belongs to this file; else nothing.
+
+    UnknownVersion if the file before its end is that of another release.
+    """
+    by_whom = (_trusted_by_stock if loaded.fingerprint is None
+               else _trusted_by_us)
+    found = by_whom(file, loaded) or nothing_known()
+    sealsearch.refuse_unknown_last_seal(
+        Window.of_file(file.fileno()), found.end)
+    return found
+
+
+def _trusted_by_us(file: datafile.DataFile,
+                   loaded: index.Loaded) -> recovery.Recovered | None:
+    """Stricter than for an index of stock, where only the end is checked."""
     if (loaded.position > file.size()
             or loaded.fingerprint != index.fingerprint(
-                file, loaded.position)):
-        return nothing_known()
-    if loaded.position == scan.FIRST:
-        return nothing_known()
-    sealsearch.refuse_unknown_version(
-        Window.of_file(file.fileno()), loaded.position)
+                file, loaded.position)
+            or loaded.position == scan.FIRST):
+        return None
     tid = index.last_tid(file, loaded.position)
     return recovery.Recovered(loaded.index, loaded.position, tid)
 

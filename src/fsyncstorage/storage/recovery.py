@@ -219,8 +219,13 @@ def _proof_behind(window: Window, tid: bytes, damage: scan.Damage,
                   promised: bool) -> str | None:
     """The proof by a transaction that was written when the damaged place was
     durable, and is later than this tid."""
+    # Bytes in the records of an unfinished transaction prove nothing: a client
+    # may have stored them.
+    whole = damage.transaction
+    start = (damage.position if whole is None or damage.kind != scan.UNFINISHED
+             else whole.end)
     for position, found in sealsearch.find_sound_seals(
-            window, damage.position):
+            window, start, refuse=True):
         if (found.durable > damage.position
                 and window.read(position, len(tid)) > tid):
             return f'the transaction at {position}'

@@ -25,6 +25,7 @@ clients.
 """
 
 import base64
+import contextlib
 import importlib
 import io
 import itertools
@@ -34,6 +35,7 @@ import resource
 import signal
 import sys
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 
 from persistent import Persistent
@@ -81,7 +83,7 @@ def main(pid: int) -> None:
 def _answer(records: Sequence[bytes], limits: 'Limits') -> Message:
     limits.begin()
     try:
-        check(records, limits)
+        check(records, limits.imports())
         return {'resolved': base64.b64encode(_resolved(*records)).decode()}
     except (ConflictError, Untrusted):
         return {'refused': None}
@@ -121,16 +123,18 @@ class Limits:
         signal.setitimer(signal.ITIMER_PROF, self._seconds)
         signal.setitimer(signal.ITIMER_REAL, self._longest)
 
-    def begin_imports(self) -> None:
+    @contextlib.contextmanager
+    def imports(self) -> Iterator[None]:
+        """What the modules take is not counted."""
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, self._importing)
-        self._most -= _size()
+        before = _size()
         resource.setrlimit(resource.RLIMIT_AS, self._limits)
-
-    def end_imports(self) -> None:
-        """What the modules take is not counted."""
-        self._most += _size()
-        self.begin()
+        try:
+            yield
+        finally:
+            self._most += _size() - before
+            self.begin()
 
     def end(self) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -146,14 +150,12 @@ def _size() -> int:
         return 1 << 40
 
 
-def check(records: Sequence[bytes], limits: 'Limits | None' = None) -> None:
+def check(records: Sequence[bytes],
+          imports: contextlib.AbstractContextManager[None]) -> None:
     """Raise Untrusted unless the records may be unpickled."""
     pickles = [_scanned(record) for record in records]
-    if limits is not None:
-        limits.begin_imports()
-    classes = {name: _class_of_the_site(*name) for name in _names(pickles)}
-    if limits is not None:
-        limits.end_imports()
+    with imports:
+        classes = {name: _class_of_the_site(*name) for name in _names(pickles)}
     for each in pickles:
         for name in _names([each]):
             found = classes[name]

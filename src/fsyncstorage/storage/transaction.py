@@ -225,7 +225,7 @@ class Transaction:
                 extension = seal.strip(extension)
         room = seal.room(extension) if sealed else 0
         self.sealed = room > 0
-        if extension and seal.would_be_found(
+        if extension and seal.would_mislead(
                 user + description, extension, self.sealed):
             raise FileStorageError(
                 'the extension of the transaction, its user or its description'
@@ -383,8 +383,6 @@ class Transaction:
         body: list[bytes] = []
         crc = 0
         position = at = first = start + self._header_length
-        if len(file.serials) + len(self.records) > MOST_SERIALS:
-            file.serials.clear()
         remembers = len(self.records) <= MOST_SERIALS
         for record in self.records:
             record.place = at
@@ -415,6 +413,8 @@ class Transaction:
         else:
             file.write_at(rest, position)
             file.write_at(header, start)
+        if len(file.serials) > MOST_SERIALS:
+            file.serials.clear()
 
     def _header(self, status: bytes, length: int, records_crc: int,
                 durable: int) -> bytes:
