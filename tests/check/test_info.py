@@ -161,7 +161,7 @@ class FiguresTests(FiguresCase):
         for expected in (
                 f'{os.stat(self.path()).st_size:,} bytes', '3 transactions',
                 '5 objects, 7 records', 'module.Page',
-                'Root(0x00) > Page(0x02)', '/ anna', '/site/edit',
+                'Root(0x00) > Page(0x02)',
                 '2020-01-31', 'cannot be reached from the root'):
             self.assertIn(expected, out)
 
