@@ -26,7 +26,7 @@ LONG_MODULES = _caches _crowd _databases _equal$$ _failover _frames$$ _fuzz \
 space := $(subst ,, )
 any_of = $(subst $(space),|,$(strip $(1)))
 
-.PHONY: help venv run lint check test test-all test-oldest etcd docs docs-build dist dist-check clean
+.PHONY: help venv run lint size check test test-all test-oldest etcd docs docs-build dist dist-check clean
 
 help:
 	@echo "make run          serve an example database over ZEO (PORT=$(PORT)), and show it"
@@ -36,6 +36,7 @@ help:
 	@echo "make test-all     run the tests, the long ones too"
 	@echo "make test-oldest  run the tests with the oldest dependencies allowed"
 	@echo "make etcd         build etcd, for the tests that need one (needs Go)"
+	@echo "make size         show how large each room is, and hold its ceiling"
 	@echo "make docs         build the documents into docs/_build/html"
 	@echo "make dist         build the wheel and the sdist into dist/, and check them"
 	@echo "make dist-check   install each in an empty environment, and try it"
@@ -90,6 +91,9 @@ etcd:
 	cd tests/quorum/go && GOFLAGS=-mod=readonly CGO_ENABLED=0 \
 	  go build -trimpath -o $(CURDIR)/build/etcd/etcd .
 	@build/etcd/etcd --version
+
+size:
+	@$(PYTHON) -m tests.size
 
 docs: $(VENV)/.installed-docs
 	@$(MAKE) --no-print-directory docs-build PY=$(PY)

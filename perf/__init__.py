@@ -19,11 +19,9 @@ What takes part in them, and is not in `fsyncstorage.timing`:
 - peers         RelStorage over SQLite, and over a PostgreSQL of its own
 - network       server and clients in two networks, with a delay
 - colddisk      a server whose data are on the disk alone
+- contents      a large Data.fs
 - pagecache     what of a file is in the memory of the machine
 - web           applications, web servers, nginx, and what sends requests
-
-Two modules are separate programs: `contents` (`fsync-info` on a file of many
-objects) and `objectmap` (what the map for local reads takes).
 
 This package imports `fsyncstorage.timing`, which does not depend on it.
 """

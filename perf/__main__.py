@@ -19,9 +19,9 @@ from . import questions
 RESULTS = pathlib.Path(__file__).with_name('results')
 
 MODULES = (
-    'fsync_2004', 'restart', 'checkpoints', 'zeo_server', 'zeo_client',
-    'zeo_2009', 'zeo_cold', 'zeo_commits', 'zeo_local', 'blobs_2004',
-    'blob_cache', 'files', 'slow_readers', 'pack', 'quorum', 'scrapes', 'wsgi')
+    'fsync_2004', 'zeo_server', 'zeo_client', 'zeo_2009', 'zeo_cold',
+    'zeo_commits', 'zeo_local', 'blobs_2004', 'files', 'pack', 'quorum',
+    'wsgi')
 
 CAMPAIGNS = {
     each.name: each for name in MODULES

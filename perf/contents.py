@@ -1,25 +1,11 @@
-"""How fast `fsync-info` looks into a large Data.fs, and in how much memory.
+"""A large Data.fs, written sequentially and with little memory.
 
-    python -m perf.contents OBJECTS --directory DIR
-
-makes a file with this number of objects, runs `fsync-info` as a process, with
-and without the references, and prints its speed and memory.  The file is
-removed again.
-
-The file is written sequentially, with little memory: in FileStorage's format,
-with our seals.  The root refers to folders, a folder to its pages, and a page
-to its folder.  A transaction makes a folder with its pages, and the next one
-writes some of these again.
+It has FileStorage's format and our seals.  The root refers to folders, a
+folder to its pages, and a page to its folder.  A transaction makes a folder
+with its pages, and the next one writes some of these again.
 """
 
 import itertools
-import json
-import os
-import resource
-import subprocess
-import sys
-import tempfile
-import time
 import zlib
 
 from persistent import Persistent
@@ -30,7 +16,6 @@ from ZODB.utils import p64
 from ZODB.utils import z64
 
 from fsyncstorage.format import seal
-from fsyncstorage.timing.options import arguments
 
 PAGES = 999         # of a folder
 AGAIN = 100         # of them are written once more
@@ -41,10 +26,6 @@ MINUTE = 1 << 32
 FIRST_TID = 0x03f0000000000000
 # The module of the records' classes, as it is in a pickle.
 MODULE = b'perf.contents\n'
-
-# On Linux `ru_maxrss` counts kilobytes, and elsewhere bytes.
-RSS_UNIT = 1 if sys.platform == 'darwin' else 1024
-PROGRAM = 'from fsyncstorage.check.info import main; raise SystemExit(main())'
 
 
 class Root(Persistent):
@@ -132,54 +113,3 @@ def record(name, targets, name_of_targets, text=b''):
 def is_page(number):
     """Is this object, which is not the root, a page?"""
     return number % (PAGES + 1) != 1
-
-
-def measure(path, *options):
-    """(report, seconds, most bytes of memory) of a run."""
-    begin = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, '-c', PROGRAM, path, '--json', *options],
-        stdout=subprocess.PIPE, check=True)
-    seconds = time.perf_counter() - begin
-    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    return json.loads(done.stdout), seconds, most * RSS_UNIT
-
-
-def main(argv=None):
-    options = parser().parse_args(argv)
-    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
-        path = os.path.join(directory, 'Data.fs')
-        records = build(path, options.objects)
-        print(f'{os.stat(path).st_size:,} bytes, {options.objects:,} objects,'
-              f' {records:,} records; in the page cache')
-        # What needs less memory comes first: the peak is that of all so far.
-        for words, *asked in (
-                ('by class, without the references', '--by', 'class'),
-                ('all of the report',)):
-            report, seconds, most = measure(path, *asked)
-            if (report['objects'], report['records'], report['damage']) != (
-                    options.objects, records, None):
-                print('perf: fsync-info counts otherwise', file=sys.stderr)
-                return 1
-            print(f'{words}: {records / seconds:,.0f} records a second,'
-                  f' at most {most >> 20:,} MB of memory,'
-                  f' {most / options.objects:,.0f} bytes an object')
-    return 0
-
-
-def parser():
-    made = arguments.OneLineParser(
-        prog='perf.contents',
-        description='Measure fsync-info on a file of many objects.')
-    made.add_argument(
-        'objects', type=arguments.positive, metavar='OBJECTS',
-        help='how many objects the file has')
-    made.add_argument(
-        '--directory', default='.', type=arguments.directory, metavar='DIR',
-        help='where the file is made (default: the current directory); it'
-             ' takes about 450 bytes an object')
-    return made
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -131,23 +131,6 @@ class FiguresTests(FiguresCase):
             self.report('--by', 'day', '--top', '2')['days'],
             {'count': 3, 'listed': days[1:]})
 
-    def test_by_user_and_by_path(self):
-        first, second, third = self.transactions()
-        nothing = {'transactions': 0, 'records': 0, 'all': 0}
-        for part, kind, names in (
-                ('users', 'user', ('/ admin', '/ anna')),
-                ('paths', 'path', ('/site/install', '/site/edit'))):
-            rows = [
-                {kind: names[0], 'transactions': 1, 'records': 4,
-                 'all': first},
-                {kind: names[1], 'transactions': 2, 'records': 3,
-                 'all': second + third}]
-            rows.sort(key=lambda row: -row['all'])
-            self.assertEqual(
-                self.report('--by', kind)[part],
-                {'count': 2, 'listed': rows, 'others': nothing,
-                 'may_lack': 0})
-
     def test_since(self):
         report = self.report('--since', '2020-01-31')
         self.assertEqual(report['since'], '2020-01-31 00:00:00')
@@ -178,7 +161,7 @@ class FiguresTests(FiguresCase):
         for expected in (
                 f'{os.stat(self.path()).st_size:,} bytes', '3 transactions',
                 '5 objects, 7 records', 'module.Page',
-                'Root(0x00) > Page(0x02)', '/ anna', '/site/edit',
+                'Root(0x00) > Page(0x02)',
                 '2020-01-31', 'cannot be reached from the root'):
             self.assertIn(expected, out)
 
@@ -216,7 +199,7 @@ class ProgressTests(FiguresCase):
         with mock.patch.object(
                 survey.Survey, 'read_references', autospec=True,
                 side_effect=survey.Survey.read_references) as reads:
-            for by in 'class', 'day', 'user', 'path':
+            for by in 'class', 'day':
                 self.assertIsNone(self.report('--by', by)['unread'])
             reads.assert_not_called()
             self.assertEqual(self.report('--by', 'oid')['unread'], 0)

@@ -14,8 +14,8 @@ from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.check.info import blobfiles
+from fsyncstorage.check.info import document
 from fsyncstorage.check.info import moments
-from fsyncstorage.check.info import tallies
 from fsyncstorage.pack import packedblobs
 
 from ..format.sealing import read
@@ -168,7 +168,7 @@ class UnsureTests(BlobCase):
         blobs = report['blobs']
         self.assert_files(blobs, 1, 1, 0)
         self.assertEqual(blobs['classes']['listed'], [
-            {'class': tallies.UNKNOWN, 'files': 1, 'bytes': 6}])
+            {'class': document.UNKNOWN, 'files': 1, 'bytes': 6}])
         self.assertEqual(report['unread'], report['objects'])
         self.assertIsNone(report['unreachable'])
         self.assertEqual(

@@ -1,17 +1,15 @@
 """What `fsync-info` makes of files that somebody wrote to do harm."""
 
-import collections
 import contextlib
-import random
 import tracemalloc
 import zlib
 from unittest import mock
 
 from fsyncstorage.check import fileorder
+from fsyncstorage.check.info import days
 from fsyncstorage.check.info import document
 from fsyncstorage.check.info import graph
 from fsyncstorage.check.info import survey
-from fsyncstorage.check.info import tallies
 from fsyncstorage.check.magic import NoDataFile
 from fsyncstorage.format import classes
 from fsyncstorage.format import scan
@@ -65,19 +63,6 @@ class NamesTests(InfoCase):
                          r'\u202eD'):
             self.assertIn(expected, out)
 
-    def test_users_and_paths(self):
-        write_timed(self.path(), *(
-            (f'2020-01-0{day}', {day: record('A')}, text, text)
-            for day, text in enumerate([
-                b'/ ' + ESCAPES.encode(), b'[red]x', b'\xff\xfe',
-                b'x' * 60_000], 1)))
-        _, out, _ = self.run_info()
-        self.assert_safe(out)
-        self.assertIn(r'\x1b[2J', out)
-        self.assertLess(len(out), 10_000)
-        names = {row['user'] for row in self.report()['users']['listed']}
-        self.assertIn('x' * tallies.LONGEST_NAME + '...', names)
-
     def test_a_terminal_that_knows_no_letters(self):
         write(self.path(), whole_file(
             b'\x80\3cm\n' + 'é'.encode() + b'\n.N.'))
@@ -111,55 +96,28 @@ class NamesTests(InfoCase):
         # Four of them are those that are always there.
         self.assertEqual(len(rows), 7)
         self.assertEqual(sum(row['objects'] for row in rows), 20)
-        self.assertEqual(rows[0]['class'], tallies.OTHERS)
+        self.assertEqual(rows[0]['class'], classes.OTHERS)
         self.assertEqual(rows[0]['objects'], 14)
         self.assertEqual(report['classes']['without_name'], 14)
         self.assertIn('14 records are of other classes', words)
 
-    def test_many_days_and_users(self):
+    def test_many_days(self):
+        """The last ones are kept, in whatever order they come."""
+        order = [*range(1, 21), 3]
         write_timed(self.path(), *(
-            (f'2020-01-{day:02}', {day: record('A')}, b'%d' % day, b'')
+            (f'2020-01-{day:02}', {day: record('A')}, b'', b'')
             for day in range(1, 21)))
-        with mock.patch.object(tallies, 'MOST_NAMES', 5):
-            report = self.report('--top', '100')
-            words = self.run_info('--by', 'user')[1]
-        for part, name in ('days', 'day'), ('users', 'user'):
-            rows = report[part]['listed']
-            self.assertLessEqual(len(rows), 10)
-            self.assertEqual(sum(row['transactions'] for row in rows), 20)
-            self.assertIn(tallies.OTHERS, {row[name] for row in rows})
-        self.assertIn(
-            f'may lack up to {report["users"]["may_lack"]:,} bytes', words)
-        self.assertEqual(report['paths']['listed'][0]['path'], tallies.NONE)
-        self.assertEqual(report['paths']['may_lack'], 0)
-
-    def test_the_largest_of_many_names_are_kept(self):
-        other = random.Random(22)
-        for _ in range(50):
-            tally, sums = tallies.Tally(), collections.Counter()
-            with mock.patch.object(tallies, 'MOST_NAMES', 5):
-                for _ in range(other.randrange(300)):
-                    name = b'%d' % other.choice(
-                        [other.randrange(3), other.randrange(100)])
-                    size = other.randrange(1, 100)
-                    tally.add(name, 1, size)
-                    sums[name] += size
-            self.assertLessEqual(len(tally.rows), 10)
-            self.assertEqual(
-                sum(row[2] for row in tally.rows.values()), sums.total())
-            for name, size in sums.items():
-                kept = tally.rows.get(name, [0] * 4)[2]
-                self.assertLessEqual(kept, size)
-                self.assertLessEqual(size, kept + tally.may_lack)
-
-    def test_a_large_name_that_comes_late(self):
-        tally = tallies.Tally()
-        with mock.patch.object(tallies, 'MOST_NAMES', 5):
-            for number in range(100):
-                tally.add(b'%d' % number, 1, 10)
-                if number > 50:
-                    tally.add(b'late', 1, 10)
-        self.assertEqual(tally.rows[b'late'][2], 490)
+        with mock.patch.object(days, 'MOST_DAYS', 5):
+            rows = self.report('--top', '100')['days']['listed']
+            made = days.Days()
+            for day in order:
+                made.add(day, 1, 10)
+        self.assertLessEqual(len(rows), 11)
+        self.assertEqual(sum(row['transactions'] for row in rows), 20)
+        self.assertEqual(rows[-1]['day'], classes.OTHERS)
+        self.assertEqual(rows[-2]['day'], '2020-01-20')
+        self.assertEqual(sum(row[0] for row in made.rows.values()), 21)
+        self.assertNotIn(3, made.rows)
 
     def test_a_name_that_is_cut_off(self):
         write(self.path(), whole_file(

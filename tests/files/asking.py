@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import re
 import socket
 
 import transaction
@@ -86,17 +85,6 @@ class Answer:
     status: int
     headers: dict
     body: bytes
-
-    @property
-    def parts(self):
-        """Of multipart/byteranges: a Content-Range and bytes, each."""
-        boundary = re.fullmatch('multipart/byteranges; boundary=(.+)',
-                                self.headers['Content-Type'])[1].encode()
-        first, *parts, last = self.body.split(b'\r\n--' + boundary)
-        assert (first, last) == (b'', b'--\r\n'), (first, last)
-        for part in parts:
-            head, _, content = part.partition(b'\r\n\r\n')
-            yield re.search(b'Content-Range: (.+)', head)[1].decode(), content
 
 
 def ask(request, application):

@@ -5,7 +5,6 @@ import unittest
 from fsyncstorage.files.preconditions import http_date
 from fsyncstorage.files.preconditions import range_counts
 from fsyncstorage.files.preconditions import refusal
-from fsyncstorage.files.ranges import MOST
 from fsyncstorage.files.ranges import Unsatisfiable
 from fsyncstorage.files.ranges import select
 
@@ -17,8 +16,8 @@ BEFORE, AFTER = http_date(TIME - 1), http_date(TIME + 1)
 
 class Selection(unittest.TestCase):
 
-    def check(self, asked, *expected, size=1000):
-        self.assertEqual(select(f'bytes={asked}', size), list(expected))
+    def check(self, asked, expected, size=1000):
+        self.assertEqual(select(f'bytes={asked}', size), expected)
 
     def whole(self, header, size=1000):
         self.assertIsNone(select(header, size), header)
@@ -28,7 +27,6 @@ class Selection(unittest.TestCase):
         self.check('500-', (500, 1000))
         self.check('999-999', (999, 1000))
         self.check(' 1-2 ', (1, 3))
-        self.check('0-0,', (0, 1))
 
     def test_at_the_end(self):
         self.check('-1', (999, 1000))
@@ -40,30 +38,16 @@ class Selection(unittest.TestCase):
         self.check(f'5-{10**19}', (5, 1000))
 
     def test_of_nothing(self):
-        for asked in '1000-', '1000-1001', '-0', '-0,2000-':
+        for asked in '1000-', '1000-1001', '-0':
             with self.assertRaises(Unsatisfiable):
                 select(f'bytes={asked}', 1000)
         for asked in '0-', '0-0', '-1':
             with self.assertRaises(Unsatisfiable):
                 select(f'bytes={asked}', 0)
 
-    def test_several_in_their_order(self):
-        self.check('500-599, 0-99', (500, 600), (0, 100))
-        self.check('0-0,-1', (0, 1), (999, 1000))
-
-    def test_what_has_no_bytes_is_left_out(self):
-        self.check('0-9,1000-,-0', (0, 10))
-
-    def test_overlapping(self):
-        self.check('0-99,50-149', (0, 100), (50, 150))
-        self.whole('bytes=0-,0-')
-        self.whole('bytes=0-599,400-999')
-
-    def test_too_many(self):
-        pairs = ','.join(f'{n}-{n}' for n in range(MOST))
-        self.assertEqual(len(select(f'bytes={pairs}', 1000)), MOST)
-        self.whole(f'bytes={pairs},999-999')
-        self.whole('bytes=' + '0-0,' * 1000)
+    def test_several(self):
+        for several in '0-99,200-299', '0-0,', '0-0,' * 1000:
+            self.whole(f'bytes={several}')
 
     def test_what_is_ignored(self):
         for header in (None, '', 'bytes', 'bytes=', 'bytes=,', 'bytes=-',
@@ -73,7 +57,7 @@ class Selection(unittest.TestCase):
             self.whole(header)
 
     def test_the_unit_is_written_in_any_case(self):
-        self.assertEqual(select('Bytes=0-0', 9), [(0, 1)])
+        self.assertEqual(select('Bytes=0-0', 9), (0, 1))
 
 
 class Refusal(unittest.TestCase):

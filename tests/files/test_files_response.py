@@ -119,15 +119,6 @@ class Sent(FilesTest):
                          f'bytes 10-19/{SIZE}')
         self.assertEqual(answer.headers['Content-Length'], '10')
 
-    def test_ranges(self):
-        answer = self.range('bytes=-5,0-0')
-        self.assertEqual(answer.status, 206)
-        self.assertEqual(answer.headers['Content-Length'],
-                         str(len(answer.body)))
-        self.assertEqual(list(answer.parts), [
-            (f'bytes {SIZE - 5}-{SIZE - 1}/{SIZE}', DATA[-5:]),
-            (f'bytes 0-0/{SIZE}', DATA[:1])])
-
     def test_no_such_range(self):
         for asked in f'bytes={SIZE}-', 'bytes=-0':
             answer = self.range(asked)
@@ -136,8 +127,8 @@ class Sent(FilesTest):
                              f'bytes */{SIZE}')
             self.assertNotIn('Content-Type', answer.headers)
 
-    def test_a_thousand_ranges(self):
-        answer = self.range('bytes=' + '1-1,' * 1000)
+    def test_several_ranges(self):
+        answer = self.range('bytes=1-1,5-6')
         self.assertEqual((answer.status, answer.body), (200, DATA))
 
     def test_if_range(self):
@@ -339,8 +330,8 @@ class Sent(FilesTest):
         del response
 
     def test_an_error_while_it_is_made(self):
-        with mock.patch.object(
-                BlobResponse, '_take', side_effect=MemoryError):
+        with mock.patch('fsyncstorage.files.response._body',
+                        side_effect=MemoryError):
             with contextlib.suppress(MemoryError):
                 BlobResponse(Request.blank('/'), self.blob)
 

@@ -72,9 +72,7 @@ class UnderWaitress(FilesTest):
             self.assertEqual(
                 self.ask(connection, Range='bytes=-9').body, DATA[-9:])
             self.assertEqual(
-                [body for _, body in self.ask(
-                    connection, Range='bytes=5-9,0-1').parts],
-                [DATA[5:10], DATA[:2]])
+                self.ask(connection, Range='bytes=5-9,0-1').body, DATA)
             self.assertEqual(self.ask(connection, 'HEAD').body, b'')
             self.assertEqual(
                 self.ask(connection, Range='bytes=-0').status, 416)

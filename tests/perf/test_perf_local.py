@@ -1,13 +1,10 @@
 """The measurements of clients that read the data file; not how fast it is."""
 
-import contextlib
-import io
 import unittest
 
 from fsyncstorage.client import local
 from fsyncstorage.timing.running import supervisor
 from fsyncstorage.timing.servers import zeosites
-from perf import objectmap
 from perf import zeo_local
 
 from ..timing.test_timing import Scratch
@@ -53,13 +50,3 @@ class LocalTests(Scratch):
             cached[contestant.name] = figures['cached_bytes']
         self.assertEqual(cached[zeo_local.LOCAL], 0)
         self.assertGreaterEqual(cached[zeo_local.STOCK], 3 * 5000)
-
-    def test_what_a_map_takes(self):
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            self.assertEqual(objectmap.main(
-                ['100000', '--directory', self.scratch]), 0)
-        builds, commits = out.getvalue().splitlines()
-        self.assertRegex(builds, r'^100,000 objects, 5 builds: at most \d')
-        self.assertRegex(builds, r'\D(8|9)\.\d\d bytes of memory an object$')
-        self.assertRegex(commits, r'^slowest of [1-9][\d,]* commits: \d')

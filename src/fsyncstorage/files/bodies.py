@@ -5,22 +5,17 @@ file.  A file that ends too early is an error: the server then closes the
 connection, so that no client mistakes a part for the whole.
 """
 
-import secrets
-
-from .ranges import content_range
-
 # Bytes.  With smaller pieces, switching between threads costs more than to
 # send them.
 PIECE = 1 << 18
 
 
 class Body:
-    """The ranges of a file, each behind its head."""
+    """A range of a file."""
 
-    def __init__(self, file, ranges, heads=None, tail=b''):
+    def __init__(self, file, start, stop):
         self._file = file
-        heads = heads or [b''] * len(ranges)
-        self._pieces = _pieces(file, ranges, heads, tail)
+        self._pieces = _pieces(file, start, stop)
 
     def __iter__(self):
         return self._pieces
@@ -47,31 +42,11 @@ class InPieces:
         return self._file.read(min(size, PIECE))  # -1: all
 
 
-class Multipart:
-    """The heads and the length of a `multipart/byteranges` body."""
-
-    def __init__(self, ranges, size, type_):
-        boundary = secrets.token_hex(16)
-        self.content_type = f'multipart/byteranges; boundary={boundary}'
-        self.heads = [
-            f'\r\n--{boundary}\r\nContent-Type: {type_}\r\nContent-Range:'
-            f' {content_range(*each, size)}\r\n\r\n'.encode()
-            for each in ranges]
-        self.tail = f'\r\n--{boundary}--\r\n'.encode()
-        self.length = (sum(stop - start for start, stop in ranges)
-                       + sum(map(len, self.heads)) + len(self.tail))
-
-
-def _pieces(file, ranges, heads, tail):
-    for head, (start, stop) in zip(heads, ranges):
-        if head:
-            yield head
-        file.seek(start)
-        while start < stop:
-            piece = file.read(min(PIECE, stop - start))
-            if not piece:
-                raise OSError(f'{file!r} ends at {start}, not at {stop}')
-            yield piece
-            start += len(piece)
-    if tail:
-        yield tail
+def _pieces(file, start, stop):
+    file.seek(start)
+    while start < stop:
+        piece = file.read(min(PIECE, stop - start))
+        if not piece:
+            raise OSError(f'{file!r} ends at {start}, not at {stop}')
+        yield piece
+        start += len(piece)

@@ -94,7 +94,7 @@ class _Wrapped(FileWrapper):
     def unwrapped(self, wrapper):
         """The file in the server's own wrapper."""
         if self._range:
-            return Body(self.filelike, [self._range])
+            return Body(self.filelike, *self._range)
         return wrapper(*self._arguments) if wrapper else self
 
 

@@ -18,7 +18,6 @@ from . import preconditions
 from .bodies import PIECE
 from .bodies import Body
 from .bodies import InPieces
-from .bodies import Multipart
 from .disposition import content_disposition
 from .disposition import content_type as checked_type
 from .ranges import Unsatisfiable
@@ -86,11 +85,17 @@ class BlobResponse(Response):
         with contextlib.ExitStack() as unless_taken:
             unless_taken.callback(file.close)
             try:
-                ranges = _ranges(environ, source, size)
+                asked = _range(environ, source, size)
             except Unsatisfiable:
                 self._refuse(size)
                 return
-            self._take(environ, file, size, ranges)
+            start, stop = asked or (0, size)
+            if asked:
+                self.status = 206
+                self.headers['Content-Range'] = content_range(
+                    start, stop, size)
+            self.app_iter = _body(environ, file, start, stop, size)
+            self._say_length(stop - start)
             unless_taken.pop_all()
 
     def _refuse(self, size):
@@ -98,23 +103,6 @@ class BlobResponse(Response):
         del self.headers['Content-Type']
         del self.headers['Content-Disposition']
         self.headers['Content-Range'] = f'bytes */{size}'
-
-    def _take(self, environ, file, size, ranges):
-        if ranges is None:
-            self.app_iter = _body(environ, file, 0, size, size)
-            self._say_length(size)
-        elif len(ranges) == 1:
-            [(start, stop)] = ranges
-            self.status = 206
-            self.headers['Content-Range'] = content_range(start, stop, size)
-            self.app_iter = _body(environ, file, start, stop, size)
-            self._say_length(stop - start)
-        else:
-            parts = Multipart(ranges, size, self.headers['Content-Type'])
-            self.status = 206
-            self.headers['Content-Type'] = parts.content_type
-            self.app_iter = Body(file, ranges, parts.heads, parts.tail)
-            self._say_length(parts.length)
 
     def _say_length(self, length):
         # The setter of `content_length` is slow.
@@ -129,7 +117,7 @@ class BlobResponse(Response):
             raise
 
 
-def _ranges(environ, source, size):
+def _range(environ, source, size):
     if environ['REQUEST_METHOD'] != 'GET' or not preconditions.range_counts(
             environ, source.tag):
         return None
@@ -145,4 +133,4 @@ def _body(environ, file, start, stop, size):
         if start:
             file.seek(start)
         return wrapper(InPieces(file), PIECE)
-    return Body(file, [(start, stop)])
+    return Body(file, start, stop)

@@ -7,10 +7,10 @@
 - blobfiles     looks through the blob directory
 - objects       what is known of each object, in arrays
 - graph         what refers to what: paths from the root
-- tallies       figures by class, day, user and path
+- days          figures by day
 - moments       the times that people write, and those of a file
 
-Memory is bounded: see `objects` and `tallies`.
+Memory is bounded: see `objects` and `days`.
 """
 
 from .commandline import main

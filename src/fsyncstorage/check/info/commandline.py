@@ -73,8 +73,7 @@ def parser():
         help='count the blob files in this blob directory, too')
     made.add_argument(
         '--by', choices=list(document.PARTS),
-        help='show this part alone: classes, objects, days, users, or the'
-             ' paths in the descriptions of transactions')
+        help='show this part alone: classes, objects, or days')
     made.add_argument(
         '--since', metavar='TIME', type=time_since,
         help='only what was written since then: '

@@ -13,17 +13,19 @@ from array import array
 from ZODB.utils import z64
 
 from ...format import scan
+from ...format.classes import OTHERS
 from . import moments
-from . import tallies
 from .blobfiles import KINDS
+
+# In place of the class of a referrer.
+NOT_REACHED = '(not reached from the root)'
+UNKNOWN = '(unknown)'
 
 #: What `--by` may name: parts of the document.
 PARTS = {
     'class': ('classes',),
     'oid': ('largest', 'most_revised', 'unreachable'),
     'day': ('days',),
-    'user': ('users',),
-    'path': ('paths',),
 }
 ALL_PARTS = sum(PARTS.values(), ())
 
@@ -101,7 +103,7 @@ class Document:
             if count or records]
         return {
             **most(rows, self.top, lambda row: (row['all'], row['records'])),
-            'without_name': classes.records[classes.named(tallies.OTHERS)]}
+            'without_name': classes.records[classes.named(OTHERS)]}
 
     # By object
 
@@ -151,8 +153,8 @@ class Document:
         """The class of the object that refers to this one."""
         parent = self.reached and self.reached.parent(number)
         if parent is None:
-            return (tallies.NOT_REACHED if self.all_are_known
-                    else tallies.UNKNOWN)
+            return (NOT_REACHED if self.all_are_known
+                    else UNKNOWN)
         return self.class_of(parent)
 
     def unreachable(self):
@@ -175,33 +177,20 @@ class Document:
                 self.top, lambda row: (row['current'], row['objects'])),
         }
 
-    # By time and by writer
+    # By day
 
     def days(self):
         """The last days, in their order."""
         rows = self.survey.days.rows
-        last = sorted(day for day in rows if day != tallies.OTHERS)[-self.top:]
-        if tallies.OTHERS in rows:
-            last.append(tallies.OTHERS)
+        last = sorted(day for day in rows if day != OTHERS)[-self.top:]
+        if OTHERS in rows:
+            last.append(OTHERS)
         return {
             'count': len(rows),
             'listed': [
-                {'day': (day if day == tallies.OTHERS
+                {'day': (day if day == OTHERS
                          else moments.day_name(day)), **figures(rows[day])}
                 for day in last]}
-
-    def users(self):
-        return self.writers('user', self.survey.users)
-
-    def paths(self):
-        return self.writers('path', self.survey.paths)
-
-    def writers(self, kind, tally):
-        return {
-            **most([{kind: tallies.shown(name), **figures(row)}
-                    for name, row in tally.rows.items()],
-                   self.top, lambda row: row['all']),
-            'may_lack': tally.may_lack}
 
     # Blobs
 
@@ -251,7 +240,7 @@ def most(rows, top, key):
 
 
 def figures(row):
-    transactions, records, size, _ = row
+    transactions, records, size = row
     return {'transactions': transactions, 'records': records, 'all': size}
 
 

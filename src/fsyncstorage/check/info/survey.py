@@ -41,7 +41,7 @@ from ..fileorder import in_file_order
 from ..magic import wrong_magic
 from ..tails import Tails
 from . import moments
-from . import tallies
+from .days import Days
 from .graph import Graph
 from .objects import Objects
 
@@ -65,9 +65,7 @@ class Survey:
         self.damage = None          # the Damage at which the survey stopped
         self.objects = Objects()
         self.classes = Classes()
-        self.days = tallies.Tally()
-        self.users = tallies.Tally()
-        self.paths = tallies.Tally()
+        self.days = Days()
         self.first_tid = self.last_tid = None   # of those that count
         self.newest_tid = z64                   # of all
         self.transactions = self.records = self.records_without_data = 0
@@ -160,10 +158,6 @@ class Survey:
         self.records += count
         self.transaction_bytes += size
         self.days.add(moments.day_of(transaction.tid), count, size)
-        self.users.add(
-            transaction.user[:tallies.LONGEST_NAME], count, size)
-        self.paths.add(
-            tallies.path_of(transaction.description), count, size)
 
     def _holder(self, record):
         """The record whose data this one has, or None.

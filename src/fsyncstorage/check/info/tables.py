@@ -48,8 +48,7 @@ class Report:
         for name, part in {
                 'classes': self.classes, 'blobs': self.blobs,
                 'largest': self.objects, 'unreachable': self.unreachable,
-                'days': self.days, 'users': self.users, 'paths': self.paths,
-                }.items():
+                'days': self.days}.items():
             if self.found[name] is not None:
                 part()
             elif name == 'unreachable' and self.found['largest'] is not None:
@@ -254,7 +253,7 @@ class Report:
                ' may refer to any.' if self.found['unread']
                else ' there is no root.'))
 
-    # Days and writers
+    # Days
 
     def days(self):
         part = self.found['days']
@@ -273,25 +272,6 @@ class Report:
                 [Bar(most, 0, each['all'], width=BAR)]
                 if len(table.columns) > len(cells) else []))
         self.console.print(table)
-
-    def users(self):
-        self.writers('By user', 'user', self.found['users'])
-
-    def paths(self):
-        self.writers('By path, the first word of the description', 'path',
-                     self.found['paths'])
-
-    def writers(self, title, kind, part):
-        names = 'transactions', 'records', 'all'
-        table = self.table(title, kind, 'transactions', 'records', 'bytes')
-        for each in part['listed']:
-            self.row(table, each[kind], *map(each.get, names))
-        self.rest(table, part, *names)
-        self.console.print(table)
-        if part['may_lack']:
-            self.line(f'A row may lack up to {part["may_lack"]:,} bytes: there'
-                      ' are more names than are kept, and (others) has the'
-                      ' rest.')
 
 
 def share(size, whole):
