@@ -34,6 +34,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -75,12 +76,13 @@ def main(pid: int) -> None:
     while True:
         answer = _answer([base64.b64decode(each) for each
                           in parent.command()['records']], limits)
-        parent.report(answer)
+        parent.report(answer | {'imported': limits.imported})
         if 'ended' in answer:
             os._exit(0)
 
 
 def _answer(records: Sequence[bytes], limits: 'Limits') -> Message:
+    limits.imported = 0.0
     limits.begin()
     try:
         check(records, limits.imports())
@@ -105,6 +107,9 @@ class Limits:
     any memory.
     """
 
+    #: Seconds of the imports of this conflict.
+    imported = 0.0
+
     def __init__(self, seconds: float, longest: float, importing: float,
                  room: int) -> None:
         self._seconds = seconds
@@ -128,11 +133,12 @@ class Limits:
         """What the modules take is not counted."""
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, self._importing)
-        before = _size()
+        before, begun = _size(), time.monotonic()
         resource.setrlimit(resource.RLIMIT_AS, self._limits)
         try:
             yield
         finally:
+            self.imported = time.monotonic() - begun
             self._most += _size() - before
             self.begin()
 
