@@ -137,6 +137,12 @@ class Checked(unittest.TestCase):
         self.refused(front() + b'(' + named + b'No.', 'calls')
         self.refused(front() + b'(' + b'Ni' + named[1:] + b'.', 'calls')
 
+    def test_many_names(self):
+        """Each may take a search for a module, or an import."""
+        names = [b'0cmodule%d\nX\n' % number for number in range(100)]
+        self.accepted(front() + b'N' + b''.join(names[1:]) + b'.')
+        self.refused(front() + b'N' + b''.join(names) + b'.', '101 names')
+
     def test_a_class_that_resolves_nothing(self):
         self.refused(record({}, PersistentMapping), 'does not resolve')
         self.refused(record({}, FileStorage), 'does not resolve')
@@ -273,6 +279,14 @@ class Bounded(Served):
 
     def test_a_method_that_never_returns(self):
         self.check_ended(record(5, Forever), 'it took more than')
+
+    def test_imports_that_take_long(self):
+        with open(self.path('takeslong.py'), 'w') as file:
+            file.write('import time; time.sleep(600)')
+        with mock.patch.object(resolver, 'IMPORTING', 2), \
+                mock.patch.object(sys, 'path', [self.directory, *sys.path]):
+            self.check_ended(
+                front() + b'ctakeslong\nX\n.', 'its imports took more than 2')
 
     def test_a_long_list(self):
         zeros = Calling(bytes, 2 * 10**8)
