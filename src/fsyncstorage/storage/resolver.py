@@ -115,6 +115,8 @@ class Resolver:
         raise _Ended(f'its process said {line[:80]!r}')
 
     def _running(self) -> starting.ChildProcess:
+        if self._closed:
+            raise _Ended
         if self._process is None:
             if not starting.is_possible():
                 raise starting.NotStarted('this program is no Python that'
