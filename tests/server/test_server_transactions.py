@@ -4,8 +4,10 @@ The lock is freed, nothing is half committed, the next one proceeds, and no
 thread, file or part of a blob is left.
 """
 
+import errno
 import os
 import shutil
+import tempfile
 import threading
 from unittest import mock
 
@@ -284,6 +286,61 @@ class Refused(Served):
                 peer.abort()
             peer.commit({1: b'x', 2: b'x'})
         self.assertEqual(peer.load(1)[0], b'x')
+
+
+def no_room(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class FullDisk(Served):
+    """The transaction fails; its client stays, and is told."""
+
+    def check(self, store):
+        storage = FsyncStorage(self.path(), blob_dir=self.path('blobs'))
+        self.addCleanup(storage.close)
+        peer = self.connect(self.serve(storage))
+        with self.assertLogs(SERVER_LOG, 'ERROR') as logs:
+            store(peer)
+            with self.assertRaises(ErrorReply) as caught:
+                peer.call('vote', peer.id)
+        line, = logs.output
+        self.assertIn('a transaction failed before its vote', line)
+        self.assertNotIn('Traceback', line)
+        self.assertEqual(caught.exception.name, 'StorageError')
+        peer.commit({5: b'another'})
+        return str(caught.exception)
+
+    def test_of_temporary_files(self):
+        def store(peer):
+            with mock.patch.object(ballot, 'IN_MEMORY', 0), mock.patch.object(
+                    tempfile, 'TemporaryFile', return_value=mock.Mock(
+                        write=no_room)):
+                peer.begin()
+                peer.store(1, b'x' * 10**6)
+                peer.store(2, b'x')
+                peer.ping()
+
+        text = self.check(store)
+        self.assertIn(tempfile.gettempdir(), text)
+        self.assertIn(os.strerror(errno.ENOSPC), text)
+
+    def test_of_blobs(self):
+        make = tempfile.NamedTemporaryFile
+
+        def full(**options):
+            file = make(**options)
+            file.write = no_room
+            return file
+
+        def store(peer):
+            with mock.patch.object(tempfile, 'NamedTemporaryFile', full):
+                peer.begin()
+                peer.send_blob(1, b'content')
+                peer.ping()
+
+        self.assertIn(self.path('blobs'), self.check(store))
+        until(lambda: not [name for name in os.listdir(
+            self.path('blobs/tmp')) if name.startswith('upload')], 'removed')
 
 
 class TimedOut(Served):

@@ -27,6 +27,7 @@ from ZODB.FileStorage.FileStorage import FileStorage
 from ZODB.serialize import ObjectWriter
 from ZODB.tests.hexstorage import HexStorage
 
+from fsyncstorage.processes.starting import ChildProcess
 from fsyncstorage.server import committer
 from fsyncstorage.storage import records
 from fsyncstorage.storage import resolution
@@ -44,6 +45,7 @@ from ..support import TestCase
 from ..support import commit
 from ..support import oid
 from ..support import until
+from ..support import vote
 
 
 class Value:
@@ -134,6 +136,12 @@ class Checked(unittest.TestCase):
         self.refused(front() + named + b'N\x85R.', 'calls')
         self.refused(front() + b'(' + named + b'No.', 'calls')
         self.refused(front() + b'(' + b'Ni' + named[1:] + b'.', 'calls')
+
+    def test_many_names(self):
+        """Each may take a search for a module, or an import."""
+        names = [b'0cmodule%d\nX\n' % number for number in range(100)]
+        self.accepted(front() + b'N' + b''.join(names[1:]) + b'.')
+        self.refused(front() + b'N' + b''.join(names) + b'.', '101 names')
 
     def test_a_class_that_resolves_nothing(self):
         self.refused(record({}, PersistentMapping), 'does not resolve')
@@ -272,6 +280,14 @@ class Bounded(Served):
     def test_a_method_that_never_returns(self):
         self.check_ended(record(5, Forever), 'it took more than')
 
+    def test_imports_that_take_long(self):
+        with open(self.path('takeslong.py'), 'w') as file:
+            file.write('import time; time.sleep(600)')
+        with mock.patch.object(resolver, 'IMPORTING', 2), \
+                mock.patch.object(sys, 'path', [self.directory, *sys.path]):
+            self.check_ended(
+                front() + b'ctakeslong\nX\n.', 'its imports took more than 2')
+
     def test_a_long_list(self):
         zeros = Calling(bytes, 2 * 10**8)
         self.check_ended(record(Calling(list, zeros)), 'memory')
@@ -383,6 +399,40 @@ class Bounded(Served):
             self.server.close()
         with self.assertRaises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+class TheTimeOfOneTransaction(TestCase):
+    """Before its last conflict: what the process takes to resolve the others.
+    """
+
+    def check(self, old, committed, new):
+        storage = self.open()
+        storage.distrust_records()
+        first = commit(storage, {1: old, 2: old})
+        commit(storage, {1: committed, 2: committed}, {1: first, 2: first})
+        changed = vote(storage, {1: new, 2: new}, {1: first, 2: first})
+        storage.tpc_finish(changed)
+
+    def test_the_start_of_the_process(self):
+        late, begin, monotonic = [], ChildProcess.begin, time.monotonic
+
+        def begin_late(process, job):
+            begin(process, job)
+            late.append(100)
+
+        with mock.patch.object(ChildProcess, 'begin', begin_late), \
+                mock.patch.object(
+                    time, 'monotonic', lambda: monotonic() + sum(late)):
+            self.check(counter(0), counter(1), counter(2))
+        self.assertEqual(late, [100])
+
+    def test_imports(self):
+        with open(self.path('takeslong.py'), 'w') as file:
+            file.write('import time; time.sleep(1.5)')
+        new = front() + b'\x80\x03ctakeslong\nX\n0K\2.'
+        with mock.patch.object(records, 'LONGEST_WAIT', 1.4), \
+                mock.patch.object(sys, 'path', [self.directory, *sys.path]):
+            self.check(counter(0), counter(1), new)
 
 
 class BeingAppended(TestCase):

@@ -10,6 +10,7 @@ that have several transactions at a time (commitchannel).
 """
 
 import logging
+import tempfile
 from typing import Any
 
 from ZODB.POSException import ReadOnlyError
@@ -27,6 +28,8 @@ from .storing import Storing
 logger = quiet.get_logger(__name__)
 
 STATUSES = (' ', 'p')
+# Calls whose data go to files of their own.
+BLOBS = 'storeBlobStart', 'storeBlobChunk', 'storeBlobEnd', 'storeBlobShared'
 
 
 class OneTransaction:
@@ -106,7 +109,13 @@ class OneTransaction:
             getattr(self._storing, name)(*arguments)
         except StorageTransactionError:  # it is out of place
             raise
-        except StorageError as error:
+        except (StorageError, OSError) as error:
+            if isinstance(error, OSError):
+                directory = (self.storage.temporaryDirectory() if name in BLOBS
+                             else tempfile.gettempdir())
+                error = StorageError(
+                    'the server could not keep what this transaction stores'
+                    f' on the disk of {directory}: {error}')
             logger.error('%s: a transaction failed before its vote: %r',
                          self.log_label, error)
             self._fail(error)

@@ -15,7 +15,6 @@ unpickled to resolve a conflict (resolution).
 
 import contextlib
 import sys
-import time
 import typing
 
 from ZODB.FileStorage.FileStorage import FileStorageQuotaError
@@ -198,13 +197,16 @@ class Records(Statistics, Conflicts):
         transaction, because others may wait for objects that it has."""
         if not under_way.resolves_conflicts:
             raise Unresolved
-        if self._resolver is not None and under_way.resolving > LONGEST_WAIT:
+        if self._resolver is None:
+            return self.tryToResolveConflict(oid, *of_it)
+        if under_way.resolving > LONGEST_WAIT:
             leave(oid, *of_it)
-        begun = time.monotonic()
+        spent = self._resolver.spent
+        spent.seconds = 0.0
         try:
             return self.tryToResolveConflict(oid, *of_it)
         finally:
-            under_way.resolving += time.monotonic() - begun
+            under_way.resolving += spent.seconds
 
     def _count_conflict(self, under_way: Transaction) -> None:
         # The server counts the conflicts of its clients, once a vote has

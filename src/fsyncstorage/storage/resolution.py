@@ -34,6 +34,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -62,11 +63,19 @@ VALUES = frozenset([
         bytes)),
 ])
 
+# Different names in one conflict: each may be of a module to be imported.
+MOST_NAMES = 100
+
 Name = tuple[str, str]
 
 
 class Untrusted(Exception):
     """The records must not be unpickled."""
+
+
+class ImportsTakeLong(BaseException):
+    """Raised in the middle of an import, where a site may catch any Exception.
+    """
 
 
 def main(pid: int) -> None:
@@ -75,18 +84,21 @@ def main(pid: int) -> None:
     while True:
         answer = _answer([base64.b64decode(each) for each
                           in parent.command()['records']], limits)
-        parent.report(answer)
+        parent.report(answer | {'imported': limits.imported})
         if 'ended' in answer:
             os._exit(0)
 
 
 def _answer(records: Sequence[bytes], limits: 'Limits') -> Message:
+    limits.imported = 0.0
     limits.begin()
     try:
         check(records, limits.imports())
         return {'resolved': base64.b64encode(_resolved(*records)).decode()}
     except (ConflictError, Untrusted):
         return {'refused': None}
+    except ImportsTakeLong as error:
+        return {'ended': str(error)}
     except MemoryError:  # perhaps not all of it can be used again
         return {'ended': 'it takes too much memory'}
     except BaseException as error:
@@ -104,6 +116,9 @@ class Limits:
     the site's own code without a client's data: they get other seconds, and
     any memory.
     """
+
+    #: Seconds of the imports of this conflict.
+    imported = 0.0
 
     def __init__(self, seconds: float, longest: float, importing: float,
                  room: int) -> None:
@@ -127,14 +142,21 @@ class Limits:
     def imports(self) -> Iterator[None]:
         """What the modules take is not counted."""
         signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGALRM, self._end_imports)
         signal.setitimer(signal.ITIMER_REAL, self._importing)
-        before = _size()
+        before, begun = _size(), time.monotonic()
         resource.setrlimit(resource.RLIMIT_AS, self._limits)
         try:
             yield
         finally:
+            self.imported = time.monotonic() - begun
             self._most += _size() - before
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
             self.begin()
+
+    def _end_imports(self, *_: object) -> None:
+        raise ImportsTakeLong(
+            f'its imports took more than {self._importing:g} s')
 
     def end(self) -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -154,8 +176,11 @@ def check(records: Sequence[bytes],
           imports: contextlib.AbstractContextManager[None]) -> None:
     """Raise Untrusted unless the records may be unpickled."""
     pickles = [_scanned(record) for record in records]
+    names = _names(pickles)
+    if len(names) > MOST_NAMES:
+        raise Untrusted(f'{len(names)} names')
     with imports:
-        classes = {name: _class_of_the_site(*name) for name in _names(pickles)}
+        classes = {name: _class_of_the_site(*name) for name in names}
     for each in pickles:
         for name in _names([each]):
             found = classes[name]

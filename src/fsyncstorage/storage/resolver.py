@@ -13,6 +13,7 @@ import json
 import logging
 import signal
 import threading
+import time
 
 from ..format import classname
 from ..processes import starting
@@ -46,6 +47,13 @@ class _Ended(Exception):
     """The process has ended, or has to: the reason."""
 
 
+class Spent(threading.local):
+    """What the process has spent for this thread."""
+
+    #: On its last conflict: without the start and the imports.
+    seconds = 0.0
+
+
 class Resolver:
 
     def __init__(self, name: str) -> None:
@@ -53,6 +61,7 @@ class Resolver:
         self._lock = threading.Lock()  # one conflict at a time
         self._process: starting.ChildProcess | None = None
         self._closed = False
+        self.spent = Spent()
 
     def resolved(self, old: bytes, committed: bytes, new: bytes) -> bytes:
         """The record that resolves a conflict, or Unresolvable."""
@@ -79,14 +88,22 @@ class Resolver:
     def _answer(self, job: dict[str, list[str]]) -> bytes:
         try:
             process = self._running()
-            process.send(job)
-            line = process.report(LONGEST_WAIT + IMPORTING + _PATIENCE)
+            begun = time.monotonic()
+            try:
+                process.send(job)
+                line = process.report(LONGEST_WAIT + IMPORTING + _PATIENCE)
+            finally:
+                self.spent.seconds = time.monotonic() - begun
         except (starting.NotStarted, starting.Silent, OSError) as error:
             raise _Ended(str(error)) from None
         if line is None:
             code = process.exit_code()
             raise _Ended(_TOO_LONG.get(code or 0, f'exit code {code}'))
-        match json.loads(line):
+        answer = json.loads(line)
+        match answer:
+            case {'imported': float(seconds)}:
+                self.spent.seconds -= seconds
+        match answer:
             case {'resolved': str(data)} if data:
                 return base64.b64decode(data)
             case {'refused': None}:
@@ -98,6 +115,8 @@ class Resolver:
         raise _Ended(f'its process said {line[:80]!r}')
 
     def _running(self) -> starting.ChildProcess:
+        if self._closed:
+            raise _Ended
         if self._process is None:
             if not starting.is_possible():
                 raise starting.NotStarted('this program is no Python that'
