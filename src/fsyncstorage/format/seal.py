@@ -211,11 +211,10 @@ def would_mislead(texts: bytes, extension: bytes, is_sealed: bool) -> bool:
     what is left of one?
 
     `texts` are user and description.  `is_sealed`: our seal will follow, and
-    readers look only at the end of the field; a copy takes our seal off.
+    readers look at that; but a copy takes it off.
     """
-    if is_sealed:
-        return MAGIC in extension[-LARGEST:]
-    return MAGIC in texts or may_have_been_sealed(extension)
+    return MAGIC in extension or not is_sealed and (
+        MAGIC in texts or may_have_been_sealed(extension))
 
 
 def may_have_been_sealed(field: bytes) -> bool:
