@@ -88,6 +88,14 @@ def sealed_behind(window: Window, end: int, tid: bytes) -> Iterator[Sealed]:
                      window.read(position, seal.SIZE), found.durable)
 
 
+def refuse_other_releases(window: Window, end: int, tid: bytes) -> None:
+    """Raise UnknownVersion if a whole transaction after the kept end, of which
+    this is the last tid, has a seal of another version."""
+    while (behind := _end_of_whole(window, end, tid)) is not None:
+        end = behind
+        sealsearch.refuse_unknown_last_seal(window, end)
+
+
 def _end_of_whole(window: Window, begin: int, after: bytes) -> int | None:
     """The end of the transaction at `begin`, according to both of its lengths;
     None if it is torn, or not later than this tid."""

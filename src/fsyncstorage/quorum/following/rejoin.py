@@ -246,6 +246,7 @@ def _refuse_a_lost_log(
         index_end: int, patience: Patience) -> None:
     """Refuse a log that lacks what this node knows to have been in it."""
     window = Window.of_file(file.fileno())
+    evidence.refuse_other_releases(window, kept.state.end, kept.tie.tid)
     reason = evidence.judge(
         evidence.sealed_behind(window, kept.state.end, kept.tie.tid),
         surveyed.end,
