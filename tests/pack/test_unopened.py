@@ -136,7 +136,7 @@ class Answers(UnopenedCase):
     def test_another_version(self):
         self.pack_alone()
         self.follower.begins(self.hooks.begin._replace(version=b'other'))
-        self.check_refused(Why.OTHER_VERSION, "1 here, b'other' there")
+        self.check_refused(Why.OTHER_VERSION, "2 here, b'other' there")
 
     def test_another_file(self):
         self.pack_alone()
