@@ -141,8 +141,8 @@ def find(field: bytes) -> Seal | None:
     for match in reversed([*_MAGIC.finditer(
             field, max(len(field) - LARGEST, 0))]):
         found = field[match.start():]
-        if size_of(found) == len(found):
-            return parse(found)
+        if (size := size_of(found)) == len(found):
+            return parse(found, size)
     return None
 
 
@@ -161,13 +161,13 @@ def size_of(data: bytes) -> int:
     return size if zlib.crc32(data[:checked]) == check else 0
 
 
-def parse(data: bytes) -> Seal | None:
-    """The seal that these bytes begin with, or None if there is none.
+def parse(data: bytes, size: int | None = None) -> Seal | None:
+    """The seal that these bytes begin with, of this size, if that is known; or
+    None if there is none.
 
     UnknownVersion if it is sound, and of another version.
     """
-    size = size_of(data)
-    if not size:
+    if not (size := size_of(data) if size is None else size):
         return None
     _, version, _, position = _ANY_VERSION.unpack_from(data)
     if version != VERSION or size != SIZE:
