@@ -9,22 +9,8 @@ PY   = $(VENV)/bin/python
 PIP  = $(PY) -m pip --quiet --disable-pip-version-check
 TEST = $(PY) -m tests.shards
 
-# What `make check` leaves to `make test`: directories of tests (crashes,
-# campaigns, whole sites, the timing driver, the suites of ZODB and ZEO), and
-# modules with such a word in their names: they try very many cases, or start
-# processes or servers again and again.
-LONG_ROOMS   = crash perf sites timing upstream
-LONG_MODULES = _caches _crowd _databases _equal$$ _failover _frames$$ _fuzz \
-               _interrupts$$ _kill _machine$$ _packing _packs$$ _pair$$ \
-               _silent _terminal$$ _turns _undo_swap _unnoticed _updates \
-               _views$$ client_cache client_commits documents every_fault \
-               forecast fsyncpack fsyncquorum histories hostile hot_object \
-               hour oracle quorum_etcd$$ restorable salvage same_bytes \
-               server_ballots stress test_check$$ test_process \
-               test_reachable test_shards
-# Joined into one pattern.
-space := $(subst ,, )
-any_of = $(subst $(space),|,$(strip $(1)))
+# A test says with `level` where it runs: 1, which it need not say, is
+# `make check`, 2 `make test`, 3 `make test-all`; each has those before it.
 
 .PHONY: help venv run lint size check test test-all test-oldest etcd docs docs-build dist dist-check clean
 
@@ -64,10 +50,10 @@ lint: $(VENV)/.installed-check
 	$(PY) -m mypy
 
 check: lint $(VENV)/.installed-test
-	$(TEST) -m '!^tests\.($(call any_of,$(LONG_ROOMS)))\.|$(call any_of,$(LONG_MODULES))' $(TESTOPTS)
+	$(TEST) $(TESTOPTS)
 
 test: $(VENV)/.installed-test
-	$(TEST) $(TESTOPTS)
+	$(TEST) --at-level 2 $(TESTOPTS)
 
 test-all: $(VENV)/.installed-test
 	$(TEST) --all $(TESTOPTS)

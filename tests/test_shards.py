@@ -71,7 +71,7 @@ class Tests(unittest.TestCase):
 """
 IS_LONG = """
 class Tests(unittest.TestCase):
-    level = 2
+    level = 3
     def test(self):
         pass
 """
@@ -182,6 +182,8 @@ def runs(number):
 
 class TotalsTests(Runs):
 
+    level = 2
+
     def test_all_is_well(self):
         self.write(good=GOOD, other=GOOD)
         self.assertEqual(self.run_them(), 0)
@@ -268,6 +270,7 @@ class TotalsTests(Runs):
 
 class TogetherTests(Runs):
 
+    level = 2
     together = 2
 
     def setUp(self):
@@ -315,6 +318,8 @@ class TogetherTests(Runs):
 
 @unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
 class ProcessesTests(Runs):
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -401,6 +406,8 @@ sys.exit(shards.main(['-j', '4'], pathlib.Path({root}), 'samples'))
 
 
 class SignalTests(unittest.TestCase):
+
+    level = 2
 
     def test_a_background_job_does_not_ignore_them(self):
         printed = subprocess.check_output(

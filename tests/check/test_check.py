@@ -98,6 +98,8 @@ class EveryByteTests(CheckCase):
     to the one behind; here are some of them by default, and all with --all.
     """
 
+    level = 2
+
     #: All transactions have the same length, and each place in one is met in
     #: some of them.
     STEP = 37
@@ -152,11 +154,13 @@ class EveryByteTests(CheckCase):
 
 class AllBytesTests(EveryByteTests):
 
-    level = 2
+    level = 3
     STEP = 1
 
 
 class StructureTests(CheckCase):
+
+    level = 2
 
     def test_a_sound_file(self):
         data = self.write_sealed(20)
@@ -325,6 +329,8 @@ class ConsequencesTests(CheckCase):
     """A damaged transaction is one problem; what depended on it is told
     apart."""
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         stock_file(self.path('stock'), [
@@ -375,6 +381,8 @@ class ConsequencesTests(CheckCase):
 
 
 class TailTests(CheckCase):
+
+    level = 2
 
     def assert_tail(self, data, position, reason):
         write(self.path(), data)
@@ -489,6 +497,8 @@ class TailTests(CheckCase):
 
 class PickleTests(CheckCase):
 
+    level = 2
+
     def check_records(self, records, *options, status=0):
         stock_file(self.path(), [(records, {})])
         report = self.report(*options, status=status)
@@ -577,6 +587,8 @@ def changed_meanwhile(verification):
 
 
 class BlobTests(CheckCase):
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -792,6 +804,8 @@ class BlobTests(CheckCase):
 
 class IndexTests(CheckCase):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         db = self.database()
@@ -944,6 +958,8 @@ class IndexTests(CheckCase):
 
 
 class SalvageTests(CheckCase):
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -1120,6 +1136,8 @@ def text(size):
 
 
 class ProgressTests(CheckCase):
+
+    level = 2
 
     def test_only_on_a_terminal(self):
         self.write_sealed()

@@ -57,6 +57,8 @@ class CountingWindow(Window):
 class TimeTests(unittest.TestCase):
     """In proportion to the size, whatever is in the file."""
 
+    level = 2
+
     # What may be read, for a byte of the file.
     MOST = 200
 
@@ -82,6 +84,8 @@ class TimeTests(unittest.TestCase):
 
 
 class ChainTests(unittest.TestCase):
+
+    level = 2
 
     def test_long_chains_of_back_pointers_are_followed_once(self):
         count = 1000
@@ -116,6 +120,8 @@ class ChainTests(unittest.TestCase):
 
 class PickleTests(unittest.TestCase):
     """What takes memory when it is unwrapped or read."""
+
+    level = 2
 
     MEMORY = 3 * wrapped.LARGEST
 
@@ -209,6 +215,8 @@ class PickleTests(unittest.TestCase):
 
 class ReaderTests(TestCase):
     """Of a storage that believes its index: nothing was scanned."""
+
+    level = 2
 
     TID = bytes(7) + b'\5'
 

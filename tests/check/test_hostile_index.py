@@ -36,6 +36,7 @@ class Touch:
 
 class HostileIndexTests(TestCase):
 
+    level = 2
     MEMORY = 4 << 20    # far more than the files here need
 
     def setUp(self):
@@ -190,6 +191,8 @@ class HostileIndexTests(TestCase):
 
 
 class SoundIndexTests(TestCase):
+
+    level = 2
 
     def test_what_stock_and_we_write(self):
         for step in 1, 700, 1 << 20, (1 << 47) // 1000:

@@ -24,6 +24,7 @@ MOST_MEMORY = 2
 class MutationTests(TestCase):
 
     #: So many mutations, and so many of which the memory is counted.
+    level = 2
     number = often(120, 300)
     traced = often(25, 60)
 
@@ -60,7 +61,7 @@ class MutationTests(TestCase):
 
 class MoreMutationTests(MutationTests):
 
-    level = 2
+    level = 3
     number = 1000
     traced = 150
 
@@ -68,7 +69,7 @@ class MoreMutationTests(MutationTests):
 class ManyMutationsTests(TestCase):
     """In processes of their own, with a limit to their memory."""
 
-    level = 2
+    level = 3
     NUMBER = 100_000
     AT_A_TIME = 5000
 

@@ -49,6 +49,8 @@ def looked_into(data):
 
 class NamesTests(InfoCase):
 
+    level = 2
+
     def assert_safe(self, text):
         self.assertTrue(text.replace('\n', '').isprintable(), repr(text))
 
@@ -140,6 +142,8 @@ class NamesTests(InfoCase):
 
 
 class RecordTests(InfoCase):
+
+    level = 2
 
     def test_what_cannot_be_read(self):
         records = (
@@ -254,6 +258,8 @@ class RecordTests(InfoCase):
 class WorkTests(InfoCase):
     """In proportion to the size, whatever is in the file."""
 
+    level = 2
+
     # Bytes that may be read, for a byte of the file.
     MOST = 200
 
@@ -312,6 +318,8 @@ class WorkTests(InfoCase):
 
 
 class MemoryTests(InfoCase):
+
+    level = 2
 
     def taken(self, data):
         """The document of bytes, and the most memory it took to read them.

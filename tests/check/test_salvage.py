@@ -75,6 +75,8 @@ class SalvageCase(CheckCase):
 class EveryByteTests(SalvageCase):
     """Of all bytes with --all, of some by default."""
 
+    level = 2
+
     CUTS, BYTES = 61, 89
 
     def setUp(self):
@@ -166,11 +168,13 @@ class EveryByteTests(SalvageCase):
 
 class AllBytesTests(EveryByteTests):
 
-    level = 2
+    level = 3
     CUTS = BYTES = 1
 
 
 class HostileTests(SalvageCase):
+
+    level = 2
 
     def test_of_files_that_were_made_to_do_harm(self):
         for make, _ in hostilefiles.FILES:
@@ -296,6 +300,8 @@ class HostileTests(SalvageCase):
 
 class TargetTests(SalvageCase):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.data = self.write_sealed(20)
@@ -408,6 +414,8 @@ sys.exit(check.main(sys.argv[2:]))
 
 class TerminalTests(CheckCase):
     """What a file says cannot tell a terminal what to do."""
+
+    level = 2
 
     def test_marks_of_wrappers(self):
         file = hostilefiles.File()

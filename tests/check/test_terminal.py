@@ -38,6 +38,8 @@ LONG = 'A' * 90
 
 class Versions(unittest.TestCase):
 
+    level = 2
+
     def test_each_command_says_it(self):
         for name, module in {**COMMANDS, **OTHER_COMMANDS}.items():
             main = importlib.import_module(module).main
@@ -49,6 +51,8 @@ class Versions(unittest.TestCase):
 
 
 class Progress(unittest.TestCase):
+
+    level = 2
 
     def test_the_time_left_goes_on_from_one_stage_to_the_next(self):
         """It is worked out from all that was done, and not only from the
@@ -81,6 +85,8 @@ class Progress(unittest.TestCase):
 
 class OutputTests(FiguresCase):
     """Errors of standard output are no errors of the file."""
+
+    level = 2
 
     def run_command(self, module, *options, shell='', **places):
         program = f'from {module} import main; raise SystemExit(main())'
@@ -127,6 +133,8 @@ class Terminal(io.TextIOWrapper):
 
 
 class WidthTests(FiguresCase):
+
+    level = 2
 
     def setUp(self):
         super().setUp()

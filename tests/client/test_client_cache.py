@@ -53,6 +53,8 @@ def content(cache):
 
 class Same(TestCase):
 
+    level = 2
+
     def act(self, both, choice, tid):
         """One thing that a client does; the last tid after it."""
         number = oid(choice.randrange(20))

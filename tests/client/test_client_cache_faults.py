@@ -177,6 +177,8 @@ CHANGES = {
 
 class Faults(CacheTestCase):
 
+    level = 2
+
     def each_change(self, so_many, check):
         for name, change in CHANGES.items():
             at = 0
@@ -280,6 +282,8 @@ class Faults(CacheTestCase):
 
 class Killed(CacheTestCase):
 
+    level = 2
+
     def test_at_each_write(self):
         for name, change in CHANGES.items():
             with self.subTest(name):
@@ -300,6 +304,8 @@ class Killed(CacheTestCase):
 
 
 class Interrupted(CacheTestCase):
+
+    level = 2
 
     def test_at_many_lines(self):
         """At each of the first ones, and at every 41st behind them."""
@@ -328,6 +334,8 @@ class Interrupted(CacheTestCase):
 
 
 class Connected(ConnectedTestCase):
+
+    level = 2
 
     def test_the_cache_cannot_be_emptied_when_the_channel_ends(self):
         """The client connects again, and reads what is there."""

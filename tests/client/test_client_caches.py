@@ -16,6 +16,7 @@ from .trips import Trips
 
 class Caches(CachesTestCase):
 
+    level = 2
     kinds = 'ours',
 
     def setUp(self):
@@ -34,6 +35,7 @@ class Caches(CachesTestCase):
 
 class Weak(CachesTestCase):
 
+    level = 2
     kinds = 'weak',
 
     def test_without_the_rule_there_are_violations(self):
@@ -48,7 +50,7 @@ class Mixed(Caches):
 
 class Long(Caches):
 
-    level = 2
+    level = 3
 
     def test_no_violation(self):
         self.check_no_violation(100_000, 500)

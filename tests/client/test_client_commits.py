@@ -55,6 +55,7 @@ CUT = ClientDisconnected
 
 class Transactions(test_client_link.Transactions):
 
+    level = 2
     commit_channel = True
 
     def setUp(self):
@@ -292,6 +293,8 @@ class Transactions(test_client_link.Transactions):
 
 class SideBySide(ConnectedTestCase):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.client = self.connect()
@@ -430,6 +433,7 @@ class Announcing(ConnectedTestCase):
 
 class TheSwitch(Announcing):
 
+    level = 2
     announced = 2
 
     records = {1: b'one', 2: b'two'}
@@ -688,6 +692,8 @@ class TheSwitch(Announcing):
 class Loads(ConnectedTestCase):
     """Over the ZEO connection, which has no invalidations any more."""
 
+    level = 2
+
     records = {1: b'old', 2: b'old'}
 
     def setUp(self):
@@ -714,6 +720,7 @@ class Loads(ConnectedTestCase):
 
 class Ends(Announcing):
 
+    level = 2
     records = {1: b'one'}
 
     def setUp(self):
@@ -1062,6 +1069,8 @@ class Ends(Announcing):
 class Hellos(ConnectedTestCase):
     """By hand, to a server of ours."""
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.patch(link, 'is_possible', False)
@@ -1134,6 +1143,7 @@ class Hellos(ConnectedTestCase):
 
 class OverTLS(SideBySide):
 
+    level = 2
     tls = True
 
     def test_much_in_both_directions(self):
@@ -1168,6 +1178,7 @@ class EndsOverTLS(Ends):
 
 class InterruptsOverTLS(ConnectedTestCase):
 
+    level = 2
     tls = True
 
     def test_while_it_receives(self):
@@ -1205,6 +1216,8 @@ class Hex(HexStorage):
 
 class OtherStorages(ConnectedTestCase):
     """Wrapped at the server, not ours, and wrapped at the client."""
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -1246,6 +1259,8 @@ class OtherStorages(ConnectedTestCase):
 
 
 class SeveralServers(ConnectedTestCase):
+
+    level = 2
 
     def test_the_next_one(self):
         """The channel is opened to the server that was chosen."""

@@ -190,6 +190,8 @@ class Site(TestCase):
 class Points(Site):
     """Where a vote or a finish fails."""
 
+    level = 2
+
     #: What has it when the finish of the other database fails.
     half = [0, 0]
 
@@ -320,6 +322,7 @@ class Sql(Site):
 class PointsWithSql(Sql, Points):
 
     # Our finish would have come next.
+    level = 2
     half = [0, 0, 1]
 
     def test_none_fails(self):
@@ -363,6 +366,8 @@ class Cuts(Site):
     comes from a server that is cut off.)
     """
 
+    level = 2
+
     kinds = 'begin', 'vote', 'done'
     hows = 'reset', 'closed', 'frozen', 'late'
 
@@ -402,6 +407,8 @@ class CutsWithSql(Sql, Cuts):
 
 class Together(Site):
     """Stock clients and ours, on the same objects of both databases."""
+
+    level = 2
 
     threads = 3
     count = 15
@@ -464,11 +471,11 @@ class TogetherWithSqlBehind(Sql, Together):
 
 class TogetherLong(TogetherServed):
 
-    level = 2
+    level = 3
     count = 300
 
 
 class TogetherLongBehind(TogetherServedBehind):
 
-    level = 2
+    level = 3
     count = 300

@@ -39,6 +39,8 @@ from .serverprocesses import server_of
 class Addresses(ConnectedTestCase):
     """What ZEO alone would not try again: register_failed_poll is an hour."""
 
+    level = 2
+
     records = {1: b'one'}
 
     def setUp(self):
@@ -223,6 +225,8 @@ class Addresses(ConnectedTestCase):
 class Default(Addresses):
     """How long a server may be silent, where nothing is said."""
 
+    level = 2
+
     def test_it(self):
         first, second = self.server.acceptor.addr, self.copy().acceptor.addr
         client = self.connect(first)
@@ -267,6 +271,8 @@ class Through(ConnectedTestCase):
 
 
 class Slow(Through):
+
+    level = 2
 
     def connect_through(self):
         client = self.connect(self.through, server_timeout=3600)
@@ -332,6 +338,8 @@ class Slow(Through):
 
 class Outcomes(Through):
     """A finish through a relay that goes silent, or at another server."""
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -435,6 +443,8 @@ class HeldUpTestCase(ConnectedTestCase):
 
 class HeldUp(HeldUpTestCase):
 
+    level = 2
+
     def test_it_is_given_up_and_found_again(self):
         client = self.connect(server_timeout=1)
         transaction = vote(client, {9: b'nine'})
@@ -461,6 +471,8 @@ class HeldUp(HeldUpTestCase):
 
 class GivenUpByTheSystem(HeldUpTestCase):
     """A finish over the ZEO connection, which this machine ends."""
+
+    level = 2
 
     commit_channel = False
 
@@ -507,6 +519,7 @@ class GivenUpByTheSystem(HeldUpTestCase):
 
 class Room(ConnectedTestCase):
 
+    level = 2
     records = {1: b'one'}
 
     def test_a_vote_that_waits_for_room(self):
@@ -535,6 +548,8 @@ class Room(ConnectedTestCase):
 
 class Verified(ConnectedTestCase):
     """A client that was away for long, and asks what has changed."""
+
+    level = 2
 
     records = {1: b'one'}
 

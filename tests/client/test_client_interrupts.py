@@ -132,13 +132,15 @@ class EveryLine(OutcomeTestCase):
 
 class OfATrip(EveryLine):
 
+    level = 2
+
     def test_of_a_trip(self):
         self.at_each_line()
 
 
 class OfMore(EveryLine):
 
-    level = 2
+    level = 3
 
     def test_with_a_conflict_that_the_server_resolves(self):
         self.at_each_line(before=self.change_beside)
@@ -156,7 +158,7 @@ class OfMore(EveryLine):
 class OfAnotherKind(OfATrip, OfMore):
     """The handler of a signal may raise anything."""
 
-    level = 2
+    level = 3
     raised = TimeoutError
 
 

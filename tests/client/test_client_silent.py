@@ -80,6 +80,8 @@ class SilentTestCase(ProcessesTestCase):
 class Waiting(SilentTestCase):
     """Those that wait for a server that is frozen."""
 
+    level = 2
+
     #: What comes of a finish that the frozen server was asked for.
     of_a_finish = OutcomeUnknown
 
@@ -149,6 +151,8 @@ class WaitingForStock(WithStock, Waiting):
 
 
 class Frozen(SilentTestCase):
+
+    level = 2
 
     def test_a_commit_of_a_database(self):
         """In one trip, or in two."""
@@ -292,16 +296,17 @@ class Frozen(SilentTestCase):
 
 class FrozenWithoutCommitChannel(WithoutCommitChannel, Frozen):
 
-    level = 2
+    level = 3
 
 
 class FrozenStock(WithStock, Frozen):
 
-    level = 2
+    level = 3
 
 
 class FrozenLocally(SilentTestCase):
 
+    level = 2
     local_reads = 'on'
 
     def load(self, client, number):
@@ -333,6 +338,8 @@ class FrozenLocally(SilentTestCase):
 
 class Mute(SilentTestCase):
     """Something that takes connections, and says nothing."""
+
+    level = 2
 
     def setUp(self):
         super().setUp()

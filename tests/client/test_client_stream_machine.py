@@ -237,6 +237,8 @@ def run(machine, examples):
 
 class TheOrder(unittest.TestCase):
 
+    level = 2
+
     def test_of_the_stream(self):
         run(Machine, often(100, 300))
 
@@ -291,7 +293,7 @@ class TheOrder(unittest.TestCase):
 
 class Long(unittest.TestCase):
 
-    level = 2
+    level = 3
 
     def test_of_the_stream(self):
         run(Machine, 10_000)

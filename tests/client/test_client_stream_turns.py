@@ -305,6 +305,8 @@ def run(machine, examples):
 
 class TheTurn(unittest.TestCase):
 
+    level = 2
+
     def test_somebody_reads(self):
         run(Turns, 60)
 
@@ -319,7 +321,7 @@ class TheTurn(unittest.TestCase):
 
 class Long(unittest.TestCase):
 
-    level = 2
+    level = 3
 
     def test_somebody_reads(self):
         run(Turns, 2000)

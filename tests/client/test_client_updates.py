@@ -30,6 +30,8 @@ STOCK, ONE_TRIP, TWO_TRIPS = 'stock', 'one trip', 'two trips'
 
 class Updates(Served):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.trips = Trips(self)
@@ -130,7 +132,7 @@ class Updates(Served):
 
 class Many(Updates):
 
-    level = 2
+    level = 3
 
     def test_sixteen_clients(self):
         self.check(6 * [ONE_TRIP] + 6 * [TWO_TRIPS] + 4 * [STOCK], 1, 15)

@@ -36,6 +36,7 @@ STEPS, COMPARED = 60, 40
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
 class Equal(TestCase):
 
+    level = 2
     histories = 5
     #: So many answers of the local source, at least: else it would show
     #: nothing.
@@ -177,5 +178,5 @@ class Equal(TestCase):
 
 class EqualForLong(Equal):
 
-    level = 2
+    level = 3
     histories, answers = 80, 100_000

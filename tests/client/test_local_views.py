@@ -31,6 +31,7 @@ ACCOUNTS = 20
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
 class Views(LocalTestCase):
 
+    level = 2
     records = {number: b'%d' % number for number in range(ACCOUNTS)}
     durability = 'group-commit'
     views, packs = 300, 3
@@ -110,7 +111,7 @@ class Views(LocalTestCase):
 
 class ManyViews(Views):
 
-    level = 2
+    level = 3
     views, packs = 50_000, 20
 
 

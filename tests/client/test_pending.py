@@ -267,7 +267,7 @@ class Rule(unittest.TestCase):
 class Model(unittest.TestCase):
     """It comes to the orders in which a part of the rule is needed."""
 
-    level = 2
+    level = 3
 
     def test_it_finds_what_is_left_out(self):
         """The same in each run, since by chance it may take long."""

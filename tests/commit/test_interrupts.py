@@ -125,6 +125,8 @@ class WithinConditions(Interrupter):
 class EveryLine(TestCase):
     """An interrupt at each line of a finish, with others waiting."""
 
+    level = 2
+
     def test_of_a_finish(self):
         for policy in policies.POLICIES:
             with self.subTest(policy):
@@ -254,6 +256,8 @@ class BusyLock:
 class TheAppendLock(TestCase):
     """Of who is alone: an interrupt just when it is taken or freed."""
 
+    level = 2
+
     def test_it_is_freed_once(self):
         for end in 'tpc_abort', 'tpc_finish':
             for at in 1, 2:
@@ -280,6 +284,8 @@ class TheAppendLock(TestCase):
 
 
 class Blobs(TestCase):
+
+    level = 2
 
     def test_an_abort_after_the_append_takes_nothing_back(self):
         for policy in policies.POLICIES:
@@ -308,6 +314,8 @@ class Blobs(TestCase):
 
 
 class FailingSyncs(TestCase):
+
+    level = 2
 
     def test_an_interrupt_does_not_hide_the_failure(self):
         """I7: else the thread would sync again, and succeed."""
@@ -367,6 +375,8 @@ class FailingSyncs(TestCase):
 
 
 class Publishing(TestCase):
+
+    level = 2
 
     def test_closing_publishes_what_an_owner_did_not(self):
         storage = self.open()
@@ -478,6 +488,8 @@ class Publishing(TestCase):
 
 
 class Misuse(TestCase):
+
+    level = 2
 
     def test_a_tid_that_is_not_later(self):
         storage = self.open()
@@ -629,6 +641,8 @@ class Misuse(TestCase):
 
 
 class Iterating(TestCase):
+
+    level = 2
 
     def test_a_file_whose_tids_do_not_rise(self):
         """Stock writes and reads such files; a copy must not lose the rest."""

@@ -166,7 +166,7 @@ class ShortStress(Stress):
 
 class LongStress(Stress):
 
-    level = 2
+    level = 3
     threads = 64
     seconds = 60
 

@@ -20,6 +20,8 @@ from .test_interrupts import Interrupter
 
 class Waiting(TestCase):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.turns = Turns()
@@ -169,6 +171,8 @@ class Waiting(TestCase):
 
 class Repair(TestCase):
 
+    level = 2
+
     def test_what_follows_from_the_owners(self):
         """After any history, it is what was there."""
         choose = random.Random(5)
@@ -199,6 +203,8 @@ class Repair(TestCase):
 
 class TwoStorages(TestCase):
     """In one transaction; each thread changes both, in its own order."""
+
+    level = 2
 
     threads = 16
     rounds = 8

@@ -14,6 +14,7 @@ from .harness import spanning
 
 class Cuts(unittest.TestCase):
 
+    level = 2
     cuts = 12
 
     def test_no_problem(self):
@@ -38,7 +39,7 @@ class Cuts(unittest.TestCase):
 
 class ManyCuts(unittest.TestCase):
 
-    level = 2
+    level = 3
     seconds = 60
 
     def test_no_problem(self):
@@ -51,6 +52,8 @@ class ManyCuts(unittest.TestCase):
 
 class Harness(unittest.TestCase):
     """What a few cuts do not show, some more do."""
+
+    level = 2
 
     def check_noticed(self, patch):
         with patch:

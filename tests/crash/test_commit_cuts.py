@@ -13,6 +13,7 @@ from .cuts import trial
 
 class Cuts(unittest.TestCase):
 
+    level = 2
     cuts = 200
 
     def test_no_problem(self):
@@ -42,7 +43,7 @@ class Cuts(unittest.TestCase):
 
 class TenThousandCuts(Cuts):
 
-    level = 2
+    level = 3
     cuts = 10_000
 
     def tell(self, trials):
@@ -62,6 +63,8 @@ class Noticing(unittest.TestCase):
 
 class Harness(Noticing):
 
+    level = 2
+
     def test_a_client_that_takes_a_lost_answer_for_a_no(self):
         self.check_noticed('was refused, and is there',
                            client=mutants.command(mutants.pessimist))
@@ -74,7 +77,7 @@ class Harness(Noticing):
 class HarnessOfManyCuts(Noticing):
     """It takes a hundred of them, and more, until one shows it."""
 
-    level = 2
+    level = 3
 
     def test_a_server_that_does_not_end_the_old_session(self):
         """What is late is committed, behind the promise."""

@@ -63,6 +63,8 @@ DURABLE = [events.Created('a', 1), events.SyncedDirectory('', 1)]
 
 class PowerCut(unittest.TestCase):
 
+    level = 2
+
     def test_unsynced_bytes_survive_up_to_any_point(self):
         log = DURABLE + [events.Wrote(1, 0, b'xyz')]
         self.assertEqual(left_by(log), {
@@ -213,6 +215,8 @@ class PowerCut(unittest.TestCase):
 
 class Recording(unittest.TestCase):
 
+    level = 2
+
     def setUp(self):
         self.directory = self.enter(scratch_directory())
         self.recorder = Recorder(self.directory)
@@ -348,6 +352,8 @@ class Recording(unittest.TestCase):
 
 class Sabotage(unittest.TestCase):
     """The judge notices a storage that does not do what it promises."""
+
+    level = 2
 
     def found(self, workload, durability, policy, model, **options):
         """The kinds of problems of a storage held to that policy, as they are
@@ -492,6 +498,8 @@ class Sabotage(unittest.TestCase):
 
 
 class Counting(unittest.TestCase):
+
+    level = 2
 
     def test_what_is_wrong_with_an_image_of_a_trial_is_told(self):
         case = mock.Mock(words='cut at write 3')

@@ -110,6 +110,8 @@ class Checking(unittest.TestCase):
 
 class CrashImages(Checking):
 
+    level = 2
+
     def test_there_are_enough_images(self):
         planned = sum(
             TORN_FILES * IMAGES_OF_A_RECOVERY + sum(
@@ -150,6 +152,8 @@ class _NoReserves:
 class WithoutReserves(_NoReserves, Checking):
     """Some; at level 2, all."""
 
+    level = 2
+
     def test_some(self):
         for policy in POLICIES:
             for name, workload in workloads_for(policy).items():
@@ -160,12 +164,12 @@ class WithoutReserves(_NoReserves, Checking):
 
 class AllWithoutReserves(_NoReserves, CrashImages):
 
-    level = 2
+    level = 3
 
 
 class ManyCrashImages(CrashImages):
 
-    level = 2
+    level = 3
     times = 10
 
 

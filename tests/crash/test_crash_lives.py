@@ -49,6 +49,7 @@ def slow(policy):
 
 class CrashLives(unittest.TestCase):
 
+    level = 2
     layer = REPORT
     times = 1
 
@@ -116,5 +117,5 @@ class CrashLives(unittest.TestCase):
 
 class ManyCrashLives(CrashLives):
 
-    level = 2
+    level = 3
     times = 10

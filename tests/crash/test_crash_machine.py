@@ -271,6 +271,7 @@ class Lives(RuleBasedStateMachine):
 
 class CrashMachine(unittest.TestCase):
 
+    level = 2
     examples = EXAMPLES
 
     def test_any_life(self):
@@ -282,5 +283,5 @@ class CrashMachine(unittest.TestCase):
 
 class LongCrashMachine(CrashMachine):
 
-    level = 2
+    level = 3
     examples = MANY_EXAMPLES

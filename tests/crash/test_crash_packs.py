@@ -46,6 +46,7 @@ REPORT = Report(
 
 class CrashPacks(unittest.TestCase):
 
+    level = 2
     layer = REPORT
     times = 1
 
@@ -169,5 +170,5 @@ def with_remedy(verdict):
 
 class ManyCrashPacks(CrashPacks):
 
-    level = 2
+    level = 3
     times = 10

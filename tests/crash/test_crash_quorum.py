@@ -24,6 +24,7 @@ MANY = 50_000
 
 class CrashQuorum(unittest.TestCase):
 
+    level = 2
     layer = REPORT
     #: Recordings of each workload; torn files that a node is started over.
     seeds, torn = 3, 10
@@ -79,7 +80,7 @@ class CrashQuorum(unittest.TestCase):
 
 class ManyCrashQuorum(CrashQuorum):
 
-    level = 2
+    level = 3
     seeds, torn = 210, 100
 
     def test_there_are_enough_images(self):

@@ -222,6 +222,7 @@ class Judge(nodes.Judge):
 
 class CrashQuorumBlobs(unittest.TestCase):
 
+    level = 2
     layer = REPORT
     seeds, torn = 3, 6
 
@@ -259,5 +260,5 @@ class CrashQuorumBlobs(unittest.TestCase):
 
 class ManyCrashQuorumBlobs(CrashQuorumBlobs):
 
-    level = 2
+    level = 3
     seeds, torn = 60, 60

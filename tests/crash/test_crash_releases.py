@@ -52,6 +52,8 @@ class Refusing(Judge):
 
 class LaterReleases(unittest.TestCase):
 
+    level = 2
+
     def test_what_it_has_promised_is_refused_and_kept(self):
         for workload in (
                 workloads.Commits(), workloads.Batches(held_up=True),

@@ -98,6 +98,8 @@ class Checking(unittest.TestCase):
 
 class CrashImages(Checking):
 
+    level = 2
+
     def test_a_power_cut_during_the_start(self):
         for workload, recovery in (
                 (Keeping(), workloads.Recovery()), (Blobs(), BlobRecovery())):
@@ -112,12 +114,14 @@ class CrashImages(Checking):
 
 class ManyCrashImages(CrashImages):
 
-    level = 2
+    level = 3
     images = ALL
 
 
 class Mutants(unittest.TestCase):
     """Replicators that break their promise, and are found out."""
+
+    level = 2
 
     def found(self, replicator, **of_node):
         recording = logged.record(

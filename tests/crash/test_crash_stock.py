@@ -30,6 +30,7 @@ REPORT = Report(
 
 class StockFileStorage(unittest.TestCase):
 
+    level = 2
     layer = REPORT
 
     def judged(self, name, workload):

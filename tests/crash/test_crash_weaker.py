@@ -49,6 +49,7 @@ def workloads_that_rename():
 
 class Weaker(unittest.TestCase):
 
+    level = 2
     layer = REPORT
     times = 1
 
@@ -76,5 +77,5 @@ class Weaker(unittest.TestCase):
 
 class MuchWeaker(Weaker):
 
-    level = 2
+    level = 3
     times = 10

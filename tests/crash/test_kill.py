@@ -18,6 +18,7 @@ from .loaded import Loaded
 
 class Kill(Loaded):
 
+    level = 2
     times = often(1, 2)  # of each policy
 
     def test_nothing_acknowledged_is_missing(self):
@@ -55,7 +56,7 @@ def index_of_packed_is_first(home):
 
 class KillOften(Kill):
 
-    level = 2
+    level = 3
     times = 40  # of each of five policies: 200
 
 

@@ -63,6 +63,7 @@ CONFIG = """
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
 class Bank(ServerProcess, TestCase):
 
+    level = 2
     lives, views_of_a_life = 4, 40
     durability = 'group-commit'
     #: Part of the loads that the server is not asked for: else it would show
@@ -268,11 +269,11 @@ class BankUnderInterval(Bank):
 class BankForLong(Bank):
     """50,000 views, half of them under `interval`."""
 
-    level = 2
+    level = 3
     lives, views_of_a_life = 25, 1000
 
 
 class BankUnderIntervalForLong(BankUnderInterval):
 
-    level = 2
+    level = 3
     lives, views_of_a_life = 25, 1000

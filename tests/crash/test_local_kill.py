@@ -48,6 +48,7 @@ CONFIG = """
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
 class Killed(ServerProcess, TestCase):
 
+    level = 2
     lives, views_of_a_life = 2, 100
     durability = 'group-commit'
 
@@ -140,7 +141,7 @@ class Killed(ServerProcess, TestCase):
 
 class KilledOften(Killed):
 
-    level = 2
+    level = 3
     lives = 30
 
 

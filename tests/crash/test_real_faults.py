@@ -42,6 +42,8 @@ def why_strace_cannot_be_used():
 
 class RealFaults(TestCase):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         if reason := why_strace_cannot_be_used():

@@ -40,6 +40,8 @@ _LEVELS = {'info', 'warning', 'error', 'critical', 'exception', 'log'}
 
 class Marks(unittest.TestCase):
 
+    level = 2
+
     def test_what_is_not_run_says_why(self):
         reasons = collections.Counter(
             block.not_run for page in PAGES for block in blocks(page))
@@ -60,6 +62,8 @@ class Marks(unittest.TestCase):
 
 class Pictures(unittest.TestCase):
 
+    level = 2
+
     def test_the_sdist_has_those_that_are_shown(self):
         """Else the documents could not be built from it."""
         manifest = (ROOT / 'MANIFEST.in').read_text().split()
@@ -70,6 +74,8 @@ class Pictures(unittest.TestCase):
 
 
 class LogLines(unittest.TestCase):
+
+    level = 2
 
     def test_each_is_explained(self):
         explained = {entry: re.compile(_pattern(entry), re.DOTALL)

@@ -104,6 +104,8 @@ class PackCase(Served):
 
 class OfAFile(PackCase):
 
+    level = 2
+
     def test_a_pack(self):
         before = self.packable_file()
         said = self.said('--blobs', self.path('blobs'))
@@ -287,6 +289,8 @@ class ByRoot(PackCase):
     """What a pack leaves, the server can open: all has the owner of the
     file."""
 
+    level = 2
+
     OWNER = 1234, 2345
 
     @unittest.skipUnless(os.getuid() == 0, 'root alone becomes another user')
@@ -313,6 +317,8 @@ class ByRoot(PackCase):
 
 
 class FilesThatAreRefused(PackCase):
+
+    level = 2
 
     def test_one_that_is_in_use(self):
         self.packable()
@@ -424,6 +430,8 @@ class FilesThatAreRefused(PackCase):
 
 class Options(PackCase):
 
+    level = 2
+
     def test_what_is_refused(self):
         self.packable_file()
         for reason, *options in (
@@ -466,6 +474,8 @@ class Options(PackCase):
 
 
 class OfAServer(PackCase):
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -644,6 +654,8 @@ class OfAServer(PackCase):
 
 class OtherServers(PackCase):
 
+    level = 2
+
     def address(self, server):
         return '%s:%s' % server.addr
 
@@ -716,6 +728,8 @@ class OtherServers(PackCase):
 
 
 class Words(PackCase):
+
+    level = 2
 
     def test_of_durations(self):
         self.assertEqual(

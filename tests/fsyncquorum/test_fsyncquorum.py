@@ -140,6 +140,8 @@ class Case(GatewaysCase):
 
 class Status(Case):
 
+    level = 2
+
     def test_all_is_well(self):
         self.begun()
         self.write()
@@ -310,6 +312,8 @@ class Status(Case):
 
 class WhichLog(Case):
 
+    level = 2
+
     def said(self, *arguments):
         status, out, err = run_command(commandline.main, *arguments)
         self.assertEqual((status, out), (CANNOT_RUN, ''))
@@ -352,6 +356,8 @@ class WhichLog(Case):
 
 class WithoutThePackage(Case):
 
+    level = 2
+
     def said(self, *arguments):
         done = subprocess.run(
             [sys.executable, '-c', WITHOUT_HPACK, *arguments],
@@ -381,6 +387,8 @@ class WithoutThePackage(Case):
 
 
 class Bootstrap(Case):
+
+    level = 2
 
     def test_the_first_node(self):
         self.assertIn('is the first node (a)', self.done('bootstrap'))
@@ -437,6 +445,8 @@ class Bootstrap(Case):
 
 
 class WhoLeads(Case):
+
+    level = 2
 
     def setUp(self):
         super().setUp()

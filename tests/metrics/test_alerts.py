@@ -151,7 +151,7 @@ class Names(ServedAndShown):
     shutil.which('promtool'), 'promtool (of prometheus) is not installed')
 class Faults(ServedAndShown):
 
-    level = 2
+    level = 3
 
     def setUp(self):
         super().setUp()

@@ -37,7 +37,7 @@ ABOUT_PACKS = 'fsyncstorage_pack_phase_progress_ratio', 'last_pack_'
 @unittest.skipUnless(shutil.which('prometheus'), 'no prometheus here')
 class Scraped(ServedAndShown):
 
-    level = 2
+    level = 3
 
     def setUp(self):
         super().setUp()

@@ -70,6 +70,7 @@ def freed(before, after, stop):
 
 class Forecasts(TestCase):
 
+    level = 2
     packed = test_oracle.Oracle.ours
 
     def forecast(self, content, stop, gc, tell=lambda *progress: None):

@@ -91,6 +91,7 @@ def blobs_of_lines(lines, blobs):
 
 class Oracle(TestCase):
 
+    level = 2
     histories = 300
 
     def setUp(self):
@@ -294,6 +295,8 @@ class Oracle(TestCase):
 class MoreThanStock(TestCase):
     """What is kept, and not by stock (docs/internals/pack.rst)."""
 
+    level = 2
+
     def test_what_an_object_refers_to_that_an_undo_makes_reachable(self):
         storage = self.open(pack_process=False)
         first = commit(storage, {
@@ -312,7 +315,7 @@ class MoreThanStock(TestCase):
 
 class ManyHistories(Oracle):
 
-    level = 2
+    level = 3
     histories = 10000
 
 

@@ -54,6 +54,8 @@ def fill(db, keys=50, revisions=4):
 
 class Packing(TestCase):
 
+    level = 2
+
     def database(self, **options):
         db = ZODB.DB(self.open(**options))
         self.addCleanup(db.close)
@@ -404,6 +406,8 @@ class Packing(TestCase):
 
 
 class Order(TestCase):
+
+    level = 2
 
     def trace(self, storage, disk):
         """The operations on each file, by its path when it was opened."""

@@ -69,6 +69,8 @@ class PacksCase(TestCase):
 
 class Status(PacksCase):
 
+    level = 2
+
     def test_before_and_after_a_pack(self):
         storage = self.packable()
         self.assertEqual(
@@ -128,6 +130,8 @@ class Status(PacksCase):
 
 class Cancel(PacksCase):
 
+    level = 2
+
     def test_in_each_phase(self):
         """Nothing is left behind, and nothing is changed."""
         storage = self.packable()
@@ -152,6 +156,8 @@ class Cancel(PacksCase):
 
 
 class Forecasts(PacksCase):
+
+    level = 2
 
     def test_it_comes_true(self):
         for pack_process in True, False:
@@ -303,6 +309,8 @@ class Forecasts(PacksCase):
 
 class PackTime(PacksCase):
 
+    level = 2
+
     def test_a_time_in_the_future(self):
         """Of days below 0, as `zeopack -d -1` asks for them."""
         storage = self.packable()
@@ -337,6 +345,8 @@ def storage_time(storage):
 class Wrapped(PacksCase):
     """Where a wrapper changes records, a forecast would be wrong."""
 
+    level = 2
+
     def test_it_is_refused(self):
         for home, process in ('within', False), ('process', True):
             for gc in True, False:
@@ -360,6 +370,8 @@ as_root = unittest.skipUnless(os.getuid() == 0, 'only root gives files away')
 
 class Owners(PacksCase):
     """A pack changes neither who has the file, nor who may read it."""
+
+    level = 2
 
     def test_the_mode(self):
         for home, process in ('within', False), ('process', True):
@@ -404,6 +416,8 @@ class Owners(PacksCase):
 
 
 class Room(PacksCase):
+
+    level = 2
 
     def test_too_little(self):
         storage = self.packable()
@@ -500,6 +514,8 @@ class Room(PacksCase):
 
 
 class Rates(PacksCase):
+
+    level = 2
 
     def setUp(self):
         super().setUp()

@@ -32,6 +32,8 @@ from .processes import on_linux
 
 class Bytes(ProcessTestCase):
 
+    level = 2
+
     def test_the_same_as_within(self):
         """I15, for whoever packs."""
         packed = 0

@@ -40,6 +40,8 @@ READY = json.dumps({'ready': starting.VERSION})
 
 class Failures(ProcessTestCase):
 
+    level = 2
+
     def check_failure(self, storage, error, told=lambda phase: None):
         before = self.content()
         self.check_failure_once(storage, error, told)

@@ -19,6 +19,8 @@ from .processes import ProcessTestCase
 class Within(ProcessTestCase):
     """Where there is no process, all is done by the storage's own."""
 
+    level = 2
+
     def check_within(self, storage):
         before = len(self.content())
         with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:

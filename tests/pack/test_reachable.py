@@ -55,6 +55,7 @@ def walked(storage):
 
 class Reachable(TestCase):
 
+    level = 2
     lives = 4
 
     def test_it_has_the_same_bytes(self):

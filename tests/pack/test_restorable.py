@@ -41,6 +41,8 @@ from .undos import undo_of
 
 class Orders(UndoInPackCase):
 
+    level = 2
+
     def test_what_restores_a_revision_of_the_pack_time(self):
         """As soon as the marking has found that it is kept."""
         def check(phase, gc):

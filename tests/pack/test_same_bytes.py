@@ -129,6 +129,7 @@ class History(Hooks):
 
 class SameBytes(TestCase):
 
+    level = 2
     histories, of_process = range(50), 25
 
     def test_whatever_happens_meanwhile(self):
@@ -158,5 +159,5 @@ class SameBytes(TestCase):
 
 class ManySameBytes(SameBytes):
 
-    level = 2
+    level = 3
     histories, of_process = range(1000, 2000), 10

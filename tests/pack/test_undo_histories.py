@@ -25,6 +25,7 @@ SAME, REFUSED = 'the same', 'refused'
 
 class Histories(TestCase):
 
+    level = 2
     histories = 150
 
     def test_called_before_the_pack_or_beside_it(self):
@@ -93,7 +94,7 @@ class Histories(TestCase):
 
 class ManyHistories(Histories):
 
-    level = 2
+    level = 3
     histories = 2000
 
 

@@ -73,6 +73,8 @@ class WithBlobs(UndoInPackCase):
 
 class Blobs(WithBlobs):
 
+    level = 2
+
     def test_what_restores_one(self):
         """It gets a file of its own, which the pack leaves."""
         def check(phase, gc):
@@ -146,6 +148,8 @@ class Blobs(WithBlobs):
 
 
 class BehindTheSwap(WithBlobs):
+
+    level = 2
 
     def lost_and_undone(self, **options):
         """A new file with a change of LOST, and, behind the pack time, its
@@ -319,6 +323,8 @@ class BehindTheSwap(WithBlobs):
 class Restored(UndoInPackCase):
     """Copied from another storage: begun before the swap, and voted behind
     it."""
+
+    level = 2
 
     def check_restored(self, number, data, earlier):
         """The pack removes the transaction that has the same data."""

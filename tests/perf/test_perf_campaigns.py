@@ -44,6 +44,8 @@ from ..timing.test_timing_zeo import SETTINGS
 
 class TableOf2009Tests(unittest.TestCase):
 
+    level = 2
+
     def shown(self, *races, **figures):
         """The table of one round; each contestant has these figures."""
         document = documents.new(
@@ -124,6 +126,8 @@ class TableOf2009Tests(unittest.TestCase):
 
 class ClaimTests(unittest.TestCase):
 
+    level = 2
+
     def judged(self, claim, samples):
         document = made_document(
             samples, contestants=('filestorage', 'fsync:group-commit'),
@@ -177,6 +181,8 @@ class ClaimTests(unittest.TestCase):
 
 class ContestantsOf2004Tests(SlowedSyncs):
 
+    level = 2
+
     def test_a_second_sync_in_vote_waits_too(self):
         self.assertEqual(
             self.syncs_of_commits(fsync_2004.WITH_TWO_FSYNCS, 3), [0.005] * 6)
@@ -190,6 +196,8 @@ class ContestantsOf2004Tests(SlowedSyncs):
 
 
 class EachCampaignTests(unittest.TestCase):
+
+    level = 2
 
     def test_each_claim_is_about_something_that_is_measured(self):
         with mock.patch.object(loops, 'installed', lambda: ['asyncio']):
@@ -233,6 +241,8 @@ class EachCampaignTests(unittest.TestCase):
 
 class PinningTests(Scratch):
 
+    level = 2
+
     @unittest.skipIf(pinning.obstacle(None), 'processes cannot be pinned')
     def test_server_and_clients_run_where_they_are_told(self):
         first, *_, last = sorted(os.sched_getaffinity(0))
@@ -273,6 +283,8 @@ class Perf(Scratch):
 
 
 class RecordTests(Perf):
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -423,6 +435,8 @@ class RecordTests(Perf):
 
 class DrawTests(Perf):
 
+    level = 2
+
     def test_what_was_not_recorded(self):
         code, out, err = self.run_main('draw', 'files')
         self.assertEqual((code, out), (1, ''))
@@ -458,6 +472,8 @@ class DrawTests(Perf):
 
 
 class QuestionTests(unittest.TestCase):
+
+    level = 2
 
     def test_of_files(self):
         document = document_of(*(

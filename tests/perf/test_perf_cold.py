@@ -31,6 +31,8 @@ DELAY = 0.02
 class StorageTests(Scratch):
     """What is added to a load that finds nothing in the page cache."""
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         if obstacle := colddisk.obstacle(self.scratch):

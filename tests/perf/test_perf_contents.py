@@ -15,6 +15,7 @@ from ..support import TestCase
 
 class ContentsTests(TestCase):
 
+    level = 2
     OBJECTS = 2500      # the last folder is not full
 
     def test_the_file_is_sound(self):

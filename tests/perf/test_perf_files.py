@@ -78,6 +78,8 @@ Requests per second:    1234.50 [#/sec] (mean)
 class ReportTests(unittest.TestCase):
     """What `ab` says."""
 
+    level = 2
+
     def read(self, *change, size=512, requests=20):
         report = REPORT.replace(*change) if change else REPORT
         return filesload.read_report(report, '/warm', size, requests)
@@ -112,6 +114,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class LoadTests(unittest.TestCase):
+
+    level = 2
 
     def setUp(self):
         server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
@@ -155,6 +159,8 @@ class LoadTests(unittest.TestCase):
 class MemoryTests(Scratch):
     """With a directory of its own for /proc."""
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.proc = pathlib.Path(self.scratch)
@@ -191,6 +197,8 @@ class MemoryTests(Scratch):
 
 
 class ApplicationTests(Scratch):
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -250,6 +258,8 @@ class ApplicationTests(Scratch):
 
 class MissingTests(unittest.TestCase):
 
+    level = 2
+
     def missing(self, absent=()):
         """What is missing, by contestant."""
         found = importlib.util.find_spec
@@ -290,6 +300,8 @@ class MissingTests(unittest.TestCase):
 
 class ContestantTests(WithoutSync):
     """Real processes, for a short time."""
+
+    level = 2
 
     def measure(self, name):
         with tempfile.TemporaryDirectory(dir=self.scratch) as directory:
@@ -355,7 +367,7 @@ class ContestantTests(WithoutSync):
 @needs_proc
 class InterruptTests(DriverCase):
 
-    level = 2
+    level = 3
 
     def start(self, name):
         self.run_driver([sys.executable, '-c', DRIVER, name, self.scratch])
@@ -404,6 +416,8 @@ class InterruptTests(DriverCase):
 
 
 class TablesTests(unittest.TestCase):
+
+    level = 2
 
     def test_tables(self):
         contestants = [filesites.CONTESTANTS[name] for name in (

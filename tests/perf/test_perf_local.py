@@ -16,6 +16,8 @@ SITE = {name: SETTINGS[name] for name in ('loop', 'socket', 'sync_latency')}
 @unittest.skipUnless(local.is_possible(), 'needs sealed memory')
 class LocalTests(Scratch):
 
+    level = 2
+
     def measure(self, measure, contestant, **settings):
         return supervisor.run(
             lambda: measure(contestant, self.scratch, **settings, **SITE))

@@ -33,6 +33,8 @@ def namespace():
 class ForwardingTests(unittest.TestCase):
     """Packets, without a network: sockets stand in for the devices."""
 
+    level = 2
+
     def pair(self):
         ours, theirs = socket.socketpair(
             socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -62,6 +64,8 @@ class ForwardingTests(unittest.TestCase):
 
 @unittest.skipIf(NO_NETWORKS, NO_NETWORKS)
 class NetworkTests(Scratch):
+
+    level = 2
 
     def test_a_round_trip_has_the_delay_twice(self):
         self.assertGreaterEqual(network.round_trip(DELAY), 2 * DELAY)
@@ -131,6 +135,8 @@ class NetworkTests(Scratch):
 
 
 class ObstacleTests(unittest.TestCase):
+
+    level = 2
 
     def test_only_root_may(self):
         with mock.patch.object(network, 'CONTROL', os.devnull), \

@@ -13,6 +13,7 @@ from ..timing.test_timing import Scratch
 
 class SlowDiskTests(Scratch):
 
+    level = 2
     SPEED = 1000
 
     def setUp(self):
@@ -77,6 +78,8 @@ class SlowDiskTests(Scratch):
 
 
 class PackTests(Scratch):
+
+    level = 2
 
     def figures(self, name, **settings):
         directory = os.path.join(self.scratch, 'sample')

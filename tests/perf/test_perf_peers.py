@@ -36,6 +36,8 @@ SETTINGS = {
 class ProgramTests(Scratch):
     """Start and end of a server, with stand-ins for PostgreSQL."""
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.programs = self.enterContext(tempfile.TemporaryDirectory())
@@ -178,6 +180,8 @@ class ProgramTests(Scratch):
 class MissingTests(Scratch):
     """A peer that is not installed is named and left out."""
 
+    level = 2
+
     def test_postgresql(self):
         with mock.patch.object(shutil, 'which', lambda *args, **kw: None):
             self.assertEqual(
@@ -217,6 +221,8 @@ class MissingTests(Scratch):
 
 class RelStorageTests(Scratch):
     """With the peers themselves, if they are installed."""
+
+    level = 2
 
     def measure(self, function, **settings):
         """Yields the peers and their figures."""

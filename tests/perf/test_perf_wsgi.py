@@ -43,6 +43,8 @@ INSTALLED = [name for name in program.SERVERS
 class PageTests(Scratch):
     """Applications are called in this process."""
 
+    level = 2
+
     def test_it_has_all_children(self):
         path = os.path.join(self.scratch, 'Data.fs')
         site = served.Site(
@@ -65,6 +67,8 @@ class PageTests(Scratch):
 
 class CacheTests(Scratch):
 
+    level = 2
+
     def test_stock_finds_nothing_left_to_make(self):
         """As of two clients that make it at once, one may fail."""
         directory = os.path.join(self.scratch, 'cache')
@@ -80,6 +84,8 @@ class CacheTests(Scratch):
 
 class ServerTests(Scratch):
     """Real processes, for a short time."""
+
+    level = 2
 
     def measure(self, name, layout):
         with tempfile.TemporaryDirectory(dir=self.scratch) as directory:
@@ -127,6 +133,8 @@ class ServerTests(Scratch):
 
 
 class TablesTests(unittest.TestCase):
+
+    level = 2
 
     def document(self):
         races = [wsgi.race(**{**SETTINGS, 'layout': layout, 'concurrency': 8})

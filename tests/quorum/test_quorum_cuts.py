@@ -210,11 +210,11 @@ class OfRepeating(Interrupter):
 
 class OfOneTripAtEveryByte(OfOneTrip):
 
-    level = 2
+    level = 3
     step = 1
 
 
 class OfTwoTripsAtEveryByte(OfTwoTrips):
 
-    level = 2
+    level = 3
     step = 1

@@ -111,6 +111,8 @@ class NoLog(WithoutALog, EtcdCase):
 @etcdcluster.needed
 class Checks(EtcdCase):
 
+    level = 2
+
     def test_what_is_right(self):
         log = self.another()
         check(log)
@@ -203,6 +205,8 @@ class FaultsCase(EtcdCase):
 @etcdcluster.needed
 class Faults(FaultsCase):
 
+    level = 2
+
     def test_a_follower_is_killed(self):
         self.write()
         member = self.cluster.followers[0]
@@ -293,6 +297,8 @@ class Faults(FaultsCase):
 class NoRoom(FaultsCase):
     """A database that is full, and has room again."""
 
+    level = 2
+
     layer = SMALL
 
     def test_it_is_full_and_back(self):
@@ -371,6 +377,7 @@ class NoRoom(FaultsCase):
 @etcdcluster.needed
 class Compaction(FaultsCase):
 
+    level = 2
     layer = SMALL
 
     def test_a_trim_makes_room(self):
@@ -412,6 +419,7 @@ class AsUser:
 @etcdcluster.needed
 class Users(AsUser, EtcdCase):
 
+    level = 2
     layer = USERS
 
     def test_a_user(self):
@@ -473,6 +481,8 @@ class TlsCase(EtcdCase):
 @tlsfiles.needed
 class Tls(TlsCase):
 
+    level = 2
+
     def test_the_log(self):
         log = self.another()
         check(log)
@@ -523,6 +533,7 @@ class Tls(TlsCase):
 @tlsfiles.needed
 class TlsAndUsers(AsUser, TlsCase):
 
+    level = 2
     layer = TLS_USERS
 
     def test_a_certificate_that_names_the_user(self):

@@ -217,6 +217,8 @@ class HostileCase(GatewaysCase):
 
 class AtOnce(HostileCase):
 
+    level = 2
+
     def test_what_is_no_http_2(self):
         for name, raw in NO_HTTP.items():
             with self.subTest(name):
@@ -299,6 +301,8 @@ class AtOnce(HostileCase):
 class WhileNobodyAsks(HostileCase):
     """What comes then is answered with the next question."""
 
+    level = 2
+
     def test_a_ping(self):
         """Of one that wants to know whether we live."""
         got = []
@@ -368,6 +372,8 @@ class WhileNobodyAsks(HostileCase):
 class InTime(HostileCase):
     """One that waits, or sends a byte now and then."""
 
+    level = 2
+
     def test_silence(self):
         for name, frames in (
                 ('nothing', lambda n: b''), ('half', lambda n: b'\0\0'),
@@ -422,6 +428,8 @@ class InTime(HostileCase):
 
 class InMemory(HostileCase):
     """What never ends is cut off."""
+
+    level = 2
 
     def endless(self, begin, more):
         def instead(handler, request):
@@ -482,6 +490,8 @@ class InMemory(HostileCase):
 
 class Fields(unittest.TestCase):
     """What is taken out of an answer."""
+
+    level = 2
 
     def test_numbers(self):
         for value in 0, 7, 127, 128, 1 << 35, (1 << 64) - 1:

@@ -113,6 +113,8 @@ def mutant(function, text, instead):
 
 class AnyOrder(unittest.TestCase):
 
+    level = 2
+
     def test_files_are_what_one_log_says(self):
         run_state_machine_as_test(Histories, settings=BOUNDS)
 
@@ -125,7 +127,7 @@ class AnyOrder(unittest.TestCase):
 
 class Mutants(unittest.TestCase):
 
-    level = 2
+    level = 3
 
     def test_each_is_found(self):
         for function, text, instead, *steps in MUTANTS:

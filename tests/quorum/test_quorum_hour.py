@@ -27,6 +27,8 @@ WORKER = 'ours1.0'
 class Checks(TestCase):
     """What Checking finds in the files of two nodes."""
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.nodes = [
@@ -178,7 +180,7 @@ class Checks(TestCase):
 class Short(unittest.TestCase):
     """Two minutes of it."""
 
-    level = 2
+    level = 3
 
     def test_run(self):
         ended = subprocess.run(

@@ -196,6 +196,7 @@ class History:
 
 class Packs(NodeTest):
 
+    level = 2
     histories, steps = range(12), 40
 
     def test_whatever_happens(self):
@@ -219,5 +220,5 @@ class Packs(NodeTest):
 
 class ManyPacks(Packs):
 
-    level = 2
+    level = 3
     histories, steps = range(100, 400), 60

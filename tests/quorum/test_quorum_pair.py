@@ -31,6 +31,8 @@ def commit(storage, records):
 
 class Takeover(Pair):
 
+    level = 2
+
     def client(self):
         """Of both."""
         found = FsyncClient(
@@ -107,6 +109,8 @@ class Takeover(Pair):
 class NoLog(Pair):
     """None of its members answers."""
 
+    level = 2
+
     def members_of_the_log(self):
         self.gateways = Gateways()
         self.addCleanup(self.gateways.close)
@@ -147,7 +151,7 @@ class NoLog(Pair):
 class OnEtcd(Takeover):
     """The same on real members."""
 
-    level = 2
+    level = 3
 
     def members_of_the_log(self):
         directory = self.path('etcd')

@@ -18,6 +18,7 @@ from .pair import Pair
 
 class Unnoticed(Pair):
 
+    level = 2
     times = 2
 
     def setUp(self):
@@ -73,7 +74,7 @@ class Unnoticed(Pair):
 @needed
 class UnnoticedOnEtcd(Unnoticed):
 
-    level = 2
+    level = 3
     times = 20
 
     def members_of_the_log(self):

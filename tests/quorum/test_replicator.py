@@ -787,7 +787,7 @@ class Lives(NodeTest):
 
 class ManyLives(Lives):
 
-    level = 2
+    level = 3
     lives = 1000
 
 

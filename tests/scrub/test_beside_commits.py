@@ -104,7 +104,7 @@ class Committer:
 
 
 class BesideCommits(ScrubTestCase):
-    level = 2  # processes, packs and passes by the dozen
+    level = 3  # processes, packs and passes by the dozen
 
     def setUp(self):
         super().setUp()

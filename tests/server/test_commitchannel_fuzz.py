@@ -128,6 +128,7 @@ class Conversation:
 
 class Fuzz(ChannelTestCase):
 
+    level = 2
     count = 500
 
     def setUp(self):
@@ -199,5 +200,5 @@ class Fuzz(ChannelTestCase):
 
 class Long(Fuzz):
 
-    level = 2
+    level = 3
     count = 20_000

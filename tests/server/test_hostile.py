@@ -19,6 +19,7 @@ PROCESS = 1
 
 class Hostile(TestCase):
 
+    level = 2
     seconds = 4
 
     def test_siege(self):

@@ -31,6 +31,8 @@ from .serving import record
 
 class SideBySide(ServedFromControlledDisk):
 
+    level = 2
+
     def voted(self, number):
         peer = self.connect(self.server)
         peer.vote({number: b'x'})
@@ -209,6 +211,8 @@ class SideBySide(ServedFromControlledDisk):
 
 class Clients(Served):
     """Stock clients and ours, and both."""
+
+    level = 2
 
     kinds = ClientStorage, FsyncClient
 

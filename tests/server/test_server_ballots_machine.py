@@ -233,6 +233,7 @@ class Machine(RuleBasedStateMachine):
 
 class Machines(unittest.TestCase):
 
+    level = 2
     examples = 30
 
     def test_any_order(self):
@@ -242,7 +243,7 @@ class Machines(unittest.TestCase):
 
 class LongMachines(Machines):
 
-    level = 2
+    level = 3
     examples = 3000
 
 

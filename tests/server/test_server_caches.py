@@ -107,6 +107,8 @@ class CachesTestCase(Served):
 
 class Caches(CachesTestCase):
 
+    level = 2
+
     def test_no_violation(self):
         self.check_no_violation(TRANSACTIONS, STAY)
 
@@ -118,7 +120,7 @@ class Caches(CachesTestCase):
 
 class Long(Caches):
 
-    level = 2
+    level = 3
 
     test_without_the_barrier_there_are_violations = None
 

@@ -34,6 +34,7 @@ GROWTH = 1.3  # of the memory, from the first quarter of the time to the end
 
 class Crowd(TestCase):
 
+    level = 2
     seconds = 2
 
     def setUp(self):
@@ -108,5 +109,5 @@ class Crowd(TestCase):
 
 class LongCrowd(Crowd):
 
-    level = 2
+    level = 3
     seconds = 120

@@ -110,6 +110,7 @@ def _pickled(message):
 @unittest.skipUnless(os.path.exists('/proc/self/status'), 'asks Linux')
 class Pickles(Hostile):
 
+    level = 2
     count = 10000
     more_configuration = QUIETLY
 
@@ -195,17 +196,17 @@ class Channel(Pickles):
 
 class ManyPickles(Pickles):
 
-    level = 2
+    level = 3
     count = 1000000
 
 
 class ManyMsgpack(Msgpack):
 
-    level = 2
+    level = 3
     count = 1000000
 
 
 class ManyOnChannels(Channel):
 
-    level = 2
+    level = 3
     count = 1000000

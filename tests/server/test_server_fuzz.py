@@ -141,6 +141,8 @@ class Peer:
 
 class Fuzz(TestCase):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.storage = self.open(blob_dir=self.path('blobs'))

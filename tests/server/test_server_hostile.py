@@ -187,6 +187,8 @@ class Hostile(Commands):
 @unittest.skipUnless(os.path.exists('/proc/self/status'), 'asks Linux')
 class Pickles(Hostile):
 
+    level = 2
+
     def test_nobody_runs_code(self):
         self.check([content for bomb in calls_that_leave(self.canary)
                     for content in everywhere(bomb)])
@@ -209,6 +211,8 @@ class Pickles(Hostile):
 
 class EitherEncoding(Hostile):
 
+    level = 2
+
     def test_a_client_may_choose_msgpack(self):
         register = msgpack.packb((1, False, 'register', ('1', True)))
         handshake, reply = self.talk(b'M5', register)
@@ -224,6 +228,8 @@ class PicklesReadOnly(Pickles):
 class PicklesWhereMsgpackIsSpoken(Pickles):
     """A client that answers M5 with Z5 is no client."""
 
+    level = 2
+
     msgpack = True
 
     def test_no_pickle_is_read(self):
@@ -233,6 +239,7 @@ class PicklesWhereMsgpackIsSpoken(Pickles):
 
 class Msgpack(Hostile):
 
+    level = 2
     msgpack = True
     handshake = b'M5'
 

@@ -27,13 +27,15 @@ class HotObject(TestCase):
 
 class Short(HotObject):
 
+    level = 2
+
     def test_some_clients(self):
         self.check(3, 100)
 
 
 class Long(HotObject):
 
-    level = 2
+    level = 3
 
     def test_many_clients(self):
         self.check(16, 5_000)
@@ -41,6 +43,8 @@ class Long(HotObject):
 
 class Watches(unittest.TestCase):
     """The watch sees what passes, whatever `Locks` thinks of it."""
+
+    level = 2
 
     def passed(self, times):
         """One waits for two objects, and later ones want one of them."""

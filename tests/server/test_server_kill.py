@@ -54,6 +54,7 @@ def trial(policy, workload, images):
 
 class PowerCut(unittest.TestCase):
 
+    level = 2
     layer = REPORT
     times = 1
 
@@ -77,7 +78,7 @@ class PowerCut(unittest.TestCase):
 
 class ManyPowerCuts(PowerCut):
 
-    level = 2
+    level = 3
     times = 10
 
 
@@ -110,6 +111,8 @@ def _nothing(*arguments):
 
 
 class Harness(unittest.TestCase):
+
+    level = 2
 
     def test_a_server_that_answers_too_soon_is_noticed(self):
         for policy in POLICIES:
@@ -152,6 +155,7 @@ MOST_COMMITS = 300
 
 class Kill(TestCase):
 
+    level = 2
     times = 5
 
     def setUp(self):
@@ -256,5 +260,5 @@ class Kill(TestCase):
 
 class KillOften(Kill):
 
-    level = 2
+    level = 3
     times = 100

@@ -54,6 +54,8 @@ class PacksCase(Served):
 class Process(PacksCase):
     """A forecast is made by a process of its own, as a pack is."""
 
+    level = 2
+
     pack_process = True
 
     def test_a_forecast(self):
@@ -86,6 +88,8 @@ class Process(PacksCase):
 
 
 class WithOurClient(PacksCase):
+
+    level = 2
 
     def test_how_far_it_is(self):
         client = self.client()
@@ -198,6 +202,8 @@ class WithOurClient(PacksCase):
 
 class Who(PacksCase):
 
+    level = 2
+
     def test_a_client_that_reads_only(self):
         client = self.client(read_only=True)
         self.assertIsNone(client.packs.status()['pack'])
@@ -243,6 +249,8 @@ class Who(PacksCase):
 
 
 class OtherStorages(Served):
+
+    level = 2
 
     def test_one_that_is_wrapped(self):
         """It passes our methods on; a forecast would not know its records."""

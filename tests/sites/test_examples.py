@@ -56,6 +56,8 @@ def instruction(containerfile, name):
 
 class Unit(Commands):
 
+    level = 2
+
     @unittest.skipUnless(
         shutil.which('systemd-analyze'), 'systemd-analyze is not installed')
     def test_systemd_understands_it(self):
@@ -106,6 +108,8 @@ class Unit(Commands):
 
 class Served(Commands):
     """The command of each serves, keeps what is committed, and ends well."""
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -215,6 +219,8 @@ class Served(Commands):
 
 class Run(Commands):
     """What `make run` tells to type does what it says."""
+
+    level = 2
 
     COMMANDS = [os.path.join(os.path.dirname(sys.executable), name)
                 for name in ('fsync-check', 'fsync-time', 'fsync-runzeo')]

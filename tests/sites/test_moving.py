@@ -132,6 +132,7 @@ class Site(Commands):
 class ThereAndBack(Site):
 
     #: Of the server, and of its client.
+    level = 2
     way = ((STOCK, STOCK), (OURS, STOCK), (OURS, OURS), (STOCK, OURS),
            (STOCK, STOCK))
 
@@ -170,6 +171,8 @@ class Rolling(Site):
     to use ids that the server before had given to it, and others are given the
     same.
     """
+
+    level = 2
 
     def test_clients_go_on(self):
         with self.server(STOCK):

@@ -32,6 +32,8 @@ def text_of(name):
 
 class Fit(Commands):
 
+    level = 2
+
     def test_the_members_are_the_same_everywhere(self):
         self.assertEqual(
             re.search(r'^    etcd (.*)$', text_of('zeo.conf'),
@@ -86,6 +88,8 @@ class Fit(Commands):
 
 
 class Starts(Commands):
+
+    level = 2
 
     def test_two_nodes(self):
         """As the comments in zeo.conf tell, each in a directory."""

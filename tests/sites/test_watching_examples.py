@@ -23,6 +23,8 @@ PROBES = {'startup': '/startup', 'liveness': '/live', 'readiness': '/ready'}
 
 class Watching(Served):
 
+    level = 2
+
     def check_it_is_there(self, *paths):
         server = self.serve(metrics=('127.0.0.1', 0))
         address = server._shown[0].exporter.address

@@ -90,6 +90,8 @@ class Site(Commands):
 
 class OverTheStorage(Site):
 
+    level = 2
+
     def test_zope_is_killed(self):
         command, zope = self.make_zope('zope', 'fsyncstorage', STORAGE)
         process = self.start(command, zope.is_up)
@@ -103,6 +105,8 @@ class OverTheStorage(Site):
 
 
 class OverTheClient(Site):
+
+    level = 2
 
     def test_the_server_is_killed(self):
         with open(self.path('zeo.conf'), 'w') as file:

@@ -28,7 +28,7 @@ class Running:
 
 class Buildout(unittest.TestCase):
 
-    level = 2
+    level = 3
     layer = Running
 
     def test_a_large_file(self):

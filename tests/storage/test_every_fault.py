@@ -66,6 +66,8 @@ class FaultyDisk(datafile.Disk):
 
 class EveryFault(TestCase):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         resources = contextlib.ExitStack()

@@ -11,6 +11,8 @@ from .histories.compare import pair
 
 class Histories(unittest.TestCase):
 
+    level = 2
+
     def check(self, seeds):
         with pair() as players:
             for seed in seeds:
@@ -50,7 +52,7 @@ class Histories(unittest.TestCase):
 
 class ManyHistories(unittest.TestCase):
 
-    level = 2
+    level = 3
     check = Histories.check
 
     def test_many(self):

@@ -340,5 +340,5 @@ class Large(TestCase):
 class VeryLarge(Large):
     """Of 3 GB."""
 
-    level = 2
+    level = 3
     records = 3000

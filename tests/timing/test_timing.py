@@ -90,6 +90,8 @@ class SlowedSyncs(Scratch):
 class LatencyTests(SlowedSyncs):
     """The delay is added to each sync and to nothing else, and then undone."""
 
+    level = 2
+
     def test_each_commit_of_stock_waits_once(self):
         self.assertEqual(
             self.syncs_of_commits(CONTESTANTS['filestorage'], 3), [0.005] * 3)
@@ -140,6 +142,8 @@ def race(**options):
 
 class ScheduleTests(unittest.TestCase):
 
+    level = 2
+
     def test_contestants_take_turns_and_another_one_begins(self):
         steps = campaign.schedule([race()], ['A', 'B', 'C'], 3)
         self.assertEqual(
@@ -165,6 +169,8 @@ class ScheduleTests(unittest.TestCase):
 
 
 class WorkloadTests(Scratch):
+
+    level = 2
 
     def commit(self, name='filestorage', **settings):
         settings = {'threads': 3, 'seconds': 0, 'sync_latency': 0,
@@ -230,6 +236,8 @@ class WorkloadTests(Scratch):
 
 class CrewTests(unittest.TestCase):
 
+    level = 2
+
     def test_no_job_works_before_all_are_ready(self):
         log = []
 
@@ -266,6 +274,8 @@ class CrewTests(unittest.TestCase):
 
 
 class ChildTests(unittest.TestCase):
+
+    level = 2
 
     def setUp(self):
         patch = mock.patch.object(supervisor, '_TICK', 0.001)
@@ -352,6 +362,8 @@ def in_process(work, *arguments, meanwhile):
 
 
 class CommandTests(Command):
+
+    level = 2
 
     def run_main(self, *arguments, in_child=in_process):
         with mock.patch.object(supervisor, 'run', in_child):
@@ -565,6 +577,8 @@ class CommandTests(Command):
 
 
 class MachineTests(Scratch):
+
+    level = 2
 
     def test_described(self):
         found = machine.describe(self.scratch)

@@ -34,6 +34,8 @@ SETTINGS = {
 
 class RequestTests(unittest.TestCase):
 
+    level = 2
+
     def test_requests_are_as_many_as_have_room(self):
         for size, expected in [(1, 10), (100, 10), (200, 5), (5000, 3)]:
             self.assertEqual(
@@ -51,6 +53,8 @@ class RequestTests(unittest.TestCase):
 
 class LocalTests(Scratch):
     """Jobs, in this process."""
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -130,6 +134,8 @@ class WithoutSync(Scratch):
 class ContestantTests(WithoutSync):
     """Real processes, for a short time."""
 
+    level = 2
+
     def measure(self, function, name, clients=1, size=3):
         return supervisor.run(lambda: function(
             blobs.CONTESTANTS[name], self.scratch,
@@ -189,6 +195,8 @@ class ContestantTests(WithoutSync):
 
 class SuitsTests(unittest.TestCase):
 
+    level = 2
+
     def suit(self, **settings):
         race = blobwork.write_race(**{**SETTINGS, 'size': 1, **settings})
         return [name for name, one in blobs.CONTESTANTS.items()
@@ -213,6 +221,7 @@ class SuitsTests(unittest.TestCase):
 
 class CommandTests(WithoutSync, Command):
 
+    level = 2
     command = 'blobs'
 
     def test_everything_for_real(self):
@@ -267,6 +276,8 @@ class CommandTests(WithoutSync, Command):
 
 
 class TablesTests(unittest.TestCase):
+
+    level = 2
 
     def test_reads(self):
         contestants = [blobs.CONTESTANTS[name]

@@ -77,6 +77,8 @@ class OwnStorage(Command):
 
 class CustomTests(OwnStorage):
 
+    level = 2
+
     def test_it_takes_part_and_leaves_nothing(self):
         path = self.json_file()
         code, out, err = self.commits(
@@ -338,6 +340,8 @@ class CustomTests(OwnStorage):
 
 class ZeoTests(OwnStorage):
     """The storage in the file has clients, in processes of their own."""
+
+    level = 2
 
     def test_clients_of_its_own(self):
         storage = self.storage()

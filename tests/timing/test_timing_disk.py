@@ -33,6 +33,8 @@ from .test_timing import Scratch
 
 class WaysTests(unittest.TestCase):
 
+    level = 2
+
     def test_the_first_is_the_one_of_the_storage(self):
         first = probing.WAYS[0].name
         if first == 'F_FULLFSYNC':
@@ -42,6 +44,8 @@ class WaysTests(unittest.TestCase):
 
 
 class ProbingTests(Scratch):
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -137,6 +141,8 @@ def commits(**others):
 
 class VerdictTests(unittest.TestCase):
 
+    level = 2
+
     def test_borders(self):
         for microseconds, no_disk, expected in [
                 (19, True, 'This is no disk: none keeps data within 19 us.'),
@@ -224,6 +230,8 @@ class VerdictTests(unittest.TestCase):
 
 class TablesTests(Scratch):
 
+    level = 2
+
     def shown(self, complete=True, **others):
         """A document with the figures of these tests."""
         found = figures(**others)
@@ -288,6 +296,8 @@ class TablesTests(Scratch):
 
 
 class CommandTests(Command):
+
+    level = 2
 
     def test_everything_for_real(self):
         path = self.json_file()

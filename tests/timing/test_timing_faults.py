@@ -48,6 +48,8 @@ def processes_of(session):
 
 class SignalTests(unittest.TestCase):
 
+    level = 2
+
     def setUp(self):
         # One of them may be ignored where the tests run.
         for each in supervisor.SIGNALS:
@@ -117,6 +119,8 @@ class DriverCase(Scratch):
 
 @unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
 class FaultTests(DriverCase):
+
+    level = 2
 
     def setUp(self):
         super().setUp()

@@ -39,6 +39,8 @@ def counted(user, steal=0, kernel=30):
 
 class WatchTests(unittest.TestCase):
 
+    level = 2
+
     def seen(self, used=0.0, **counters):
         """What is seen if this process and its children `used` seconds."""
         usage = [1, 2]
@@ -93,6 +95,8 @@ class WatchTests(unittest.TestCase):
 
 
 class ShareTests(unittest.TestCase):
+
+    level = 2
 
     def test_the_worst_round_counts_and_the_warm_up_does_not(self):
         self.assertAlmostEqual(otherload.share(document_of(

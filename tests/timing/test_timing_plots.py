@@ -56,6 +56,8 @@ def commits(**figures):
 
 class PicturesTests(unittest.TestCase):
 
+    level = 2
+
     def test_of_commits(self):
         picture, = pictures.of(commits())
         self.assertEqual(picture.name, 'commits')
@@ -128,6 +130,8 @@ class PicturesTests(unittest.TestCase):
 @unittest.skipUnless(
     importlib.util.find_spec('matplotlib'), 'matplotlib is not installed')
 class DrawingTests(unittest.TestCase):
+
+    level = 2
 
     def setUp(self):
         # It needs matplotlib.

@@ -57,6 +57,8 @@ class ReportTestCase(unittest.TestCase):
 
 class ReportTests(ReportTestCase):
 
+    level = 2
+
     def test_tables(self):
         over_zeo = document_of(*(
             race(clients=clients, objects=4, **more, **SITE)
@@ -152,7 +154,7 @@ class ReportTests(ReportTestCase):
 @unittest.skipUnless(BROWSER, 'chromium is not installed')
 class BrowserTests(ReportTestCase):
 
-    level = 2
+    level = 3
 
     def browse(self, width):
         """What the console says, and how wide the page is."""

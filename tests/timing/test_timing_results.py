@@ -48,6 +48,8 @@ def show(document):
 
 class DocumentTests(unittest.TestCase):
 
+    level = 2
+
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
@@ -110,6 +112,8 @@ class DocumentTests(unittest.TestCase):
 
 
 class TablesTests(unittest.TestCase):
+
+    level = 2
 
     def test_what_was_added_is_shown(self):
         text = show(made_document(DocumentTests.SAMPLES))
@@ -191,6 +195,8 @@ class TablesTests(unittest.TestCase):
 
 class WordingTests(unittest.TestCase):
 
+    level = 2
+
     def test_duration(self):
         for seconds, expected in [
                 (1.5, '1.5 s'), (0.05, '50 ms'), (0.0012, '1.2 ms'),
@@ -238,6 +244,8 @@ RACE = campaign.Race('any', {}, None, ())
 
 
 class ProgressTests(unittest.TestCase):
+
+    level = 2
 
     def test_the_bar_tells_what_is_measured_and_the_time_left(self):
         steps = campaign.schedule([RACE], [CONTESTANTS['filestorage']], 2)

@@ -19,6 +19,8 @@ RUNS = 1000
 
 class StatisticsTests(unittest.TestCase):
 
+    level = 2
+
     def test_percentile_is_one_of_the_values(self):
         values = list(range(100, 0, -1))
         for percent, expected in [
@@ -83,6 +85,8 @@ class StatisticsTests(unittest.TestCase):
 
 class NamedDifferenceTests(unittest.TestCase):
     """A real difference is named, and noise is not called one."""
+
+    level = 2
 
     def setUp(self):
         # It is called again and again for the same, which takes long.

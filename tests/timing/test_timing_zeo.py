@@ -56,6 +56,8 @@ LONG = 60
 
 class WireTests(unittest.TestCase):
 
+    level = 2
+
     def messages_of(self, data):
         return [zeowire.read(one) for one in zeowire.Inbox().add(data)]
 
@@ -82,6 +84,8 @@ class WireTests(unittest.TestCase):
 
 class LightClientTests(Scratch):
     """Light clients at a server that can make errors."""
+
+    level = 2
 
     def drive(self, number=2, **options):
         server = self.enterContext(FakeServer(**options))
@@ -122,6 +126,8 @@ class LightClientTests(Scratch):
 
 class StockServerTests(Scratch):
     """Real processes, for a short time."""
+
+    level = 2
 
     def measure(self, function, **settings):
         return supervisor.run(lambda: function(
@@ -244,6 +250,7 @@ class StockServerTests(Scratch):
 
 class ProcessesTests(unittest.TestCase):
 
+    level = 2
     SITE = served.Site(served.NoServer(), None, None)
 
     def run_jobs(self, *jobs):
@@ -294,6 +301,8 @@ class CountingStorage(FileStorage):
 
 class ReadingTests(Scratch):
     """What cold, hot, steamin and prefetched reads ask a storage for."""
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -364,6 +373,8 @@ def number_in(record):
 
 class LoopTests(unittest.TestCase):
 
+    level = 2
+
     def test_servers_and_clients_use_what_was_chosen(self):
         for name in loops.installed():
             self.assertEqual(
@@ -389,6 +400,8 @@ def loops_in_use(name):
 
 class LauncherTests(unittest.TestCase):
 
+    level = 2
+
     def test_the_server_gets_its_loop_before_it_starts(self):
         log = mock.Mock()
         options = {
@@ -407,6 +420,8 @@ class LauncherTests(unittest.TestCase):
 
 class DyingTests(Scratch):
     """If a server or a client dies, there is an error of one line."""
+
+    level = 2
 
     def failure_of(self, work):
         with self.assertRaises(supervisor.Failed) as caught:
@@ -495,6 +510,8 @@ class DyingTests(Scratch):
 
 class NothingLeftTests(Scratch):
     """When a sample ends in any way, its server and its clients end, too."""
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -587,6 +604,7 @@ class NothingLeftTests(Scratch):
 
 class CommandTests(Command):
 
+    level = 2
     command = 'zeo'
 
     def test_everything_for_real(self):
@@ -684,6 +702,7 @@ class CommandTests(Command):
 
 class TablesTests(unittest.TestCase):
 
+    level = 2
     FIGURES = {
         'txn_per_second': 1234.5, 'p50_seconds': 0.0012,
         'p99_seconds': 0.034, 'server_cpu': 0.91, 'driver_cpu': 0.15,

@@ -1,7 +1,7 @@
 """The suites of ZEO, our client over ZEO's server and over ours.
 
 The default run has each way through the client once, with one of the servers;
-all else is at level 2.  All of FullGenericTests is run by stock's client over
+all else is at level 3.  All of FullGenericTests is run by stock's client over
 our server (test_conformance_zeo), and by ours over a pair of servers
 (test_conformance_pair); here, over each server, what is for every storage.
 """
@@ -19,6 +19,7 @@ import ZEO.tests.testZEO
 from fsyncstorage.client.cache import Cache
 
 from . import zeosuites
+from . import zodbsuites
 from .test_conformance_zeo import ANY_ORDER_WILL_DO
 from .test_conformance_zeo import CANNOT_HOLD as NOT_WITH_OUR_SERVER
 from .test_conformance_zeo import OUR_NAMES as OF_OUR_SERVER
@@ -79,10 +80,10 @@ def generic_tests():
         yield over(cases.ClientConflictResolutionTests)
         yield over(cases.FileStorageRecoveryTests)
         yield over(cases.ZRPCConnectionTests)
-        yield over(cases.FileStorageSSLTests, level=2)
+        yield over(cases.FileStorageSSLTests, level=3)
         yield over(cases.FileStorageLoadDelayedTests)
     yield zeosuites.over(
-        STOCK, cases.BlobAdaptedFileStorageTests, level=2, **NOT_IN_A_CASE)
+        STOCK, cases.BlobAdaptedFileStorageTests, level=3, **NOT_IN_A_CASE)
     for case in (
         cases.BlobWritableCacheTests,
         cases.FileStorageTests,
@@ -91,7 +92,7 @@ def generic_tests():
         cases.DemoStorageTests,
         cases.MappingStorageTests,
     ):
-        yield zeosuites.over(STOCK, case, level=2)
+        yield zeosuites.over(STOCK, case, level=3)
     yield zeosuites.over(
         STOCK, cases.FileStorageTests, 'FileStorageTests msgpack',
         getZEOConfig=msgpack,
@@ -102,9 +103,9 @@ def generic_tests():
         cases.BlobAdaptedFileStorageTests, more='blob-dir blobs',
         level=zeosuites.what_each_storage_has(
             cases.BlobAdaptedFileStorageTests), **NOT_IN_A_CASE)
-    yield over(cases.BlobWritableCacheTests, more='blob-dir blobs', level=2)
-    yield over(level=2)
-    yield over(encoding='msgpack', getZEOConfig=msgpack, level=2)
+    yield over(cases.BlobWritableCacheTests, more='blob-dir blobs', level=3)
+    yield over(level=3)
+    yield over(encoding='msgpack', getZEOConfig=msgpack, level=3)
 
 
 def in_the_default_run(case):
@@ -131,18 +132,14 @@ def small_tests():
         yield zeosuites.over(STOCK, case)
 
 
-def at_level_2(suite):
-    suite.level = 2
-    return suite
-
-
 def test_suite():
     return zeosuites.lasting(unittest.TestSuite([
         *generic_tests(),
-        *map(at_level_2, zeosuites.connection_tests(
-            STOCK, default=lambda case: False)),
+        zodbsuites.at_level(3, unittest.TestSuite(
+            zeosuites.connection_tests(STOCK, default=lambda case: False))),
         *zeosuites.connection_tests(BOTH, default=in_the_default_run),
-        at_level_2(zeosuites.doctests(STOCK, CANNOT_HOLD, OUR_NAMES)),
+        zodbsuites.at_level(
+            3, zeosuites.doctests(STOCK, CANNOT_HOLD, OUR_NAMES)),
         zeosuites.doctests(BOTH, CANNOT_HOLD_WITH_CHANNELS,
                              OUR_NAMES | OF_OUR_SERVER),
         cache_tests(),

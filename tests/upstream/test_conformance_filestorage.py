@@ -1,7 +1,7 @@
 """The suites that ZODB runs over FileStorage, run over ours.
 
 The default run has the two ways to write: `group-commit`, with blobs, and
-`two-sync`; at level 2 is what repeats the same tests with less, under another
+`two-sync`; at level 3 is what repeats the same tests with less, under another
 policy, or with wrapped records.
 """
 
@@ -87,8 +87,8 @@ def blob_tests(policy):
                 test_blob_storage_recovery=True,
                 test_packing=True,
             ))
-        yield at_level(
-            1 + (name == 'Hex'), ours.without(suite, FAILS_EVERY_RENAME))
+        yield ours.at_level(
+            2 + (name == 'Hex'), ours.without(suite, FAILS_EVERY_RENAME))
     yield PackableStorage.IExternalGC_suite(
         lambda: make('data.fs', blob_dir='blobs', pack_gc=False))
 
@@ -106,19 +106,14 @@ def doctests(policy):
             checker=ZODB.tests.util.checker)
 
 
-def at_level(level, suite):
-    suite.level = level
-    return suite
-
-
 def all_tests(policy):
     yield from storage_tests(
         policy,
         upstream.FileStorageHexTests,
         upstream.FileStorageHexTestsWithBlobsEnabled,
-        level=2)
+        level=3)
     yield from storage_tests(policy, upstream.FileStorageTestsWithBlobsEnabled)
-    yield ours.over(policy, upstream.FileStorageHexRecoveryTest, level=2)
+    yield ours.over(policy, upstream.FileStorageHexRecoveryTest, level=3)
     for case in (
         Corruption.FileStorageCorruptTests,
         upstream.FileStorageRecoveryTest,
@@ -136,7 +131,7 @@ def test_suite():
     for policy in ours.POLICIES:
         suite.addTests(storage_tests(
             policy, upstream.FileStorageTests,
-            level=1 + (policy != 'two-sync')))
+            level=2 + (policy != 'two-sync')))
     suite.addTests(all_tests('group-commit'))
-    suite.addTest(at_level(2, unittest.TestSuite(all_tests('none'))))
-    return suite
+    suite.addTest(ours.at_level(3, unittest.TestSuite(all_tests('none'))))
+    return ours.after_check(suite)

@@ -32,7 +32,7 @@ def generic_tests():
     cases = ZEO.tests.testZEO
     yield over(cases.FullGenericTests, 'FullGenericTests pair',
                getConfig=lambda self: pairsuites.config())
-    yield over(cases.BlobAdaptedFileStorageTests, 'Blobs pair', level=2,
+    yield over(cases.BlobAdaptedFileStorageTests, 'Blobs pair', level=3,
                blobdir=pairsuites.BLOBS_OF_THE_FIRST,
                getConfig=lambda self: pairsuites.config(
                    more=pairsuites.WITH_BLOBS))
@@ -42,10 +42,10 @@ def connection_tests():
     """Servers that are stopped, and started again on the other node."""
     cases = ZEO.tests.testConnection
     for case, level in (
-        (cases.FileStorageReconnectionTests, 1),
-        (cases.FileStorageConnectionTests, 2),
-        (cases.FileStorageInvqTests, 2),
-        (cases.FileStorageTimeoutTests, 2),
+        (cases.FileStorageReconnectionTests, 2),
+        (cases.FileStorageConnectionTests, 3),
+        (cases.FileStorageInvqTests, 3),
+        (cases.FileStorageTimeoutTests, 3),
     ):
         yield over(case, f'{case.__name__} pair', level=level,
                    getConfig=_named)

@@ -53,10 +53,10 @@ def test_suite():
         (upstream.FileStorageTests, CANNOT_FAIL_ANY_MORE, {}),
         (upstream.FileStorageTestsWithBlobsEnabled, CANNOT_FAIL_ANY_MORE, {}),
         (upstream.FileStorageHexTests, CANNOT_FAIL_ANY_MORE | PACKS,
-         {'level': 2}),
+         {'level': 3}),
         (upstream.FileStorageRecoveryTest, set(), {}),
         (Corruption.FileStorageCorruptTests, set(), {}),
     ):
         suite.addTest(ours.without(
             ours.over('quorum', case, Node, **attributes), excluded))
-    return suite
+    return ours.after_check(suite)

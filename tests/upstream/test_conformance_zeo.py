@@ -1,7 +1,7 @@
 """The suites of ZEO, its stock client over our server.
 
 The default run has what differs in the server, the same tests once: with blobs
-and over msgpack, as the others are not.  At level 2 is what goes the same ways
+and over msgpack, as the others are not.  At level 3 is what goes the same ways
 through it with another storage, and what differs in one of the two only; TLS,
 which test_conformance_client has with this server.
 """
@@ -52,7 +52,7 @@ CANNOT_HOLD = (ANY_ORDER_WILL_DO | NOT_OUR_SERVER | MORE_IS_SAID
 # What takes long, and our client does over our server in the default run.
 BY_OUR_CLIENT = {'checkConcurrentUpdates19Storages'}
 
-# What is the same with any server, and at level 2.
+# What is the same with any server, and at level 3.
 OF_THE_CLIENT_ALONE = {'zeo_blob_cache_test'}
 
 # Where a doctest itself, or a script that it writes, starts a server.
@@ -68,20 +68,20 @@ def generic_tests():
     over_policy = functools.partial(zeosuites.over_policy, [our_server])
     cases = ZEO.tests.testZEO
     with_blobs = {'more': 'blob-dir blobs'}
-    yield over_policy('group-commit', level=2)
-    yield over_policy('none', level=2)
+    yield over_policy('group-commit', level=3)
+    yield over_policy('none', level=3)
     yield over_policy('group-commit', encoding='msgpack',
-                      getZEOConfig=msgpack, level=2)
+                      getZEOConfig=msgpack, level=3)
     for encoding in (
         {'encoding': 'msgpack', 'getZEOConfig': msgpack},
-        {'level': 2},
+        {'level': 3},
     ):
         yield over_policy(
             'group-commit', cases.BlobAdaptedFileStorageTests,
             **with_blobs, **encoding)
     yield over_policy(
-        'group-commit', cases.BlobWritableCacheTests, level=2, **with_blobs)
-    yield over(cases.FileStorageSSLTests, level=2)
+        'group-commit', cases.BlobWritableCacheTests, level=3, **with_blobs)
+    yield over(cases.FileStorageSSLTests, level=3)
     yield over(cases.ClientConflictResolutionTests)
     yield over(cases.FileStorageRecoveryTests)
     yield over(cases.ZRPCConnectionTests)
@@ -94,8 +94,8 @@ def generic_tests():
         cases.BlobAdaptedFileStorageTests,
         cases.BlobWritableCacheTests,
     ):
-        yield over(case, level=2)
-    yield over(cases.FileStorageTests, 'FileStorageTests msgpack', level=2,
+        yield over(case, level=3)
+    yield over(cases.FileStorageTests, 'FileStorageTests msgpack', level=3,
                getZEOConfig=msgpack)
     yield over(cases.FileStorageLoadDelayedTests)
 
@@ -108,7 +108,7 @@ def doctests():
     suite = zeosuites.doctests([our_server], CANNOT_HOLD, OUR_NAMES)
     for test in zodbsuites.flattened(suite):
         if test.id() in OF_THE_CLIENT_ALONE:
-            test.level = 2
+            test.level = 3
         yield test
 
 

@@ -1,6 +1,6 @@
 """Stock ZEO over our storage: server and clients unchanged.
 
-The default run has what is for every storage, and a little more; the rest is
+At level 2 is what is for every storage, and a little more; the rest is
 what test_conformance_filestorage has without ZEO.
 """
 
@@ -22,14 +22,13 @@ def generic_tests(policy):
 
     class Tests(ZEO.tests.testZEO.FullGenericTests):
 
-        level = zeosuites.what_each_storage_has(
-            ZEO.tests.testZEO.FullGenericTests)
-
         def getConfig(self):
             return CONFIG.format(policy=policy)
 
     Tests.__name__ = Tests.__qualname__ = f'FullGenericTests {policy}'
-    return zodbsuites.Loader().loadTestsFromTestCase(Tests)
+    return zodbsuites.at_level(
+        zeosuites.what_each_storage_has(Tests),
+        zodbsuites.Loader().loadTestsFromTestCase(Tests))
 
 
 def test_suite():

@@ -49,7 +49,7 @@ FSYNCSTORAGE = """
 </fsyncstorage>
 """
 
-# They run for a fixed time; the default run has one more of the kind.
+# They run for a fixed time; at level 2 is one more of the kind.
 TEN_SECONDS_EACH = {
     'checkConcurrentLargeUpdates',
     'checkConcurrentUpdates1Storage',
@@ -136,7 +136,7 @@ def lasting(suite):
     and all that was imported for them."""
     gc.collect()
     gc.freeze()
-    return suite
+    return zodbsuites.after_check(suite)
 
 
 def during(contexts, suite):
@@ -158,7 +158,7 @@ def _run(contexts, run, *args, **kw):
         return run(*args, **kw)
 
 
-def over(contexts, case, name=None, **attributes):
+def over(contexts, case, name=None, level=2, **attributes):
     """The tests of a class, with these of its attributes changed."""
     if our_server in contexts and issubclass(case, CommonBlobTests):
         attributes['checkTransactionBufferCleanup'] = _buffer_cleanup
@@ -166,7 +166,8 @@ def over(contexts, case, name=None, **attributes):
         attributes['checkTimeoutAfterVote'] = _timeout_after_vote
     made = type(name or case.__name__, (case,), attributes)
     made.__module__ = case.__module__
-    suite = zodbsuites.Loader().loadTestsFromTestCase(made)
+    suite = zodbsuites.at_level(
+        level, zodbsuites.Loader().loadTestsFromTestCase(made))
     suite.layer = ZODB.tests.util.MininalTestLayer(' '.join(
         [*(context.__name__ for context in contexts), made.__name__]))
     return during(contexts, suite)
@@ -209,21 +210,20 @@ def _timeout_after_vote(self):
 
 
 def what_each_storage_has(case):
-    """The level of its tests: by default, its own, those that are for every
-    storage, and a few of undo, packs and iteration, of which the client and
-    the server only pass on what is asked.  What upstream says is long is at
-    its level 2."""
+    """The level of its tests: at 2, its own, those that are for every storage,
+    and a few of undo, packs and iteration, of which the client and the server
+    only pass on what is asked.  What upstream says is long is at 3."""
     cases = ZEO.tests.testZEO
     rest = {*dir(cases.FullGenericTests)} - {
         *dir(cases.GenericTests), *A_FEW_OF_THE_REST}
     assert all(hasattr(case, name) for name in A_FEW_OF_THE_REST)
 
-    def level(self):
-        name = self._testMethodName
-        return max(1 + (name in rest),
-                   getattr(getattr(self, name), 'level', 1))
+    def level(test):
+        name = test._testMethodName
+        is_long = hasattr(getattr(test, name), 'level')
+        return 3 if name in rest or is_long else 2
 
-    return property(level)
+    return level
 
 
 def over_policy(contexts, policy, case=ZEO.tests.testZEO.FullGenericTests,
@@ -239,11 +239,12 @@ def msgpack(self):
 
 
 def connection_tests(contexts, default, long=TEN_SECONDS_EACH):
-    """testConnection, at level 2 what is not for the default run."""
+    """testConnection, at level 3 what `make test` has no time for."""
     for case in ZEO.tests.testConnection.test_classes:
         more = long if default(case) else dir(case)
-        yield over(contexts, case, level=property(
-            lambda self, more=more: 1 + (self._testMethodName in more)))
+        yield over(
+            contexts, case,
+            level=lambda test, more=more: 2 + (test._testMethodName in more))
     yield during(contexts, doctest.DocTestSuite(
         ZEO.tests.testConnection, setUp=ZEO.tests.forker.setUp,
         tearDown=zope.testing.setupstack.tearDown))

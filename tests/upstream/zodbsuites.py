@@ -59,7 +59,20 @@ class Loader(unittest.TestLoader):
         return names
 
 
-def over(policy, case, make=None, **attributes):
+def at_level(level, suite):
+    """Tests of upstream at a level of ours, a number or a function of a test:
+    none of them is at level 1, and those at 3 repeat others."""
+    for test in flattened(suite):
+        test.level = level(test) if callable(level) else level
+    return suite
+
+
+def after_check(suite):
+    """What was given no level is at 2."""
+    return at_level(lambda test: min(getattr(test, 'level', 2), 3), suite)
+
+
+def over(policy, case, make=None, level=2, **attributes):
     """The tests of an upstream class, over our storage; `make` is called for
     one, if that takes more than the policy."""
 
@@ -76,7 +89,7 @@ def over(policy, case, make=None, **attributes):
     Substituted.__module__ = case.__module__
     for name, value in attributes.items():
         setattr(Substituted, name, value)
-    return Loader().loadTestsFromTestCase(Substituted)
+    return at_level(level, Loader().loadTestsFromTestCase(Substituted))
 
 
 def without(suite, excluded):

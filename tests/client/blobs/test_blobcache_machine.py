@@ -101,8 +101,9 @@ class Steps:
 
 class KillPoints(BlobCacheTest):
 
+    level = 2
     limit = 10000
-    #: Every so many steps one is killed; all of them at level 2.
+    #: Every so many steps one is killed; all of them at level 3.
     every = 3
 
     def setUp(self):
@@ -202,12 +203,14 @@ class KillPoints(BlobCacheTest):
 
 class KillPointsAll(KillPoints):
 
-    level = 2
+    level = 3
     every = 1
 
 
 class KillOfAStart(BlobCacheTest):
     """A walk is begun again, and no file is forgotten."""
+
+    level = 2
 
     numbers = range(1, 6)
 
@@ -250,6 +253,8 @@ class KillOfAStart(BlobCacheTest):
 
 
 class Deaths(BlobCacheTest):
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -461,19 +466,21 @@ class Life(stateful.RuleBasedStateMachine):
 
 
 LifeTest = Life.TestCase
+LifeTest.level = 2
 LifeTest.settings = settings(
     Life.TestCase.settings, max_examples=30, stateful_step_count=30)
 
 
 class LongLives(Life.TestCase):
 
-    level = 2
+    level = 3
     settings = settings(
         Life.TestCase.settings, max_examples=1000, stateful_step_count=50)
 
 
 class Crowd(BlobCacheTest):
 
+    level = 2
     limit = 1000000
     sizes = 2000, 60000     # from, to
     blobs = 300
@@ -568,7 +575,7 @@ class Crowd(BlobCacheTest):
 
 class LargeCrowd(Crowd):
 
-    level = 2
+    level = 3
     limit = 50 << 20
     sizes = 100 << 10, 3 << 20
     blobs = 320             # 500 MB
@@ -578,6 +585,8 @@ class LargeCrowd(Crowd):
 
 
 class StartsAtOnce(BlobCacheTest):
+
+    level = 2
 
     def test_they_are_one_after_the_other(self):
         numbers = range(1, 6)
