@@ -2,8 +2,10 @@
 
 Its result is what the run prints when it ends.  What that does not show is
 trouble: the run ended without totals, or with an error that they do not have;
-it left processes behind, which are ended; or it printed nothing for `SILENCE`
-seconds.  Such a run hangs: it shows where its threads are, and is ended.
+it left processes behind, which are ended; it printed an exception that nobody
+caught in a thread, or that something was not closed; or it printed nothing for
+`SILENCE` seconds.  Such a run hangs: it shows where its threads are, and is
+ended.
 """
 
 import dataclasses
@@ -16,12 +18,15 @@ import time
 
 from .marked import Marked
 
-SILENCE = 1200      # seconds; no single test is longer
+SILENCE = 120       # seconds, for a test of `make check` and `make test`
+SILENCE_OF_ALL = 1200
 GRACE = 10          # seconds for what should end by itself
 
 _COUNTS = r'(\d+) failures, (\d+) errors and (\d+) skipped in '
 _RAN = re.compile(r'^  Ran (\d+) tests with ' + _COUNTS, re.MULTILINE)
 _TOTAL = re.compile(r'^Total: (\d+) tests, ' + _COUNTS, re.MULTILINE)
+_BESIDE = re.compile(
+    'Exception (?:in thread|ignored in) .*|ResourceWarning: unclosed .*')
 _ALL_WERE_RUN = 'Tearing down left over layers:'
 
 
@@ -73,8 +78,9 @@ class Shard:
         names = '|'.join(each.rpartition('.')[2] for each in modules)
         self._command = [
             sys.executable, '-u', '-X', 'faulthandler',
-            '-m', 'zope.testrunner', '--path=.', '-k', '-vv', *arguments,
+            '-m', 'zope.testrunner', '--path=.', '-k', '-vvv', *arguments,
             '-s', package, '--tests-pattern', f'^({names})$', '-j', '1']
+        self._runs_all = '--all' in arguments
         self._root = root
         self._log = logs / (self.name.replace(' ', '_') + '.log')
 
@@ -107,10 +113,11 @@ class Shard:
 
     def _listen(self, now):
         size = os.fstat(self._output.fileno()).st_size
+        silence = SILENCE_OF_ALL if self._runs_all else SILENCE
         if size != self._size:
             self._size, self._heard = size, now
-        elif now > self._heard + SILENCE:
-            self.is_wrong(f'printed nothing for {SILENCE} seconds')
+        elif now > self._heard + silence:
+            self.is_wrong(f'printed nothing for {silence} seconds')
             self._program.abort(GRACE)
 
     def _judge(self):
@@ -121,6 +128,8 @@ class Shard:
         self.totals = totals
         if status and not totals.failed:
             self.is_wrong(f'ended with status {status}')
+        if beside := _BESIDE.search(self.text):
+            self.is_wrong(f'printed {beside[0]!r}')
 
     def is_wrong(self, what):
         self.trouble = self.trouble or what

@@ -13,12 +13,14 @@ It promises:
   they do not show (`shard`) is a failure by name; with ``--all``, so is a
   module that has no test.
 - When the run is broken off, no process is left.
+- What is skipped is counted by its reason, in the lines before the last one.
 
 Each process has a log in ``build/tests``.  A line says how long it took, and
 how much time of processors, with all that it started and waited for.  The last
 line counts the tests: "N passed, N failed, N skipped".
 """
 
+import collections
 import itertools
 import os
 import pathlib
@@ -73,7 +75,8 @@ TOGETHER = 8
 BREAKING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 came = []   # the number of the one that breaks off the run
 
-_NAME_OF_A_TEST = re.compile(r' \S.*\)( \(skipped: .*)?$')
+_NAME_OF_A_TEST = re.compile(r' \S.*\)( \(skipped: .*)?( \([0-9.]+ s\))?$')
+_SKIPPED = re.compile(r' \(skipped: (.*)\)(?: \([0-9.]+ s\))?$', re.MULTILINE)
 
 
 def run(shards, processes, ended):
@@ -117,10 +120,11 @@ def modules(root, package, accept):
         found, key=lambda module: (rank(module), module.rpartition('.')))
 
 
-def groups(modules):
+def groups(modules, level):
     """What runs in one process each, in this order: the larger ones first, so
-    that what is left at the end is small."""
-    alone = [each for each in modules if each.rpartition('.')[2] in LONGEST]
+    that what is left at the end is small.  At level 1 no module is long."""
+    alone = [each for each in modules
+             if level > 1 and each.rpartition('.')[2] in LONGEST]
     others, found = [each for each in modules if each not in alone], []
     for _, some in itertools.groupby(
             others, key=lambda module: module.rpartition('.')[0]):
@@ -158,6 +162,11 @@ def summary(shards):
         sum(shard.totals.passed for shard in shards),
         sum(shard.failed for shard in shards),
         sum(shard.totals.skipped for shard in shards))
+    reasons = collections.Counter()
+    for shard in shards:
+        reasons.update(_SKIPPED.findall(shard.text))
+    for reason, number in reasons.most_common():
+        print(f'{number} skipped: {reason}')
     if not passed + failed + skipped:
         print('There was no test to run.')
         failed = 1
@@ -175,7 +184,8 @@ def main(arguments, root=ROOT, package='tests'):
     shutil.rmtree(logs, ignore_errors=True)
     logs.mkdir(parents=True)
     wanted = modules(root, package, build_filtering_func(options.module))
-    shards = [Shard(each, arguments, root, logs) for each in groups(wanted)]
+    shards = [Shard(each, arguments, root, logs)
+              for each in groups(wanted, options.at_level)]
     print(f'{len(wanted)} modules in {len(shards)} processes,'
           f' {options.processes} at a time; their logs are in {logs}',
           flush=True)

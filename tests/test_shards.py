@@ -29,7 +29,9 @@ class Tests(unittest.TestCase):
     def test_three(self):
         pass
 """
-FAILS = """
+SAMPLES = {
+    'good': GOOD,
+    'fails': """
 class Tests(unittest.TestCase):
     def test_good(self):
         pass
@@ -37,9 +39,9 @@ class Tests(unittest.TestCase):
         self.fail('the reason of this failure')
     def test_worse(self):
         raise Exception
-"""
-# Of its two layers, one has printed its totals before.
-DIES = """
+""",
+    # Of its two layers, one has printed its totals before.
+    'dies': """
 class Layer:
     def setUp():
         os._exit(0)
@@ -48,46 +50,53 @@ class First(unittest.TestCase):
         pass
 class Second(First):
     layer = Layer
-"""
-IS_KILLED = """
+""",
+    'is_killed': """
 class Tests(unittest.TestCase):
     def test(self):
         os.kill(os.getpid(), signal.SIGKILL)
-"""
-ENDS_BADLY = """
+""",
+    'ends_badly': """
 import atexit
 atexit.register(lambda: os._exit(3))
 class Tests(unittest.TestCase):
     def test(self):
         pass
-"""
-# In a process that it starts, it takes as much as it can.
-IS_BUSY = """
-import subprocess, sys
-BUSY = 'import time\\nwhile time.process_time() < 0.7: pass'
+""",
+    'has_a_bad_thread': """
+import threading
 class Tests(unittest.TestCase):
     def test(self):
-        subprocess.run([sys.executable, '-c', BUSY], check=True)
-"""
-IS_LONG = """
+        thread = threading.Thread(target=lambda: 1 / 0)
+        thread.start()
+        thread.join()
+""",
+    'forgets_a_file': """
+class Tests(unittest.TestCase):
+    def test(self):
+        open(__file__)
+""",
+    'broken': 'import nothing_of_that_name',
+    'is_empty': """
+def test_suite():
+    return unittest.TestSuite()
+""",
+    'is_long': """
 class Tests(unittest.TestCase):
     level = 3
     def test(self):
         pass
-"""
-# It fails with the number of this run.
-TRIES_OFTEN = f"""
-import sys
-sys.path.append({str(shards.ROOT)!r})
-from tests.often import often
-class Tests(unittest.TestCase):
-    def test(self):
-        self.fail('tried %d times' % often(12, 3456))
-"""
-IS_EMPTY = """
-def test_suite():
-    return unittest.TestSuite()
-"""
+""",
+}
+SAID = {
+    'good': '3 tests, 1 skipped',
+    'fails': '3 tests, 2 FAILED',
+    'dies': '0 tests, 1 FAILED ended with status 0 and without totals',
+    'is_killed': '0 tests, 1 FAILED ended with status -9 and without totals',
+    'ends_badly': '1 tests, 1 FAILED ended with status 3',
+    'is_empty': '0 tests',
+    'is_long': '0 tests',
+}
 # In a session of its own, and without a parent.
 LEAVES_ONE = """
 class Tests(unittest.TestCase):
@@ -118,16 +127,25 @@ class Tests(unittest.TestCase):
         while True:
             signal.pause()
 """
-SAYS_WHERE = """
-open(f'here-{os.getpid()}', 'w').close()
+# They fail with the number of this run.
+TRIES_OFTEN = f"""
+import sys
+sys.path.append({str(shards.ROOT)!r})
+from tests.often import often
+class Tests(unittest.TestCase):
+    def test(self):
+        self.fail('tried %d times' % often(12, 3456, at_check=7))
+class Long(unittest.TestCase):
+    level = 3
+    def test(self):
+        pass
 """
 IMPORTS = 'import os\nimport signal\nimport unittest\n'
 
 
 class Runs(TestCase):
 
-    #: How many modules run in one process.
-    together = 1
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -140,17 +158,11 @@ class Runs(TestCase):
             self.root.joinpath('samples', f'test_{name}.py').write_text(
                 IMPORTS + text)
 
-    def write_inside(self, text):
-        room = self.root / 'samples' / 'room'
-        room.mkdir()
-        room.joinpath('__init__.py').touch()
-        room.joinpath('test_inside.py').write_text(IMPORTS + text)
-
-    def run_them(self, *arguments):
-        """The exit status, and what is printed."""
+    def run_them(self, *arguments, together=1):
+        """The exit status; what is printed is kept."""
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), mock.patch.object(
-                shards, 'TOGETHER', self.together):
+        with contextlib.redirect_stdout(printed), \
+                mock.patch.object(shards, 'TOGETHER', together):
             status = shards.main(
                 ['-j', '4', *arguments], self.root, 'samples')
         self.printed = printed.getvalue()
@@ -171,155 +183,79 @@ class Runs(TestCase):
                 for path in self.root.glob('here-*')}
 
 
-def runs(number):
-    """Whether there is such a process that has not ended."""
-    try:
-        with open(f'/proc/{number}/stat') as file:
-            return file.read().rpartition(') ')[2][0] != 'Z'
-    except FileNotFoundError:
-        return False
+class Totals(Runs):
 
-
-class TotalsTests(Runs):
-
-    level = 2
-
-    def test_all_is_well(self):
-        self.write(good=GOOD, other=GOOD)
-        self.assertEqual(self.run_them(), 0)
-        self.assertEqual(self.totals, '4 passed, 0 failed, 2 skipped')
-        self.assertEqual(self.said_of('other'), '3 tests, 1 skipped')
-
-    def test_failures_are_counted_and_shown(self):
-        self.write(good=GOOD, fails=FAILS)
+    def test_whatever_is_wrong_is_a_failure_by_name(self):
+        self.write(**SAMPLES)
         self.assertEqual(self.run_them(), 1)
-        self.assertEqual(self.totals, '3 passed, 2 failed, 1 skipped')
-        self.assertEqual(self.said_of('fails'), '3 tests, 2 FAILED')
+        for name, said in SAID.items():
+            with self.subTest(name):
+                self.assertEqual(self.said_of(name), said)
+        self.assertIn('Exception in thread', self.said_of('has_a_bad_thread'))
+        self.assertIn('unclosed file', self.said_of('forgets_a_file'))
+        self.assertIn('nothing_of_that_name', self.printed)
+        self.assertEqual(
+            self.printed.splitlines()[-2], '1 skipped: not today')
+        self.assertEqual(self.totals, '6 passed, 8 failed, 1 skipped')
+        # A failure is shown, and the test in which a process was killed; what
+        # went well is not.
         shown = self.printed.partition('samples.test_fails: 2 failed')[2]
         self.assertIn('the reason of this failure', shown)
-        self.assertIn('Error in test test_worse', shown)
+        self.assertIn(' test (samples.test_is_killed.Tests', self.printed)
         self.assertNotIn('test_good (', self.printed)
 
-    def test_a_module_that_cannot_be_imported(self):
-        self.write(good=GOOD, broken='import nothing_of_that_name')
-        self.assertEqual(self.run_them(), 1)
-        self.assertRegex(self.totals, '^2 passed, [1-9] failed, 1 skipped$')
-        self.assertIn('nothing_of_that_name', self.printed)
-
-    def test_a_process_that_ends_before_its_totals(self):
-        self.write(good=GOOD, dies=DIES, killed=IS_KILLED)
-        self.assertEqual(self.run_them(), 1)
-        self.assertEqual(self.totals, '2 passed, 2 failed, 1 skipped')
-        self.assertEqual(
-            self.said_of('dies'),
-            '0 tests, 1 FAILED ended with status 0 and without totals')
-        self.assertEqual(
-            self.said_of('killed'),
-            '0 tests, 1 FAILED ended with status -9 and without totals')
-        # Which test that was is shown, too.
-        self.assertIn(' test (samples.test_killed.Tests', self.printed)
-
-    def test_an_error_that_the_totals_do_not_show(self):
-        self.write(bad=ENDS_BADLY)
-        self.assertEqual(self.run_them(), 1)
-        self.assertEqual(self.totals, '1 passed, 1 failed, 0 skipped')
-        self.assertEqual(
-            self.said_of('bad'), '1 tests, 1 FAILED ended with status 3')
-
-    def test_without_a_test(self):
-        self.write(good=GOOD, long=IS_LONG, empty=IS_EMPTY)
-        self.assertEqual(self.run_them(), 0)
-        self.assertEqual(self.run_them('--all'), 1)
-        self.assertEqual(self.said_of('long'), '1 tests')
-        self.assertEqual(
-            self.said_of('empty'),
-            '0 tests, 1 FAILED no test in samples.test_empty')
-        self.assertEqual(self.run_them('--all', '-t', 'test_one'), 0)
-        self.assertEqual(self.totals, '1 passed, 0 failed, 0 skipped')
-
-    def test_what_is_tried_often(self):
+    def test_levels(self):
         self.write(often=TRIES_OFTEN)
-        for options, number in ((), 12), (('--all',), 3456):
+        for options, tests, number in (
+                ((), 1, 7), (('--at-level', '2'), 1, 12),
+                (('--all',), 2, 3456)):
             with self.subTest(options):
                 self.assertEqual(self.run_them(*options), 1)
                 self.assertIn(f'tried {number} times', self.printed)
+                self.assertEqual(
+                    self.said_of('often'), f'{tests} tests, 1 FAILED')
 
-    def test_nothing_at_all(self):
-        self.write(good=GOOD)
-        self.assertEqual(self.run_them('-m', 'another'), 1)
-        self.assertEqual(self.totals, '0 passed, 1 failed, 0 skipped')
+    def test_with_all_a_module_without_tests_fails(self):
+        self.write(good=GOOD, is_empty=SAMPLES['is_empty'])
+        self.assertEqual(self.run_them('--all', together=2), 1)
+        self.assertEqual(
+            self.said_of('good to test_is_empty'),
+            '3 tests, 1 skipped, 1 FAILED no test in samples.test_is_empty')
+        self.assertEqual(self.run_them('--all', '-t', 'test_one'), 0)
+        self.assertEqual(self.totals, '1 passed, 0 failed, 0 skipped')
 
     def test_modules_are_selected(self):
-        self.write(good=GOOD, fails=FAILS)
-        self.write_inside(GOOD)
+        self.write(good=GOOD, fails=SAMPLES['fails'])
         self.assertEqual(self.run_them('-m', '!fails'), 0)
-        self.assertEqual(self.totals, '4 passed, 0 failed, 2 skipped')
-        self.assertEqual(self.run_them('-m', 'room'), 0)
         self.assertEqual(self.totals, '2 passed, 0 failed, 1 skipped')
         self.assertEqual(
             os.listdir(self.root / 'build' / 'tests'),
-            ['samples.room.test_inside.log'])
+            ['samples.test_good.log'])
+        self.assertEqual(self.run_them('-m', 'another'), 1)
+        self.assertEqual(self.totals, '0 passed, 1 failed, 0 skipped')
 
-    def test_the_longest_ones_exist(self):
-        found = shards.modules(shards.ROOT, 'tests', lambda module: True)
-        self.assertEqual(
-            [name.rpartition('.')[2]
-             for name in found[:len(shards.LONGEST)]],
-            list(shards.LONGEST))
-
-
-class TogetherTests(Runs):
-
-    level = 2
-    together = 2
-
-    def setUp(self):
-        super().setUp()
-        self.write(a=GOOD + SAYS_WHERE, b=GOOD + SAYS_WHERE,
-                   c=GOOD + SAYS_WHERE)
-        self.write_inside(GOOD + SAYS_WHERE)
-
-    def test_a_few_of_a_directory_share_a_process(self):
-        self.assertEqual(self.run_them(), 0)
-        self.assertEqual(self.totals, '8 passed, 0 failed, 4 skipped')
-        self.assertEqual(self.said_of('a to test_b'), '6 tests, 2 skipped')
-        self.assertEqual(self.said_of('c'), '3 tests, 1 skipped')
-        self.assertEqual(len(self.here()), 3)
-        self.assertEqual(
-            sorted(os.listdir(self.root / 'build' / 'tests')),
-            ['samples.room.test_inside.log', 'samples.test_a_to_test_b.log',
-             'samples.test_c.log'])
-
-    def test_the_longest_ones_are_alone(self):
+    def test_a_few_share_a_process_and_the_longest_ones_do_not(self):
+        modules = ['samples.test_a', 'samples.test_b', 'samples.test_c']
         with mock.patch.object(shards, 'LONGEST', ('test_b',)):
-            self.assertEqual(self.run_them(), 0)
-        self.assertEqual(self.said_of('b'), '3 tests, 1 skipped')
-        self.assertEqual(self.said_of('a to test_c'), '6 tests, 2 skipped')
+            self.assertEqual(
+                shards.groups(modules, level=2),
+                [['samples.test_b'], ['samples.test_a', 'samples.test_c']])
+            self.assertEqual(shards.groups(modules, level=1), [modules])
 
-    def test_one_of_them_fails(self):
-        self.write(b=FAILS)
-        self.assertEqual(self.run_them(), 1)
-        self.assertEqual(self.totals, '7 passed, 2 failed, 3 skipped')
-        self.assertIn('samples.test_b', self.printed)
-
-    def test_one_of_them_has_no_test(self):
-        self.write(b=IS_EMPTY)
-        self.assertEqual(self.run_them('--all'), 1)
-        self.assertEqual(
-            self.said_of('a to test_b'),
-            '3 tests, 1 skipped, 1 FAILED no test in samples.test_b')
-
-    def test_names_are_told_apart(self):
-        """A process is told which modules it runs by their last names."""
+    def test_names(self):
+        """A process is told by their last names which modules it runs; the
+        longest ones exist."""
         found = shards.modules(shards.ROOT, 'tests', lambda module: True)
         names = [module.rpartition('.')[2] for module in found]
         self.assertEqual(len(names), len(set(names)))
+        self.assertEqual(
+            names[:len(shards.LONGEST)], list(shards.LONGEST))
 
 
 @unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
-class ProcessesTests(Runs):
+class Processes(Runs):
 
-    level = 2
+    level = 3
 
     def setUp(self):
         super().setUp()
@@ -361,16 +297,6 @@ class ProcessesTests(Runs):
         self.assertEqual(self.totals, '0 passed, 1 failed, 0 skipped')
         self.assertNoneLeft()
 
-    def test_the_processor_time_is_that_of_each(self):
-        self.write(busy=IS_BUSY, good=GOOD)
-        self.assertEqual(self.run_them(), 0)
-        busy, good = (
-            float(re.search(
-                rf'([0-9.]+) s of processor  samples.test_{name}:',
-                self.printed)[1]) for name in ('busy', 'good'))
-        self.assertGreater(busy, good)
-        self.assertGreaterEqual(busy, 0.7)
-
     def test_when_it_is_broken_off_nothing_is_left(self):
         self.write(hangs=HANGS, ignores=IGNORES_INTERRUPTS)
         for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:
@@ -391,6 +317,15 @@ class ProcessesTests(Runs):
                     path.unlink()
 
 
+def runs(number):
+    """Whether there is such a process that has not ended."""
+    try:
+        with open(f'/proc/{number}/stat') as file:
+            return file.read().rpartition(') ')[2][0] != 'Z'
+    except FileNotFoundError:
+        return False
+
+
 # Whoever runs the tests may have been started by nohup.
 RUNNER = """
 import pathlib
@@ -405,9 +340,7 @@ sys.exit(shards.main(['-j', '4'], pathlib.Path({root}), 'samples'))
 """
 
 
-class SignalTests(unittest.TestCase):
-
-    level = 2
+class Signals(unittest.TestCase):
 
     def test_a_background_job_does_not_ignore_them(self):
         printed = subprocess.check_output(

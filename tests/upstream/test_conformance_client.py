@@ -81,7 +81,7 @@ def generic_tests():
         yield over(cases.FileStorageRecoveryTests)
         yield over(cases.ZRPCConnectionTests)
         yield over(cases.FileStorageSSLTests, level=3)
-        yield over(cases.FileStorageLoadDelayedTests)
+        yield over(cases.FileStorageLoadDelayedTests, level=3)
     yield zeosuites.over(
         STOCK, cases.BlobAdaptedFileStorageTests, level=3, **NOT_IN_A_CASE)
     for case in (

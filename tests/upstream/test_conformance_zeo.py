@@ -97,7 +97,7 @@ def generic_tests():
         yield over(case, level=3)
     yield over(cases.FileStorageTests, 'FileStorageTests msgpack', level=3,
                getZEOConfig=msgpack)
-    yield over(cases.FileStorageLoadDelayedTests)
+    yield over(cases.FileStorageLoadDelayedTests, level=3)
 
 
 def in_the_default_run(case):
