@@ -35,7 +35,7 @@ _OTHER_BLOCK = re.compile(r'^(?! *\.\. ).*::$', re.MULTILINE)
 _RECORDED_PICTURE = re.compile(
     r'^ *\.\. image:: (?:\.\./)*(perf/.*)$', re.MULTILINE)
 _PLACEHOLDER = re.compile(r'%[\d.]*\w')
-_LEVELS = {'info', 'warning', 'error', 'critical', 'exception', 'log'}
+_LEVELS = {'warning', 'error', 'critical', 'exception', 'log'}
 
 
 class Marks(unittest.TestCase):
@@ -93,11 +93,15 @@ class LogLines(unittest.TestCase):
 
 
 def _logged(node):
-    """The words of a log line, if the node logs one."""
+    """The words of a log line of WARNING or above, if the node logs one."""
     if not (isinstance(node, ast.Call) and isinstance(
             node.func, ast.Attribute) and node.func.attr in _LEVELS):
         return None
     if ast.unparse(node.func.value) not in ('logger', 'self'):
+        return None
+    said = [ast.unparse(each) for each in node.args]
+    by_default = node.func.attr == 'log' and len(said) == 1
+    if 'logging.INFO' in said or by_default:
         return None
     return next(filter(None, map(_text, node.args)), None)
 
