@@ -89,6 +89,8 @@ class AgreeingCase(NodeTest):
 
 class Told(AgreeingCase):
 
+    level = 2
+
     def test_what_the_log_is_told(self):
         end = self.storage.getSize()
         self.pack()
@@ -119,12 +121,6 @@ class Told(AgreeingCase):
         self.storage = self.lead()
         self.has_what_the_log_has()
 
-    def test_there_is_nothing_to_free(self):
-        self.pack()
-        self.pack()
-        self.assertEqual(
-            self.told_of_packs(), [PackBegin, PackSwap, PackBegin, PackEnd])
-
     def test_a_cancel(self):
         with at(progress.COPY, lambda watch: watch.cancel()), \
                 self.assertRaises(progress.Cancelled):
@@ -132,20 +128,6 @@ class Told(AgreeingCase):
         self.assertEqual(self.told_of_packs(), [PackBegin, PackEnd])
         self.do()
         self.has_what_the_log_has()
-
-    def test_a_wrapper(self):
-        """Others would read its references otherwise."""
-        with self.assertRaisesRegex(FileStorageError, 'wrapper.*Nothing was'):
-            self.storage.pack(time.time(), lambda data: [])
-        self.assertEqual(self.told_of_packs(), [])
-        self.pack()
-
-    def test_what_an_interrupt_has_left_comes_first(self):
-        """One record at a number (writer)."""
-        self.storage._replica._writer.say(Trim(1))
-        self.pack()
-        kinds = [type(body) for body in bodies(self.engine)[-3:]]
-        self.assertEqual(kinds, [Trim, PackBegin, PackSwap])
 
 
 class Order(AgreeingCase):
@@ -251,11 +233,6 @@ class NotTold(AgreeingCase):
         with self.assertRaises(DiskError):
             commit(self.storage, {100: b'x'})
 
-    def test_another_leads_before_it(self):
-        self.another_leads()
-        self.is_fenced()
-        self.assertEqual(self.told_of_packs(), [])
-
     def test_another_leads_meanwhile(self):
         with at(progress.COPY, self.another_leads):
             self.is_fenced()
@@ -275,18 +252,6 @@ class NotTold(AgreeingCase):
         self.storage = self.lead()
         self.has_what_the_log_has()
         self.assertEqual(self.kept().generation, 0)
-
-    def test_what_it_becomes_cannot_be_kept(self):
-        with mock.patch.object(states, 'save', side_effect=ENOSPC), \
-                self.assertRaisesRegex(OSError, 'No space left'):
-            self.pack()
-        self.is_as_before()
-        self.assertEqual(self.told_of_packs(), [PackBegin, PackEnd])
-        self.do()
-        self.storage._replica.keep()
-        self.assertEqual(self.kept().end, self.storage.getSize())
-        self.pack()
-        self.has_what_the_log_has()
 
 
 class NotKnown(AgreeingCase):
@@ -339,14 +304,6 @@ class NotKnown(AgreeingCase):
         self.packs_and_is_closed(away)
         self.starts_again(0)
 
-    def test_it_has_it_and_another_one_has_led(self):
-        self.packs_and_is_closed(self.storage.line.hold_answers)
-        other = self.lead('b')
-        Committer(random.Random(2), other)
-        self.has_what_the_log_has('b')
-        other.close()
-        self.starts_again(1)
-
     def test_an_interrupt(self):
         answered = self.storage._replica._writer.answered
         interrupts = []
@@ -368,27 +325,3 @@ class NotKnown(AgreeingCase):
                 self.storage._replica.say(Trim(1))
             self.storage.close()
         self.starts_again(1)
-
-
-class Ends(AgreeingCase):
-
-    def test_a_close_ends_one_that_waits_for_the_log(self):
-        self.patch(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0)
-        self.storage.line.is_away = True
-        pack = Thread(self.pack)
-        until(lambda: self.storage._replica._outage.seconds, 'it waits')
-        self.storage.close()
-        with self.assertRaisesRegex(FileStorageError, 'could not be told'):
-            pack.result()
-        self.assertFalse({'Data.fs.pack'} & self.names())
-
-    def test_nothing_is_offered_when_a_sync_has_failed(self):
-        """I7: what is read back may not be what the disk has."""
-        disk = self.controlled_disk()
-        disk.fail_sync(OSError(5, 'Input/output error'))
-        with self.assertRaises(OutcomeUnknown):
-            commit(self.storage, {100: b'x'})
-        number = len(self.engine.records)
-        with self.assertRaisesRegex(NotReplicated, 'sync of the disk'):
-            self.storage._replica.say(Trim(1))
-        self.assertEqual(len(self.engine.records), number)

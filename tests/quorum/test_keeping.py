@@ -8,7 +8,6 @@ from fsyncstorage import datafile
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.leading import keeping
-from fsyncstorage.quorum.log import members
 
 from ..support import PATIENCE
 from ..support import ControlledDisk
@@ -90,35 +89,6 @@ class Kept(NodeTest):
         keeper._thread.wake = mock.Mock()
         return keeper
 
-    def test_an_interrupt_before_the_thread_is_woken(self):
-        """The next commit wakes it."""
-        self.soon()
-        keeper = self.keeper()
-        keeper._thread.wake.side_effect = KeyboardInterrupt
-        with self.assertRaises(KeyboardInterrupt):
-            keeper.synced(mock.Mock())
-        keeper._thread.wake = mock.Mock()
-        keeper.synced(mock.Mock())
-        keeper._thread.wake.assert_called_once_with()
-
-    def test_the_thread_begins_to_save_while_it_is_told(self):
-        """Then it unsets when that is due, at any moment."""
-        class Unset(keeping.Keeper):
-
-            @property
-            def _due(self):
-                first, *self.due = self.due
-                return first
-
-            @_due.setter
-            def _due(self, value):
-                self.due = [value]
-
-        keeper = self.keeper(Unset)
-        keeper.due = [0.0, None]
-        keeper.synced(mock.Mock())
-        keeper._thread.wake.assert_called_once_with()
-
     def test_not_at_each_commit(self):
         storage = self.lead()
         saved = len(self.saved)
@@ -128,15 +98,6 @@ class Kept(NodeTest):
         storage.close()
         self.assertEqual(len(self.saved), saved + 1)
         self.assertEqual(self.kept().end, storage._pos)
-
-    def test_nothing_while_nothing_changes(self):
-        self.soon()
-        storage = self.lead()
-        commit(storage, {1: b'x'})
-        self.until_kept(storage)
-        saved = len(self.saved)
-        storage.close()
-        self.assertEqual(len(self.saved), saved)
 
     def test_not_what_the_log_alone_has(self):
         """The disk is not synced yet."""
@@ -186,21 +147,6 @@ class Kept(NodeTest):
         self.assertEqual(self.kept(), before)
         self.engine.away.clear()
         self.until_kept(storage)
-
-    def test_what_a_majority_does_not_have(self):
-        """A member has said that it was appended: nothing more is."""
-        storage = self.lead()
-        before = self.kept()
-        commit(storage, {1: b'x'})
-        with mock.patch.object(members, 'confirmed', lambda *of: False), \
-                self.assertLogs('fsyncstorage', 'CRITICAL') as logs:
-            storage._replica._keeper.save()
-        self.assertIn('committed last is not in its log', logs.output[0])
-        self.assertIn('most members', storage.waits_for_log)
-        self.assertEqual(self.kept(), before)
-        with self.assertLogs('fsyncstorage', 'CRITICAL'):
-            with self.assertRaises(OutcomeUnknown):
-                commit(storage, {2: b'x'})
 
     def test_it_is_tried_again(self):
         self.soon()
@@ -253,23 +199,3 @@ class Kept(NodeTest):
                 go_on.set()
                 saver.result()
                 self.until_kept(storage)
-
-    def test_a_close_that_cannot(self):
-        """It keeps less; the next start reads it from the log."""
-        storage = self.lead()
-        before = self.kept()
-        commit(storage, {1: b'x'})
-        self.errors.append(ENOSPC)
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            storage.close()
-        self.assertEqual(self.kept(), before)
-        self.assertEqual(len(self.lead()), 1)
-
-    def test_an_opening_that_cannot(self):
-        """Nothing is open then."""
-        storage = self.lead()
-        storage.close()
-        self.errors.append(ENOSPC)
-        with self.assertRaises(OSError):
-            self.lead()
-        self.lead()

@@ -1,6 +1,5 @@
 """A log begins with a file, and nodes join with copies of it."""
 
-import dataclasses
 import os
 import shutil
 import threading
@@ -50,13 +49,6 @@ class Begins(TestCase):
         identity = begin(self.path(), self.log)
         self.assertEqual(self.engine.log, identity)
         self.assertEqual(self.follows().state.end, len(MAGIC))
-
-    def test_with_a_file_that_has_something(self):
-        content = self.filled()
-        begin(self.path(), self.log)
-        follower = self.follows()
-        self.assertEqual(follower.state.end, len(content))
-        self.assertEqual(follower.read(0, len(content)), content)
 
     def test_a_torn_tail_is_cut_off(self):
         """As at any opening, and kept."""
@@ -108,17 +100,6 @@ class Begins(TestCase):
         self.assertEqual(states.load(self.path()), kept)
         self.assertEqual(begin(self.path(), self.log), kept.state.log)
 
-    def test_what_another_log_has_of_the_file_stays(self):
-        """The name in the section is that of another log, which is there."""
-        mine = FakeLog(Engine(None))
-        identity = begin(self.path(), mine)
-        begin(self.path('other.fs'), self.log)
-        before = found_in(self.directory)
-        with self.assertRaisesRegex(FileStorageError, 'of this name already'):
-            begin(self.path(), self.log)
-        self.assertEqual(found_in(self.directory), before)
-        self.assertEqual(begin(self.path(), mine), identity)
-
     def test_what_is_kept_is_there_before_the_log(self):
         """Else nobody could tell whose it is."""
         found = []
@@ -148,28 +129,6 @@ class Begins(TestCase):
                 FileStorageError, 'bootstrap --from DIRECTORY'):
             begin(self.path(), self.log)
         self.assertEqual(found_in(self.directory), before)
-
-    def test_a_node_without_its_file(self):
-        """A refusal makes no file for it."""
-        begin(self.path(), self.log)
-        os.remove(self.path())
-        before = found_in(self.directory)
-        kept = states.load(self.path())
-        with mock.patch.object(
-                states, 'load', return_value=kept._replace(
-                    state=dataclasses.replace(kept.state, end=1000))):
-            with self.assertRaisesRegex(FileStorageError, 'a node of a log'):
-                begin(self.path(), self.log)
-        self.assertEqual(found_in(self.directory), before)
-
-    def test_a_file_that_is_a_node(self):
-        begin(self.path(), self.log)
-        kept = states.load(self.path())
-        with mock.patch.object(
-                states, 'load', return_value=kept._replace(
-                    state=dataclasses.replace(kept.state, end=1000))):
-            with self.assertRaisesRegex(FileStorageError, 'a node of a log'):
-                begin(self.path(), FakeLog(Engine(None)))
 
     def test_a_file_that_is_open(self):
         self.open()

@@ -8,7 +8,6 @@ import time
 from unittest import mock
 
 from ZODB.blob import FilesystemHelper
-from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import StorageError
 from ZODB.serialize import referencesf
 from ZODB.utils import p64
@@ -18,7 +17,6 @@ from fsyncstorage.quorum.beginning import copying
 from fsyncstorage.quorum.beginning.bootstrap import begin
 from fsyncstorage.quorum.beginning.copying import copied
 from fsyncstorage.quorum.files import state as states
-from fsyncstorage.quorum.files.state import Becoming
 from fsyncstorage.quorum.history.fold import beginning
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import Trim
@@ -35,7 +33,6 @@ from .fakelog import Engine
 from .fakelog import FakeLog
 from .nodes import led
 from .roles import InProcess
-from .roles import NodeLog
 from .roles import RolesTest
 from .samples import SELF
 from .samples import settle
@@ -94,6 +91,8 @@ class Case(RolesTest):
 
 class UnderLoad(Case):
 
+    level = 2
+
     def test_a_node_that_writes(self):
         """I16: the copy comes to the bytes of the log, whenever it is made."""
         storage = self.leading()
@@ -148,13 +147,10 @@ class UnderLoad(Case):
         self.assertEqual(parse_note(self.engine.kept[C]),
                          Note(kept.node, kept.state.place))
 
-    def test_it_is_a_node_of_its_own(self):
-        kept = self.copied()
-        self.assertEqual(states.load(self.c.path).node, kept.node)
-        self.assertNotEqual(states.load(self.a.path).node, kept.node)
-
 
 class Packed(Case):
+
+    level = 2
 
     def test_another_file_takes_the_place(self):
         """Between the look at what is kept and the opening of the file."""
@@ -195,32 +191,10 @@ class Packed(Case):
         commit(storage, {0: record(9)}, {0: tid})
         self.check_that_the_copy_leads()
 
-    def test_a_pack_behind_the_copy(self):
-        storage = self.leading()
-        tid = commit(storage, {0: record(1)})
-        tid = commit(storage, {0: record(2)}, {0: tid})
-        until(lambda: states.load(self.a.path).tie.tid == tid, 'it is kept')
-        self.copied()
-        storage.pack(time.time(), referencesf)
-        self.check_that_the_copy_leads()
-
     def test_files_that_do_not_belong_together(self):
         with open(self.a.path, 'wb') as file:
             file.write(b'FS2')
         self.refused('do not belong together: .* copy .* first')
-
-    def test_a_file_that_is_to_come_is_not_kept(self):
-        """The copy does not have it."""
-        kept = states.load(self.a.path)
-        with open(self.a.path, 'rb') as file:
-            states.save(
-                self.a.path, kept.state,
-                lambda position, length: os.pread(
-                    file.fileno(), length, position),
-                kept.node, Becoming(1000, bytes(32)))
-        copied = self.copied()
-        self.assertEqual(
-            states.load(self.c.path), kept._replace(node=copied.node))
 
 
 class Refused(Case):
@@ -230,10 +204,6 @@ class Refused(Case):
             file.write(b'something')
         self.refused('is there already')
         self.assertEqual(content(self.c.path), b'something')
-
-    def test_no_node(self):
-        os.remove(self.a.path + '.quorum')
-        self.refused('is no file of a node')
 
     def test_damaged(self):
         with open(self.a.path + '.quorum', 'r+b') as file:
@@ -253,29 +223,11 @@ class Refused(Case):
                 state=beginning(kept.state.log, 0, kept.state.end)
                 if not sequence else _at(kept.state, sequence)))
 
-    def test_a_log_that_was_restored(self):
-        with self.kept_at(7):
-            self.refused('has lost its end, or was restored')
-
-    def test_too_old(self):
-        self.leading()
-        self.a.close()
-        self.epochs()
-        self.engine.trim(3)
-        with self.kept_at(0):
-            self.refused('too old')
-
     def epochs(self):
         for _ in range(3):
             self.a.open()
             self.a.leads()
             self.a.close()
-
-    def test_trimmed_before_the_note_was_there(self):
-        self.epochs()
-        with self.kept_at(0), self.before_it_is_noted(
-                lambda: self.engine.trim(3)):
-            self.refused('begins with record 3')
 
     def test_about_to_be_trimmed(self):
         """Whoever trims has looked at the notes, and has removed nothing yet.
@@ -300,18 +252,6 @@ class Refused(Case):
             self.refused('another node of the name c.*fsync-quorum forget c')
         self.log.forget(C)
         self.copied()
-
-    def test_a_note_that_cannot_be_taken_back(self):
-        def away():
-            self.c.is_away = True
-            raise OSError('no space')
-
-        self.log = NodeLog(self.c, self.engine)
-        with mock.patch.object(
-                copying, '_copy_file', lambda *args: away()), \
-                self.assertRaisesRegex(
-                    FileStorageError, 'no space. .*fsync-quorum forget c'):
-            self.copied()
 
     def test_a_copy_that_is_damaged_on_its_way(self):
         write = datafile.DataFile.write_at
@@ -384,13 +324,3 @@ class Blobs(Case):
             self.target.getBlobFilename(oid(1), self.tid),
             self.target.getBlobFilename(oid(2), p64(5))]))
         self.assertEqual(content(found[-1]) + content(found[-2]), b'21')
-
-    def test_one_that_is_removed_meanwhile(self):
-        """By a pack."""
-        self.blob(1, self.tid, b'1')
-        path = self.source.getBlobFilename(oid(1), self.tid)
-        self.copied(blobs=(self.source, self.target),
-                    tell=lambda stage, position: stage == 'blobs'
-                    and os.remove(path))
-        self.assertFalse(os.path.exists(
-            self.target.getBlobFilename(oid(1), self.tid)))

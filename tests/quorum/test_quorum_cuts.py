@@ -134,6 +134,8 @@ class Cuts:
 class OfOneTrip(InOneTrip, Cuts, NodesTest):
     """None fails."""
 
+    level = 2
+
     may_fail = ()
 
     @staticmethod
@@ -144,6 +146,8 @@ class OfOneTrip(InOneTrip, Cuts, NodesTest):
 class OfTwoTrips(InTwoTrips, Cuts, NodesTest):
     """Only what was voted may fail."""
 
+    level = 2
+
     may_fail = ClientDisconnected
 
     @staticmethod
@@ -153,6 +157,8 @@ class OfTwoTrips(InTwoTrips, Cuts, NodesTest):
 
 class Interrupts(InOneTrip, Cuts, NodesTest):
     """A thread is interrupted while it says all of it again."""
+
+    level = 2
 
     test_at_any_byte = None
 

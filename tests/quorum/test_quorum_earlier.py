@@ -88,21 +88,6 @@ class Counted(TestCase):
             Item(3 + 1000, bytes(16) + b'\1' * 16))
         self.assertEqual(item(b'raw', Trim(1)), Item(3, b''))
 
-    def test_marks_are_far_between(self):
-        """As many as the log has megabytes; and so exact a size is."""
-        counted = Held()
-        for number in range(1, 10_001):
-            counted.add(number, Item(1000, b''))
-        self.assertLess(len(counted._marks), 11)
-        self.assertFalse(counted._named)
-        counted.trim(5000)
-        self.assertTrue(
-            5_000_000 <= counted.size <= 5_000_000 + 2 * held.GRAIN)
-        counted.trim(10_000)
-        self.assertTrue(0 < counted.size <= held.GRAIN)
-        counted.trim(10_001)
-        self.assertEqual(counted.size, 0)
-
     def test_of_blobs_all_is_known(self):
         """Votes wait until they are gone."""
         counted = Held()
@@ -168,21 +153,6 @@ class OfEarlierWriters(NamedTest):
         with mock.patch.object(FakeLog, 'read', side_effect=self.fail):
             earlier.go_on()
 
-    def test_an_empty_log(self):
-        self.is_right(self.read(self.earlier()))
-
-    def test_what_is_named_half_way(self):
-        """In a batch that is given up: it goes with its record."""
-        id = self.stage()
-        end = self.writer.state.end
-        self.writer._begin([
-            lambda: Data(end, end + 2, (), (Blob(
-                id, bytes(8), bytes(8), 0, bytes(32), False),), b'x'),
-            lambda: Data(end, end + 2, (), (), b'x')])
-        self.writer.advance()
-        self.another_leads()
-        self.is_right(self.read(self.earlier()), id)
-
     def test_whatever_faults_reads_have(self):
         ids = [self.stage() for _ in range(6)]
         for id in ids:
@@ -194,29 +164,6 @@ class OfEarlierWriters(NamedTest):
                 self.log.faults.extend([Fault.NONE] * 2 + [fault] * 4)
                 self.is_right(self.read(self.earlier()), *ids)
                 self.log.faults.clear()
-
-    def test_a_log_that_is_away_for_a_while(self):
-        """It goes on where it was."""
-        for _ in range(20):
-            self.name(self.stage())
-        self.another_leads()
-        earlier = self.earlier()
-        earlier.go_on()
-        at = earlier.next
-        self.log.faults.extend([Fault.BEFORE] * (MEMBERS + 2))
-        with self.assertRaises(Unanswered):
-            earlier.go_on()
-        self.assertEqual(earlier.next, at)
-
-    def test_a_member_whose_copy_is_damaged(self):
-        id = self.stage()
-        number = self.name(id)
-        self.another_leads()
-        for member in range(MEMBERS):
-            self.is_right(self.read(self.earlier()), id)
-            self.engine.damage(member, number, 999)
-        with self.assertRaisesRegex(AssertionError, 'to the end'):
-            self.read(self.earlier())
 
     def test_a_record_that_no_member_has_whole(self):
         """It is asked for again, from there on, and that is said."""
@@ -234,16 +181,6 @@ class OfEarlierWriters(NamedTest):
         self.assertIn(f'record {number},', earlier.trouble)
         self.engine.damaged[1, number] = raw
         self.is_right(self.read(earlier), *ids)
-        self.assertIsNone(earlier.trouble)
-
-    def test_members_that_do_not_answer_are_no_trouble(self):
-        number = self.name(self.stage())
-        self.another_leads()
-        self.engine.damage(0, number, 999)
-        self.engine.away = {1, 2}
-        earlier = self.earlier()
-        with self.assertRaises(AssertionError):
-            self.read(earlier)
         self.assertIsNone(earlier.trouble)
 
     def wrong(self):
@@ -275,12 +212,6 @@ class OfEarlierWriters(NamedTest):
                 earlier.go_on()
         self.is_right(self.read(earlier), id)
 
-    def test_a_member_that_has_another_record(self):
-        """And all that follows."""
-        id, number, records = self.wrong()
-        self.has([0], number, records[:number])
-        self.is_right(self.read(self.earlier()), id)
-
     def test_all_members_have_another_log(self):
         _, number, records = self.wrong()
         self.has(range(MEMBERS), number, records)
@@ -297,15 +228,3 @@ class OfEarlierWriters(NamedTest):
         self.another_leads()
         self.engine.trim(first + 1)
         self.is_right(self.read(self.earlier()), ids[1])
-
-    def test_it_is_trimmed_meanwhile(self):
-        """By what an earlier writer has asked for, and comes late."""
-        for _ in range(20):
-            number = self.name(self.stage())
-        last = self.stage()
-        self.name(last)
-        self.another_leads()
-        earlier = self.earlier()
-        earlier.go_on()
-        self.engine.trim(number + 1)
-        self.is_right(self.read(earlier), last)

@@ -111,8 +111,6 @@ class NoLog(WithoutALog, EtcdCase):
 @etcdcluster.needed
 class Checks(EtcdCase):
 
-    level = 2
-
     def test_what_is_right(self):
         log = self.another()
         check(log)
@@ -205,8 +203,6 @@ class FaultsCase(EtcdCase):
 @etcdcluster.needed
 class Faults(FaultsCase):
 
-    level = 2
-
     def test_a_follower_is_killed(self):
         self.write()
         member = self.cluster.followers[0]
@@ -297,8 +293,6 @@ class Faults(FaultsCase):
 class NoRoom(FaultsCase):
     """A database that is full, and has room again."""
 
-    level = 2
-
     layer = SMALL
 
     def test_it_is_full_and_back(self):
@@ -377,7 +371,6 @@ class NoRoom(FaultsCase):
 @etcdcluster.needed
 class Compaction(FaultsCase):
 
-    level = 2
     layer = SMALL
 
     def test_a_trim_makes_room(self):
@@ -419,7 +412,6 @@ class AsUser:
 @etcdcluster.needed
 class Users(AsUser, EtcdCase):
 
-    level = 2
     layer = USERS
 
     def test_a_user(self):
@@ -481,8 +473,6 @@ class TlsCase(EtcdCase):
 @tlsfiles.needed
 class Tls(TlsCase):
 
-    level = 2
-
     def test_the_log(self):
         log = self.another()
         check(log)
@@ -533,7 +523,6 @@ class Tls(TlsCase):
 @tlsfiles.needed
 class TlsAndUsers(AsUser, TlsCase):
 
-    level = 2
     layer = TLS_USERS
 
     def test_a_certificate_that_names_the_user(self):

@@ -6,19 +6,13 @@ import time
 from unittest import mock
 
 from fsyncstorage.quorum.etcd import engine
-from fsyncstorage.quorum.etcd import http2
-from fsyncstorage.quorum.etcd import room
 from fsyncstorage.quorum.etcd.bounded import Bounded
 from fsyncstorage.quorum.etcd.keys import Keys
 from fsyncstorage.quorum.etcd.keys import sealed
-from fsyncstorage.quorum.history.record import LARGEST
-from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.record import Ends
 from fsyncstorage.quorum.log.interface import NOTE
 from fsyncstorage.quorum.log.interface import Full
 from fsyncstorage.quorum.log.interface import Missing
-from fsyncstorage.quorum.log.interface import Moved
-from fsyncstorage.quorum.log.interface import Trimmed
 from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import PATIENCE
@@ -43,6 +37,7 @@ CLUSTER = 'fsyncstorage.quorum.etcd.cluster'
 
 
 class Promises(Contract, GatewaysCase):
+    level = 2
     pass
 
 
@@ -98,17 +93,11 @@ class TheLeader(EtcdCase):
         self.assertEqual(
             str(self.log.cluster.preferred), self.gateways.members[1].address)
 
-    def test_it_is_not_known(self):
-        for gateway in self.gateways.members:
-            gateway.instead = lambda handler, request: (
-                handler.fail(14, 'no leader') or True)
-        before = self.log.cluster.preferred
-        self.log.find_leader()
-        self.assertIs(self.log.cluster.preferred, before)
-
 
 class OneIsDamaged(EtcdCase):
     """It makes nobody stop, and nobody believe it."""
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -138,18 +127,6 @@ class OneIsDamaged(EtcdCase):
                 self.assertEqual(
                     self.log.ends(gateway.number), Ends(LOG, 1, place(1)))
 
-    def test_another_head_with_this_number(self):
-        def change(own):
-            own[KEYS.head] = sealed(KEYS.head, place(3, b'?').packed())
-
-        for gateway in self.gateways.members:
-            with self.with_data(gateway, change):
-                for _ in range(3):
-                    self.assertEqual(self.log.ends(), self.ends)
-        with self.with_data(self.first, change), self.with_data(
-                self.third, lambda own: own.clear()):
-            self.unanswered('ends')
-
     def test_one_that_has_lost_all(self):
         for gateway in self.gateways.members:
             with self.with_data(gateway, lambda own: own.clear()):
@@ -159,17 +136,6 @@ class OneIsDamaged(EtcdCase):
                 with self.assertRaises(Missing):
                     self.log.ends(gateway.number)
 
-    def test_two_that_have_lost_all(self):
-        with self.with_data(self.first, lambda own: own.clear()):
-            with self.with_data(self.third, lambda own: own.clear()):
-                with self.assertRaises(Missing):
-                    self.log.ends()
-
-    def test_one_without_a_head(self):
-        with self.with_data(self.first, lambda own: own.pop(KEYS.head)):
-            self.assertEqual(self.log.ends(), self.ends)
-            self.unanswered('ends', 0)
-
     def test_a_record_that_one_has_lost(self):
         for gateway in self.gateways.members:
             with self.with_data(
@@ -177,18 +143,6 @@ class OneIsDamaged(EtcdCase):
                 for _ in range(3):
                     self.assertEqual(self.log.read(2)[0], b'second')
                 self.assertEqual(self.log.read(2, gateway.number), ())
-
-    def test_records_that_one_has_trimmed(self):
-        def change(own):
-            del own[KEYS.record(1)], own[KEYS.record(2)]
-
-        for gateway in self.gateways.members:
-            with self.with_data(gateway, change):
-                for _ in range(3):
-                    self.assertEqual(self.log.read(2)[0], b'second')
-                    self.assertEqual(self.log.ends().first, 1)
-                with self.assertRaises(Trimmed):
-                    self.log.read(2, gateway.number)
 
     def test_an_append_that_meets_a_damaged_head(self):
         """The others have it: no answer, and not that the head has moved."""
@@ -199,17 +153,6 @@ class OneIsDamaged(EtcdCase):
             self.log.cluster.prefer(self.log.cluster.members[0])
             with self.assertLogs(CLUSTER, 'WARNING'):
                 self.unanswered('append', place(3), place(4), b'fourth')
-            # Another member is asked the next time.
-            self.append(b'fourth')
-
-    def test_an_append_that_meets_an_older_head(self):
-        def change(own):
-            own[KEYS.head] = sealed(KEYS.head, place(2).packed())
-
-        with self.with_data(self.first, change):
-            self.log.cluster.prefer(self.log.cluster.members[0])
-            with self.assertRaises(Moved):
-                self.log.append(place(3), place(4), b'fourth')
             # Another member is asked the next time.
             self.append(b'fourth')
 
@@ -295,17 +238,6 @@ class OneIsDamaged(EtcdCase):
                 self.assertEqual(self.log.holder(), A)
                 self.assertEqual(self.another().hold(B, 60), 0)
 
-    def test_keys_that_are_none_of_ours(self):
-        self.store.values[KEYS.records.start + b'zz'] = b''
-        del self.store.values[KEYS.record(1)]
-        del self.store.values[KEYS.record(2)]
-        del self.store.values[KEYS.record(3)]
-        self.unanswered('ends')
-        self.store.values[KEYS.notes.start + b'AB'] = b''
-        self.unanswered('notes')
-        self.store.values[KEYS.blobs.start + b'ab/0'] = b''
-        self.unanswered('all_staged')
-
 
 class NoAnswer(EtcdCase):
 
@@ -351,14 +283,6 @@ class NoAnswer(EtcdCase):
         self.assertEqual(self.log.read(1), [b'1'])
         self.assertEqual(self.log.read(2, 0), ())
 
-    def test_an_idle_connection_that_has_ended(self):
-        """It is found before a question is lost in it."""
-        self.append(b'1')
-        for member in self.log.cluster.members:
-            for connection in member._idle:
-                connection.abort()
-        self.log.append(place(1), place(2), b'2')
-
     def test_errors_of_etcd(self):
         words = 'etcdserver: request timed out'
 
@@ -376,40 +300,11 @@ class NoAnswer(EtcdCase):
             gateway.instead = None
         self.append(b'1')
 
-    def test_words_of_others_stay_on_one_short_line(self):
-        def instead(handler, request):
-            handler.fail(2, '<html>\n' + 'x' * 5000)
-            return True
-
-        for gateway in self.gateways.members:
-            gateway.instead = instead
-        said = self.unanswered('ends')
-        self.assertNotIn('\n', said)
-        self.assertLess(len(said), 1500)
-
-    def test_an_append_is_asked_of_another_member_the_next_time(self):
-        self.log.cluster.prefer(self.log.cluster.members[0])
-        self.first.close()
-        self.gateways.members.remove(self.first)
-        self.unanswered('append', START, place(1), b'1')
-        self.log.append(START, place(1), b'1')
-
-    def test_a_question_that_nobody_waited_for_leaves_no_connection(self):
-        for _ in range(50):
-            self.log.ask(START, place(1), b'1')
-        self.log.ask(START, place(1), b'1')
-        with contextlib.suppress(Moved):
-            self.log.answered()
-        self.assertLess(sum(
-            len(member._open) for member in self.log.cluster.members), 10)
-
-    def test_nothing_was_asked(self):
-        with self.assertRaises(AssertionError):
-            self.log.answered()
-
 
 class NoRoom(EtcdCase):
     """etcd has no room: it says so, and things can be removed."""
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -428,15 +323,6 @@ class NoRoom(EtcdCase):
         self.store.full = False
         self.append(b'3')
 
-    def test_what_does_not(self):
-        self.log.trim(2)
-        self.assertEqual(self.log.ends(), Ends(LOG, 2, place(2)))
-        self.assertEqual(self.log.read(2), [b'2'])
-        self.log.unstage([A])
-        self.log.forget(A)
-        self.assertEqual(self.log.all_staged(), set())
-        self.assertEqual(self.log.notes(), {})
-
     def test_it_makes_room(self):
         """Each member, after a compaction; then the alarm is taken back."""
         self.store.has_free_pages = True
@@ -450,25 +336,6 @@ class NoRoom(EtcdCase):
              for path, request in gateway.asked if path == ALARM])
         self.assertEqual(self.log.all_staged(), {A})
         self.append(b'3')
-
-    def cannot_make_room(self, *words):
-        with mock.patch.object(room, 'BETWEEN_TRIES', 0.0):
-            with self.assertRaises(Full) as raised:
-                self.log.make_room()
-        for each in words:
-            self.assertIn(each, str(raised.exception))
-
-    def test_there_is_none(self):
-        self.cannot_make_room('--quota-backend-bytes')
-
-    def test_a_user_who_may_not(self):
-        for gateway in self.gateways.members:
-            gateway.instead = lambda handler, request: (
-                handler.path == DEFRAGMENT or request.get('action') == 2) and (
-                    handler.fail(7, 'etcdserver: permission denied'), True)[1]
-        self.cannot_make_room(
-            'does not defragment: etcdserver: permission denied',
-            'the alarm is not taken back')
 
 
 class Trimming(EtcdCase):
@@ -496,11 +363,6 @@ class Trimming(EtcdCase):
             gateway.instead = instead
         self.append(b'1', b'2')
 
-    def test_what_was_compacted_already(self):
-        self.compaction_is(
-            11, 'etcdserver: mvcc: required revision has been compacted')
-        self.log.trim(2)
-
     def test_a_user_who_may_not_compact(self):
         """It is said once; and what was to be removed is."""
         self.compaction_is(7, 'etcdserver: permission denied')
@@ -509,17 +371,6 @@ class Trimming(EtcdCase):
             self.log.trim(2)
         self.assertEqual(len(said.output), 1)
         self.assertEqual(self.log.ends().first, 2)
-
-    def test_a_compaction_that_fails(self):
-        self.compaction_is(14, 'etcdserver: leader changed')
-        self.unanswered('trim', 2)
-
-    def test_a_long_one_has_steps(self):
-        self.append(*[b'%d' % number for number in range(10)])
-        with mock.patch.object(engine, 'AT_ONCE', 3):
-            self.log.trim(10)
-        self.assertEqual(self.paths().count(KV + 'DeleteRange'), 3)
-        self.assertEqual(self.log.ends().first, 10)
 
 
 class Staged(EtcdCase):
@@ -552,20 +403,6 @@ class Waiting(EtcdCase):
         return sum(path == WATCH for gateway in self.gateways.members
                    for path, _ in gateway.asked)
 
-    def test_one_stream_for_many_waits(self):
-        for sequence in range(1, 20):
-            waiting = Thread(self.log.wait, sequence, PATIENCE)
-            self.append(b'1')
-            waiting.result()
-        self.assertEqual(self.watches(), 1)
-
-    def test_a_wait_in_vain_leaves_no_stream(self):
-        for _ in range(3):
-            self.log.wait(1, 0.01)
-        self.assertEqual(self.watches(), 3)
-        self.append(b'1')
-        self.log.wait(1, PATIENCE)
-
     def test_a_stream_that_ends(self):
         def instead(handler, request):
             if handler.path != WATCH:
@@ -583,26 +420,6 @@ class Waiting(EtcdCase):
             gateway.instead = None
         self.append(b'1')
         self.log.wait(1, 60)
-
-    def test_many_events_in_one_notice(self):
-        """etcd puts a thousand into one if we come late."""
-        def instead(handler, request):
-            if handler.path != WATCH:
-                return False
-            handler.is_over = True
-            handler.begin_stream()
-            handler.send_chunk({'created': True})
-            handler.send_chunk({'events': [
-                {'kv': {'key': bytes(200), 'create_revision': 1 << 40,
-                        'version': 1 << 40, 'value': sealed(
-                            KEYS.head, place(number).packed())}}
-                for number in range(1, 1001)]})
-            handler.wait_for_the_end()
-            return True
-
-        for gateway in self.gateways.members:
-            gateway.instead = instead
-        self.log.wait(1000, 60)
 
     def test_a_log_that_is_removed_meanwhile(self):
         """A notice says nothing then; the caller reads in any case."""
@@ -646,15 +463,6 @@ class Stopping(EtcdCase):
         with self.assertRaises(Unanswered):
             waiting.result()
 
-    def test_nothing_is_left_open(self):
-        self.append(b'1')
-        self.log.wait(1, 1)
-        self.log.ask(place(1), place(2), b'2')
-        self.log.close()
-        for member in self.log.cluster.members:
-            self.assertEqual(member._open, set())
-            self.assertEqual(len(member._idle), 0)
-
     def test_an_interrupt_leaves_no_connection_in_the_middle(self):
         real = Bounded.receive
 
@@ -686,21 +494,6 @@ class Users(GatewaysCase):
         self.store.tokens.clear()
         self.assertEqual(self.log.ends().head, START)
 
-    def test_one_that_an_append_met(self):
-        """It had no effect; the next try has a new one."""
-        self.store.tokens.clear()
-        with self.assertRaises(Unanswered):
-            self.log.append(START, place(1), b'1')
-        self.log.append(START, place(1), b'1')
-
-    def test_a_password_that_was_changed(self):
-        self.store.tokens.clear()
-        self.store.users['node'] = 'other'
-        with self.assertRaises(Unanswered) as raised:
-            self.log.ends()
-        self.assertIn('"password"', str(raised.exception))
-        self.assertNotIn('secret', str(raised.exception))
-
     def test_a_token_that_would_be_no_header(self):
         for token in 'a\r\nb: c', 'x' * 5000, '', '\xe9':
             for gateway in self.gateways.members:
@@ -712,26 +505,6 @@ class Users(GatewaysCase):
             self.assertIn('no token', str(raised.exception))
 
 
-class Windows(EtcdCase):
-    """Both sides may send so many bytes, until the other has taken them."""
-
-    def test_much_more_than_one_comes(self):
-        data = bytes(50_000)
-        with mock.patch.multiple(http2, _OURS=1 << 17, _MORE_AFTER=1 << 15):
-            log = self.another()
-            for number in range(20):
-                log.stage(A, number, data)
-            for number in range(20):
-                self.assertEqual(log.staged(A, number, 0), data)
-            self.assertEqual(len(log.cluster.members[0]._open), 1)
-
-    def test_much_more_than_one_goes(self):
-        data = bytes(MOST)
-        for number in range(3):
-            self.log.stage(A, number, data)
-            self.assertEqual(self.log.staged(A, number), data)
-
-
 class Bounds(EtcdCase):
 
     def test_more_notes_than_can_be_read(self):
@@ -741,15 +514,6 @@ class Bounds(EtcdCase):
         self.assertEqual(len(self.log.notes()), engine.MOST_NOTES)
         self.log.note(A, b'')
         self.assertIn('forget', self.unanswered('notes'))
-
-    def test_what_is_given(self):
-        for name, *args in (
-                ('append', START, place(1), bytes(LARGEST + 1)),
-                ('stage', A, 0, bytes(MOST + 1)),
-                ('note', A, bytes(NOTE + 1)), ('hold', b'', 1),
-                ('hold', bytes(65), 1), ('hold', A, 0), ('hold', A, 1e9)):
-            with self.subTest(name), self.assertRaises(ValueError):
-                getattr(self.log, name)(*args)
 
     def test_a_value_under_another_key(self):
         """All that are sealed name their key."""

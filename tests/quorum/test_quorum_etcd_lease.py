@@ -22,7 +22,6 @@ from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.interface import clock
 
 from ..generated import settings
-from .gateway import KV
 from .gateway import GatewaysCase
 from .logcontract import A
 from .logcontract import B
@@ -116,52 +115,6 @@ class OnEtcd(GatewaysCase):
                 self.assertIn(wrong.address, said.output[0])
                 self.assertEqual(self.one.holder(), B)
 
-    def test_a_member_that_has_lost_a_renewal(self):
-        """One that asks there sees the lease stand still, and does not get
-        it; its holder, which asks there, keeps it."""
-        term = self.one.hold(A, SECONDS)
-        lost = self.store.values[KEYS.lease]
-        for wrong in self.gateways.members:
-            self.one.hold(A, SECONDS)
-            with self.subTest(wrong.number), wrong_lease(wrong, lost):
-                for log in self.one, self.other:
-                    log.cluster.prefer(log.cluster.members[wrong.number])
-                self.assertEqual(self.other.hold(B, SECONDS), 0)
-                self.clock.now += SECONDS
-                with self.assertLogs(ENGINE, 'WARNING'):
-                    self.assertEqual(self.one.hold(A, SECONDS), term)
-                self.assertEqual(self.other.hold(B, SECONDS), 0)
-
-    def test_one_that_is_wrong_and_another_one_that_is_away(self):
-        """Nothing is known then, and nothing is believed."""
-        self.one.hold(A, SECONDS)
-        lost = self.store.values[KEYS.lease]
-        self.one.hold(A, SECONDS)
-        first, _, third = self.gateways.members
-        third.close()
-        self.gateways.members.remove(third)
-        with wrong_lease(first, lost):
-            for _ in range(3):
-                with self.assertRaises(Unanswered):
-                    self.one.hold(A, SECONDS)
-        self.assertEqual(self.one.hold(A, SECONDS), 1)
-
-    def test_what_a_renewal_costs(self):
-        """One small question more, of another member."""
-        self.one.hold(A, SECONDS)
-        for gateway in self.gateways.members:
-            gateway.asked.clear()
-        self.one.hold(A, SECONDS)
-        self.assertEqual(
-            sorted(path for gateway in self.gateways.members
-                   for path, _ in gateway.asked), [KV + 'Range', KV + 'Txn'])
-
-    def test_its_time_is_that_of_the_value(self):
-        self.one.hold(A, 1)
-        self.other.hold(B, SECONDS)
-        self.clock.now += 1
-        self.assertTrue(self.other.hold(B, SECONDS))
-
 
 @contextlib.contextmanager
 def wrong_lease(gateway, value):
@@ -198,11 +151,6 @@ class Values(unittest.TestCase):
         later_self = Lease(lambda: 0.0)
         later_self.see(lease.seen.value)
         self.assertEqual(later_self.wanted(A, 1).milliseconds, 1000)
-
-    def test_other_bytes(self):
-        for raw in b'', bytes(35), bytes(36 + 65):
-            with self.assertRaises(Damaged):
-                parse(raw)
 
     def test_the_clock_goes_on_while_the_machine_sleeps(self):
         with mock.patch('time.clock_gettime') as gettime:

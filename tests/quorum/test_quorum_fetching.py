@@ -13,12 +13,9 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.serialize import referencesf
 
 from fsyncstorage import datafile
-from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import OutcomeUnknown
-from fsyncstorage.pack import checksum
 from fsyncstorage.pack import naming
 from fsyncstorage.pack import packedblobs
-from fsyncstorage.quorum.following import fetching
 from fsyncstorage.quorum.following.repacking import Options
 from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.fold import Why
@@ -76,16 +73,6 @@ class Fetched(FetchingTest):
         self.assertEqual(self.contents('b'), sorted(
             [b'small', b'', LARGE, b'again', b'and again']))
 
-    def test_they_are_as_those_of_the_primary(self):
-        self.commit_blobs(self.storage, {1: b'small'})
-        self.apply(self.follower)
-        modes = set()
-        for node in 'a', 'b':
-            for parent, _, names in os.walk(self.blob_dir(node)):
-                modes |= {os.stat(os.path.join(parent, name)).st_mode
-                          for name in names if name.endswith('.blob')}
-        self.assertEqual(len(modes), 1)
-
     def test_they_are_durable_before_the_batch_counts(self):
         """I11."""
         done, follower = [], self.follower
@@ -117,28 +104,6 @@ class Fetched(FetchingTest):
         behind = done[4:done.index('counts')]
         self.assertGreaterEqual(behind.count('directory'), 2)
         self.assertEqual(done[-2:], ['counts', 'Data.fs'])
-
-    def test_what_is_handed_over_has_no_lists(self):
-        self.commit_blobs(self.storage, {1: b'x'})
-        self.apply(self.follower)
-        self.assertEqual(len(self.lists('b')), 1)
-        opened = self.follower.hand_over()
-        self.addCleanup(opened.lock_file.close)
-        self.addCleanup(opened.file.close)
-        self.assertEqual(self.lists('b'), [])
-
-    def test_the_takeover(self):
-        tid = self.commit_blobs(self.storage, {1: LARGE, 2: b'x'})
-        self.apply(self.follower)
-        self.storage.close()
-        self.follower.close()
-        other = self.lead('b')
-        with open(other.loadBlob(oid(1), tid), 'rb') as file:
-            self.assertEqual(file.read(), LARGE)
-        self.commit_blobs(other, {2: b'y'}, {2: tid})
-        other.close()
-        self.follow('a').close()
-        self.are_the_same('a', 'b')
 
     def test_at_a_takeover(self):
         """By another log: that of the standby was stopped."""
@@ -185,6 +150,8 @@ class Fetched(FetchingTest):
 
 class OneMemberIsWrong(FetchingTest):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.commit_blobs(self.storage, {1: LARGE, 2: LARGE[::-1]})
@@ -217,18 +184,6 @@ class OneMemberIsWrong(FetchingTest):
         self.follow('c')
         self.are_the_same_blobs('a', 'c')
 
-    def test_all_that_answer_are_wrong(self):
-        """Another one may be right: it waits."""
-        for member in 0, 2:
-            self.engine.damaged_blobs[member, self.one, 1] = b'wrong'
-        self.engine.away = {1}
-        with self.assertRaises(Unanswered):
-            self.apply(self.follower)
-        self.engine.away = set()
-        self.apply(self.follower)
-        self.follower.save()
-        self.are_the_same_blobs('a', 'b')
-
     def damage_all(self):
         for member in range(MEMBERS):
             self.engine.damaged_blobs[member, self.one, 1] = b'wrong'
@@ -257,12 +212,6 @@ class OneMemberIsWrong(FetchingTest):
         self.engine.damaged_blobs = {}
         until(lambda: self.follower.synced.end == self.storage._pos, 'synced')
         self.assertIsNone(standby.ended)
-
-    def test_the_reason(self):
-        self.damage_all()
-        with self.assertRaises(Refused) as caught:
-            self.apply(self.follower)
-        self.assertIs(caught.exception.why, Why.DAMAGED)
 
 
 class Failing(FetchingTest):
@@ -310,14 +259,6 @@ class Failing(FetchingTest):
         self.follower.save()
         self.assertEqual(self.contents('b'), [LARGE])
 
-    def test_a_sync_that_fails_is_final(self):
-        """I7: where names, or contents that were there, are in doubt."""
-        self.commit_blobs(self.storage, {1: b'x'})
-        with mock.patch.object(
-                fetching.Placed, 'sync', side_effect=OSError(5, 'EIO')):
-            with self.assertRaisesRegex(DiskError, 'Check it'):
-                self.apply(self.follower)
-
     def test_a_node_without_a_directory(self):
         self.commit_blobs(self.storage, {1: b'x'})
         for _ in range(2):
@@ -325,15 +266,6 @@ class Failing(FetchingTest):
                     Refused, 'no blob-dir: give it one.*Nothing was changed'):
                 self.follow('c', blob_dir=False)
         self.assertEqual(self.content('c'), b'FS30')
-
-    def test_in_a_directory_that_all_see(self):
-        self.commit_blobs(self.storage, {1: b'x'})
-        blob, = self.blobs_in_the_log()
-        self.given_up(blob._replace(shared=True))
-        with self.assertRaisesRegex(Refused, 'upgrade this node'):
-            self.apply(self.follower)
-        with self.assertRaisesRegex(Refused, 'Nothing was changed'):
-            self.follow('c')
 
 
 class NotNamed(FetchingTest):
@@ -405,6 +337,8 @@ class Killed(BaseException):
 class Packs(BlobNodeTest):
     """What a pack leaves out is taken away on each node."""
 
+    level = 2
+
     def begin_pair(self, keep_old=False):
         self.packs = Options(own_process=False, keep_old=keep_old)
         self.storage = self.lead(
@@ -458,26 +392,6 @@ class Packs(BlobNodeTest):
         self.has_what_the_log_has('b')
         self.starts_again()
 
-    def test_where_their_list_is_damaged_the_file_is_replaced(self):
-        self.begin_pair()
-        tid = self.changed(1, b'old')
-        self.changed(1, b'new', tid)
-        self.pack()
-        replace = naming.replace
-
-        def damage_and_replace(*args):
-            with open(self.path('b/blobs/.removed'), 'r+b') as file:
-                file.write(b'?')
-            replace(*args)
-
-        with mock.patch.object(naming, 'replace', damage_and_replace), \
-                self.assertLogs('fsyncstorage', 'ERROR') as logs:
-            self.apply(self.follower)
-        self.assertIn('fsync-check --blobs', logs.output[0])
-        self.assertEqual(
-            sorted(self.contents('b')), sorted([b'new', b'old']))
-        self.has_what_the_log_has('b')
-
     def starts_again(self):
         self.follower.close()
         self.follower = self.begin_following()
@@ -529,32 +443,6 @@ class Packs(BlobNodeTest):
             sorted(found_blobs(self.blob_dir('b') + '.old').values()),
             [b'new', b'old', b'older'])
 
-    def dies_in_the_second_pack(self, name, module=packedblobs):
-        self.begin_pair(keep_old=True)
-        tid = self.changed(1, b'old', self.changed(1, b'older'))
-        self.pack()
-        self.changed(1, b'new', tid)
-        self.apply(self.follower)
-        self.pack()
-        with self.dies(module, name), self.assertRaises(Killed):
-            self.apply(self.follower)
-        self.starts_again()
-        self.assertEqual(
-            self.blobs_of_the_last_pack('b'), [b'new', b'old'])
-
-    def test_a_crash_before_the_blobs_of_the_last_pack_go(self):
-        """What it has left has other names of files that are to go."""
-        self.dies_in_the_second_pack('take_away')
-
-    def test_a_crash_when_they_have_gone(self):
-        self.dies_in_the_second_pack('_begin_old')
-
-    def test_a_crash_when_all_are_moved(self):
-        self.dies_in_the_second_pack('_link_what_stays')
-
-    def test_a_crash_when_all_is_done_but_the_list_is_there(self):
-        self.dies_in_the_second_pack('remove_if_it_is', datafile)
-
     def blobs_of_the_last_pack(self, node):
         old = self.blob_dir(node) + '.old'
         self.assertNotIn(packedblobs.OF_PACK, os.listdir(old))
@@ -585,32 +473,6 @@ class Packs(BlobNodeTest):
         self.assertEqual(len(self.contents('a')), 2)
         self.lead()
         self.assertEqual(self.contents('a'), [b'new'])
-
-    def test_a_list_of_another_pack(self):
-        """Its blobs may be needed."""
-        self.begin_pair()
-        self.changed(1, b'old')
-        self.apply(self.follower)
-        size = len(self.content('b')) - 1
-        with open(self.path_of('b'), 'rb') as file:
-            found = checksum.of_first(file.fileno(), size).hex()
-        listed = ''.join(
-            f'{oid(1).hex()}{tid}\n' for tid in self.tids_of_blobs('b'))
-        for whose in ('', f'# {size} {bytes(32).hex()}\n',
-                      f'# {size - 1} {found}\n', f'# {size + 2} {found}\n',
-                      f'# {size} {found}', f'# {size} {found}\nx'):
-            with self.subTest(whose):
-                self.follower.close()
-                with open(self.path('b/blobs/.removed'), 'w') as file:
-                    file.write(listed + whose)
-                self.follower = self.begin_following()
-                self.assertEqual(self.contents('b'), [b'old'])
-                self.assertFalse(
-                    os.path.exists(self.path('b/blobs/.removed')))
-
-    def tids_of_blobs(self, node):
-        return [os.path.basename(path).partition('.')[0].removeprefix('0x')
-                for path in self.blob_files(node)]
 
     def test_random_histories(self):
         """The directories are equal when the log is at its end."""
@@ -680,19 +542,6 @@ class AnotherRecord(FetchingTest):
         self.assertEqual(self.lists('b'), [])
         self.has_what_the_log_has('b')
 
-    def test_what_comes_in_its_place(self):
-        self.storage.close()
-        self.follow('c').close()
-        other = self.lead('c')
-        self.commit_blobs(other, {4: b'another'})
-        self.apply(self.follower)
-        self.follower.save()
-        other.close()
-        self.apply(self.follower)
-        self.assertEqual(self.contents('b'), [b'another', b'x'])
-        self.assertEqual(self.lists('b'), [])
-        self.has_what_the_log_has('b')
-
 
 class APrimaryThatDied(FetchingTest):
     """What its last transactions have left beside the log."""
@@ -744,32 +593,6 @@ class APrimaryThatDied(FetchingTest):
             self.rejoined()
         self.assertIn(b'x', self.contents('a'))
         self.assertNotIn(b'y', self.contents('a'))
-
-    def test_a_batch_of_which_the_log_has_half(self):
-        """It names the blob, and is given up."""
-        transaction = self.begin_blobs(self.storage, {1: b'x'})
-        self.storage.store(
-            oid(2), bytes(8), bytes(3 * MOST), '', transaction)
-        self.storage.tpc_vote(transaction)
-        ask, line = self.storage.line.ask, self.storage.line
-
-        def ask_once(*append):
-            line.ask = ask
-            ask(*append)
-            line.is_away = True
-
-        line.ask = ask_once
-        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch.object(
-                replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0):
-            thread = threading.Thread(
-                target=self._finish, args=(transaction,))
-            thread.start()
-            until(lambda: line.is_away, 'the first record is there')
-            self.die(self.storage)
-            thread.join()
-            self.assertEqual(len(self.blobs_in_the_log()), 1)
-            self.rejoined()
-        self.assertEqual(self.contents('a'), [b'of the other'])
 
     def _finish(self, transaction):
         try:

@@ -96,16 +96,6 @@ class Applied(FoldTest):
         self.assertEqual((self.state.generation, self.state.end), (3, 100))
         self.assertIsNone(self.state.pack)
 
-    def test_a_pack_within_a_pack(self):
-        """The writer could not say that the first one had ended."""
-        self.apply(PackBegin(bytes(8), True, b'1'), batch=PACK)
-        self.apply(self.chunk(b'bytes'))
-        self.apply(PackBegin(bytes(8), False, b'1'), batch=NEXT_PACK)
-        self.assertEqual(
-            self.state.pack, Pack(NEXT_PACK, 105, bytes(8), False, b'1'))
-        self.refused(Why.SENSELESS, PackEnd(PACK))
-        self.apply(PackSwap(NEXT_PACK, 60, bytes(32)))
-
     def test_a_trim(self):
         before = self.state
         self.apply(Trim(2))
@@ -121,11 +111,6 @@ class Skipped(FoldTest):
         self.assertEqual(step(self.state, first), Skip())
         self.apply(self.chunk(b'second'))
         self.assertEqual(step(self.state, first), Skip())
-
-    def test_not_another_one_of_its_number(self):
-        other = following(self.state, self.chunk(b'other'))
-        self.apply(self.chunk(b'first'))
-        self.assertIs(step(self.state, other).why, Why.FORKED)
 
 
 class Refused(FoldTest):
@@ -199,15 +184,6 @@ class Refused(FoldTest):
         self.refused(Why.SENSELESS, Trim(self.state.place.sequence + 2))
         self.apply(Trim(self.state.place.sequence + 1))
 
-    def test_what_was_refused_is_told(self):
-        found = self.refused(Why.FORKED, self.chunk(), previous=bytes(16))
-        self.assertIn('record 2 is another history', found.reason)
-
-    def test_another_member_may_have_it(self):
-        self.assertEqual(
-            {why for why in Why if why.elsewhere}, {Why.DAMAGED, Why.HOLE})
-
-
 
 class Logs(FoldTest):
     """Whether a log can be that of the node, before anything is changed."""
@@ -228,7 +204,3 @@ class Logs(FoldTest):
 
     def test_one_that_was_restored_and_went_on(self):
         self.assertIs(self.why(head=Place(1, bytes(16))), Why.FORKED)
-
-    def test_one_that_was_trimmed_too_far(self):
-        self.assertIs(
-            self.why(head=Place(9, bytes(16)), first=3), Why.TRIMMED)

@@ -20,6 +20,7 @@ from fsyncstorage.quorum.leading.writer import Writer
 from fsyncstorage.quorum.log import members
 
 from ..generated import settings
+from ..often import often
 from . import directed
 from .histories import Histories
 
@@ -88,7 +89,7 @@ MUTANTS = [
 ]
 
 BOUNDS = settings(
-    max_examples=300, stateful_step_count=30, deadline=None, derandomize=True)
+    max_examples=often(100, 300, at_check=20), stateful_step_count=30, deadline=None, derandomize=True)
 #: Until it is found.
 OF_MUTANTS = settings(
     BOUNDS, max_examples=1500, phases=[hypothesis.Phase.generate],
@@ -112,8 +113,6 @@ def mutant(function, text, instead):
 
 
 class AnyOrder(unittest.TestCase):
-
-    level = 2
 
     def test_files_are_what_one_log_says(self):
         run_state_machine_as_test(Histories, settings=BOUNDS)

@@ -3,7 +3,6 @@
 The thread is not started: the test takes its turns.
 """
 
-import contextlib
 import threading
 from unittest import mock
 
@@ -79,13 +78,6 @@ class Had(HoldingTest):
         self.turn()
         self.assertAlmostEqual(self.holding.seconds_left, 5.0)
 
-    def test_an_answer_that_came_too_late(self):
-        """A process that was frozen."""
-        self.log.takes = LEASE
-        self.turn()
-        self.assertIsNotNone(self.holding.tenure)
-        self.assertFalse(self.holding.is_believed)
-
     def test_it_is_renewed_in_time(self):
         for _ in range(100):
             self.turn(LEASE / 10)
@@ -134,20 +126,6 @@ class Lost(HoldingTest):
         self.assertFalse(self.holding.is_believed)
         self.assertEqual(self.changes, ['a', 'a'])
 
-    def test_in_another_term(self):
-        """Another node had it, and has given it back."""
-        other, asks = self.another()
-        self.turn()
-        self.engine.now += LEASE
-        self.assertTrue(asks())
-        other.let_go(b'other')
-        self.turn()
-        self.assertIn('another term', self.holding.lost)
-        self.assertFalse(self.holding.is_believed)
-        # It has the term, and gives it back.
-        self.end()
-        self.assertTrue(asks())
-
     def end(self):
         self.holding._is_leaving = True
         self.turn()
@@ -171,26 +149,8 @@ class Lost(HoldingTest):
         self.turn(LEASE)
         self.assertTrue(self.holding.is_believed)
 
-    def test_the_same_name_does_not_take_it(self):
-        """Of two nodes, by mistake."""
-        self.turn()
-        other = self.of('a', FakeLog(self.engine))
-        other.seek()
-        other._work()
-        self.assertIsNone(other.tenure)
-
 
 class NotWanted(HoldingTest):
-
-    def test_a_node_that_could_not_lead(self):
-        self.holding.ask_if(False)
-        self.turn(LEASE)
-        self.assertEqual(self.log.asked, 0)
-        self.holding.ask_if(True)
-        self.turn()
-        self.assertTrue(self.holding.is_believed)
-        self.holding.ask_if(False)  # it leads: it keeps what it has
-        self.assertTrue(self.holding.is_believed)
 
     def test_a_node_that_cannot_lead_after_all(self):
         """It gives back what it has, and does not ask until it is sought."""
@@ -205,18 +165,6 @@ class NotWanted(HoldingTest):
         self.holding.seek()
         self.turn()
         self.assertTrue(self.holding.is_believed)
-
-    def test_an_answer_that_comes_when_it_is_not_wanted_any_more(self):
-        class Late(SlowLog):
-            def hold(log, holder, seconds):
-                self.holding.ask_if(False)
-                return super().hold(holder, seconds)
-
-        self.holding = self.of('a', Late(self.engine))
-        self.holding.seek()
-        self.turn()
-        self.assertFalse(self.holding.is_believed)
-        self.assertTrue(self.another()[1]())
 
 
 class Ends(HoldingTest):
@@ -236,13 +184,6 @@ class Ends(HoldingTest):
         self.assertTrue(self.another()[1]())
         self.holding.close()
 
-    def test_that_of_another_is_left_alone(self):
-        _, asks = self.another()
-        term = asks()
-        self.begin(self.log)
-        self.holding.close()
-        self.assertEqual(asks(), term)
-
     def test_a_log_that_hangs(self):
         """The end waits a little, and then ends the call."""
         class Hanging(FakeLog):
@@ -258,9 +199,3 @@ class Ends(HoldingTest):
             self.begin(Hanging(self.engine))
             self.hangs.wait()
             Thread(self.holding.close).result()
-
-    def test_before_it_began(self):
-        self.holding.close()
-        with contextlib.suppress(Unanswered):
-            self.log.holder()
-            self.fail('it was not stopped')

@@ -1,11 +1,9 @@
 """What an engine promises, of the log in memory; and how that fails."""
 
-import threading
 import unittest
 
 from fsyncstorage.quorum.log.interface import Unanswered
 
-from ..support import PATIENCE
 from .fakelog import MEMBERS
 from .fakelog import Engine
 from .fakelog import FakeLog
@@ -66,18 +64,6 @@ class Faults(unittest.TestCase):
         self.engine.deliver()
         self.assertEqual(self.log.read(1), [b'1'])
 
-    def test_too_late(self):
-        self.unanswered(
-            Fault.DELAYED, self.log.append, START, place(1), b'late')
-        self.append(b'1')
-        self.engine.deliver()
-        self.assertEqual(self.log.read(1), [b'1'])
-
-    def test_a_failure_that_is_not_answered(self):
-        self.append(b'1')
-        self.unanswered(
-            Fault.AFTER, self.log.append, START, place(1), b'other')
-
     def test_of_every_call(self):
         for name, *args in (
                 ('create', LOG), ('ends',), ('read', 1), ('wait', 1, 0),
@@ -117,22 +103,6 @@ class Faults(unittest.TestCase):
         self.assertTrue(self.log.hold(B, 2))
         self.assertFalse(self.log.hold(A, 2))
 
-    def test_a_term(self):
-        """It is kept by one that comes late, if nobody else came."""
-        term = self.log.hold(A, 2)
-        self.engine.now += 3600
-        self.assertEqual(self.log.hold(A, 2), term)
-        self.engine.now += 2
-        self.assertGreater(self.log.hold(B, 2), term)
-
-    def test_an_append_in_two_halves(self):
-        for fault, found in (Fault.BEFORE, []), (Fault.AFTER, [b'1']):
-            self.log.faults.append(fault)
-            self.log.ask(START, place(1), b'1')
-            with self.assertRaises(Unanswered):
-                self.log.answered()
-            self.assertEqual(self.log.read(1), found)
-
     def test_a_member_that_is_away(self):
         self.append(b'1')
         self.engine.away = {1}
@@ -140,11 +110,3 @@ class Faults(unittest.TestCase):
         for name, *args in ('ends', 1), ('read', 1, 4), ('staged', A, 0, 4):
             with self.subTest(name), self.assertRaises(Unanswered):
                 getattr(self.log, name)(*args)
-
-    def test_a_lost_notice(self):
-        self.engine.silent = True
-        waiting = threading.Thread(target=self.log.wait, args=(1, 0.01))
-        waiting.start()
-        self.append(b'1')
-        waiting.join(PATIENCE)
-        self.assertFalse(waiting.is_alive())

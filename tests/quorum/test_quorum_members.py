@@ -10,7 +10,6 @@ from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.leading.writer import Writer
-from fsyncstorage.quorum.log.interface import Missing
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.members import Nothing
 from fsyncstorage.quorum.log.members import Shown
@@ -89,14 +88,6 @@ class TheNextRecord(MembersTest):
                 ask(self.log, self.state(2)).raw, self.engine.records[2])
             self.assertEqual(ask(self.log, self.writer.state), Nothing())
 
-    def test_one_that_does_not_answer_beside_a_wrong_one(self):
-        """Then nothing is final; what is shown is believed."""
-        for _ in self.each_wrong():
-            self.engine.away = {(self.engine.wrong + 1) % MEMBERS}
-            self.assertEqual(
-                ask(self.log, self.state(2)).raw, self.engine.records[2])
-            self.unanswered('2 of 3 members have answered')
-
     def test_one_has_lost_its_last_records(self):
         for wrong in range(MEMBERS):
             self.engine.wrong = wrong
@@ -107,20 +98,6 @@ class TheNextRecord(MembersTest):
                         self.assertIsInstance(ask(self.log, state), Shown)
                     self.assertEqual(
                         ask(self.log, self.writer.state), Nothing())
-
-    def test_two_that_agree_are_enough(self):
-        """The third one may be dead, and take long not to answer."""
-        asked = []
-
-        def ends(member):
-            asked.append(member)
-            return type(self.engine).ends(self.engine, member)
-
-        self.engine.ends = ends
-        for number in 2, 4:
-            asked.clear()
-            ask(self.log, self.state(number))
-            self.assertEqual(asked, [0, 1])
 
     def test_two_that_show_other_records(self):
         """The third one decides."""
@@ -156,20 +133,6 @@ class TheNextRecord(MembersTest):
         self.engine.away = {1}
         self.unanswered('is wrong', self.state(2))
 
-    def test_it_is_damaged_on_those_beside_a_wrong_one(self):
-        """Though all refuse something, a final word is only one member's."""
-        final = 0
-        for member in {*range(MEMBERS)} - {self.engine.wrong}:
-            self.engine.damage(member, 3, 300)
-        self.engine.own = [], Place(0, LOG)
-        for lie in wrong_ends(self.engine.ends()):
-            self.engine.lie = lie
-            word = hear(self.log, self.state(2), self.engine.wrong)
-            if not word.why.elsewhere:
-                final += 1
-                self.refused(Why.DAMAGED, self.state(2))
-        self.assertGreater(final, 3)
-
 
 class Refused(MembersTest):
     """What is true of the log is said by all members, and believed."""
@@ -190,31 +153,15 @@ class Refused(MembersTest):
         self.writer = leader(self.log, self.state(3), 'another')
         self.refused(Why.FORKED, node)
 
-    def test_another_log(self):
-        self.engine.log = OTHER
-        self.refused(Why.OTHER_LOG)
-
     def test_one_that_begins_too_late(self):
         self.engine.trim(4)
         self.refused(Why.TRIMMED, self.state(2))
         self.assertIsInstance(ask(self.log, self.state(3)), Shown)
 
-    def test_none_at_all(self):
-        def missing(member=None):
-            raise Missing
-
-        self.engine.ends = missing
-        self.refused(Why.BEHIND)
-
     def test_a_record_that_no_node_applies(self):
         raw = following(self.writer.state, Trim(1), writer=OTHER)
         self.engine.append(self.engine.head, Place(5, bytes(16)), raw)
         self.refused(Why.USURPED)
-
-    def test_a_record_that_is_nowhere(self):
-        self.engine.append(self.engine.head, Place(6, bytes(16)), b'')
-        self.engine.records.pop()
-        self.refused(Why.HOLE)
 
 
 class Confirmed(MembersTest):
@@ -255,16 +202,6 @@ class Confirmed(MembersTest):
         self.engine.restore(self.places[3])
         self.assertFalse(confirmed(self.log, state))
 
-    def test_what_was_trimmed(self):
-        self.engine.trim(4)
-        self.unknown(self.state(2))
-        self.assertTrue(confirmed(self.log, self.state(4)))
-
-    def test_any_bytes_in_its_place(self):
-        state = self.state(3)
-        self.engine.records[2] = b'short'
-        self.assertFalse(confirmed(self.log, state))
-
 
 class OneByOne(MembersTest):
 
@@ -277,15 +214,3 @@ class OneByOne(MembersTest):
             found.add(hear(self.log, state, self.engine.wrong).why)
         self.assertEqual(found, {
             Why.OTHER_LOG, Why.TRIMMED, Why.HOLE, Why.BEHIND, Why.FORKED})
-
-    def test_what_comes_between_the_questions(self):
-        """It is shown; the ends are older."""
-        def ends(member):
-            found = type(self.engine).ends(self.engine, member)
-            self.writer.say(Trim(1))
-            settle(self.writer)
-            return found
-
-        state = self.writer.state
-        self.engine.ends = ends
-        self.assertIsInstance(hear(self.log, state, 0), Shown)

@@ -13,7 +13,6 @@ from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history.record import MOST
@@ -28,7 +27,6 @@ from fsyncstorage.server.server import Server
 from fsyncstorage.wire import commitserver
 from perf.ports import free_address
 
-from ..client.connected import commit
 from ..client.test_client_outcome import InOneTrip
 from ..client.test_client_outcome import InTwoTrips
 from ..support import PATIENCE
@@ -165,11 +163,6 @@ class NodesTest(NodeTest):
 
         self.patch(CommitChannel, '_finished', dies)
 
-    def until_it_is_appended(self):
-        before = self.storage.stats()['commits']
-        return lambda: until(
-            lambda: self.storage.stats()['commits'] > before, 'appended')
-
 
 class Moments:
     """Each with another node, which has followed from the beginning."""
@@ -188,11 +181,6 @@ class Moments:
         begin = self.path_of('b')
         os.makedirs(os.path.dirname(begin))
         begin_log(begin)
-
-    def others_commit(self):
-        """So the client has heard of more than its own."""
-        tid = commit(self.connect(), {100: b'other'})
-        until(lambda: self.client.lastTransaction() == tid, 'heard')
 
     # What comes of it
 
@@ -229,20 +217,6 @@ class Moments:
     def test_its_request_was_not_read(self):
         self.dies_at_request(self.request)
         self.check_not_kept(Thread(self.commit))
-
-    def test_behind_the_commits_of_others(self):
-        self.others_commit()
-        self.dies_at_request(self.request)
-        self.check_not_kept(Thread(self.commit))
-
-    def test_it_was_appended_and_not_offered(self):
-        """The file of the old primary has it."""
-        self.storage.line.is_away = True
-        appended = self.until_it_is_appended()
-        committing = Thread(self.commit)
-        appended()
-        self.kill_soon()
-        self.check_not_kept(committing)
 
     def test_a_part_of_it_is_in_the_log(self):
         """And is given up."""
@@ -285,13 +259,10 @@ class Moments:
         committing = self.commit_and_ask_one_that_dies()
         self.check_kept(committing)
 
-    def test_the_next_one_dies_too_before_it_promises(self):
-        self.dies_at_request(self.request)
-        committing = self.commit_and_ask_one_that_dies()
-        self.check_not_kept(committing)
-
 
 class OfOneTrip(InOneTrip, Moments, NodesTest):
+
+    level = 2
 
     def check_not_kept(self, committing):
         """It never will be there; so it is repeated here."""
@@ -299,11 +270,14 @@ class OfOneTrip(InOneTrip, Moments, NodesTest):
 
 
 class OfTwoTrips(InTwoTrips, Moments, NodesTest):
+    level = 2
     pass
 
 
 class ByANodeThatJoinedLater(OfOneTrip):
     """In the middle of the epoch: it has not seen its beginning."""
+
+    level = 2
 
     def join_others(self):
         self.join('b')
@@ -312,6 +286,8 @@ class ByANodeThatJoinedLater(OfOneTrip):
 
 class ByTheSameNode(OfOneTrip):
     """Whose process was killed, and starts again."""
+
+    level = 2
 
     next = 'a'
 
@@ -327,25 +303,11 @@ class ByTheSameNode(OfOneTrip):
         super().lead(node)
 
 
-class NotKnown(InOneTrip, NodesTest):
-
-    def test_by_a_node_that_joined_behind_it(self):
-        """It has it in its file, and not whose it is: there, no id is."""
-        self.lead('a')
-        self.client = self.connect()
-        self.dies_at_answer()
-        committing = Thread(self.commit)
-        until(lambda: not self.client.is_connected(), 'lost')
-        self.join('b')
-        self.lead('b')
-        with self.assertRaises(OutcomeUnknown):
-            committing.result()
-        self.assertEqual(self.storage.load(oid(1))[0], b'x')
-
-
 class SideBySide(InOneTrip, NodesTest):
     """Threads of one client, while one primary after the other dies: none of
     their commits fails."""
+
+    level = 2
 
     def test_each_commit_is_there_once(self):
         self.lead('a')

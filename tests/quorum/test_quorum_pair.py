@@ -29,9 +29,7 @@ def commit(storage, records):
     return commit_with(storage, records, f=lambda tid: None)
 
 
-class Takeover(Pair):
-
-    level = 2
+class TwoNodes(Pair):
 
     def client(self):
         """Of both."""
@@ -39,6 +37,11 @@ class Takeover(Pair):
             [each.address for each in self.nodes], wait_timeout=PATIENCE)
         self.addCleanup(found.close)
         return found
+
+
+class Takeover(TwoNodes):
+
+    level = 2
 
     def test_killed(self):
         self.both()
@@ -76,6 +79,11 @@ class Takeover(Pair):
         self.assertEqual(storage.load(oid(2))[0], b'two')
         self.ends_equal()
 
+
+class Ends(TwoNodes):
+
+    level = 3
+
     def test_ended(self):
         """The lease is given back, and nobody waits for its end."""
         self.both()
@@ -109,7 +117,7 @@ class Takeover(Pair):
 class NoLog(Pair):
     """None of its members answers."""
 
-    level = 2
+    level = 3
 
     def members_of_the_log(self):
         self.gateways = Gateways()
@@ -148,7 +156,7 @@ class NoLog(Pair):
 
 
 @needed
-class OnEtcd(Takeover):
+class OnEtcd(Takeover, Ends):
     """The same on real members."""
 
     level = 3

@@ -7,7 +7,6 @@ import os
 from unittest import mock
 
 import zc.lockfile
-from ZODB.FileStorage.FileStorage import FileStorageFormatError
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
@@ -17,7 +16,6 @@ from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history import record as records
 from fsyncstorage.quorum.history.fold import Why
-from fsyncstorage.quorum.history.record import Blob
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log import outage
@@ -25,7 +23,6 @@ from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import WHAT_TO_DO
 from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.storage import opening
-from fsyncstorage.storage.recovery import DamagedFile
 
 from ..format.sealing import later_release
 from ..format.sealing import window_of
@@ -38,7 +35,6 @@ from .fakelog import Fault
 from .logged import FollowTest
 from .logged import Logged
 from .logged import Watched
-from .logged import contents
 from .logged import found_in
 from .logged import restored
 from .samples import MAGIC
@@ -49,6 +45,8 @@ from .samples import following
 
 class Rejoined(FollowTest):
 
+    level = 2
+
     def is_rejoined(self, follower):
         """It has what the log says, and has kept it."""
         expected = self.here()
@@ -57,13 +55,6 @@ class Rejoined(FollowTest):
         whole = follower.whole
         self.assertEqual(self.kept().state, whole)
         self.assertEqual(whole.end, expected.state.end)
-
-    def test_a_node_that_has_all(self):
-        self.logged.write(10, 20)
-        self.begin()
-        follower = self.rejoin()
-        self.is_rejoined(follower)
-        self.assertEqual(self.content(), self.logged.content)
 
     def test_what_is_missing_is_applied(self):
         self.logged.write(10, 20)
@@ -136,15 +127,6 @@ class Rejoined(FollowTest):
         self.is_rejoined(self.rejoin())
         self.assertEqual(self.content(), self.logged.content)
 
-    def test_what_came_in_the_place_of_a_batch_that_was_given_up(self):
-        """It is compared with what the log has there, at last."""
-        self.begin()
-        self.logged.write_some_of(400, 400, records=5).lead()
-        self.logged.write(10).write(20).write(30)
-        self.replace(self.logged.content)
-        self.is_rejoined(self.rejoin())
-        self.assertEqual(self.content(), self.logged.content)
-
     def test_the_cut_is_durable_before_anything_is_written(self):
         self.begin()
         self.replace(self.content() + b'tail')
@@ -167,17 +149,6 @@ class Rejoined(FollowTest):
                     self.rejoin()
             self.rejoin()
         self.assertEqual(disk.done[:3], ['truncate', 'sync', 'write'])
-
-    def test_a_batch_that_is_not_complete(self):
-        self.logged.write(10)
-        self.begin()
-        self.logged.write_some_of(400)
-        follower = self.rejoin()
-        self.assertIsNotNone(follower.state.incomplete)
-        self.is_rejoined(follower)
-        end = self.here().state.end
-        self.assertEqual(self.handed_over(follower).content.end, end)
-        self.assertEqual(len(self.content()), end)
 
     def test_it_waits_for_a_log_that_does_not_answer(self):
         self.begin()
@@ -213,18 +184,6 @@ class Rejoined(FollowTest):
         log._call = _before(log._call, as_others_write)
         with mock.patch.object(outage, 'FIRST_PAUSE', 0.0):
             self.is_rejoined(self.rejoin_by(log))
-
-    def test_others_write_all_the_time(self):
-        """Whenever it asks."""
-        self.begin()
-        self.logged.write(10, 20)
-        log = FakeLog(self.engine)
-        log._call = _before(log._call, lambda: self.logged.write(5))
-        follower = self.rejoin_by(log)
-        found = contents(
-            self.engine.records[:follower.state.place.sequence])
-        self.assertEqual(self.content()[:found.state.end], found.content)
-        self.assertEqual(self.kept().state, follower.whole)
 
     def test_one_damaged_member_does_not_matter(self):
         self.begin()
@@ -376,18 +335,6 @@ class Opened(FollowTest):
                 opened.file.close()
                 opened.lock_file.close()
 
-    def test_an_index_of_another_file_is_not_used(self):
-        other = Logged(name='other').lead()
-        other.file.tid += 20  # and has other objects
-        other.write(*[100] * 20)
-        with open(self.path('other'), 'wb') as file:
-            file.write(other.content)
-        FsyncStorage(self.path('other')).close()
-        os.rename(self.path('other.index'), self.path('Data.fs.index'))
-        content = self.handed_over(self.rejoin()).content
-        self.assertEqual(
-            content.index.items(), scanned(self.logged.content).items())
-
 
 def _before(function, first):
     def call(*args):
@@ -458,11 +405,6 @@ class NotStarted(FollowTest):
         self.refused('Data.fs is missing.*fsync-quorum forget its name.*'
                      'fsync-quorum bootstrap --from')
 
-    def test_a_file_that_is_none(self):
-        self.begin()
-        self.replace(b'XXXX' + self.content()[4:])
-        self.refused('magic', error=FileStorageFormatError)
-
     def test_a_file_of_another_log(self):
         self.begin()
         self.add_tail()
@@ -499,15 +441,6 @@ class NotStarted(FollowTest):
         engine = restored(self.engine, 3)
         Logged(engine, 'other').lead().write(10, 20, 30, 40, 50)
         self.refused_why(Why.FORKED, engine)
-
-    def test_a_log_that_lacks_what_was_not_kept_yet(self):
-        """The proof of a seal."""
-        self.begin()
-        number = self.engine.head.sequence
-        self.logged.write(40).write(50)
-        self.replace(self.logged.content)
-        self.refused('was written, all before', restored(
-            self.engine, number))
 
     def test_a_log_that_has_other_than_was_not_kept_yet(self):
         self.begin()
@@ -609,24 +542,6 @@ class NotStarted(FollowTest):
                 bytes(content[position:position + length]), SELF)
             self.refused('fsync-check.*fsync-quorum bootstrap')
 
-    def test_blobs_where_it_has_no_directory_for_them(self):
-        self.begin()
-        self.add_tail()
-        end = self.logged.state.end
-        raw = following(self.logged.state, Data(end, end + 1, (), (Blob(
-            bytes(16), bytes(8), bytes(8), 1, bytes(32), False),), b'x'))
-        self.engine.append(self.engine.head, place_of(raw), raw)
-        self.refused('no blob-dir')
-
-    def test_a_node_that_is_started_twice(self):
-        self.begin()
-        first = self.rejoin()
-        with self.nothing_changes(), self.assertRaisesRegex(
-                zc.lockfile.LockError, f'process {os.getpid()}'):
-            self.rejoin()
-        first.close()
-        self.rejoin()
-
     def test_the_file_is_open_under_another_name(self):
         self.begin()
         self.rejoin()
@@ -635,11 +550,6 @@ class NotStarted(FollowTest):
         with self.assertRaises(opening.InUse):
             rejoin(self.path('other'), FakeLog(self.engine), self.stopping)
 
-    def test_a_second_name_that_would_be_overwritten(self):
-        self.begin()
-        os.link(self.path(), self.path('Data.fs.tmp'))
-        self.refused('another name', error=DamagedFile)
-
     def test_no_room_for_what_is_cut_off(self):
         self.begin()
         self.add_tail()
@@ -647,9 +557,3 @@ class NotStarted(FollowTest):
         with mock.patch.object(datafile, 'disk', disk), mock.patch.object(
                 disk, 'write', side_effect=OSError(28, 'No space left')):
             self.refused('could not be kept', error=OSError)
-
-    def test_nothing_is_left_locked(self):
-        self.begin()
-        with self.assertRaises(Refused):
-            self.rejoin(restored(self.engine, 0))
-        self.rejoin()

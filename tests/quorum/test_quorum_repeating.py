@@ -4,7 +4,6 @@ what may be committed, or was promised, is not (I3, I16)."""
 import errno
 import os
 import tempfile
-import typing
 from unittest import mock
 
 import transaction
@@ -14,9 +13,7 @@ from persistent.mapping import PersistentMapping
 from ZEO.asyncio.client import ClientThread
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.blob import Blob
-from ZODB.Connection import Connection as StockConnection
 from ZODB.POSException import ConflictError
-from ZODB.POSException import ReadConflictError
 from ZODB.utils import z64
 
 from fsyncstorage.client import link
@@ -98,9 +95,6 @@ class Moments:
     def test_its_request_was_not_read(self):
         self.check_repeated(self.request)
 
-    def test_its_first_words_were_not_read(self):
-        self.check_repeated(commitserver.BeginPlain)
-
     def test_nothing_of_it_has_left(self):
         """And so nobody is asked."""
         made = Stream._ask
@@ -127,15 +121,6 @@ class Moments:
         self.goes_on()
         self.check_once(committing.result())
 
-    def test_it_begins_when_the_end_was_not_noticed_yet(self):
-        stream = self.client._server.stream
-        with mock.patch.object(stream, '_on_end'):
-            stream.end('of a test')
-            self.kill_soon()
-            committing = Thread(self.commit)
-            self.goes_on()
-            self.check_once(committing.result())
-
     def test_others_were_faster(self):
         """A conflict is a conflict."""
         serial = commit(self.client, {1: b'x'})
@@ -151,36 +136,11 @@ class Moments:
         self.assertEqual(self.client.loadBefore(
             oid(1), self.client.lastTransaction())[0], b'other')
 
-    def test_others_have_changed_what_it_has_read(self):
-        serial = commit(self.client, {7: b'x'})
-        self.meanwhile = lambda: commit_in_process(
-            self.storage, {7: b'other'}, {7: serial})
-
-        def store_and_read(number, serial_, data, version, txn):
-            self.client.checkCurrentSerialInTransaction(oid(7), serial, txn)
-            store_it(number, serial_, data, version, txn)
-
-        store_it = self.client.store
-        self.patch(self.client, 'store', store_and_read)
-        self.dies_at_request(self.request)
-        committing = Thread(self.commit)
-        self.goes_on()
-        with self.assertRaises(ReadConflictError):
-            committing.result()
-        self.assertEqual(self.called, [])
-
     def test_no_other_node_comes(self):
         """It waits as long as for any server."""
         self.dies_at_request(self.request)
         self.client._server.timeout = 0.2
         self.refused(Thread(self.commit))
-
-    def test_the_storage_is_closed(self):
-        self.dies_at_request(self.request)
-        committing = Thread(self.commit)
-        until(lambda: not self.client.is_connected(), 'lost')
-        self.client.close()
-        self.refused(committing)
 
     def refused(self, committing):
         """In one trip, nobody has promised that it is not kept."""
@@ -212,9 +172,6 @@ class Moments:
     def test_a_node_of_another_log(self):
         self.refused_by(lambda: self.say_of_the_next(
             repeating.Node(b'another', b'instance')))
-
-    def test_a_server_that_is_no_node(self):
-        self.refused_by(lambda: self.say_of_the_next(None))
 
     def test_one_that_has_lost_what_was_seen(self):
         self.refused_by(lambda: self.client._doom.fall(None, z64))
@@ -253,9 +210,6 @@ class Moments:
     def test_a_large_one(self):
         self.check_large_lost_at(commitserver.Vote)
 
-    def test_a_large_one_of_which_only_a_part_has_left(self):
-        self.check_large_lost_at(commitserver.Store)
-
     def check_large_lost_at(self, kind):
         files, open_file = [], tempfile.TemporaryFile
 
@@ -281,16 +235,6 @@ class Moments:
         self.patch(said, 'os', mock.Mock(wraps=os, pwrite=pwrite))
         self.check_large_is_there(self.commit_large())
 
-    def test_what_it_has_said_cannot_be_read(self):
-        """It fails as if it were not sent again."""
-        self.patch(said, 'os', mock.Mock(
-            wraps=os, pread=mock.Mock(side_effect=OSError('a test'))))
-        self.dies_at_request(commitserver.Vote)
-        committing = Thread(self.commit_large)
-        self.goes_on()
-        with self.assertRaises(ClientDisconnected):
-            committing.result()
-
     def test_it_is_sent_again_a_few_times_at_most(self):
         self.patch(repeating, 'MOST_TIMES', 0)
         self.dies_at_request(self.request)
@@ -307,40 +251,6 @@ class Moments:
         with self.assertRaises(OutcomeUnknown):
             repeating.vote(link, committing)
         committing.keep_no_more.assert_called_once_with()
-
-    def test_a_large_one_without_room_on_the_disk(self):
-        """It is committed as ever, but not sent again."""
-        self.patch(said, 'tempfile', mock.Mock(
-            TemporaryFile=mock.Mock(side_effect=OSError('a test'))))
-        self.check_large_is_there(self.commit_large())
-        self.dies_at_request(commitserver.Vote)
-        self.large = {number + 20: data for number, data in self.large.items()}
-        committing = Thread(self.commit_large)
-        self.goes_on()
-        with self.assertRaises(ClientDisconnected):
-            committing.result()
-
-    def test_it_is_stored_behind_the_loss(self):
-        """Over the connection to the next node."""
-        transaction = begin(self.client)
-        store(self.client, transaction, 2, b'y')
-        self.kill_soon()
-        self.goes_on()
-        until(self.client.is_connected, 'connected again')
-        store(self.client, transaction, 1, b'x')
-        self.client.tpc_vote(transaction)
-        tid = self.client.tpc_finish(transaction, self.called.append)
-        self.assertEqual(self.server.stats['1'].stores, 2)
-        self.check_once(tid)
-        self.assertEqual(self.storage.load(oid(2))[0], b'y')
-
-    def test_what_the_server_takes_away(self):
-        transaction = begin(self.client)
-        committing = self.client._server.committing(id(transaction))
-        committing.add('storeBlobShared', (
-            oid(1), z64, b'x', 'file', id(transaction)))
-        self.assertIsNone(committing.said)
-        self.client.tpc_abort(transaction)
 
     def test_a_child_of_its_process(self):
         """It has nobody to wait for."""
@@ -360,6 +270,7 @@ class Moments:
 
 class InTwo(InTwoTrips, Moments, RepeatingTest):
 
+    level = 2
     request = commitserver.Vote
     not_promised = 'Unanswered'
 
@@ -392,6 +303,7 @@ class InTwo(InTwoTrips, Moments, RepeatingTest):
 
 class InOne(InOneTrip, Moments, RepeatingTest):
 
+    level = 2
     not_promised = 'OutcomeUnknown'
 
 
@@ -415,29 +327,6 @@ class Calls(TestCase):
             repeating.call_again(PATIENCE, {1: committing}, call, 'name')
         self.assertEqual(call.call_count, repeating.MOST_TIMES + 1)
         self.assertIs(committing.has_waited, True)
-
-
-class InAFork(TestCase):
-
-    def test_it_adds_nothing(self):
-        """To a file that is its parent's, too."""
-        with mock.patch.object(said, 'IN_MEMORY', 0):
-            parents = said.Said()
-        self.addCleanup(parents.close)
-        first, second = (('storea', (name,)) for name in (b'1', b'2'))
-        parents.add(first, 1)
-        child = os.fork()
-        if not child:
-            try:
-                parents.add(('storea', (bytes(100),)), 1)
-            except ClientDisconnected:
-                os._exit(7)
-            finally:
-                os._exit(1)
-        parents.add(second, 1)
-        _, status = os.waitpid(child, 0)
-        self.assertEqual(os.waitstatus_to_exitcode(status), 7)
-        self.assertEqual(list(parents), [first, second])
 
 
 class DatabasesTest(RepeatingTest):
@@ -491,6 +380,8 @@ class DatabasesTest(RepeatingTest):
 class Databases(DatabasesTest):
     """What an application sees."""
 
+    level = 2
+
     def test_an_object(self):
         self.root['it'] = PersistentMapping(value=1)
         self.commit()
@@ -498,16 +389,6 @@ class Databases(DatabasesTest):
         self.root['it']['value'] += 1
         self.manager.commit()
         self.assertEqual(self.other_root()['it']['value'], 2)
-
-    def test_new_objects_have_oids_of_their_own(self):
-        """What the first node has given, the next one does not give again.
-        """
-        given = []
-        self.meanwhile = lambda: given.extend(
-            self.storage.new_oid() for _ in range(200))
-        self.root['it'] = it = PersistentMapping()
-        self.commit()
-        self.assertNotIn(it._p_oid, given)
 
     def test_a_blob(self):
         blob = self.root['blob'] = Blob(b'content' * 100_000)
@@ -545,27 +426,6 @@ class Databases(DatabasesTest):
         self.assertEqual(length(), 11)
         self.assertEqual(self.other_root()['length'](), 11)
 
-    def test_it_reads_on_what_it_has_read(self):
-        """Others have committed at the next node: what it sees within its
-        vote is what it saw before."""
-        self.root['it'] = it = PersistentMapping(value=1)
-        self.root['mine'] = mine = PersistentMapping(value=1)
-        self.manager.commit()
-
-        def change():
-            with ZODB.DB(self.storage).transaction() as other:
-                other.root()['it']['value'] = 2
-
-        self.meanwhile = change
-        mine['value'] = it['value'] + 1
-        it._p_deactivate()
-        self.client._cache.clear()
-        tid = self.client.lastTransaction()
-        self.commit()
-        self.assertEqual(mine['value'], 2)
-        self.assertEqual(it['value'], 2)  # of the next transaction
-        self.assertLess(tid, self.client.lastTransaction())
-
     def test_new_oids_are_asked_for_again(self):
         """They are needed within a commit."""
         killed = self.loses('new_oids')
@@ -576,31 +436,3 @@ class Databases(DatabasesTest):
         self.goes_on()
         committing.result()
         self.assertEqual(self.other_root()['it']['value'], 1)
-
-
-class ResolvedByClients(DatabasesTest):
-
-    server_options: typing.ClassVar[dict[str, object]] = {
-        'client_conflict_resolution': True}
-
-    def test_what_it_needs_is_asked_for_again(self):
-        """Within its vote."""
-        self.root['length'] = length = Length(0)
-        self.manager.commit()
-        other = self.connect()
-        with ZODB.DB(other).transaction() as connection:
-            connection.root()['length'].change(10)
-        other.close()
-        length.change(1)
-        killed = self.loses('loadSerial')
-        committing = Thread(self.manager.commit)
-        until(lambda: killed, 'asked')
-        self.goes_on()
-        committing.result()
-        self.assertEqual(self.other_root()['length'](), 11)
-
-
-class DatabasesInTwoTrips(Databases):
-
-    klass = StockConnection
-    request = commitserver.Vote

@@ -3,7 +3,6 @@
 import io
 import os
 import pathlib
-import socket
 import sys
 from unittest import mock
 
@@ -44,9 +43,6 @@ class Sections(TestCase):
         self.addCleanup(log.close)
         self.assertEqual(log.keys.head, b'/fsyncstorage/site/head')
 
-    def test_the_lease(self):
-        self.assertEqual(self.section('lease 1500ms').setup.lease, 1.5)
-
     def test_the_limit_of_the_log(self):
         trims = self.section('node a').setup.trims
         self.assertEqual(trims, (b'a'.ljust(16, b'\0'), 512 << 20, False))
@@ -59,17 +55,6 @@ class Sections(TestCase):
                 self.assertRaisesRegex(
                     ZConfig.DataConversionError, 'pip install'):
             self.section()
-
-    def test_the_name_of_the_machine(self):
-        with mock.patch.object(
-                socket, 'gethostname', return_value='db-1.example.org'):
-            self.assertEqual(self.section().node, 'db-1')
-        for name in 'a' * 17, 'localhost', 'localhost.localdomain':
-            with self.subTest(name), mock.patch.object(
-                    socket, 'gethostname', return_value=name):
-                with self.assertRaisesRegex(
-                        ZConfig.DataConversionError, '[Gg]ive the key "node"'):
-                    self.section()
 
     def test_what_is_refused(self):
         for keys, words in [
@@ -103,15 +88,6 @@ class Sections(TestCase):
                     ZConfig.DataConversionError, words):
                 self.opener(*keys, outside=outside)
         self.assertEqual(os.listdir(self.directory), [])
-
-    def test_read_only(self):
-        """It follows nobody."""
-        self.open().close()
-        opened = self.opener(
-            'log site', ETCD,
-            outside=['durability quorum', 'read-only true']).open()
-        self.addCleanup(opened.close)
-        self.assertTrue(opened.isReadOnly())
 
     def test_a_password(self):
         path = pathlib.Path(self.path('password'))

@@ -3,7 +3,6 @@
 import os
 from unittest import mock
 
-from ZODB.POSException import StorageTransactionError
 from ZODB.utils import z64
 
 from fsyncstorage.commit.policies import POLICIES
@@ -11,11 +10,8 @@ from fsyncstorage.metrics.shown import Shown
 from fsyncstorage.quorum.history.record import Commit
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.leading import held
-from fsyncstorage.quorum.leading import replicator
 from fsyncstorage.quorum.log import outage
-from fsyncstorage.server import committer
 from fsyncstorage.server import times
-from fsyncstorage.server.ballot import OVER
 from fsyncstorage.server.ballot import VOTED
 from fsyncstorage.server.ballot import WAITING
 from fsyncstorage.server.committer import VOTERS
@@ -89,17 +85,6 @@ class Served(NodeTest, Served):
         until(lambda: shown.trouble() is None, 'ready')
         self.assertEqual(self.zeo.load(2)[0], record())
 
-    def test_a_server_that_ends_while_no_majority_answers(self):
-        """I10, in bounded time."""
-        self.storage.line.is_away = True
-        self.zeo.vote({1: record()})
-        self.zeo.ask_finish()
-        until(lambda: self.storage.stats()['commits'], 'appended')
-        with mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0), \
-                self.assertLogs('fsyncstorage', 'ERROR'):
-            self.server.close()
-            self.storage.close()
-
 
 class WithoutRoom(BlobNodeTest, serving.Served):
     """Votes that wait for room in the log have no thread of the server."""
@@ -147,53 +132,12 @@ class WithoutRoom(BlobNodeTest, serving.Served):
         world.settle()
         world.committer.close()
 
-    def test_large_ones_leave_room_to_others(self):
-        """In the memory of the server."""
-        world = World(self.storage)
-        first = self.ballot(world, 'first', 1, 600)
-        second, third, fourth = waiting = [
-            self.ballot(world, name, number, 800)
-            for number, name in enumerate(('second', 'third', 'fourth'), 2)]
-        patch = mock.patch.object(
-            committer, 'MOST_FOR_THE_LOG', 2 * second.weight - 1)
-        for ballot in first, second, third:
-            world.ask_vote(ballot)
-        with patch:
-            Thread(world.settle).result()
-        self.assertEqual([each.state for each in (first, second, third)],
-                         [VOTED, WAITING, OVER])
-        name, _, error = world.told.pop()
-        self.assertEqual(name, 'vote third')
-        self.assertIsInstance(error, StorageTransactionError)
-        self.assertIn('try again later', str(error))
-        self.assertEqual(len(self.limit._line), 1)
-        second.abort()
-        world.ask_vote(fourth)
-        with patch:
-            Thread(world.settle).result()
-        self.assertIs(fourth.state, WAITING)
-        for ballot in first, fourth:
-            ballot.abort()
-        world.settle()
-        self.assertEqual([each.state for each in waiting], [OVER] * 3)
-        self.assertEqual(world.committer.ballots(), set())
-        world.committer.close()
-
     def peer(self, server, number, size):
         """A client that has asked for the vote of a blob."""
         peer = self.connect(server)
         peer.begin()
         peer.send_blob(number, bytes(size))
         return peer, peer.ask('vote', peer.id)
-
-    def test_the_end_of_a_server(self):
-        """It waits for none of them."""
-        server = self.serve(self.storage)
-        voted, question = self.peer(server, 1, 600)
-        voted.answer(question)
-        self.peer(server, 2, 600)
-        until(lambda: self.limit.seconds, 'it waits')
-        Thread(server.close).result()
 
     def test_the_end_of_a_server_while_no_majority_answers(self):
         """Of a vote that waits in its thread."""

@@ -1,18 +1,14 @@
 """The blobs of a vote are in the log before a batch names them (I11); its vote
 waits for that, and nobody else does."""
 
-import contextlib
 import os
 import threading
-import time
 from unittest import mock
 
 from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
-from ZODB.POSException import Unsupported
 
-from fsyncstorage.commit.blobs import Stored
 from fsyncstorage.errors import NoRoomInLog
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
@@ -20,11 +16,9 @@ from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.staged import new_sum
 from fsyncstorage.quorum.leading import held as counted
 from fsyncstorage.quorum.leading import loglimit
-from fsyncstorage.quorum.leading import staging
 from fsyncstorage.quorum.log import outage
 from fsyncstorage.quorum.log.interface import Unanswered
 
-from ..commit.test_interrupts import WithinConditions
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import begin
@@ -98,31 +92,6 @@ class InTheLog(StagingTest):
         storage.tpc_finish(transaction)
         self.assertEqual(len(self.blobs_in_the_log()), 2)
 
-    def test_an_interrupt_while_it_takes_the_lock(self):
-        storage = self.lead()
-        transaction = self.begin_blobs(storage, {1: b'x'})
-        with contextlib.suppress(KeyboardInterrupt), WithinConditions():
-            storage.tpc_vote(transaction)
-        Thread(storage._replica.stats).result()
-        storage.tpc_abort(transaction)
-
-    def test_of_each_transaction_of_a_batch(self):
-        storage = self.lead(group_commit_delay=0)
-        storage.line.hold_answers()
-        first = Thread(commit, storage, {9: b'x'})
-        storage.line.wait_for_question()
-        voted = [self.vote_blobs(storage, {number: b'x'})
-                 for number in (1, 2)]
-        others = [Thread(storage.tpc_finish, each) for each in voted]
-        until(lambda: storage.stats()['commits'] == 3, 'appended')
-        storage.line.release_answers()
-        first.result()
-        expected = {(oid(number), each.result())
-                    for number, each in enumerate(others, 1)}
-        self.assertEqual(
-            {(each.oid, each.tid) for each in self.blobs_in_the_log()},
-            expected)
-
     def test_whatever_becomes_of_answers(self):
         storage = self.lead()
         for number, fault in enumerate(
@@ -137,17 +106,6 @@ class InTheLog(StagingTest):
                     self.engine.deliver()
                 blob = self.blobs_in_the_log()[-1]
                 self.assertEqual(b''.join(self.chunks(blob.staged)), content)
-
-    def test_a_blob_in_the_place_of_another(self):
-        """Within one transaction."""
-        storage = self.lead()
-        transaction = self.begin_blobs(storage, {1: b'first'})
-        self.store_blob(transaction, storage, 1, b'second')
-        storage.tpc_vote(transaction)
-        storage.tpc_finish(transaction)
-        blob, = self.blobs_in_the_log()
-        self.assertEqual([*self.engine.blobs.values()], [b'second'])
-        self.assertEqual(self.chunks(blob.staged), [b'second'])
 
 
 class CopiesAndUndo(StagingTest):
@@ -177,20 +135,6 @@ class CopiesAndUndo(StagingTest):
         storage.tpc_vote(transaction)
         self.is_undone(storage, transaction)
 
-    def test_an_undo_that_is_worked_out_again(self):
-        """As something was appended meanwhile: another copy is staged, and the
-        first one is removed."""
-        storage = self.two()
-        transaction = self.undone(storage)
-        held = Held(storage.line)
-        vote = Thread(storage.tpc_vote, transaction)
-        held.wait()
-        commit(storage, {2: b'x'})
-        held.let_go()
-        vote.result()
-        held.wait()  # a second time
-        self.is_undone(storage, transaction)
-
     def restore(self, storage, tid, serial):
         transaction = begin(storage)
         storage.tpc_abort(transaction)
@@ -211,13 +155,6 @@ class CopiesAndUndo(StagingTest):
         blob = self.blobs_in_the_log()[-1]
         self.assertEqual((blob.oid, blob.tid), (oid(1), later))
         self.assertEqual(self.chunks(blob.staged), [b'restored'])
-
-    def test_a_copy_with_another_serial(self):
-        storage = self.lead()
-        tid = self.commit_blobs(storage, {2: b'x'})
-        later = (int.from_bytes(tid, 'big') + 1).to_bytes(8, 'big')
-        with self.assertRaisesRegex(Unsupported, 'the tid that it had'):
-            self.restore(storage, later, tid)
 
 
 class NobodyWaits(StagingTest):
@@ -259,16 +196,6 @@ class NobodyWaits(StagingTest):
         storage.tpc_finish(large)
         self.has_what_the_log_has()
 
-    def test_what_loses_is_not_staged(self):
-        storage = self.lead()
-        serial = commit(storage, {1: b'x'})
-        transaction = self.begin_blobs(storage, {2: b'blob'})
-        storage.store(oid(1), serial, b'y', '', transaction)
-        commit(storage, {1: b'z'}, {1: serial})
-        storage.line.before_stage = self.fail
-        with self.assertRaises(ConflictError):
-            storage.tpc_vote(transaction)
-
 
 class NoMajority(StagingTest):
 
@@ -303,30 +230,6 @@ class NoMajority(StagingTest):
         storage = self.lead()
         _, vote = self.waiting(storage)
         storage.close()
-        with self.assertRaisesRegex(WritingStopped, 'is being closed'):
-            vote.result()
-
-    def test_a_close_while_one_try_takes_long(self):
-        """The log is not closed while it is used."""
-        storage = self.lead()
-        line = storage.line
-
-        def takes_long():
-            entered.set()
-            ended.wait(PATIENCE)
-
-        entered, ended = threading.Event(), threading.Event()
-        line.before_stage = takes_long
-        transaction = self.begin_blobs(storage, {1: bytes(MOST + 1)})
-        vote = Thread(storage.tpc_vote, transaction)
-        assert entered.wait(PATIENCE)
-        close = Thread(storage.close)
-        assert line.stop_was_called.wait(PATIENCE)
-        close.join(0.2)
-        self.assertFalse(line.is_closed)
-        ended.set()
-        close.result()
-        self.assertTrue(line.is_closed)
         with self.assertRaisesRegex(WritingStopped, 'is being closed'):
             vote.result()
 
@@ -433,18 +336,6 @@ class NoRoomInTheLog(RoomTest):
             self.storage.tpc_abort(each)
         until(lambda: self.staged == 0, 'all is given back')
 
-    def test_in_a_line_that_stands_still(self):
-        first = self.vote_blobs(self.storage, {1: bytes(600)})
-        with mock.patch.object(loglimit, 'LONGEST_STILL', 0.0):
-            second = self.begin_blobs(self.storage, {2: bytes(600)})
-            with self.assertRaisesRegex(
-                    StorageTransactionError, 'try again later'):
-                self.storage.tpc_vote(second)
-            self.storage.tpc_abort(second)
-        self.assertEqual(self.limit.seconds, 0)
-        self.storage.tpc_finish(first)
-        self.assertEqual(self.staged, 0)
-
     def test_an_abort_by_another_thread(self):
         """It waits no more, and has no room."""
         first = self.vote_blobs(self.storage, {1: bytes(600)})
@@ -456,29 +347,6 @@ class NoRoomInTheLog(RoomTest):
         self.assertEqual((len(self.limit._line), self.staged), (0, 600))
         self.storage.tpc_abort(first)
         until(lambda: self.staged == 0, 'all is given back')
-
-    def test_commits_do_not_wait_for_them(self):
-        """A client may take its time between vote and finish."""
-        voted = self.vote_blobs(self.storage, {1: bytes(self.LIMIT - 1)})
-        self.limit.limit -= 1
-        self.assertEqual(self.limit.size, self.limit.limit)
-        commit(self.storage, {2: b'x'})
-        self.storage.tpc_finish(voted)
-
-    def test_one_that_has_its_turn_takes_its_room(self):
-        """Those that have some would wait for the end of its turn."""
-        tid = self.commit_blobs(self.storage, {1: bytes(100)})
-        self.commit_blobs(self.storage, {1: b'new'}, {1: tid})
-        transaction = begin(self.storage)
-        self.storage.undo(self.storage.undoLog(0, 1)[0]['id'], transaction)
-        held = Held(self.storage.line)
-        voting = Thread(self.storage.tpc_vote, transaction)
-        held.wait()
-        commit(self.storage, {2: b'x'})  # so it is worked out again
-        self.limit.limit = self.limit.named + 10
-        held.let_go()
-        voting.result()
-        self.storage.tpc_finish(transaction)
 
     def test_what_failed_counts_until_it_is_removed(self):
         self.storage.line.before_stage = lambda: self.engine.blobs and 1 / 0
@@ -503,38 +371,6 @@ class NoRoomInTheLog(RoomTest):
         self.storage.close()
         with self.assertRaisesRegex(WritingStopped, 'is being closed'):
             voting.result()
-
-    def test_what_ends_it_without_a_close(self):
-        """A failed disk, a retreat (`offer_no_more` is one way); a server that
-        is about to close."""
-        replica = self.storage._replica
-        first = self.vote_blobs(self.storage, {2: bytes(300)})
-        _, voting = self.waiting({1: bytes(900)})
-        replica.offer_no_more('a reason')
-        with self.assertRaisesRegex(WritingStopped, r'more \(a reason\)'):
-            voting.result()
-        replica._stopped.clear()
-        _, voting = self.waiting({1: bytes(900)})
-        self.storage.about_to_close()  # and the watch over its lease goes on
-        self.assertFalse(replica._is_closing)
-        with self.assertRaisesRegex(WritingStopped, 'is being closed'):
-            voting.result()
-        self.assertIsNotNone(first)
-        self.assertEqual((len(self.limit._line), self.staged), (0, 300))
-
-    def test_what_is_under_way_is_not_swept(self):
-        voted = self.vote_blobs(self.storage, {1: b'content'})
-        tidying = self.storage._replica._staging._tidying
-        for _ in range(2):
-            before = tidying._swept
-            tidying._swept -= 3600
-            tidying._thread.wake()
-            until(lambda: tidying._swept > before, 'swept')
-            self.assertEqual(len(self.engine.all_staged()), 1)
-            if voted is not None:
-                self.storage.tpc_finish(voted)
-                voted = None
-        self.assertEqual(self.contents('a'), [b'content'])
 
 
 class WithoutAThread(RoomTest):
@@ -587,73 +423,6 @@ class WithoutAThread(RoomTest):
         self.storage.tpc_abort(third)
         self.assertEqual(self.staged, 600)
 
-    def test_room_that_comes_before_it_is_asked_for(self):
-        """The function is called at once."""
-        second = self.begin_blobs(self.storage, {2: bytes(600)})
-        with self.assertRaises(NoRoomInLog):
-            self.storage.tpc_vote(second, wait=False)
-        self.storage.tpc_abort(self.first)
-        until(lambda: not self.limit._line, 'given')
-        called = threading.Event()
-        self.assertTrue(self.storage.call_when_served(second, called.set))
-        self.assertTrue(called.is_set())
-        self.storage.tpc_vote(second, wait=False)
-        self.assertFalse(self.storage.call_when_served(second, called.set))
-
-    def test_how_long_they_wait(self):
-        """For none of those before it, but until the line has stood still for
-        a minute: then all that have waited for as long fail."""
-        waiting = [self.no_room({number: bytes(size)})
-                   for number, size in ((2, 500), (3, 700), (4, 300))]
-        clock = mock.Mock(wraps=time)
-        patch = mock.patch.object(loglimit, 'time', clock)
-        patch.start()
-        self.addCleanup(patch.stop)
-        moved = time.monotonic() + loglimit.LONGEST_STILL - 1
-        clock.monotonic = lambda: moved
-        self.storage.tpc_abort(self.first)
-        assert waiting[0][1].wait(PATIENCE)
-        clock.monotonic = lambda: moved + loglimit.LONGEST_STILL - 1
-        self.limit.look()
-        self.assertEqual(self.are_called(waiting), [True, False, False])
-        clock.monotonic = lambda: moved + loglimit.LONGEST_STILL
-        self.limit.look()
-        self.assertEqual(self.are_called(waiting), [True] * 3)
-        self.storage.tpc_vote(waiting[0][0], wait=False)
-        with self.assertRaisesRegex(
-                StorageTransactionError, 'try again later'):
-            self.storage.tpc_vote(waiting[1][0], wait=False)
-        # Behind that one there was room for the last.
-        self.storage.tpc_vote(waiting[2][0], wait=False)
-        for transaction, _ in waiting:
-            self.storage.tpc_abort(transaction)
-        until(lambda: self.staged == 0, 'all is given back')
-
-    def are_called(self, waiting):
-        return [called.is_set() for _, called in waiting]
-
-    def test_an_abort_that_cannot_remove_its_files(self):
-        """It gives back its room, and its place in the line."""
-        second, _ = self.no_room({2: bytes(600)})
-        for transaction in second, self.first:
-            with mock.patch.object(
-                    Stored, 'take_back', side_effect=OSError('a disk')):
-                with self.assertRaisesRegex(OSError, 'a disk'):
-                    self.storage.tpc_abort(transaction)
-        self.assertEqual(len(self.limit._line), 0)
-        until(lambda: self.staged == 0, 'all is given back')
-
-    def test_one_that_never_gets_any_is_called_too(self):
-        second, called = self.no_room({2: bytes(600)})
-        with mock.patch.object(loglimit, 'LONGEST_STILL', 0.0):
-            self.limit.look()
-        self.assertTrue(called.is_set())
-        with self.assertRaisesRegex(
-                StorageTransactionError, 'try again later'):
-            self.storage.tpc_vote(second, wait=False)
-        self.storage.tpc_abort(second)
-        self.assertEqual(self.staged, 600)
-
 
 class Failing(StagingTest):
 
@@ -697,30 +466,6 @@ class Failing(StagingTest):
                     storage.line._log.faults.extend([Fault.BEFORE] * 3)
                 storage.tpc_abort(transaction)
                 self.nothing_is_left()
-
-    def test_an_interrupt(self):
-        storage = self.lead()
-        transaction = self.begin_blobs(storage, {1: bytes(2 * MOST)})
-
-        def interrupt_the_second():
-            if self.engine.blobs:
-                raise KeyboardInterrupt
-
-        storage.line.before_stage = interrupt_the_second
-        with self.assertRaises(KeyboardInterrupt):
-            storage.tpc_vote(transaction)
-        storage.tpc_abort(transaction)
-        self.nothing_is_left()
-
-    def test_no_room_for_the_list(self):
-        storage = self.lead()
-        transaction = self.begin_blobs(storage, {1: b'x'})
-        with mock.patch.object(
-                staging.newblobs, 'write', side_effect=OSError(28, 'No')):
-            with self.assertRaises(OSError):
-                storage.tpc_vote(transaction)
-        storage.tpc_abort(transaction)
-        self.nothing_is_left()
 
 
 class TheList(StagingTest):

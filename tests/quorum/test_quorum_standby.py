@@ -1,7 +1,6 @@
 """The thread of a standby: it follows, says how far it is, and ends."""
 
 import collections
-import itertools
 import os
 import threading
 from unittest import mock
@@ -25,7 +24,6 @@ from ..support import PATIENCE
 from ..support import until
 from .fakelog import MEMBERS
 from .fakelog import FakeLog
-from .fakelog import Fault
 from .logged import NODE
 from .logged import FollowTest
 from .logged import Logged
@@ -106,6 +104,8 @@ class StandbyTest(FollowTest):
 
 class Follows(StandbyTest):
 
+    level = 2
+
     def test_it_comes_to_the_end(self):
         standby = self.started()
         self.logged.write(10).write(20, 300)
@@ -140,22 +140,6 @@ class Follows(StandbyTest):
         self.assertEqual(disk.log[-1], 'sync')
         self.assertEqual(standby._follower.synced, self.here().state)
 
-    def test_what_it_has_is_kept_now_and_then(self):
-        self.patch(SAVED_AFTER=0.0)
-        standby = self.started()
-        self.logged.write(10)
-        until(lambda: self.kept().state == self.here().state, 'it is kept')
-        self.assertIsNone(standby.trouble)
-
-    def test_an_epoch_is_kept_at_once(self):
-        self.patch(SAVED_AFTER=1000.0)
-        standby = self.started()
-        self.logged.write(10)
-        self.has_come_to_the_end(standby)
-        self.assertEqual(self.kept().state.end, 4)
-        self.logged.lead()
-        until(lambda: self.kept().state == self.here().state, 'it is kept')
-
     def note(self):
         return Note(SELF, self.here().state.place).packed()
 
@@ -167,20 +151,6 @@ class Follows(StandbyTest):
         self.logged.write(10)
         until(lambda: self.log.noted[NODE] == self.note(), 'it is noted')
         self.assertEqual(self.kept().state, self.here().state)
-
-    def test_it_goes_on_if_nothing_can_be_noted(self):
-        self.patch(SAVED_AFTER=0.0)
-        self.log.note = mock.Mock(side_effect=Unanswered('no room'))
-        standby = self.started()
-        self.logged.write(10)
-        self.has_come_to_the_end(standby)
-
-    def test_a_note_that_was_forgotten_is_made_again(self):
-        self.patch(LOOKED_EVERY=0.0)
-        self.started()
-        until(lambda: self.log.noted, 'it notes where it begins')
-        self.engine.forget(NODE)
-        until(lambda: NODE in self.engine.kept, 'it notes again')
 
     def another_takes_the_name(self):
         self.engine.kept[NODE] = Note(OTHER, self.here().state.place).packed()
@@ -202,31 +172,6 @@ class Follows(StandbyTest):
             self.logged.write(10)
             self.ends_as_its_name_is_taken(standby)
 
-    def test_a_name_that_was_lost_meanwhile(self):
-        """It was cut off.  Then it looks at once, and also where it has
-        nothing to note, as it might lead next."""
-        self.patch(LOOKED_EVERY=1000.0)
-        standby = self.started()
-        until(lambda: self.log.noted, 'it notes where it begins')
-        self.log.is_away = True
-        calls = self.log.calls['read']
-        until(lambda: self.log.calls['read'] > calls + 1, 'it finds that')
-        self.another_takes_the_name()
-        with self.assertLogs(module.__name__, 'CRITICAL'):
-            self.log.is_away = False
-            self.ends_as_its_name_is_taken(standby)
-
-    def test_it_does_not_start_again_for_a_name(self):
-        """As it does for a log that one member alone has."""
-        self.patch(SAVED_AFTER=1000.0, LOOKED_EVERY=0.0)
-        standby = self.started()
-        self.logged.write(10)
-        self.has_come_to_the_end(standby)
-        self.assertNotEqual(standby.state, standby.follower.kept)
-        with self.assertLogs(module.__name__, 'CRITICAL'):
-            self.another_takes_the_name()
-            self.ends_as_its_name_is_taken(standby)
-
     def test_a_copy_of_it_runs_under_its_name(self):
         self.patch(SAVED_AFTER=0.0, LOOKED_EVERY=0.0)
         standby = self.started()
@@ -239,22 +184,6 @@ class Follows(StandbyTest):
         self.assertIn('runs under its name', said.output[0])
         self.logged.write(10)
         self.has_come_to_the_end(standby)
-
-    def test_one_member_has_a_note_that_was_forgotten(self):
-        """That alone takes no name."""
-        self.patch(LOOKED_EVERY=0.0)
-        self.engine.kept_by[1] = {
-            NODE: Note(OTHER, self.here().state.place).packed()}
-        self.started()
-        until(lambda: NODE in self.engine.kept, 'it notes')
-        calls = self.log.calls['note']
-        until(lambda: self.log.calls['note'] > calls, 'and again')
-
-    def test_an_index_is_written_when_it_is_due(self):
-        standby = self.started(index_every=500)
-        self.logged.write(1000)
-        self.has_come_to_the_end(standby)
-        until(lambda: 'Data.fs.index' in self.files(), 'it is written')
 
     def files(self):
         return os.listdir(self.directory)
@@ -291,28 +220,6 @@ class Follows(StandbyTest):
         self.has_come_to_the_end(standby)
 
 
-    def test_it_keeps_up_with_a_writer_that_is_faster_than_to_ask_all(self):
-        """Where one member had nothing yet, and another one has what came in
-        between."""
-        self.patch(SAVED_AFTER=1000.0, MEASURED_EVERY=1000.0, WAIT=0.0,
-                   FIRST_PAUSE=0.0)
-        standby = self.make()
-        standby._looked = -module.LOOKED_EVERY
-        call, calls = self.log._call, itertools.count(1)
-
-        def call_of_a_busy_log(name, *args):
-            if next(calls) % 3 == 0:
-                self.logged.write(10)
-            return call(name, *args)
-
-        self.log._call = call_of_a_busy_log
-        for _ in range(100):
-            standby._step()
-        self.assertGreater(self.engine.head.sequence, 60)
-        self.assertLess(
-            self.engine.head.sequence - standby.state.place.sequence, 20)
-
-
 class Trouble(StandbyTest):
 
     def setUp(self):
@@ -329,16 +236,6 @@ class Trouble(StandbyTest):
         self.log.is_away = False
         self.has_come_to_the_end(standby)
         until(lambda: standby.trouble is None, 'it is over')
-
-    def test_answers_that_are_lost(self):
-        standby = self.make()
-        self.log.faults.extend([
-            Fault.BEFORE, Fault.AFTER, Fault.HOLE, Fault.REVERSED,
-            Fault.DOUBLED] * 5)
-        self.logged.write(10).write(20).lead().write(30)
-        standby.start()
-        self.has_come_to_the_end(standby)
-        self.assertEqual(self.content(), self.logged.content)
 
     def test_damage_that_all_members_have(self):
         """It asks again: one of them may be replaced."""
@@ -373,26 +270,6 @@ class Trouble(StandbyTest):
         self.assertEqual(self.content(), self.logged.content)
 
 
-    def test_what_cannot_be_confirmed(self):
-        """One member has it damaged, and another one is away: what comes
-        behind it is read, and confirmed."""
-        self.patch(WAIT=0.0)
-        standby = self.make()
-        self.logged.write(10)
-        while standby.state != self.here().state:
-            standby._step()
-        self.engine.damage(1, self.engine.head.sequence, 0)
-        self.engine.away = {2}
-        self.logged.write(20)
-        standby._save_due = 0.0
-        for _ in range(10):
-            standby._turn()
-        self.assertEqual(standby.state, self.here().state)
-        standby._save_due = 0.0
-        standby._turn()
-        self.assertEqual(self.kept().state, self.here().state)
-
-
 class Ends(StandbyTest):
 
     def ends(self, standby, words):
@@ -425,22 +302,6 @@ class Ends(StandbyTest):
             standby.start()
             self.has_come_to_the_end(standby)
             restore()
-            self.until_it_ends(standby)
-        self.assertIn('restored', standby.ended)
-
-    def test_what_was_lost_while_the_log_was_out_of_sight(self):
-        """All members are asked as soon as they answer."""
-        self.patch(LOOKED_EVERY=1000.0)
-        self.logged.write(10)
-        standby = self.make()
-        with self.assertLogs('fsyncstorage', 'CRITICAL'):
-            standby.start()
-            self.has_come_to_the_end(standby)
-            self.log.is_away = True
-            calls = self.log.calls['read']
-            until(lambda: self.log.calls['read'] > calls, 'it asks')
-            self.engine.restore(restored(self.engine, 1).head)
-            self.log.is_away = False
             self.until_it_ends(standby)
         self.assertIn('restored', standby.ended)
 
@@ -531,23 +392,6 @@ class Misled(StandbyTest):
                 self.goes_on()
         self.assertIn('No space left', seen[0])
 
-    def test_a_stop_while_it_tries_again(self):
-        self.patch(SAVED_AFTER=1000.0, LOOKED_EVERY=0.0)
-        standby = self.make()
-        self.mislead()
-        tried = threading.Event()
-
-        def rejoin(*args):
-            tried.set()
-            raise OSError(28, 'No space left on device')
-
-        with mock.patch.object(module, 'rejoin', rejoin), self.assertLogs(
-                'fsyncstorage', 'WARNING'):
-            standby.start()
-            self.assertTrue(tried.wait(PATIENCE))
-            standby.close()
-        self.assertIn('stopped while it started again', standby.ended)
-
     def test_it_keeps_nothing_of_that(self):
         self.patch(SAVED_AFTER=0.0, LOOKED_EVERY=1000.0)
         kept = []
@@ -575,10 +419,6 @@ class Misled(StandbyTest):
         self.assertEqual(self.content(), self.logged.content)
         self.assertIsNone(standby.ended)
 
-    def test_it_is_found_when_the_log_goes_on(self):
-        self.patch(SAVED_AFTER=1000.0, LOOKED_EVERY=0.0)
-        self.goes_on()
-
     def test_what_was_kept_is_final(self):
         """Where all members have lost it."""
         self.patch(SAVED_AFTER=0.0, LOOKED_EVERY=0.0)
@@ -589,25 +429,6 @@ class Misled(StandbyTest):
             standby.start()
             self.until_it_ends(standby)
         self.assertIn('restored', standby.ended)
-
-    def test_it_is_stopped_while_it_starts_again(self):
-        self.patch(SAVED_AFTER=0.0, FIRST_PAUSE=0.0)
-        standby = self.make()
-        self.mislead()
-        starting = threading.Event()
-
-        def start(path, log, stopping, packs, blob_dir):
-            starting.set()
-            stopping.wait(PATIENCE)
-            raise Unanswered('stopped')
-
-        self.patch(rejoin=start)
-        with self.assertLogs('fsyncstorage', 'CRITICAL'):
-            standby.start()
-            self.assertTrue(starting.wait(PATIENCE))
-            standby.close()
-        self.assertIn('Start it once more', standby.ended)
-        self.rejoin()  # its locks are free
 
 
 def _noting(function, states):
@@ -634,31 +455,6 @@ class Stops(StandbyTest):
         standby.stop()
         standby.stop()
         self.assertIsNone(standby.ended)
-
-    def test_before_it_was_started(self):
-        standby = self.make()
-        standby.stop()
-        standby.close()
-        self.rejoin()
-
-    def test_it_does_not_ask_without_a_pause(self):
-        """Where a wait returns at once, and there is nothing."""
-        standby = self.make()
-        pauses = Pauses(8)
-        standby._stopping = pauses
-        self.log.wait = mock.Mock()
-        standby._run()
-        self.assertEqual(pauses.seconds, [
-            0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0])
-        self.assertEqual(self.log.wait.call_count, 9)
-
-    def test_a_record_ends_the_pauses(self):
-        standby = self.make()
-        pauses = Pauses(4, lambda: self.logged.write(10))
-        standby._stopping = pauses
-        self.log.wait = lambda sequence, seconds: None
-        standby._run()
-        self.assertEqual(pauses.seconds, [0.02, 0.04, 0.08, 0.02])
 
 
 class Pauses(threading.Event):

@@ -14,7 +14,6 @@ from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.files.state import Becoming
 from fsyncstorage.quorum.files.state import Kept
 from fsyncstorage.quorum.files.state import Tie
-from fsyncstorage.quorum.history.fold import Incomplete
 from fsyncstorage.quorum.history.fold import Pack
 from fsyncstorage.quorum.history.fold import State
 from fsyncstorage.quorum.history.record import LIMIT
@@ -60,6 +59,8 @@ def reader(content):
 
 class Bytes(unittest.TestCase):
 
+    level = 2
+
     @given(KEPT)
     def test_what_is_packed_is_parsed(self, kept):
         self.assertEqual(states.parse(states.pack(kept)), kept)
@@ -104,11 +105,6 @@ class Bytes(unittest.TestCase):
         with self.assertRaisesRegex(Damaged, 'version 2'):
             states.parse(later)
 
-    def test_not_within_a_batch(self):
-        with self.assertRaises(ValueError):
-            states.pack(Kept(dataclasses.replace(
-                FIRST, incomplete=Incomplete(b'b' * 16, 120, 110)), TIE, SELF))
-
 
 class TheFile(unittest.TestCase):
     """What is kept is about one file, and no other one of the same length."""
@@ -126,20 +122,6 @@ class TheFile(unittest.TestCase):
     def test_its_own(self):
         self.assertIsNone(self.misfit(self.LONG))
         self.assertIsNone(self.misfit(self.LONG + b'what came later'))
-
-    def test_the_last_tid_is_known(self):
-        end = len(self.LONG)
-        self.assertEqual(
-            states.tie_of(reader(self.LONG), end).tid, b'tid  499')
-        self.assertEqual(states.tie_of(reader(b'FS30'), 4).tid, bytes(8))
-
-    def test_an_empty_one(self):
-        self.assertIsNone(self.misfit(b'FS30', b'FS30'))
-        self.assertIsNone(self.misfit(self.LONG, b'FS30'))
-        self.assertRegex(self.misfit(b'FS20', b'FS30'), 'the bytes')
-
-    def test_one_that_was_cut_off(self):
-        self.assertRegex(self.misfit(self.LONG[:-1]), 'it was cut off')
 
     def test_another_one_of_the_same_length(self):
         before = self.LONG[:-len(transaction(b'tid  499', b'x' * 499))]
@@ -159,10 +141,6 @@ class TheFile(unittest.TestCase):
             at = len(self.LONG) - back
             self.assertIsNotNone(self.misfit(
                 self.LONG[:at] + b'?' + self.LONG[at + 1:]))
-
-    def test_a_file_that_cannot_be_read_to_its_end(self):
-        with self.assertRaisesRegex(OSError, '8 bytes at 0, not 9'):
-            states.tie_of(reader(bytes(8)), 9)
 
 
 CONTENT = TheFile.LONG
@@ -241,10 +219,6 @@ class Files(TestCase):
         self.assertEqual(self.kept(), kept(SECOND))
         self.assertGreater(len(found), 4)
         self.assertEqual({each.state.end for each in found}, {104, 120})
-
-    def test_the_file_that_comes(self):
-        states.save(self.path(), FIRST, reader(CONTENT), SELF, BECOMING)
-        self.assertEqual(self.kept(), kept(FIRST, BECOMING))
 
     def test_nothing_is_kept_of_a_file_that_is_too_short(self):
         self.save(FIRST, Disk())

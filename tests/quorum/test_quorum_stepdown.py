@@ -57,20 +57,6 @@ class StepDown(RolesTest):
     def test_nobody_leads(self):
         self.assertFalse(stepdown.ask(self.log))
 
-    def test_what_another_process_was_asked_is_not_done(self):
-        """A request that is left over, for example."""
-        self.patch(LOOK_EVERY=0.01)
-        self.log.note(stepdown.REQUEST, b'a 0123')
-        self.a.open()
-        self.a.leads()
-        looked = []
-        with mock.patch.object(
-                FakeLog, 'notes',
-                lambda log: looked.append(1) or log._call('notes')), \
-                mock.patch.object(stepdown.Requests, 'step_down') as done:
-            until(lambda: len(looked) > 2, 'it has looked')
-            done.assert_not_called()
-
     def test_no_other_node_follows(self):
         """It goes on to lead, and says why; a note of long ago does not do,
         nor one that is no place."""
@@ -132,7 +118,3 @@ class StepDown(RolesTest):
             vote(self.a.storage, {2: b'x'})
             self.a.is_away = False
             finishing.result()
-
-    def test_names(self):
-        self.assertEqual(len(node_name('a')), 16)
-        self.assertTrue(stepdown.REQUEST.startswith(stepdown.RESERVED))

@@ -4,9 +4,6 @@ import threading
 
 from fsyncstorage.errors import DiskError
 from fsyncstorage.quorum.history.record import Epoch
-from fsyncstorage.quorum.history.record import Trim
-from fsyncstorage.quorum.log.interface import Unanswered
-from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.quorum.roles.takeover import lead
 
 from ..support import Thread
@@ -57,12 +54,6 @@ class Takeover(FollowTest):
         self.assertEqual(led.writer.state.place, self.engine.head)
         self.is_handed_over(follower)
 
-    def test_half_a_batch_is_given_up(self):
-        follower = self.rejoin()
-        self.logged.write(10).write_some_of(400)
-        self.lead(follower)
-        self.is_handed_over(follower)
-
     def test_a_record_that_comes_in_between(self):
         """It was acknowledged, so it is before the epoch."""
         follower = self.rejoin()
@@ -104,21 +95,6 @@ class Takeover(FollowTest):
         self.assertIsNotNone(leading.result())
         self.is_handed_over(follower)
 
-    def test_a_standby_that_replaces_its_file_says_so(self):
-        """It should not ask for the lease then."""
-        follower = self.rejoin()
-        self.logged.objects = 5
-        self.logged.write(*range(10, 60)).begin_pack()
-        self.apply_all(follower)
-        self.assertFalse(follower.is_replacing)
-        self.logged.swap()
-        seen, real = [], follower._repacking.made
-        follower._repacking.made = lambda *args: (
-            seen.append(follower.is_replacing), real(*args))[1]
-        self.apply_all(follower)
-        self.assertEqual(seen, [True])
-        self.assertFalse(follower.is_replacing)
-
     def test_the_lease_is_lost_while_it_reads(self):
         follower = self.rejoin()
         self.logged.write(10).write(20)
@@ -138,13 +114,6 @@ class Takeover(FollowTest):
                 self.assertEqual(follower.state.epoch + 1,
                                  contents(self.engine.records).state.epoch)
                 follower.close()
-
-    def test_the_lease_is_lost_before(self):
-        follower = self.rejoin()
-        self.may_go_on = False
-        before = self.engine.head
-        self.assertIsNone(self.lead(follower))
-        self.assertEqual(self.engine.head, before)
 
     def test_the_lease_is_lost_meanwhile(self):
         """It does not try again."""
@@ -168,29 +137,3 @@ class Takeover(FollowTest):
         with self.assertRaises(DiskError):
             self.lead(follower)
         self.assertEqual(self.engine.head, before)
-
-    def test_its_writer_goes_by_the_lease(self):
-        """One member alone is believed only while there is one."""
-        led = self.lead(self.rejoin())
-        self.engine.away = {0, 1}
-        led.writer.say(Trim(1))
-        self.assertTrue(led.writer.advance())
-        self.may_go_on = False
-        led.writer.say(Trim(1))
-        with self.assertRaises(Unanswered):
-            led.writer.advance()
-
-    def test_it_is_stopped(self):
-        follower = self.rejoin()
-        log = FakeLog(self.engine)
-        log.stop()
-        self.stopping.set()
-        with self.assertRaises(Unanswered):
-            self.lead(follower, log)
-
-    def test_a_log_that_was_lost(self):
-        self.logged.write(10)
-        follower = self.rejoin()
-        self.engine.restore(contents(self.engine.records[:1]).state.place)
-        with self.assertRaises(Refused):
-            self.lead(follower)

@@ -4,14 +4,12 @@ and none that is needed."""
 import logging
 from unittest import mock
 
-from fsyncstorage.quorum.history.record import NOBODY
 from fsyncstorage.quorum.leading import tidying as module
 from fsyncstorage.quorum.leading.held import Held
 from fsyncstorage.quorum.leading.loglimit import LogLimit
 from fsyncstorage.quorum.leading.tidying import Tidying
 
 from ..support import until
-from .fakelog import FakeLog
 from .fakelog import Fault
 from .test_quorum_earlier import NamedTest
 
@@ -68,19 +66,6 @@ class Swept(TidyingTest):
         self.assertIn('1 blobs', logs.output[0])
         self.assertNotIn(left, self.engine.all_staged())
 
-    def test_of_several_epochs(self):
-        first = self.stage(), self.stage()
-        self.name(first[0])
-        self.another_leads()
-        second = self.stage(), self.stage()
-        self.name(second[0])
-        for _ in range(9):
-            self.name()
-        self.another_leads()
-        self.swept(self.tidying())
-        self.assertEqual(
-            self.engine.all_staged(), {first[0], second[0]})
-
     def test_those_of_later_ones_stay(self):
         mine, early = self.stage(), self.writer
         self.another_leads()
@@ -104,19 +89,6 @@ class Swept(TidyingTest):
         self.assertEqual(self.engine.all_staged(), {used})
         self.assertIsNone(tidying._swept)
 
-    def test_a_chunk_that_comes_late(self):
-        """Behind the removal of its blob; in the hour after that."""
-        self.under_way.add(needed := self.stage())
-        self.name(named := self.stage())
-        tidying = self.tidying()
-        self.swept(tidying)
-        late = self.stage()
-        tidying.drop([(late, 1)])
-        until(lambda: late not in self.engine.all_staged(), 'removed')
-        self.engine.stage(late, 1, b'chunk')
-        self.once_more(tidying)
-        self.assertEqual(self.engine.all_staged(), {needed, named})
-
     def test_what_becomes_named_meanwhile(self):
         """An id goes from those under way to those that are named."""
         self.under_way.add(id := self.stage())
@@ -134,20 +106,6 @@ class Swept(TidyingTest):
             self.once_more(tidying)
         self.assertEqual(self.engine.all_staged(), {id})
 
-    def test_what_comes_meanwhile(self):
-        tidying = self.tidying()
-        self.swept(tidying)
-        real, come = self.engine.all_staged, []
-
-        def staged_meanwhile():
-            found = real()
-            come.append(self.stage())
-            return found
-
-        with mock.patch.object(self.engine, 'all_staged', staged_meanwhile):
-            self.once_more(tidying)
-        self.assertEqual(self.engine.all_staged(), set(come))
-
 
 class Dropped(TidyingTest):
 
@@ -163,27 +121,6 @@ class Dropped(TidyingTest):
             until(lambda: self.engine.all_staged() == set(ids[3:]), 'gone')
         until(lambda: not tidying._dropped, 'noted')
         until(lambda: self.limit.size == 20, 'given back')
-
-    def test_the_engine_lets_go_of_much(self):
-        """And not of each."""
-        tidying = self.tidying()
-        self.swept(tidying)
-        self.limit.limit = 400
-        with mock.patch.object(self.engine, 'trim') as trim:
-            for number in range(10):
-                tidying.drop([(self.stage(), 30)])
-                until(lambda: not tidying._dropped, f'{number} is noted')
-            until(lambda: trim.call_count == 2, 'let go of')
-            trim.assert_called_with(1)
-
-    def test_the_close_while_nothing_is_answered(self):
-        """I10."""
-        self.stage()
-        self.another_leads()
-        self.log.stop()
-        tidying = self.tidying()
-        tidying.drop([(NOBODY, 1)])
-        tidying.close()
 
 
 class Room(TidyingTest):
@@ -204,17 +141,6 @@ class Room(TidyingTest):
         self.assertEqual(seen, [set()])
         self.assertFalse(self.engine.is_full)
 
-    def test_it_has_none(self):
-        """It is tried again, and said each time."""
-        tidying = self.tidying()
-        self.engine.is_full = True
-        with self.assertLogs(LOGGER, 'ERROR') as logs:
-            tidying.may_be_full()
-            until(lambda: len(logs.output) > 2, 'said')
-        self.assertIn('could not make room: no room', logs.output[0])
-        self.engine.has_free_pages = True
-        until(lambda: not self.engine.is_full, 'made')
-
     def test_at_most_once_a_minute(self):
         """It holds up what others ask of the engine."""
         tidying = self.tidying()
@@ -227,20 +153,3 @@ class Room(TidyingTest):
                     tidying.drop([(self.stage(), 1)])
                     until(lambda: not tidying._dropped, 'it has worked')
                 make.assert_called_once_with()
-
-    def test_what_is_not_full(self):
-        tidying = self.tidying()
-        with self.assertNoLogs(LOGGER, 'WARNING'):
-            tidying.may_be_full()
-            until(lambda: not tidying._is_full, 'asked')
-
-    def test_no_answer(self):
-        """That is said elsewhere."""
-        tidying = self.tidying()
-        self.swept(tidying)
-        with self.assertNoLogs(LOGGER, 'WARNING'):
-            with mock.patch.object(FakeLog, 'make_room', side_effect=(
-                    module.Unanswered('no majority'))) as make:
-                tidying.may_be_full()
-                until(lambda: make.call_count > 2, 'asked')
-            until(lambda: not tidying._is_full, 'asked')

@@ -18,7 +18,7 @@ from .pair import Pair
 
 class Unnoticed(Pair):
 
-    level = 2
+    level = 3
     times = 2
 
     def setUp(self):

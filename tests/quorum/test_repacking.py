@@ -2,39 +2,27 @@
 for byte, or it says why not; and what ends it leaves nothing."""
 
 import os
-import threading
 from unittest import mock
 
-from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.errors import DiskError
 from fsyncstorage.format import index
-from fsyncstorage.pack import bulk
 from fsyncstorage.pack import naming
 from fsyncstorage.pack import progress
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following import follower as module
-from fsyncstorage.quorum.following import repacking
-from fsyncstorage.quorum.following import standby as standbys
 from fsyncstorage.quorum.following.repacking import Options
-from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.fold import Why
-from fsyncstorage.quorum.history.record import PackBegin
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import Refused
 
-from ..pack.phases import at
 from ..pack.phases import held_up
 from ..support import PATIENCE
 from ..support import Thread
-from ..support import oid
-from ..support import until
 from .fakelog import FakeLog
-from .logged import NODE
 from .logged import FollowTest
 from .logged import Watched
 from .packed import becoming
-from .test_quorum_rejoin import scanned
 
 SIZES = 60, 500, 5, 300, 60, 700, 20, 90
 ENOSPC = OSError(28, 'No space left on device')
@@ -65,6 +53,8 @@ class RepackingCase(FollowTest):
 
 class Swaps(RepackingCase):
 
+    level = 2
+
     def test_the_same_bytes(self):
         """I15; and it goes on behind them."""
         follower = self.rejoin()
@@ -89,22 +79,6 @@ class Swaps(RepackingCase):
         self.has_come_to_the_end(follower)
         with open(self.path('Data.fs.old'), 'rb') as old:
             self.assertEqual(old.read(), before)
-
-    def test_its_index_is_in_memory(self):
-        """A takeover reads nothing, and finds all."""
-        follower = self.rejoin()
-        self.pack()
-        self.logged.write(50)
-        self.apply_all(follower)
-        opened = follower.hand_over()
-        self.assertEqual(
-            opened.content.index.items(),
-            scanned(self.logged.content).items())
-        os.remove(self.path('Data.fs.quorum'))  # its policy is another one
-        storage = FsyncStorage(self.path(), opened=opened)
-        self.addCleanup(storage.close)
-        self.assertEqual(storage.getSize(), len(self.logged.content))
-        storage.load(oid(self.logged.file.tid % 5))
 
     def test_the_index_file_belongs_to_the_new_file(self):
         follower = self.rejoin()
@@ -145,17 +119,6 @@ class Swaps(RepackingCase):
             'sync', 'Data.fs.quorum', 'kept', 'Data.fs.quorum', 'kept',
             'Data.fs.index', 'Data.fs'])
 
-    def test_what_was_kept_late(self):
-        """The state behind it is kept some time after it; then another pack
-        comes."""
-        follower = self.rejoin()
-        self.pack()
-        self.pack()
-        self.apply_all(follower)
-        self.has_come_to_the_end(follower)
-        follower.close()
-        self.has_come_to_the_end(self.rejoin())
-
     def test_the_rest_is_copied_bit_by_bit(self):
         follower = self.rejoin()
         self.logged.begin_pack()
@@ -176,30 +139,12 @@ class Away(RepackingCase):
         self.pack()
         self.has_come_to_the_end(self.rejoin())
 
-    def test_within_it(self):
-        self.logged.begin_pack().write(40)
-        self.begin()
-        self.logged.write(30).swap()
-        self.logged.write(20)
-        self.has_come_to_the_end(self.rejoin())
-
     def test_it_is_kept_what_its_result_depends_on(self):
         """The log does not have the begin any more."""
         self.logged.begin_pack().write(40)
         self.begin()
         self.engine.trim(self.here().state.place.sequence + 1)
         self.logged.swap().write(20)
-        self.has_come_to_the_end(self.rejoin())
-
-    def test_several_packs(self):
-        for _ in range(3):
-            self.pack()
-            self.logged.write(10, 20)
-        self.has_come_to_the_end(self.rejoin())
-
-    def test_a_pack_that_another_one_has_given_up(self):
-        self.logged.begin_pack().lead().write(30)
-        self.pack()
         self.has_come_to_the_end(self.rejoin())
 
 
@@ -222,22 +167,6 @@ class PacksAgain(RepackingCase):
         self.assertIn('it is packed now', logs.output[0])
         self.has_come_to_the_end(follower)
 
-    def test_a_full_disk_does_not_keep_it_packing(self):
-        """It is tried again behind a pause, in proportion."""
-        follower = self.rejoin()
-        self.failing_first(follower)
-        self.logged.swap()
-        with mock.patch.object(
-                bulk.Bulk, 'copied', side_effect=ENOSPC) as packs, \
-                mock.patch.object(repacking, 'PAUSES', 1 << 40):
-            for _ in range(3):
-                with self.assertRaisesRegex(OSError, 'No space left'):
-                    self.apply_all(follower)
-        self.assertEqual(packs.call_count, 1)
-        follower._repacking._again_at = 0.0
-        self.apply_all(follower)
-        self.has_come_to_the_end(follower)
-
     def is_refused(self, follower, words):
         """Its file is that of before the swap, kept as that."""
         before = self.content()
@@ -258,14 +187,6 @@ class PacksAgain(RepackingCase):
         self.logged.swap(checksum=bytes(32))
         self.is_refused(follower, 'another file')
 
-    def test_another_version(self):
-        """It does not even try."""
-        follower = self.rejoin()
-        self.logged.say(PackBegin(oid(self.logged.file.tid), False, b'other'))
-        self.logged.swap()
-        with mock.patch.object(bulk.Bulk, 'copied', side_effect=self.fail):
-            self.is_refused(follower, "2 here, b'other' there")
-
     def test_damage_of_our_own_file(self):
         follower = self.rejoin()
         content = bytearray(self.content())
@@ -274,19 +195,6 @@ class PacksAgain(RepackingCase):
             file.write(content)
         self.logged.begin_pack().swap()
         self.is_refused(follower, 'checksum|seal')
-
-    @mock.patch.object(repacking, 'PAUSES', 0)
-    def test_a_full_disk(self):
-        """It may be tried again, when there is room."""
-        follower = self.rejoin()
-        self.pack()
-        before = self.content()
-        with mock.patch.object(bulk.work, 'free_bytes', return_value=100), \
-                self.assertRaisesRegex(OSError, '100 are free'):
-            self.apply_all(follower)
-        self.assertEqual(self.content()[:len(before)], before)
-        self.apply_all(follower)
-        self.has_come_to_the_end(follower)
 
     def test_no_room_for_what_is_kept(self):
         follower = self.rejoin()
@@ -347,20 +255,6 @@ class Confirmed(RepackingCase):
         self.apply_all(follower)
         self.has_come_to_the_end(follower)
 
-    def test_it_is_not_known_whether_they_have_it(self):
-        follower = self.rejoin()
-        self.logged.begin_pack()
-        self.apply_all(follower)
-        before = self.content()
-        self.logged.swap()
-        with mock.patch.object(
-                module, 'confirmed', side_effect=Unanswered('away')), \
-                self.assertRaises(Unanswered):
-            self.apply_all(follower)
-        self.assertEqual(self.content(), before)
-        self.apply_all(follower)
-        self.has_come_to_the_end(follower)
-
 
 class Ends(RepackingCase):
     """Nothing is left of it: no file, and no thread."""
@@ -387,12 +281,6 @@ class Ends(RepackingCase):
         self.apply_all(follower)
         self.is_over(pack)
 
-    def test_another_epoch(self):
-        follower, pack = self.begun()
-        self.logged.lead()
-        self.apply_all(follower)
-        self.is_over(pack)
-
     def test_another_pack(self):
         """The one before was given up, and nobody was told."""
         follower, pack = self.begun()
@@ -402,16 +290,6 @@ class Ends(RepackingCase):
         self.logged.swap()
         self.apply_all(follower)
         self.has_come_to_the_end(follower)
-
-    def test_a_close(self):
-        follower, pack = self.begun()
-        follower.close()
-        self.is_over(pack)
-
-    def test_a_takeover(self):
-        follower, pack = self.begun()
-        self.handed_over(follower)
-        self.is_over(pack)
 
     def test_a_stop_within_the_swap(self):
         follower, pack = self.begun()
@@ -424,81 +302,3 @@ class Ends(RepackingCase):
         self.assertEqual(follower.state, state)
         follower.close()
         self.is_over(pack)
-
-
-class OfAStandby(RepackingCase):
-
-    def setUp(self):
-        super().setUp()
-        for name, value in {'SAVED_AFTER': 1000.0}.items():
-            patch = mock.patch.object(standbys, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
-        self.has_ended = threading.Event()
-
-    def started(self):
-        standby = Standby(self.rejoin(), NODE, 1 << 30, self.has_ended.set)
-        self.addCleanup(standby.close)
-        standby.start()
-        return standby
-
-    def until_it_is_there(self, standby):
-        until(lambda: standby.state == self.here().state, 'the end')
-
-    def test_it_comes_to_the_end(self):
-        standby = self.started()
-        for _ in range(3):
-            self.pack()
-            self.logged.write(30)
-        self.until_it_is_there(standby)
-        self.assertEqual(self.content(), self.logged.content)
-        self.assertIsNone(standby.trouble)
-
-    def test_another_generation_is_kept_at_once(self):
-        standby = self.started()
-        self.pack()
-        self.until_it_is_there(standby)
-        until(lambda: self.kept().state == self.here().state, 'it is kept')
-
-    def test_one_that_is_refused_ends(self):
-        standby = self.started()
-        with self.assertLogs('fsyncstorage', 'CRITICAL'):
-            self.logged.begin_pack().swap(checksum=bytes(32))
-            self.assertTrue(self.has_ended.wait(PATIENCE))
-        self.assertIn('fsync-quorum bootstrap', standby.ended)
-
-    def test_a_stop_while_it_waits_for_a_pack(self):
-        with held_up(progress.COPY) as there:
-            standby = self.started()
-            self.logged.begin_pack().swap()
-            self.assertTrue(there.wait(PATIENCE))
-            standby.close()
-        self.assertIsNone(standby.ended)
-        self.has_come_to_the_end(self.rejoin())
-
-    def test_a_swap_that_only_one_member_has(self):
-        """It is trouble, and not the end: that member may be replaced."""
-        misled = [True]
-        confirmed = module.confirmed
-
-        def is_confirmed(log, state):
-            return not (misled and state.generation) and confirmed(log, state)
-
-        with mock.patch.object(module, 'confirmed', is_confirmed):
-            standby = self.started()
-            self.logged.begin_pack().swap()
-            until(lambda: standby.trouble, 'it says so')
-            self.assertIn('Replace that member', standby.trouble)
-            misled.clear()
-            self.until_it_is_there(standby)
-
-    def test_a_failure_of_its_own_pack_is_no_end(self):
-        with at(progress.COPY, lambda watch: watch.cancel()):
-            standby = self.started()
-            self.logged.begin_pack()
-            repacking = standby._follower._repacking
-            until(lambda: repacking._pack and repacking._pack.wait(0),
-                  'the end of its thread')
-        self.logged.swap()
-        self.until_it_is_there(standby)
-        self.assertEqual(self.content(), self.logged.content)

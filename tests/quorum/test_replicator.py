@@ -6,7 +6,6 @@ policy.
 """
 
 import contextlib
-import dataclasses
 import errno
 import itertools
 import logging
@@ -20,16 +19,13 @@ from fsyncstorage.commit.replica import NotReplicated
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.quorum.history.record import MOST
-from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Trim
-from fsyncstorage.quorum.leading import keeping
 from fsyncstorage.quorum.leading import replicator
 from fsyncstorage.quorum.log import outage
-from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.storage.appending import STATUS_OFFSET
 
 from ..commit.test_interrupts import Interrupter
-from ..support import PATIENCE
+from ..often import often
 from ..support import Thread
 from ..support import begin
 from ..support import commit
@@ -104,14 +100,6 @@ class Promises(NodeTest):
         self.assertEqual(self.told, [
             ('ask', me), ('sync', me), ('answered', me)])
 
-    def test_the_log_has_the_bytes_of_the_file(self):
-        storage = self.lead()
-        for number in range(1, 5):
-            commit(storage, {number: b'x' * 10 ** number})
-        self.has_what_the_log_has()
-        storage.close()
-        self.has_what_the_log_has()
-
     def test_the_status_is_the_one_that_counts(self):
         """In the file it has another one while the log is asked."""
         storage = self.lead()
@@ -148,24 +136,6 @@ class Promises(NodeTest):
             each.result()
         self.assertEqual(len(bodies(self.engine)), 3)  # with the epoch
         self.has_what_the_log_has()
-
-    def test_the_ids_of_commits(self):
-        """By which clients ask: those that have none, have none in the log."""
-        storage = self.lead(group_commit_delay=0)
-        told = []
-        storage.line.hold_answers()
-        first = Thread(commit, storage, {1: b'x'})
-        storage.line.wait_for_question()
-        ids = [bytes([number]) * 36 for number in (1, 2)]
-        for number, id in enumerate(ids):
-            later(storage, {number + 2: b'x'}, told, id)
-        storage.line.release_answers()
-        first.result()
-        until(lambda: len(told) == 2, 'told')
-        found = [each for body in bodies(self.engine)
-                 if isinstance(body, Data) for each in body.commits]
-        self.assertEqual(found, [
-            (id, tid) for id, (tid, error) in zip(ids, told)])
 
     def test_what_a_checkpoint_makes_durable(self):
         """An index never has what the log has not."""
@@ -238,16 +208,6 @@ class NoMajority(NodeTest):
         self.assertIn('answers again', logs.output[-1])
         self.assertEqual(len(logs.output), 2)
 
-    def test_a_full_one_makes_room(self):
-        """By itself: nobody would be served until somebody comes."""
-        storage = self.lead()
-        self.engine.is_full = self.engine.has_free_pages = True
-        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-            Thread(commit, storage, {1: b'x'}).result()
-            until(lambda: any('made room' in each for each in logs.output),
-                  'it is said')
-        self.has_what_the_log_has()
-
     def test_its_disk_is_synced_meanwhile(self):
         disk = self.controlled_disk()
         storage = self.lead()
@@ -260,57 +220,6 @@ class NoMajority(NodeTest):
             storage.line.is_away = False
             committer.result()
         self.assertEqual(disk.syncs, syncs + 1)
-
-    def test_it_is_said_while_one_try_takes_long(self):
-        """As where a member is frozen."""
-        storage = self.lead()
-        storage.line.hold_answers()
-        committer = Thread(commit, storage, {1: b'x'})
-        storage.line.wait_for_question()
-        self.assertIn('not answered', storage.waits_for_log)
-        storage.line.release_answers()
-        committer.result()
-        self.assertIsNone(storage.waits_for_log)
-
-
-class Pauses(NodeTest):
-
-    def test_they_grow_and_begin_anew(self):
-        waits = outage.Outage('commits wait')
-        waits.tries()
-        self.assertEqual(
-            [waits.pause(EIO) for _ in range(9)],
-            [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.0, 1.0])
-        waits.answered()
-        self.assertEqual(waits.pause(EIO), 0.01)
-
-    def test_between_two_tries(self):
-        storage = self.lead()
-        storage.line.is_away = True
-        waited = []
-
-        class Waits:
-
-            def is_set(self):
-                return False
-
-            def wait(self, seconds):
-                waited.append(seconds)
-                storage.line.is_away = len(waited) < 4
-
-            def set(self):
-                pass
-
-        storage._replica._stopped = Waits()
-        commit(storage, {1: b'x'})
-        self.assertEqual(waited, [0.01, 0.02, 0.04, 0.08])
-
-    def test_nothing_is_said_of_a_short_one(self):
-        storage = self.lead()
-        storage.line._log.faults.extend([Fault.BEFORE] * 3)
-        with self.assertNoLogs('fsyncstorage', logging.WARNING):
-            commit(storage, {1: b'x'})
-        self.assertEqual(storage.stats()['quorum']['outages'], 0)
 
 
 class TheFence(NodeTest):
@@ -342,18 +251,6 @@ class TheFence(NodeTest):
         with self.assertLogs('fsyncstorage', 'ERROR'):
             storage.close()
         self.assertLess(self.kept().end, len(self.content()))
-
-    def test_the_map_of_local_reads_is_retired(self):
-        storage = self.lead(local_reads=True)
-        retired = []
-        commit(storage, {1: b'x'})
-        of_clients = storage.object_map(bytes(16), lambda: retired.append(1))
-        self.assertIsNotNone(of_clients)
-        self.fence()
-        with self.assertLogs('fsyncstorage', 'CRITICAL'):
-            with self.assertRaises(OutcomeUnknown):
-                commit(storage, {2: b'x'})
-        self.assertEqual(retired, [1])
 
     def test_all_that_wait_fail(self):
         """I10."""
@@ -399,27 +296,6 @@ class TheFence(NodeTest):
         again = self.lead()
         self.assertEqual(again.lastTransaction(), first)
         self.has_what_the_log_has()
-
-    def test_two_storages(self):
-        """I16: what one was told is there, before the other one's epoch."""
-        one = self.lead('one')
-        tids = [commit(one, {number: b'x'}) for number in range(1, 4)]
-        other = self.lead('other')
-        self.assertEqual(
-            [each.tid for each in other.iterator()], tids)
-        tids.append(commit(other, {4: b'y'}))
-        with self.assertLogs('fsyncstorage', 'CRITICAL'):
-            with self.assertRaises(OutcomeUnknown):
-                commit(one, {5: b'z'})
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            one.close()
-        self.has_what_the_log_has('other')
-        again = self.lead('one')
-        self.assertEqual([each.tid for each in again.iterator()], tids)
-        self.has_what_the_log_has('one')
-        with self.assertLogs('fsyncstorage', 'CRITICAL'):
-            with self.assertRaises(OutcomeUnknown):
-                commit(other, {6: b'z'})
 
     def test_a_log_that_was_restored(self):
         storage = self.lead()
@@ -492,40 +368,6 @@ class FailedDisk(NodeTest):
                 self.assertTrue(replica._writer.left)
 
 
-class WhatIsNoBatch(NodeTest):
-    """It is kept, too: so the log need not have what is before it for us."""
-
-    def setUp(self):
-        super().setUp()
-        self.storage = self.lead()
-        commit(self.storage, {1: b'x'})
-        self.replica = self.storage._replica
-        self.keeper = self.replica._keeper
-
-    def test_behind_what_is_synced(self):
-        state = self.replica.say(Trim(1))
-        self.replica.keep()
-        self.assertEqual(self.kept(), state)
-
-    def test_not_behind_a_batch_that_was_interrupted(self):
-        """The log has it; whether the disk does is not known."""
-        before = dataclasses.replace(
-            self.keeper.latest, end=self.keeper.latest.end - 10)
-        self.keeper.latest = before
-        self.replica.say(Trim(1))
-        self.assertIs(self.keeper.latest, before)
-        self.keeper.latest = self.keeper.kept  # for the close
-
-    def test_not_before_the_packed_file_has_its_name(self):
-        """The file that would be read is the old one."""
-        before = dataclasses.replace(
-            self.keeper.latest, generation=self.keeper.latest.generation - 1)
-        self.keeper.latest = before
-        self.replica.say(Trim(1))
-        self.assertIs(self.keeper.latest, before)
-        self.keeper.latest = self.keeper.kept  # for the close
-
-
 class Close(NodeTest):
 
     def setUp(self):
@@ -546,12 +388,6 @@ class Close(NodeTest):
         self.assertIsInstance(told[0][1], OutcomeUnknown)
         self.assertIn('goes on from what the log has', logs.output[0])
 
-    def test_while_waits_for_log_answers(self):
-        storage = self.lead()
-        storage.line.is_away = True
-        self.closed_while_waiting(storage)
-        self.assertEqual(len(self.lead()), 0)
-
     def test_while_one_try_takes_long(self):
         """What was sent may be there."""
         storage = self.lead()
@@ -560,25 +396,6 @@ class Close(NodeTest):
         again = self.lead()
         self.assertEqual(again.load(oid(1))[0], b'x')
         self.has_what_the_log_has()
-
-    def test_while_its_members_are_frozen(self):
-        """What waits for them to confirm what is kept does not delay it."""
-        patch = mock.patch.object(keeping, 'LATE', 0.0)
-        patch.start()
-        self.addCleanup(patch.stop)
-        storage, waits, in_time = self.lead(), threading.Event(), []
-
-        def ends(member):
-            waits.set()
-            in_time.append(storage.line.stop_was_called.wait(PATIENCE))
-            raise Unanswered('it is frozen')
-
-        storage.line.ends = ends
-        commit(storage, {0: b'x'})
-        self.assertTrue(waits.wait(PATIENCE))
-        storage.line.hold_answers()
-        self.closed_while_waiting(storage)
-        self.assertTrue(all(in_time))
 
     def test_a_majority_that_comes_back_in_time(self):
         with mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 3600):
@@ -611,22 +428,6 @@ class Close(NodeTest):
         committer.result()
         self.has_what_the_log_has()
 
-    def test_a_close_that_is_interrupted(self):
-        """I10: no thread waits for the log any more."""
-        storage = self.lead()
-        storage.line.hold_answers()
-        told = []
-        later(storage, {1: b'x'}, told)
-        storage.line.wait_for_question()  # the flusher does
-        with mock.patch.object(
-                replicator, 'LONGEST_WAIT_AT_CLOSE', 3600), mock.patch.object(
-                storage._sequencer, 'drain', side_effect=KeyboardInterrupt), \
-                self.assertRaises(KeyboardInterrupt), \
-                self.assertLogs('fsyncstorage', 'CRITICAL'):
-            storage.close()
-        self.assertIn('closed before its log', str(told[0][1]))
-        self.assertTrue(storage.line.is_closed)
-
     def test_nothing_is_left(self):
         storage = self.lead()
         commit(storage, {1: b'x'})
@@ -639,8 +440,10 @@ class Close(NodeTest):
 class Interrupts(NodeTest):
     """I10."""
 
+    level = 2
+
     def test_of_a_finish_at_each_line(self):
-        for at in itertools.count(1):
+        for at in itertools.count(1, often(5, 1)):
             name = str(at)
             self.engine = type(self.engine)(self.engine.log)
             storage = self.lead(name)
@@ -686,48 +489,11 @@ class Interrupts(NodeTest):
         storage.close()
         self.has_what_the_log_has(name)
 
-    def test_the_ids_of_a_batch_that_was_interrupted(self):
-        """What comes behind it has its own only."""
-        storage, told = self.lead(group_commit_delay=0), []
-        ids = [bytes([number]) * 36 for number in (1, 2)]
-        answered, interrupts = storage.line.answered, [KeyboardInterrupt]
-
-        def interrupted():
-            if interrupts:
-                later(storage, {2: b'y'}, told, ids[1])
-                raise interrupts.pop()
-            answered()
-
-        storage.line.answered = interrupted
-        with self.assertLogs('fsyncstorage', 'ERROR'):  # of the flusher
-            later(storage, {1: b'x'}, told, ids[0])
-            until(lambda: len(told) == 2, 'told')
-        self.assertEqual([
-            each.id for body in bodies(self.engine) if isinstance(body, Data)
-            for each in body.commits], ids)
-        self.has_what_the_log_has()
-
-    def test_what_an_interrupt_leaves_is_no_outage(self):
-        """An answer that was read, and whose sync was broken off."""
-        storage = self.lead()
-        waits = storage._replica._outage
-        answered, interrupts = waits.answered, [KeyboardInterrupt]
-
-        def interrupted():
-            if interrupts:
-                raise interrupts.pop()
-            answered()
-
-        waits.answered = interrupted
-        with self.assertRaises(KeyboardInterrupt):
-            commit(storage, {1: b'x'})
-        until(lambda: not storage.stats()['waiting'], 'settled')
-        with mock.patch.object(outage, 'TROUBLE_AFTER', 0.0):
-            self.assertIsNone(storage.waits_for_log)
-
 
 class Lives(NodeTest):
     """Nodes that lead in turns, over a log that loses answers."""
+
+    level = 2
 
     lives = 25
 

@@ -29,7 +29,6 @@ from fsyncstorage.quorum.leading.loglimit import Trims
 from fsyncstorage.quorum.leading.loglimit import Wanted
 from fsyncstorage.quorum.leading.replicator import Replicator
 from fsyncstorage.quorum.leading.trimming import Trimming
-from fsyncstorage.quorum.leading.trimming import shown
 from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.log.interface import Full
 from fsyncstorage.quorum.log.interface import Unanswered
@@ -173,15 +172,6 @@ class Rounds(RoundsCase):
             self.trimming.round()
         self.assertEqual(seen, [[6]])
 
-    def test_our_own_place_counts_and_is_noted(self):
-        """Another node may write next, and then it is for that one."""
-        self.write(4)
-        kept = self.writing.kept.place
-        self.logged.write(10).write(10)
-        self.trimming.round()
-        self.assertEqual(self.engine.first, kept.sequence)
-        self.assertEqual(self.engine.kept[A], Note(SELF, kept).packed())
-
     def test_another_node_of_our_name(self):
         """What it needs is not known, so nothing is removed; its note stays,
         until it is forgotten."""
@@ -199,80 +189,6 @@ class Rounds(RoundsCase):
         self.engine.forget(A)
         self.trimming.round()
         self.assertEqual(self.engine.first, self.last)
-
-    def test_a_copy_of_us_follows_under_our_name(self):
-        """It is not told from us, but that is said."""
-        self.write(4)
-        self.trimming.round()
-        self.logged.write(10)
-        self.engine.note(A, Note(SELF, self.logged.state.place).packed())
-        self.write(4)
-        with self.assertLogs(NOTES, 'WARNING') as said:
-            self.trimming.round()
-        self.assertIn('runs under its name', said.output[0])
-        self.assertEqual(self.engine.first, self.last)
-
-    def test_one_member_that_knows_another_node_of_our_name(self):
-        """It has a note that was forgotten; with another member away, nobody
-        knows that."""
-        self.write(9)
-        self.engine.kept_by[2] = {A: Note(OTHER, self.place(2)).packed()}
-        self.engine.away = {0}
-        with self.assertRaisesRegex(Unanswered, '1 of 3 .* and 1 have none'):
-            self.trimming.round()
-        self.engine.away = set()
-        self.trimming.round()
-        self.assertEqual(self.engine.first, self.last)
-
-    def test_what_was_forgotten_of_us_is_noted_again(self):
-        """Even if it has not changed: it is there for who writes next."""
-        self.write(9)
-        self.trimming.round()
-        before = dict(self.engine.kept)
-        self.engine.forget(A)
-        self.trimming.round()
-        self.assertEqual(self.engine.kept, before)
-
-    def test_what_is_kept_meanwhile_is_not_noted_yet(self):
-        self.write(4)
-        noted = self.last
-        self.logged.write(10).write(10)
-        real = self.log.ends
-        with mock.patch.object(self.log, 'ends', lambda: (
-                self.writing.keep(), real())[1]):
-            self.trimming.round()
-        self.assertGreater(self.last, noted)
-        self.assertEqual(self.engine.first, noted)
-
-    def test_a_node_that_was_away_since_the_beginning(self):
-        self.engine.note(B, Note(B, Place(0, self.engine.log)).packed())
-        self.write(9)
-        self.trimming.round()
-        self.assertEqual(self.engine.first, 1)
-        self.engine.forget(B)
-        self.trimming.round()
-        self.assertEqual(self.engine.first, self.last)
-
-    def test_nothing_is_said_of_a_trim_alone(self):
-        """Or there would be a record a minute, for ever."""
-        self.write(9)
-        last = self.last
-        for _ in range(5):
-            self.trimming.round()
-            self.writing.keep()
-        self.assertEqual(self.trims(), [last])
-
-    def test_the_engine_lets_go_of_what_was_replaced_now_and_then(self):
-        self.write(9)
-        self.trimming.round()
-        with mock.patch.object(self.engine, 'trim') as trim:
-            self.trimming.round()
-            trim.assert_not_called()
-            self.trimming._compacted -= trimming.COMPACTED_EVERY
-            self.trimming.round()
-            self.trimming.round()
-            trim.assert_called_once_with(self.engine.first)
-        self.assertEqual(len(self.trims()), 1)
 
     def test_and_after_many_appends(self):
         """Also where nothing can be removed: each leaves the head before it
@@ -310,16 +226,6 @@ class Rounds(RoundsCase):
             self.trimming.round()
         self.assertEqual((self.trims(), self.engine.first), ([6], 6))
 
-    def test_unless_a_node_has_come_since(self):
-        self.write(9)
-        with mock.patch.object(
-                FakeLog, 'trim', side_effect=Unanswered('no majority')):
-            with self.assertRaises(Unanswered):
-                self.trimming.round()
-        self.note(B, 3)
-        self.trimming.round()
-        self.assertEqual(self.engine.first, 3)
-
     def test_a_writer_that_is_fenced_removes_nothing(self):
         self.write(9)
         other = Logged(self.engine, 'other').lead()
@@ -339,12 +245,6 @@ class Rounds(RoundsCase):
         self.trimming.round()
         self.assertEqual(
             (self.trims(), self.engine.first), ([self.last, 3], 3))
-
-    def test_notes_that_are_about_no_node(self):
-        self.write(9)
-        self.engine.note(b'*step-down', b'whatever')
-        self.trimming.round()
-        self.assertEqual(self.engine.first, self.last)
 
     def test_notes_that_are_none(self):
         """Nothing is removed, as the node may need it; it is said once."""
@@ -382,12 +282,6 @@ class Rounds(RoundsCase):
         self.assertRegex(
             said.output[0], 'fsync-quorum forget.*bootstrap --from')
         self.assertEqual(self.engine.first, self.last)
-
-    def test_names_for_people(self):
-        for name, words in (
-                (b'node-1' + bytes(10), 'node-1'), (b'a\nb', '610a62'),
-                (b'\xe9', 'e9')):
-            self.assertEqual(shown(name), words)
 
     def test_whatever_is_not_answered(self):
         """What a node needs is there; and the next rounds come to the end."""
@@ -485,53 +379,6 @@ class Sizes(RoundsCase):
         self.assertEqual(set(self.engine.kept), {A, B})
 
 
-class BeforeItIsRead(RoundsCase):
-    """What was there before is not known yet: it may be much, and so this
-    writer brings little."""
-
-    def setUp(self):
-        super().setUp()
-        patch = mock.patch.object(held, 'GRAIN', 1)
-        patch.start()
-        self.addCleanup(patch.stop)
-        self.write(30)
-        self.logged.lead()
-        self.writing.keep()
-        self.of_a_node(limit=40_000, is_read=False)
-
-    def read(self):
-        while not self.earlier.is_read:
-            self.earlier.go_on()
-        self.limit.look()
-
-    def test_votes(self):
-        self.assertTrue(self.wants(5000).is_given)
-        second = self.wants(5000)
-        self.limit.look()
-        self.assertFalse(second.is_given)
-        self.assertIn('before this node led is read', self.limit.words)
-        self.read()
-        self.assertTrue(second.is_given)
-
-    def test_commits(self):
-        class Waits(Exception):
-            pass
-
-        def sync():
-            self.limit.wait_to_sync(mock.Mock(side_effect=Waits), None)
-
-        self.write(1, size=3000)
-        sync()
-        self.limit.takes_anyway(5000)  # they do not wait for that
-        sync()
-        self.write(1, size=3000)
-        with self.assertRaises(Waits):
-            sync()
-        self.assertFalse(self.limit.lacks_room)  # no trim would help
-        self.read()
-        sync()
-
-
 class AtTheLimit(RoundsCase):
 
     def setUp(self):
@@ -581,38 +428,6 @@ class AtTheLimit(RoundsCase):
         self.assertFalse(self.limit.lacks_room)
         trim.round()
         self.assertEqual(set(self.engine.kept), {A, C})
-
-    def test_one_that_is_not_behind_us_is_not(self):
-        """It would help nobody."""
-        trim = self.of_a_node(limit=5000, drops=True)
-        self.write(2)
-        kept = self.writing.kept
-        self.write(10, size=1000)
-        self.writing.kept = kept
-        self.note(B, 9)
-        for _ in range(3):
-            trim.round()
-        self.assertTrue(self.limit.lacks_room)
-        self.assertEqual(set(self.engine.kept), {A, B})
-        self.assertIn('this node', self.limit.words)
-
-    def test_a_writer_that_is_fenced_leaves_nobody_behind(self):
-        """It may have been frozen, and another one leads."""
-        trim = self.of_a_node(limit=5000, drops=True)
-        self.write(10, size=1000)
-        self.note(B, 1)
-        Logged(self.engine, 'other').lead()
-        with self.assertRaises(Fenced):
-            trim.round()
-        self.assertEqual(set(self.engine.kept), {A, B})
-
-    def test_one_whose_note_is_none(self):
-        trim = self.of_a_node(limit=5000, drops=True)
-        self.write(10, size=1000)
-        self.engine.note(B, b'')
-        with self.assertLogs(TRIMMING):
-            trim.round()
-        self.assertEqual(set(self.engine.kept), {A})
 
     def test_otherwise_it_is_waited_for(self):
         trim = self.of_a_node(limit=5000)
@@ -676,15 +491,6 @@ class LeftBehind(RoundsCase):
                 self.assertFalse(self.is_left_behind())
             self.assertTrue(self.limit.lacks_room)
 
-    def test_not_for_a_vote_that_waits_for_others(self):
-        """No trim helps it."""
-        self.limit.takes_anyway(40_000)
-        self.write(1)
-        self.wants(15_000)
-        for seconds in 1, 61:
-            self.at(seconds)
-            self.assertFalse(self.is_left_behind())
-
     def test_for_a_vote_that_waits_for_a_trim(self):
         self.write(1)
         self.wants(49_500)
@@ -723,14 +529,6 @@ class TheLastBlob(RoundsCase):
         self.go_on()
         self.assertTrue(wanted.is_given)
         self.assertEqual(self.engine.all_staged(), set())
-
-    def test_no_trim_is_said_that_frees_nothing(self):
-        """Once, and not twice a second for as long as somebody waits."""
-        wanted = self.wants(9900)  # which never fits
-        self.go_on(20)
-        self.assertFalse(wanted.is_given)
-        self.assertTrue(self.limit.lacks_room)
-        self.assertEqual(len(self.trims()), 2)
 
     def test_not_before_the_other_node_has_it(self):
         self.note(B, self.last - 1)
@@ -801,14 +599,6 @@ class Served(NodeTest):
         with self.assertRaises(SyncFailed):
             committer.result()
 
-    def test_a_fence_ends_the_wait(self):
-        storage = self.full()
-        committer = Thread(commit, storage, {9: b'x'})
-        until(lambda: storage._replica._limit.seconds, 'a wait')
-        storage._replica._writer.fenced = 'another one leads'
-        with self.assertRaises(SyncFailed):
-            committer.result()
-
     def test_a_transaction_that_never_fits_is_refused_by_its_vote(self):
         storage = self.lead(trims=Trims(A, self.LIMIT))
         before = storage.lastTransaction()
@@ -851,21 +641,6 @@ class Blobs(BlobNodeTest):
             self.assertIn('log-limit', str(raised.exception))
             self.assertIn('make several', str(raised.exception))
 
-    def test_large_ones_with_nothing_else(self):
-        """Each has to wait until the one before is trimmed, and no commit
-        comes behind that."""
-        for module, name, value in (
-                (held, 'GRAIN', 1000), (trimming, 'SOON', 0.01),
-                (keeping, 'LATE', 0.01), (loglimit, 'PAUSE', 0.01)):
-            patch = mock.patch.object(module, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
-        storage = self.lead(trims=Trims(A, 20_000))
-        for number in range(4):
-            in_time(self.commit_blobs, storage, {number: bytes(19_000)})
-        until(lambda: len(self.engine.all_staged()) == 1, 'removed')
-        self.has_what_the_log_has()
-
     def test_they_go_with_the_records_that_name_them(self):
         storage = self.lead(trims=Trims(A, 1 << 30))
         trim = storage._replica._trimming
@@ -886,6 +661,8 @@ class Blobs(BlobNodeTest):
 
 class OnEtcd(GatewaysCase):
     """Two threads ask one log."""
+
+    level = 2
 
     def test_commits_go_on_while_it_is_trimmed(self):
         for module, name, value in (

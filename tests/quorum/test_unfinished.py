@@ -94,32 +94,10 @@ class Rows(SwapCase):
             self.comes_to(self.engine)
         self.assertIn('finished now', logs.output[0])
 
-    def test_what_is_refused_behind_it_does_not_say_that_nothing_changed(self):
-        self.put(self.new, '.pack')
-        with mock.patch.object(
-                starts, '_refuse_a_lost_log', side_effect=Refused('why')), \
-                self.assertRaises(Refused) as caught:
-            self.rejoin(self.engine)
-        self.assertEqual(str(caught.exception), 'why')
-        self.assertEqual(self.content(), self.new)
-
-    def test_ready_and_agreed_and_the_log_went_on(self):
-        self.put(self.new, '.pack')
-        self.logged.write(50).lead().write(60)
-        with self.without_packing():
-            self.comes_to(self.engine)
-
     def test_ready_and_not_agreed(self):
         self.put(self.new, '.pack')
         self.comes_to(self.before)
         self.assertEqual(self.content(), self.old)
-
-    def test_not_agreed_and_the_old_file_goes_on(self):
-        """Another epoch has ended the pack."""
-        self.put(self.new, '.pack')
-        self.logged = type(self.logged)(self.before, 'other').lead()
-        self.logged.write(10)
-        self.comes_to(self.before)
 
     def test_not_agreed_yet(self):
         """The record comes when the node has started: it packs again."""
@@ -134,25 +112,10 @@ class Rows(SwapCase):
         self.comes_to(self.engine, follower)
         self.assertEqual(self.content(), self.new)
 
-    def test_another_swap_was_agreed(self):
-        """This one was given up, and the next pack has replaced the file."""
-        self.keeps(becoming(b'another one'))
-        self.put(b'another one', '.pack')
-        self.comes_to(self.engine)
-
     def test_new_and_agreed(self):
         self.put(self.new)
         with self.without_packing():
             self.comes_to(self.engine)
-
-    def test_new_and_what_was_appended_since(self):
-        """It is treated as behind any synced end."""
-        self.put(self.new + b'what is not in the log')
-        self.logged.write(50)
-        with self.without_packing():
-            self.comes_to(self.engine)
-        with open(self.path('Data.fs.tr0'), 'rb') as file:
-            self.assertEqual(file.read(), b'what is not in the log')
 
     def test_new_and_not_agreed(self):
         """The log has lost it."""
@@ -208,6 +171,8 @@ class Rows(SwapCase):
 
 class Cuts(SwapCase):
     """What is done is durable at once; it ends anywhere."""
+
+    level = 2
 
     def test_each_cut_of_a_swap(self):
         for links in True, False:
