@@ -89,7 +89,8 @@ MUTANTS = [
 ]
 
 BOUNDS = settings(
-    max_examples=often(100, 300, at_check=20), stateful_step_count=30, deadline=None, derandomize=True)
+    max_examples=often(100, 300, at_check=20), stateful_step_count=30,
+    deadline=None, derandomize=True)
 #: Until it is found.
 OF_MUTANTS = settings(
     BOUNDS, max_examples=1500, phases=[hypothesis.Phase.generate],
