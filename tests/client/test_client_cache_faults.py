@@ -14,7 +14,6 @@ from unittest import mock
 
 from ZEO.cache import ClientCache
 from ZODB.utils import p64
-from ZODB.utils import z64
 
 from fsyncstorage.client import cache as module
 from fsyncstorage.client.cache import ONE_WRITE
@@ -234,31 +233,6 @@ class Faults(CacheTestCase):
         self.assertIn('not all of it was written', logged.output[0])
         self.assertEqual(len(cache), 0)
         self.check_file()
-
-    def test_something_else_is_in_the_file(self):
-        """Where room is made, before the objects of a commit are stored."""
-        unknown = module.HEADER.pack(
-            b'a', 60, oid(98), p64(1), z64, 0, 0)
-        for garbage in b'x' * 60, unknown, b'':
-            with self.subTest(garbage[:1]):
-                cache, choice = self.filled()
-                if garbage:
-                    os.pwrite(
-                        cache.f.fileno(), garbage, cache.currentofs)
-                else:
-                    os.ftruncate(cache.f.fileno(), cache.currentofs)
-                cache._free_bytes = 0
-                with self.assertLogs(module.logger, 'WARNING'):
-                    cache.committed(p64(9), [
-                        (oid(number), b'9' * 300, False)
-                        for number in range(100, 120)], self.told.append)
-                self.assertEqual(
-                    [self.told[-1], cache.getLastTid()], [p64(9)] * 2)
-
-    def test_what_was_free_is_forgotten_with_the_rest(self):
-        cache, choice = self.filled()
-        cache.clear()
-        self.assertEqual((cache._free_from, cache._free_bytes), (0, 0))
 
     def test_the_last_tid_survives_that_the_cache_is_emptied(self):
         """ZEO would read it from the file, where it is not yet."""

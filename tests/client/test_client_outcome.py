@@ -31,7 +31,6 @@ from fsyncstorage.server.commitchannel import CommitChannel
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 
-from ..support import PATIENCE
 from ..support import Thread
 from ..support import oid
 from ..support import until
@@ -167,28 +166,6 @@ class Outcomes:
         self.assertEqual(self.called, [tid])
         self.check_all_is_well()
 
-    def test_its_outcome_was_completed_and_its_stream_has_ended(self):
-        """It is known, whatever has come of asking."""
-        ask = Stream.ask
-
-        def lose(stream, *args):
-            ask(stream, *args)
-            raise Unanswered('the connection has ended')
-
-        self.done_is_lost()
-        with mock.patch.object(Stream, 'ask', lose):
-            tid = self.commit()
-        self.assertEqual(self.called, [tid])
-        self.check_all_is_well()
-
-    def test_it_says_that_it_waits(self):
-        """And for how long, at most."""
-        self.done_is_lost()
-        with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
-            self.commit()
-        line, = logged.output
-        self.assertIn(f'for up to {PATIENCE} s', line)
-
     def test_it_is_kept(self):
         self.done_is_lost()
         tid = self.commit()
@@ -259,14 +236,6 @@ class Outcomes:
         self.assertEqual(self.called, [])
         self.commit()
         self.check_all_is_well()
-
-    def test_the_server_stops_and_has_answered(self):
-        """Another thread has completed that, and then heard the goodbye."""
-        self.client._server.stream.said_goodbye = True
-        with self.done_is_taken_by_another():
-            tid = self.commit()
-        self.assertEqual(self.called, [tid])
-        self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
 
     def test_nothing_of_it_has_left(self):
         """The server is not asked."""
@@ -376,19 +345,6 @@ class Outcomes:
             self.client.close()
             committing.result()
 
-    def test_an_error_of_f(self):
-        """It is committed, and its committer gets the error."""
-        def fail(tid):
-            self.called.append(tid)
-            raise ZeroDivisionError
-
-        self.done_is_lost()
-        with self.assertRaises(ZeroDivisionError):
-            self.commit(f=fail)
-        tid, = self.called
-        self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
-        self.check_all_is_well()
-
     def test_an_error_of_f_that_is_transient(self):
         """An application would try again what is committed."""
         def fail(tid):
@@ -416,19 +372,6 @@ class Outcomes:
                     self.commit()
         self.assertIsInstance(caught.exception, OutcomeUnknown)
 
-    def test_a_failed_sync_of_which_anything_is_said(self):
-        class Strange(SyncFailed):
-            args = ({}, 7)
-
-        Strange.__module__ = SyncFailed.__module__
-        Strange.__qualname__ = Strange.__name__ = 'SyncFailed'
-        with mock.patch.object(
-                self.storage, 'tpc_finish', side_effect=Strange), \
-                self.assertLogs('fsyncstorage.server', 'ERROR'), \
-                self.assertRaises(SyncFailed) as caught:
-            self.commit()
-        self.assertEqual(caught.exception.args, ('',))
-
     def test_an_interrupt_in_the_middle_of_completing_it(self):
         """By another thread, which reads: `f` was called, and is not called
         again; or was not, and is called."""
@@ -450,16 +393,6 @@ class Outcomes:
                         self.client._cache, 'committed', interrupted):
                     tid = self.commit(2 + calls_f)
                 self.assertEqual(self.called, [tid])
-
-    def test_an_interrupt_while_it_asks(self):
-        """Nobody knows; it is said that it may be kept."""
-        self.done_is_lost()
-        with mock.patch.object(Stream, 'ask', side_effect=Interrupted):
-            with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
-                with self.assertRaises(Interrupted):
-                    self.commit()
-        self.assertIn('may keep it', logged.output[-1])
-        self.check_all_is_well()
 
     def test_threads_side_by_side(self):
         """Each of them gets its own answer, whenever the channel ends."""
@@ -621,28 +554,6 @@ class OfDatabases(OutcomeTestCase):
             blob._p_oid, self.client.lastTransaction()))
         with blob.open() as file:
             self.assertEqual(file.read(), b'content')
-
-    def test_an_error_that_is_made_a_transient_one(self):
-        """By the vote of ZEO, where the connection is another one by now."""
-        self.done_is_lost()
-        with mock.patch.object(
-                self.connection._storage._base, '_invalidate_finish',
-                side_effect=StorageTransactionError('a test')), \
-                self.assertRaises(StorageError) as caught:
-            self.count()
-        self.assertNotIsInstance(caught.exception, TransientError)
-        self.manager.abort()
-        self.check(1)
-
-    def test_a_new_object(self):
-        self.done_is_lost()
-        self.root['new'] = new = PersistentMapping(value=1)
-        self.manager.commit()
-        self.assertEqual(new['value'], 1)
-        new['value'] = 2
-        self.manager.commit()
-        other = self.db.open(transaction.TransactionManager())
-        self.assertEqual(other.root()['new']['value'], 2)
 
 
 class OfDatabasesInTwoTrips(OfDatabases):

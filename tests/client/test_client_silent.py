@@ -142,10 +142,6 @@ class WithStock(WithoutCommitChannel):
                              {None, ClientDisconnected}, outcomes)
 
 
-class WaitingWithoutCommitChannel(WithoutCommitChannel, Waiting):
-    """Finishes on the ZEO connection."""
-
-
 class WaitingForStock(WithStock, Waiting):
     """Everything on the ZEO connection."""
 
@@ -240,17 +236,6 @@ class Frozen(SilentTestCase):
             self.load(client, 2)
         self.check_all_is_well(client, self.second)
 
-    def test_one_address(self):
-        """It is tried again and again, until it goes on."""
-        client = self.connect_to_two()
-        client.new_addr([self.first.address])
-        self.first.freeze()
-        loading = Thread(self.load, client, 2)
-        until(lambda: not client.is_connected(), 'given up')
-        self.first.thaw()
-        self.check_loads({'load': outcome(loading)})
-        self.check_all_is_well(client, self.first)
-
     def test_it_may_be_silent_for_ever(self):
         """As with a stock client, or for as long as it takes."""
         client = self.connect_to_two(server_timeout=None)
@@ -292,11 +277,6 @@ class Frozen(SilentTestCase):
         for each in loading:
             self.assertGreater(each.result(), 0)
         self.check_all_is_well(client, self.second)
-
-
-class FrozenWithoutCommitChannel(WithoutCommitChannel, Frozen):
-
-    level = 3
 
 
 class FrozenStock(WithStock, Frozen):
