@@ -51,13 +51,6 @@ class Jobs(ThreadsTest):
         self.threads.submit(self.done.append, 1)
         until(lambda: self.done, 'done by one of them')
 
-    def test_one_that_is_done_does_the_next(self):
-        for number in range(9):
-            self.threads.submit(self.done.append, number)
-            until(lambda: not self.threads._undone, 'done')
-        self.assertEqual(self.number(), 1)
-        self.assertEqual(self.done, list(range(9)))
-
     def test_an_error_is_not_the_others_problem(self):
         for error in ValueError, SystemExit:
             with self.assertLogs(LOG, 'ERROR'):
@@ -78,15 +71,6 @@ class Jobs(ThreadsTest):
         self.assertCountEqual(self.done, range(5))
         self.assertEqual(self.number(), 0)
 
-    def test_behind_the_end_each_job_is_refused(self):
-        self.threads.submit(self.done.append, 1)
-        self.threads.shutdown()
-        for _ in range(2):
-            with self.assertRaisesRegex(RuntimeError, 'thread is closed'):
-                self.threads.submit(self.done.append, 2)
-        self.threads.shutdown()
-        self.assertEqual(self.done, [1])
-
 
 class NotStarted(ThreadsTest):
 
@@ -100,19 +84,6 @@ class NotStarted(ThreadsTest):
         self.threads.submit(self.done.append, 'taken')
         self.threads.shutdown()
         self.assertEqual(self.done, ['taken'])
-
-    def test_the_one_that_runs_does_all(self):
-        self.hold()
-        for error in self.errors:
-            with no_more_threads(error), \
-                    self.assertLogs(LOG, 'ERROR') as logs:
-                self.threads.submit(self.done.append, 1)
-                self.threads.submit(self.done.append, 2)
-            self.assertIn('thread 2: a thread could not be started: ',
-                          logs.output[0])
-        self.go_on.set()
-        self.threads.shutdown()
-        self.assertEqual(self.done, [1, 2] * 2)
 
     def test_after_it_there_are_as_many_as_before(self):
         self.hold()

@@ -79,30 +79,6 @@ class Letters(unittest.TestCase):
         self.loop.run()
         self.assertEqual(self.log, [0, 1, 2])
 
-    def test_what_comes_later_is_delivered_later(self):
-        self.mailbox.post(self.log.append, 1)
-        self.loop.run()
-        self.mailbox.post(self.log.append, 2)
-        self.assertEqual(self.log, [1])
-        self.loop.run()
-        self.assertEqual(self.log, [1, 2])
-
-    def test_how_the_loop_is_told(self):
-        """In its own thread it need not be woken, in others it must be."""
-        woken = mock.patch.object(
-            self.loop, 'call_soon_threadsafe',
-            side_effect=self.loop.call_soon_threadsafe)
-        with woken as woken:
-            self.mailbox.post(self.log.append, 1)
-            self.loop.run()
-            self.mailbox.post(self.log.append, 2)
-            self.assertEqual(woken.call_count, 1)
-            self.loop.run()
-            Thread(self.mailbox.post, self.log.append, 3).result()
-            self.assertEqual(woken.call_count, 2)
-        self.loop.run()
-        self.assertEqual(self.log, [1, 2, 3])
-
     def check_at_each_line(self, function, between, *posted):
         """Another thread does something before a line of the function; for
         each of its lines.  Nothing is lost, now or later."""
@@ -242,15 +218,6 @@ class Jobs(TestCase):
         return [thread for thread in threading.enumerate()
                 if thread.name.startswith('worker ')]
 
-    def test_results_and_errors(self):
-        self.submit(divmod, 7, 2)
-        self.wait()
-        self.submit(divmod, 7, 0)
-        self.wait()
-        (result, none), (nothing, error) = self.results
-        self.assertEqual((result, none, nothing), ((3, 1), None, None))
-        self.assertIsInstance(error, ZeroDivisionError)
-
     def test_a_job_that_would_end_its_thread(self):
         for _ in range(4):
             self.submit(sys.exit, 'the end')
@@ -261,13 +228,6 @@ class Jobs(TestCase):
             [str(error) for error in errors],
             ["a call has ended with SystemExit('the end')"] * 4)
         self.assertEqual(self.workers.busy, 0)
-
-    def test_threads_are_started_when_they_are_needed(self):
-        self.assertEqual(self.threads(), [])
-        self.hold(2)
-        self.assertEqual(len(self.threads()), 2)
-        self.hold(1)
-        self.assertEqual(len(self.threads()), 3)
 
     def test_no_more_than_so_many(self):
         self.hold(5)
@@ -303,40 +263,6 @@ class Jobs(TestCase):
         self.submit(int)
         self.wait()
         self.assertEqual(self.results, [(0, None)])
-
-    def test_a_job_that_cannot_be_given(self):
-        with mock.patch.object(
-                self.workers._threads, 'submit', side_effect=MemoryError):
-            self.submit(int)
-        self.wait()
-        (none, error), = self.results
-        self.assertIsInstance(error, MemoryError)
-        self.assertEqual((self.workers._handed_out, self.line.under_way),
-                         (0, 0))
-
-    def test_no_other_thread_can_be_started(self):
-        """The one that runs does all jobs."""
-        self.hold(1)
-        start_again = self.start_no_more_threads()
-        with self.assertLogs(LOG, 'ERROR'):
-            for _ in range(5):
-                self.submit(int)
-        start_again()
-        self.assertEqual(len(self.threads()), 1)
-        self.go_on.set()
-        self.wait(6)
-        self.assertEqual(self.results, [(None, None)] + [(0, None)] * 5)
-
-    def test_the_end_where_a_thread_could_not_be_started(self):
-        self.hold(1)
-        start_again = self.start_no_more_threads()
-        with self.assertLogs(LOG, 'ERROR'):
-            self.submit(int)
-        start_again()
-        self.go_on.set()
-        self.wait(2)
-        self.workers.close()
-        self.assertEqual(self.threads(), [])
 
     def test_at_the_end_those_that_wait_are_dropped(self):
         """Nobody is left who could be told.  What was begun is done."""
