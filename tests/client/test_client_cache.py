@@ -12,6 +12,7 @@ from ZODB.utils import p64
 from fsyncstorage.client.cache import Cache
 from fsyncstorage.client.gathered import Gathered
 
+from ..often import often
 from ..support import TestCase
 from ..support import oid
 
@@ -75,7 +76,7 @@ class Same(TestCase):
         return tid + 2
 
     def test_as_zeos(self):
-        for seed in range(100):
+        for seed in range(often(20, 100)):
             choice = random.Random(seed)
             both = Both(self.path(str(seed)), choice.choice(SIZES))
             tid = 1
@@ -125,7 +126,7 @@ class Same(TestCase):
         """What is gathered ends before it is written.  Nobody reads the last
         tid from such a file."""
         self.told, ended = [], 0
-        for seed in range(20):
+        for seed in range(often(5, 20)):
             choice = random.Random(seed)
             both = Both(None, 1 << 20)
             for tid in range(1, choice.randrange(2, 60)):
@@ -179,7 +180,7 @@ class Same(TestCase):
 
     def test_transactions_in_a_small_cache(self):
         """Some of it is there, and nothing else, also for a stock client."""
-        for seed in range(40):
+        for seed in range(often(8, 40)):
             choice = random.Random(seed)
             path = self.path(str(seed))
             cache = Cache(path, choice.choice((2_000, 20_000, 60_000)))

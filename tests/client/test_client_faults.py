@@ -19,7 +19,6 @@ from ..support import Thread
 from ..support import oid
 from ..support import until
 from .connected import ConnectedTestCase
-from .connected import begin
 from .connected import commit
 
 
@@ -38,22 +37,6 @@ class Interrupts(ConnectedTestCase):
                 with self.assertRaises(KeyboardInterrupt):
                     client.tpc_begin(transaction)
             self.assertFalse(client._commit_lock.locked())
-        commit(client, {2: b'two'})
-
-    def test_of_an_end(self):
-        """No transaction is known any more that could end once more."""
-        client = self.connect()
-        transaction = begin(client)
-        set_data = transaction.set_data
-
-        def set_and_interrupt(*arguments):
-            set_data(*arguments)
-            raise KeyboardInterrupt
-
-        with mock.patch.object(transaction, 'set_data', set_and_interrupt):
-            with self.assertRaises(KeyboardInterrupt):
-                client.tpc_abort(transaction)
-        self.assertFalse(client._commit_lock.locked())
         commit(client, {2: b'two'})
 
     def test_of_a_thread_that_joins_a_load(self):

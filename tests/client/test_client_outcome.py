@@ -21,14 +21,12 @@ from ZODB.utils import z64
 
 from fsyncstorage.client import link
 from fsyncstorage.client import zeoconnection
-from fsyncstorage.client.answer import Unanswered
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import SyncFailed
 from fsyncstorage.server import commitchannel
 from fsyncstorage.server import outcomes
 from fsyncstorage.server.commitchannel import CommitChannel
-from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 
 from ..support import Thread
@@ -91,19 +89,6 @@ class OutcomeTestCase(ConnectedTestCase):
         self.patch(CommitChannel, '_finished', lost)
         return lost
 
-    @contextlib.contextmanager
-    def done_is_taken_by_another(self):
-        """It is completed, and the stream is over for the one that waits."""
-        wait = Stream._wait
-
-        def lose(stream, answer):
-            wait(stream, answer)
-            if answer.event.__class__ is commits.Done:
-                raise Unanswered('the connection has ended')
-
-        with mock.patch.object(Stream, '_wait', lose):
-            yield
-
     def check_all_is_well(self):
         until(self.has_channel, 'connected again')
         self.assertEqual(self.transactions(), 0)
@@ -155,16 +140,6 @@ class InTwoTrips:
 
 
 class Outcomes:
-
-    def test_its_answer_was_completed_by_another_thread(self):
-        """And the stream was over for this one: nobody is asked."""
-        with self.done_is_taken_by_another(), mock.patch.object(
-                link.Link, 'stream_behind') as behind:
-            tid = self.commit()
-        behind.assert_not_called()
-        self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
-        self.assertEqual(self.called, [tid])
-        self.check_all_is_well()
 
     def test_it_is_kept(self):
         self.done_is_lost()
@@ -372,28 +347,6 @@ class Outcomes:
                     self.commit()
         self.assertIsInstance(caught.exception, OutcomeUnknown)
 
-    def test_an_interrupt_in_the_middle_of_completing_it(self):
-        """By another thread, which reads: `f` was called, and is not called
-        again; or was not, and is called."""
-        committed = self.client._cache.committed
-        # What that thread says of it is no concern here.
-        self.patch(threading, 'excepthook', lambda *args: None)
-        self.patch(Stream, '_wait', wait_without_reading)
-        for calls_f in True, False:
-            with self.subTest(calls_f=calls_f):
-                self.called.clear()
-                until(self.has_channel, 'connected again')
-
-                def interrupted(tid, updates, f, calls_f=calls_f):
-                    if calls_f:
-                        committed(tid, updates, f)
-                    raise Interrupted
-
-                with mock.patch.object(
-                        self.client._cache, 'committed', interrupted):
-                    tid = self.commit(2 + calls_f)
-                self.assertEqual(self.called, [tid])
-
     def test_threads_side_by_side(self):
         """Each of them gets its own answer, whenever the channel ends."""
         stop = threading.Event()
@@ -423,18 +376,6 @@ class Outcomes:
                 session.end() for session in list(
                     self.server.services['1'].sessions)])
             stop.wait(0.05)
-
-
-def wait_without_reading(stream, answer):
-    answer.waits = False
-    stream._hand_on()
-    while not answer.is_there:
-        stream._check_over(answer)
-        answer.sleep(0.01)
-
-
-class Interrupted(BaseException):
-    pass
 
 
 async def never(connection, server_tid):
@@ -535,11 +476,6 @@ class OfDatabases(OutcomeTestCase):
             self.manager.commit()
         self.assertEqual(states, [None])
         self.check_resolved(length)
-
-    def test_a_resolved_conflict_that_another_thread_completed(self):
-        length = self.make_conflict()
-        with self.done_is_taken_by_another():
-            self.commit_and_look(length)
 
     def test_a_resolved_conflict_whose_answer_is_lost(self):
         length = self.make_conflict()

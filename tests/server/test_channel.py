@@ -121,20 +121,6 @@ class Loads(ChannelTestCase):
         self.assertEqual(peer.next(), wire.Welcome())
         self.assertEqual(peer.next().data, b'one again')
 
-    def test_many_at_once(self):
-        peer = self.peer()
-        asked = {}
-        requests = b''
-        for number in range(1000):
-            request_number, request = peer.client.load(
-                oid(number % 2 + 1), maxtid)
-            asked[request_number] = (b'one again', b'two')[number % 2]
-            requests += request
-        peer.send(requests)
-        self.assertEqual(
-            {each.number: each.data
-             for each in (peer.next() for _ in range(1000))}, asked)
-
     def test_storages_of_others(self):
         self.server.close()
         self.thread.join()

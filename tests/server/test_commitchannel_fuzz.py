@@ -129,7 +129,7 @@ class Conversation:
 class Fuzz(ChannelTestCase):
 
     level = 2
-    count = 500
+    count = 200
 
     def setUp(self):
         super().setUp()

@@ -184,14 +184,6 @@ class Socket(HandoutTestCase):
         self.assertFalse(os.path.lexists(self.path('socket')))
         self.assertTrue(client.is_sent_away())
 
-    def test_that_of_another_is_not_removed(self):
-        self.hand_out()
-        os.remove(self.path('socket'))
-        with open(self.path('socket'), 'w'):
-            pass
-        self.end()
-        self.assertTrue(os.path.exists(self.path('socket')))
-
     def test_one_that_was_left_is_replaced(self):
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(self.path('socket'))

@@ -244,12 +244,3 @@ class AsAService(Commands):
                 # Who comes now waits for the next one.
                 with socket.socket(socket.AF_UNIX) as early:
                     early.connect(self.path('socket'))
-
-    def test_what_is_no_socket(self):
-        with open(self.path('zeo.conf'), 'w') as file:
-            file.write(CONFIG.format(self.directory, ''))
-        hears = FakeManager(self)
-        with open(os.devnull) as nothing:
-            with self.assertRaisesRegex(
-                    AssertionError, 'fsync-runzeo: descriptor 3, .* is no'):
-                self.start_with(nothing, hears)

@@ -14,6 +14,8 @@ from unittest import mock
 
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import maxtid
+from ZODB.utils import p64
+from ZODB.utils import u64
 from ZODB.utils import z64
 
 from fsyncstorage.server import accounts
@@ -161,6 +163,24 @@ class Unread(BoundsTestCase):
         until(lambda: self.connections() == 1, 'they have gone')
         self.assertEqual(self.server.accounts.held, 0)
 
+    def test_announcements(self):
+        """Who does not read them is cut off, however small each of them is;
+        the others hear of all."""
+        self.patch(accounts, 'MOST_OF_ONE', 4 << 20)
+        deaf, honest = self.client(), self.client()
+        deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        service, oids = self.service(), [oid(1)] * (1 << 15)
+        with self.assertLogs(LOG, 'ERROR'):
+            for number in range(1, 200):
+                self.in_loop(service.changed_elsewhere,
+                             p64(u64(service.last_tid) + 1), oids)
+                honest.ping()
+                if self.connections() == 1:
+                    break
+        self.assertEqual(self.connections(), 1)
+        self.assertLess(self.server.accounts.held, 4 << 20)
+        honest.wait_for_invalidations(number)
+
     def test_who_has_gone_is_owed_nothing(self):
         peer = self.client()
         for _ in range(200):
@@ -195,21 +215,6 @@ class Accounting(BoundsTestCase):
             made.append((peer, account))
             account.paused()
         return everything, made
-
-    def test_one(self):
-        """It is cut off by what gathers behind, not by one large answer."""
-        self.patch(accounts, 'MOST_OF_ONE', 100)
-        _, [(peer, account)] = self.accounts(1000)
-        self.assertFalse(peer.left)
-        account.sent(1)
-        self.assertTrue(peer.left)
-
-    def test_all(self):
-        self.patch(accounts, 'MOST_OF_ALL', 100)
-        everything, made = self.accounts(30, 40, 25, 20)
-        self.assertEqual(
-            [peer.left for peer, _ in made], [False, True, False, False])
-        self.assertEqual(everything.held, 75)
 
     def test_one_that_is_alone(self):
         self.patch(accounts, 'MOST_OF_ALL', 100)

@@ -276,19 +276,6 @@ class NoThread(ByHand):
             self.vote(str(number), {number: b'x'}, small=False)
         self.assertEqual(len(self.voters.jobs), module.VOTERS)
 
-    def test_of_a_vote_that_was_served(self):
-        """Those behind it do not wait for it."""
-        first = self.vote('first', {1: b'x'})
-        second = self.vote('second', {1: b'x'}, small=False)
-        self.world.settle()
-        third = self.vote('third', {1: b'x'})
-        self.assertEqual(self.states(second, third), [WAITING] * 2)
-        self.voters.error = self.error
-        first.abort()
-        self.world.settle()
-        self.assertEqual(self.states(second, third), [OVER, VOTED])
-        third.abort()
-
     def test_of_a_finish(self):
         ballot = self.vote('a', {1: b'x'}, small=False)
         self.world.settle()
@@ -544,26 +531,6 @@ class Room(ByHand):
             holder.abort()
             self.world.settle()
         self.assertEqual(set(self.states(*others)), {OVER})
-
-    def test_what_is_aside_needs_none(self):
-        with mock.patch.object(module, 'ROOM', 6000):
-            self.begin_service()
-        serials = self.stored({1: b'x'})
-        first = self.vote('first', {1: b'x'}, serials)
-        self.finish(first)
-        aside = self.vote('aside', {1: b'y'}, serials)
-        self.world.settle()
-        self.assertEqual(aside.state, ASIDE)
-        a, b, c = (self.vote(name, {number: b'x'})
-                   for number, name in enumerate('abc', 2))
-        self.assertEqual(self.states(a, b, c), [VOTED, VOTED, OUTSIDE])
-        self.world.publish()
-        self.world.settle()
-        self.assertEqual(aside.state, OUTSIDE)  # behind the other
-        for ballot in a, b, c:
-            ballot.abort()
-            self.world.settle()
-        self.assertEqual(aside.state, OVER)
 
     def test_giants_go_in_one_at_a_time_beside_the_others(self):
         """While the storage gets what they store, nobody waits for them."""

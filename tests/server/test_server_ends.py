@@ -8,7 +8,6 @@ from ZODB.tests.hexstorage import HexStorage
 from ZODB.utils import maxtid
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.server import accounts
 from fsyncstorage.server import connection
 from fsyncstorage.server import server as server_module
 from fsyncstorage.server.runzeo import Runner
@@ -190,13 +189,3 @@ class Ends(Served):
     def hold_still(storage):
         storage.hold_still()
         storage.move_on()
-
-    def test_a_large_object_is_loaded_by_a_slow_reader(self):
-        """What gathers is limited, not what is asked for."""
-        with mock.patch.object(accounts, 'MOST_OF_ONE', 1 << 20):
-            peer = self.connect(self.serve())
-            data = b'x' * (8 << 20)
-            tid = peer.commit({1: data})
-            self.assertEqual(peer.load(1), (data, tid))
-
-

@@ -172,21 +172,6 @@ class Who(PacksCase):
                 with one.makefile('rb') as answers:
                     self.assertEqual(answers.read(), greeting)
 
-    def test_the_types_of_arguments(self):
-        peer = self.connect(self.server)
-        for call in (
-                ('pack_status', 1), ('pack_cancel', None), ('pack_forecast',),
-                ('pack_forecast', '1'), ('pack_forecast', None),
-                ('pack_forecast', [1.0]), ('pack_forecast', 1.0, True)):
-            with self.subTest(call), mock.patch.object(
-                    self.server.services['1'].packs, 'forecast') as asked:
-                with self.assertRaises(ErrorReply):
-                    peer.call(*call)
-                asked.assert_not_called()
-        with self.assertRaises(ErrorReply):
-            peer.call('pack_forecast', float('nan'))
-        self.assertEqual(peer.call('pack_status')['forecast'], None)
-
 
 class OtherStorages(Served):
 

@@ -118,6 +118,10 @@ class Signals(RunnerTestCase):
                 signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR2,
                 signal.SIGXFSZ):
             self.addCleanup(signal.signal, number, signal.getsignal(number))
+        # It leaves the socket with which it looks to the collector.
+        patch = mock.patch.object(ZEOServer, 'check_socket')
+        patch.start()
+        self.addCleanup(patch.stop)
 
     def test_one_that_comes_while_storages_are_opened(self):
         """That may take long, and process 1 of a container ignores what has no

@@ -197,15 +197,6 @@ class Interrupted(Served):
         self.vanish()
         self.check_nothing_is_left()
 
-    def test_a_finish_that_nobody_waits_for(self):
-        """It is refused, and the lock is not kept."""
-        self.victim.vote({1: b'x'})
-        with self.assertLogs(SERVER_LOG, 'ERROR'):
-            self.victim.post('tpc_finish', self.victim.id)
-            self.victim.wait_for_end()
-        self.vanish()
-        self.check_nothing_is_left()
-
 
 class Refused(Served):
 

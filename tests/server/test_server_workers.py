@@ -17,9 +17,15 @@ from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import until
-from .test_server_threads import no_more_threads
 
 LOG = 'fsyncstorage.server'
+
+
+def no_more_threads(error=None):
+    """The system has enough of them."""
+    return mock.patch.object(
+        threading.Thread, 'start',
+        side_effect=error or RuntimeError("can't start new thread"))
 
 
 class Loop:
