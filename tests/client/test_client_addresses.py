@@ -93,9 +93,3 @@ class Connections(ConnectedTestCase):
         self.end_it(lambda stream: self.in_loop(
             self.sessions()[0].abort))
         self.failed.assert_called()
-
-    def test_what_comes_is_no_protocol(self):
-        """It would be so the next time, too."""
-        self.end_it(lambda stream: self.in_client_loop(
-            self.client, stream._be_over, 'damaged'))
-        self.failed.assert_called()

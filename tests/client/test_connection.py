@@ -204,14 +204,6 @@ class Trips(DatabaseTestCase):
             with each.transaction() as again:
                 self.assertEqual(again.root()['value'], 1)
 
-    def test_beside_a_storage_of_another_kind(self):
-        opened = self.database(MappingStorage()).open(self.manager)
-        self.assertIs(type(opened), Connection)
-        self.manager.begin()
-        self.root['value'] = opened.root()['value'] = 1
-        self.manager.commit()
-        self.check_asked('finish')
-
     def test_a_conflict_that_the_server_resolves(self):
         """The object is dropped, and loaded again."""
         self.root['length'] = length = Length(0)
@@ -338,19 +330,6 @@ class TooLate(DatabaseTestCase):
         self.assertIn('already committed', logged.output[0])
         self.assertIn('Error in', of_transaction.output[-1])
 
-    def test_another_resource_fails_to_finish(self):
-        """In two trips ours is aborted."""
-        self.change(1)
-        self.manager.get().join(Manager('', finish=ZeroDivisionError))
-        with mock.patch.object(
-                Manager, 'tpc_finish', side_effect=ZeroDivisionError), \
-                self.assertLogs('txn', 'ERROR'), \
-                self.assertRaises(ZeroDivisionError):
-            self.manager.commit()
-        self.manager.abort()
-        self.check_asked()
-        self.assertNotIn('value', self.root)
-
     def fail_to_finish(self, error, *others, databases=(), lose=None):
         """The connection is lost, and it is not committed."""
         self.change(1)
@@ -431,15 +410,4 @@ class TooLate(DatabaseTestCase):
         self.assertIs(new._p_jar, self.connection)
         with self.assertRaises(TransactionFailedError):
             self.manager.commit()
-        self.check_committed(1)
-
-    def test_an_error_of_what_is_told(self):
-        """`f` raises: its committer gets the error."""
-        instance = self.connection._storage
-        self.change(1)
-        with mock.patch.object(
-                instance._base, '_invalidate_finish',
-                side_effect=ZeroDivisionError):
-            with self.said_loudly(), self.assertRaises(ZeroDivisionError):
-                self.manager.commit()
         self.check_committed(1)

@@ -529,16 +529,6 @@ class Server(ChannelTestCase):
         commit(self.storage, {1: b'one'})
         self.serve()
 
-    def test_what_clients_are_told(self):
-        client = ZEO.client(self.server.acceptor.addr, wait_timeout=PATIENCE)
-        self.addCleanup(client.close)
-        ticket, = self.server.tickets
-        mark, = self.server.tallies
-        self.assertEqual(client._info['fsyncstorage'], {
-            'instance': self.server.instance, 'channel': wire.VERSION,
-            'mark': mark, 'alive': wire.ALIVE, 'lost': False,
-            'packs': wire.PACKS, 'ticket': ticket})
-
     def test_closing_with_loads_under_way(self):
         self.nothing_is_cached()
         may_go_on = threading.Event()

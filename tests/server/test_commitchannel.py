@@ -488,9 +488,6 @@ class BadInput(ChannelTestCase):
         self.zeo.wait_for_end()
         self.check_nothing_is_left()
 
-    def test_a_question_about_no_commit(self):
-        self.check_it_ends(raw(ord('Q'), 1, bytes(35)))
-
     def check_it_ends(self, *frames):
         with self.assertLogs('fsyncstorage.server', 'ERROR'):
             for frame in frames:
@@ -502,14 +499,15 @@ class BadInput(ChannelTestCase):
         self.check_nothing_is_left()
 
     def test_what_is_no_request(self):
-        self.check_it_ends(raw(ord('x'), 1))
-
-    def test_a_store_without_a_begin(self):
-        self.check_it_ends(raw(ord('S'), 7, bytes(20)))
-
-    def test_a_call_without_a_begin(self):
-        self.check_it_ends(raw(
-            ord('C'), 7, encode(0, True, 'storeBlobStart', ())))
+        """A kind that there is not, a question about no commit, a store and a
+        call without a begin."""
+        for frame in (raw(ord('x'), 1), raw(ord('Q'), 1, bytes(35)),
+                      raw(ord('S'), 7, bytes(20)),
+                      raw(ord('C'), 7, encode(
+                          0, True, 'storeBlobStart', ()))):
+            with self.subTest(frame):
+                self.check_it_ends(frame)
+                self.again()
 
     def test_a_begin_twice(self):
         number = self.channel.begin()

@@ -1,6 +1,5 @@
 """Worker threads, and the mailbox by which they reach the loop."""
 
-import asyncio
 import itertools
 import sys
 import threading
@@ -78,13 +77,6 @@ class Letters(unittest.TestCase):
         self.mailbox = Mailbox(self.loop)
         self.log = []
 
-    def test_what_came_together_is_delivered_together(self):
-        for number in range(3):
-            self.mailbox.post(self.log.append, number)
-        self.assertEqual(len(self.loop.scheduled), 1)
-        self.loop.run()
-        self.assertEqual(self.log, [0, 1, 2])
-
     def check_at_each_line(self, function, between, *posted):
         """Another thread does something before a line of the function; for
         each of its lines.  Nothing is lost, now or later."""
@@ -121,15 +113,6 @@ class Letters(unittest.TestCase):
         self.posted = 'posted',
         self.check_at_each_line(Mailbox.deliver, self.post, 'first')
 
-    def test_what_a_letter_posts(self):
-        """It comes in the same callback, behind what was there."""
-        self.mailbox.post(
-            lambda: self.mailbox.post(self.log.append, 'of a letter'))
-        self.mailbox.post(self.log.append, 'letter')
-        self.assertEqual(len(self.loop.scheduled), 1)
-        self.loop.run()
-        self.assertEqual(self.log, ['letter', 'of a letter'])
-
     def test_an_error_is_not_the_others_problem(self):
         def fail():
             raise ValueError('fails')
@@ -146,31 +129,6 @@ class Letters(unittest.TestCase):
         self.mailbox.post(self.log.append, 'late')
         self.mailbox.deliver()
         self.assertEqual(self.log, ['late'])
-
-    def test_many_threads(self):
-        """Nothing is lost, and each thread's letters keep their order."""
-        loop = asyncio.new_event_loop()
-        self.addCleanup(loop.close)
-        mailbox = Mailbox(loop)
-
-        def post(thread):
-            for number in range(2000):
-                mailbox.post(self.log.append, (thread, number))
-
-        posting = [Thread(post, number) for number in range(4)]
-
-        def end():
-            for thread in posting:
-                thread.result()
-            mailbox.post(loop.stop)
-
-        ending = Thread(end)
-        loop.run_forever()
-        ending.result()
-        for thread in range(4):
-            self.assertEqual(
-                [number for who, number in self.log if who == thread],
-                list(range(2000)))
 
 
 class Jobs(TestCase):

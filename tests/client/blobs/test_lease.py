@@ -109,17 +109,6 @@ class WrongClocks(LeaseTest):
             self.load(cache, number)
         self.assertEqual(self.check(), self.names(1, 3, 4))
 
-    def test_until_it_is_used_again(self):
-        cache = self.cache()
-        for number in 1, 2, 3:
-            self.load(cache, number)
-        path = cache.load(oid(1), SERIAL)
-        self.put_ahead(path)
-        self.load(cache, 1)
-        self.check_last_use(path)
-        self.load(cache, 4)
-        self.assertEqual(self.check(), self.names(1, 3, 4))
-
     def test_the_books(self):
         """It counts as used when that was found out."""
         cache = self.cache()
