@@ -257,8 +257,6 @@ class Faults(CacheTestCase):
 
 class Killed(CacheTestCase):
 
-    level = 2
-
     def test_at_each_write(self):
         for name, change in CHANGES.items():
             with self.subTest(name):
@@ -309,8 +307,6 @@ class Interrupted(CacheTestCase):
 
 
 class Connected(ConnectedTestCase):
-
-    level = 2
 
     def test_the_cache_cannot_be_emptied_when_the_channel_ends(self):
         """The client connects again, and reads what is there."""

@@ -504,8 +504,6 @@ class TheSwitch(Announcing):
 class Loads(ConnectedTestCase):
     """Over the ZEO connection, which has no invalidations any more."""
 
-    level = 2
-
     records = {1: b'old', 2: b'old'}
 
     def setUp(self):
@@ -735,8 +733,6 @@ class Ends(Announcing):
 class Hellos(ConnectedTestCase):
     """By hand, to a server of ours."""
 
-    level = 2
-
     def setUp(self):
         super().setUp()
         self.patch(link, 'is_possible', False)
@@ -835,7 +831,6 @@ class OverTLS(ConnectedTestCase):
 
 class InterruptsOverTLS(ConnectedTestCase):
 
-    level = 2
     tls = True
 
     def test_while_it_receives(self):
@@ -868,8 +863,6 @@ class Hex(HexStorage):
 
 class OtherStorages(ConnectedTestCase):
     """Wrapped at the server, not ours, and wrapped at the client."""
-
-    level = 2
 
     def setUp(self):
         super().setUp()

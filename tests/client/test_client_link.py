@@ -243,6 +243,7 @@ class Fork(ConnectedTestCase):
 class Transactions(ConnectedTestCase):
     """Over the ZEO connection; test_client_commits has them on the channel."""
 
+    level = 2
     commit_channel = False
 
     def setUp(self):

@@ -387,7 +387,8 @@ class OfOneTrip(InOneTrip, Outcomes, OutcomeTestCase):
 
 
 class OfTwoTrips(InTwoTrips, Outcomes, OutcomeTestCase):
-    pass
+
+    level = 2
 
 
 class OfDatabases(OutcomeTestCase):
@@ -494,4 +495,5 @@ class OfDatabases(OutcomeTestCase):
 
 class OfDatabasesInTwoTrips(OfDatabases):
 
+    level = 2
     klass = StockConnection

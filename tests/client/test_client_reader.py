@@ -118,6 +118,28 @@ class Loads(ConnectedTestCase):
         self.assertEqual(second.result(), (b'one again', seen, None))
         self.assertEqual(self.load(self.client, 1)[1], seen)
 
+    def test_an_answer_that_is_true_only_of_an_earlier_tid(self):
+        """The server has looked, others commit, and then it answers."""
+        load = self.storage.loadBefore
+        looked_up, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def slow(*args):
+            found = load(*args)
+            looked_up.set()
+            go_on.wait(PATIENCE)
+            return found
+
+        self.nothing_is_cached()
+        with mock.patch.object(self.storage, 'loadBefore', slow):
+            first = Thread(self.load, self.client, 1)
+            self.assertTrue(looked_up.wait(PATIENCE))
+            seen = commit(self.connect(), {1: b'one again'}, self.tid)
+            until(lambda: self.client.lastTransaction() == seen, 'seen')
+            go_on.set()
+            self.assertEqual(first.result()[:2], (b'one', self.tid))
+        self.assertEqual(self.load(self.client, 1)[:2], (b'one again', seen))
+
     def test_the_first_is_interrupted(self):
         """The second asks, and the channel is not used any more."""
         load = ReadChannel.load

@@ -240,7 +240,7 @@ class TheOrder(unittest.TestCase):
     level = 2
 
     def test_of_the_stream(self):
-        run(Machine, often(100, 300))
+        run(Machine, often(50, 300))
 
     # What is broken is shown by one order of events: whether a broken machine
     # is found among those that Hypothesis draws depends on the modules that

@@ -26,6 +26,7 @@ from fsyncstorage.server import listening
 from fsyncstorage.server import workers
 from fsyncstorage.wire import framing
 
+from ..often import often
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
@@ -182,7 +183,8 @@ class AsOf(ChannelTestCase):
         or a later one."""
         peer = self.peer()
         committing = Thread(
-            lambda: [self.commit(number) for number in range(300)])
+            lambda: [self.commit(number)
+                     for number in range(often(80, 300, 40))])
         last = z64
         while committing.is_alive():
             numbers = {peer.ask_to_load(0) for _ in range(10)}

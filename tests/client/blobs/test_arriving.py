@@ -449,6 +449,8 @@ class AcrossProcesses(ArrivingTest):
 
 class OverZEO(ConnectedTestCase):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         # More than there is room for on the way.

@@ -161,6 +161,8 @@ class Mode(BlobCacheTest):
 class EveryLine(BlobCacheTest):
     """An interrupt at each line: other threads go on afterwards."""
 
+    level = 2
+
     def check(self, step, interrupter_at=Interrupter, least=15):
         for at in itertools.count(1):
             interrupter = interrupter_at(at)

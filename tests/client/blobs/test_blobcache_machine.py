@@ -255,8 +255,6 @@ class KillOfAStart(BlobCacheTest):
 
 class Deaths(BlobCacheTest):
 
-    level = 2
-
     def setUp(self):
         super().setUp()
         self.server.put(1, 3500)
