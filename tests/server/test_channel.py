@@ -141,6 +141,8 @@ class Loads(ChannelTestCase):
 class AsOf(ChannelTestCase):
     """The tid that a reply carries, while others commit."""
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.serve()
@@ -184,7 +186,7 @@ class AsOf(ChannelTestCase):
         peer = self.peer()
         committing = Thread(
             lambda: [self.commit(number)
-                     for number in range(often(80, 300, 40))])
+                     for number in range(often(40, 300))])
         last = z64
         while committing.is_alive():
             numbers = {peer.ask_to_load(0) for _ in range(10)}
@@ -275,6 +277,7 @@ class Flow(ChannelTestCase):
 
 class Blobs(ChannelTestCase):
 
+    level = 2
     sizes = (0, 1, SMALL, SMALL + 1, PIECE - 1, PIECE, PIECE + 1,
              5 * PIECE + 17)
 
@@ -398,6 +401,7 @@ class Blobs(ChannelTestCase):
 
 class BlobsOverTLS(Blobs):
 
+    level = 2
     tls = True
 
     # What needs sendfile, or has nothing to do with how it is sent.
@@ -415,6 +419,7 @@ class BlobsOverUvloop(BlobsOverTLS):
 
 class LoadsOverTLS(Loads):
 
+    level = 2
     tls = True
     test_storages_of_others = None
 

@@ -725,6 +725,8 @@ class Descriptors(TroubleTestCase):
 class Gaps(ChannelTestCase):
     """A client that has missed something must not hear of what came later."""
 
+    level = 2
+
     def tid(self, number):
         """The tid of a transaction that nobody has committed."""
         return p64(u64(self.server.services['1'].last_tid) + number)
@@ -746,6 +748,29 @@ class Gaps(ChannelTestCase):
         with contextlib.suppress(ConnectionError):
             while data := peer.socket.recv(1 << 20):
                 self.assertNotIn(b'invalidateTransaction', data)
+
+    def test_oids_that_are_none(self):
+        """Another server has told of them: the others are told."""
+        other = self.connect(self.server)
+        self.in_loop(lambda: self.server.invalidate(
+            None, '1', self.tid(1),
+            [b'short', oid(1), 'textual.', None, object()]))
+        self.assertEqual(
+            self.channel.next(), commits.Invalid(self.tid(0), [oid(1)]))
+        other.wait_for_invalidations(1)
+
+    def test_what_another_server_cannot_mean(self):
+        """Nobody is told of it, nor of the next one."""
+        for tid, oids in (b'short', []), (None, []), (self.tid(1), None):
+            with self.subTest(tid=tid, oids=oids), \
+                    self.assertLogs('fsyncstorage.server', 'ERROR'):
+                self.in_loop(
+                    lambda: self.server.invalidate(None, '1', tid, oids),
+                    self.server.mailbox.deliver, self.announced(2))
+                with self.assertRaises(EOFError):
+                    self.fail(f'told: {self.channel.next()}')
+                self.zeo.wait_for_end()
+            self.again()
 
     def test_the_last_answers(self):
         """When the server closes, they leave before the end."""

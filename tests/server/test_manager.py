@@ -210,6 +210,8 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 class AsAService(Commands):
 
+    level = 2
+
     def start_with(self, listening, hears):
         self.options['env']['NOTIFY_SOCKET'] = hears.name
         self.options['pass_fds'] = [listening.fileno()]

@@ -30,6 +30,8 @@ from .serving import record
 
 class Ballots(TestCase):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.storage = self.open(blob_dir=self.path('blobs'))

@@ -121,7 +121,7 @@ class SideBySide(ServedFromControlledDisk):
 
     def test_many_objects(self):
         """A client may hold many; the others go on, and get them in time."""
-        many = {number: b'x' for number in range(100, 9_000)}
+        many = {number: b'x' for number in range(100, 2_000)}
         first, second = (self.connect(self.server) for _ in range(2))
         first.vote(many)
         asked = second.ask_vote(many)

@@ -234,7 +234,7 @@ class Machine(RuleBasedStateMachine):
 class Machines(unittest.TestCase):
 
     level = 2
-    examples = 30
+    examples = 15
 
     def test_any_order(self):
         run_state_machine_as_test(Machine, settings=settings(

@@ -23,7 +23,7 @@ from ..often import often
 from . import reader
 from .serving import Served
 
-CLIENTS = 8
+CLIENTS = often(4, 8)
 #: Of all of them; and of each, between coming and going.
 TRANSACTIONS, STAY = often(200, 1_000), often(10, 50)
 READ_WITHIN = 3600

@@ -91,6 +91,8 @@ class Slow(CommitLogCase):
 
 class Conflicts(CommitLogCase):
 
+    level = 2
+
     def test_each(self):
         self.begin(conflict_log='each')
         first = self.peer.commit({1: record(1), 2: record(1)})

@@ -104,6 +104,8 @@ print(memory() - before)
 
 class Memory(Served):
 
+    level = 2
+
     @unittest.skipUnless(platform.libc_ver()[0] == 'glibc', 'needs glibc')
     def test_what_was_freed_is_given_back(self):
         grown = subprocess.check_output(
