@@ -1,4 +1,5 @@
 """The client's cache when its file fails, or a change of it is interrupted.
+Goes with `client/cache.py`.
 
 Whatever happens, what can be found in it is true as of its last tid, and what
 a process that is killed at that moment leaves is true for ZEO's cache, too.

@@ -1,6 +1,5 @@
-"""Commits of our client on the channel, to a server of ours.
-
-Goes with `client/stream.py`, `client/link.py` and the server's tickets.
+"""Commits of our client on the channel, to a server of ours.  Goes with
+`client/link.py`, `client/stream.py` and the server's tickets.
 """
 
 import contextlib

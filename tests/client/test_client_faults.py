@@ -1,4 +1,6 @@
-"""What the client makes of interrupts, full disks, forks, and odd callers."""
+"""What the client makes of interrupts, forks, and odd callers.
+Goes with `client/prefetch.py` and `client/plainprefetch.py`.
+"""
 
 import os
 from unittest import mock

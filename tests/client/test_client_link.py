@@ -1,4 +1,6 @@
-"""The client's connection: the server it reads from, and its transactions."""
+"""The client's connection: the server it reads from, and its transactions.
+Goes with `client/link.py`.
+"""
 
 import contextlib
 import shutil

@@ -1,4 +1,6 @@
-"""What a client makes of a commit whose answer was lost."""
+"""What a client makes of a commit whose answer was lost.  Goes with
+`client/outcome.py` and `client/finishing.py`, where it patches the stream.
+"""
 
 import contextlib
 import functools

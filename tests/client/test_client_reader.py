@@ -1,6 +1,5 @@
-"""The client's loads on read channels, and the channels themselves.
-
-Goes with `client/reader.py` and `client/channels.py`.
+"""The client's loads on read channels, and the channels themselves.  Goes with
+`client/reader.py` and `client/channels.py`.
 """
 
 import contextlib
@@ -401,6 +400,22 @@ class ChannelsTest(unittest.TestCase):
         self.assertTrue(free.closed and used.closed)
         with self.assertRaises(Lost):
             self.channels.take()
+
+    def test_close_while_one_is_opened(self):
+        closed = threading.Event()
+
+        def open_later(server, begun):
+            closed.wait(PATIENCE)
+            return self.open(server, begun)
+
+        with mock.patch.object(channels, 'ReadChannel', open_later):
+            taker = Thread(self.channels.take)
+            until(lambda: self.channels._opening, 'opening')
+            self.channels.close()
+            closed.set()
+            with self.assertRaises(Lost):
+                taker.result()
+        self.assertTrue(self.opened[0].closed)
 
 
 class OneChannel(unittest.TestCase):

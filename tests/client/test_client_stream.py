@@ -1,6 +1,5 @@
-"""The commit channel of a client: who reads, who waits, and how it ends.
-
-Goes with `client/stream.py`.
+"""The commit channel of a client: who reads, who waits, and how it ends.  Goes
+with `client/stream.py`.
 """
 
 import contextlib

@@ -1,4 +1,5 @@
-"""Commits and invalidations on one stream, in every order of events.
+"""Commits and invalidations on one stream, in every order of events.  Goes
+with `client/stream.py`.
 
 The model has a server, whose transactions go to the ZEO connection until the
 switch, and to the channel from then on; the event loop of a client, which

@@ -1,4 +1,6 @@
-"""What tells the background reader of a stream that something comes."""
+"""What tells the background reader of a stream that something comes.  Goes
+with `client/watch.py`.
+"""
 
 import select
 import socket

@@ -1,4 +1,6 @@
-"""When a connection commits in one trip, and what its transaction sees."""
+"""When a connection commits in one trip, and what its transaction sees.  Goes
+with `client/connection.py`.
+"""
 
 import contextlib
 from unittest import mock

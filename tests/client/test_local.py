@@ -1,6 +1,5 @@
-"""What a client beside its server reads itself, and when it asks (I14).
-
-Goes with `client/local.py`, where it looks at its source.
+"""What a client beside its server reads itself, and when it asks (I14).  Goes
+with `client/local.py`, where it looks at its source.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The read channel of the server."""
+"""The read channel of the server.  Goes with `server/channel.py`."""
 
 import contextlib
 import os

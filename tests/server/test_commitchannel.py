@@ -1,4 +1,6 @@
-"""The server's end of a commit channel, with a client by hand."""
+"""The server's end of a commit channel, with a client by hand.  Goes with
+`server/commitchannel.py`.
+"""
 
 import contextlib
 import errno

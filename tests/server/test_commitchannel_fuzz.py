@@ -1,4 +1,5 @@
 """Rubbish on commit channels: the others commit, and nothing is left of it.
+Goes with `server/commitchannel.py`.
 
 Each peer has a channel, and mixes the steps of some transactions with frames
 that are wrong: out of their place, of wrong types, changed, or cut off.  Then

@@ -1,4 +1,6 @@
-"""Who gets the data file and the object map, and until when (I13, I14)."""
+"""Who gets the data file and the object map, and until when (I13, I14).  Goes
+with `server/handout.py`.
+"""
 
 import contextlib
 import ctypes

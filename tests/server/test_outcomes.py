@@ -1,4 +1,6 @@
-"""What a server answers when a client asks what became of its commit."""
+"""What a server answers when a client asks what became of its commit.  Goes
+with `server/outcomes.py`.
+"""
 
 import threading
 import unittest

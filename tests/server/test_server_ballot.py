@@ -1,4 +1,6 @@
-"""A client's transaction: what is kept of it, and voted as often as needed."""
+"""A client's transaction: what is kept of it, and voted as often as needed.
+Goes with `server/ballot.py`.
+"""
 
 import errno
 import os

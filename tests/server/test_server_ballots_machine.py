@@ -1,5 +1,6 @@
 """Ballots in any order of events: votes, finishes, aborts, lost connections,
 timeouts, threads that take their time, other threads of the process, restarts.
+Goes with `server/ballot.py` and `server/committer.py`.
 
 Each transaction increments numbers; conflicts are resolved for every second
 one.  So a lost update, and one that was committed twice or not at all, shows

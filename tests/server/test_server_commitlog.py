@@ -1,4 +1,6 @@
-"""Lines about slow commits and conflicts: what they say, what they cost."""
+"""Lines about slow commits and conflicts: what they say, what they cost.  Goes
+with `server/commitlog.py`.
+"""
 
 import sys
 from unittest import mock

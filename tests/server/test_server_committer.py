@@ -1,4 +1,6 @@
-"""The committer, by hand: what becomes of each ballot, in each state."""
+"""The committer, by hand: what becomes of each ballot, in each state.  Goes
+with `server/committer.py`.
+"""
 
 import errno
 import os

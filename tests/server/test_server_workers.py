@@ -1,4 +1,6 @@
-"""Worker threads, and the mailbox by which they reach the loop."""
+"""Worker threads, and the mailbox by which they reach the loop.  Goes with
+`server/workers.py` and `server/mailbox.py`.
+"""
 
 import itertools
 import sys

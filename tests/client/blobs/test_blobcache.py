@@ -1,4 +1,6 @@
-"""The blob cache of a client, promise by promise, in one process."""
+"""The blob cache of a client, promise by promise, in one process.  Goes with
+`client/blobs`.
+"""
 
 import contextlib
 import errno
