@@ -145,6 +145,8 @@ class Doomed(DoomedTestCase):
 class WhatCameMeanwhile(DoomedTestCase):
     """Others had committed to the new state before this client came back."""
 
+    level = 2
+
     def lose_and_go_on(self, tid=None):
         def commit(storage):
             transaction = TransactionMetaData()

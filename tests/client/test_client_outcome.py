@@ -396,6 +396,7 @@ class OfTwoTrips(InTwoTrips, Outcomes, OutcomeTestCase):
 class OfDatabases(OutcomeTestCase):
     """What an application sees."""
 
+    level = 2
     klass = None
 
     def setUp(self):

@@ -231,6 +231,8 @@ class Few(ConnectedTestCase):
 
 class Blobs(ConnectedTestCase):
 
+    level = 2
+
     # More than is on its way at a time.
     content = b'many bytes' * 2_000_000
 

@@ -668,6 +668,7 @@ class OfAnnouncements(TestCase):
     """An interrupt where several are taken out of the buffer: none is left
     out before others are completed."""
 
+    level = 2
     sent = [commits.Invalid(oid(tid), [oid(7), oid(8)]) for tid in (1, 2, 3)]
 
     def test_at_each_line(self):
@@ -706,6 +707,8 @@ class EveryLine(TestCase):
 
     Another thread waits for an answer that comes later.
     """
+
+    level = 2
 
     def test_of_a_commit(self):
         at, interrupted, went_on = 1, 0, 0

@@ -238,6 +238,8 @@ class Doubts(LocalTestCase):
 
 class Packs(LocalTestCase):
 
+    level = 2
+
     def pack(self):
         self.storage.pack(time.time(), referencesf, gc=False)
 

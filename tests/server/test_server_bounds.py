@@ -228,6 +228,14 @@ class Accounting(BoundsTestCase):
         account.let_go(b'abc')
         self.assertEqual(everything.held, 0)
 
+    def test_one_that_reads_slowly(self):
+        self.patch(accounts, 'MOST_OF_ONE', 100)
+        _, [(peer, account)] = self.accounts(90)
+        for _ in range(10):
+            peer.holds = 50
+            account.sent(60)
+        self.assertFalse(peer.left)
+
 
 class Newcomers(BoundsTestCase):
 
@@ -485,6 +493,22 @@ class Frames(BoundsTestCase):
 
     def new_room(self):
         self.server.room = frames.Room(self.server.acceptor.event_loop)
+
+    def test_who_is_slow_and_goes_on(self):
+        """There is patience as long as so much comes in each time."""
+        timers, ended = [], []
+        loop = mock.Mock()
+        loop.call_later = lambda seconds, call: (
+            timers.append(call) or mock.Mock())
+        patience = frames.Patience(loop, lambda: ended.append('ended'))
+        patience.came(100)
+        for _ in range(5):
+            patience.came(frames.PROGRESS)
+            timers.pop()()
+        self.assertEqual((len(timers), ended), (1, []))
+        patience.came(frames.PROGRESS - 1)
+        timers.pop()()
+        self.assertEqual((timers, ended), ([], ['ended']))
 
 
 class Floods(BoundsTestCase):

@@ -133,6 +133,8 @@ class Conflicts(CommitLogCase):
 
 class Hostile(CommitLogCase):
 
+    level = 2
+
     def test_no_class_is_imported_and_no_line_is_broken(self):
         self.begin(conflict_log='each')
         name = 'no_such_module_of_ours'

@@ -19,6 +19,8 @@ from .serving import state_of
 
 class PutAside(ServedFromControlledDisk):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.first, self.second, self.third = (

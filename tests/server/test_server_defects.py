@@ -194,6 +194,8 @@ class NobodyWaits(Served):
 class Overtaking(Served):
     """Tids rise strictly on each connection."""
 
+    level = 2
+
     CLIENTS = 8
     ROUNDS = 40
 

@@ -15,6 +15,9 @@ from hypothesis.stateful import rule
 
 from fsyncstorage.server.outbox import Outbox
 
+from ..generated import settings
+from ..often import often
+
 
 class Interleavings(RuleBasedStateMachine):
     """Messages are numbers, in the order in which they were begun.
@@ -135,3 +138,5 @@ class Examples(unittest.TestCase):
 
 
 InterleavingsTests = Interleavings.TestCase
+InterleavingsTests.settings = settings(
+    InterleavingsTests.settings, max_examples=often(50, 300, 20))
