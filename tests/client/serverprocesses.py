@@ -19,39 +19,30 @@ from ..support import commit
 from ..support import until
 
 CONF = '''
+%import fsyncstorage
 <zeo>
   address 127.0.0.1:{port}
 </zeo>
-{storage}
-'''
-OURS = '''
-%import fsyncstorage
 <fsyncstorage 1>
   path {path}
-  blob-dir {blobs}
+  blob-dir {path}.blobs
   local-reads {local_reads}
 </fsyncstorage>
 '''
-STOCK = '''
-<filestorage 1>
-  path {path}
-  blob-dir {blobs}
-</filestorage>
-'''
-COMMANDS = {OURS: 'fsyncstorage.server.runzeo', STOCK: 'ZEO.runzeo'}
 
 
 class ServerProcess:
 
-    def __init__(self, test, address, name, kind, **options):
+    def __init__(self, test, address, name, local_reads):
         self.address = address
         self.path = test.path(name)
         conf = f'{self.path}.conf'
         with open(conf, 'w') as file:
-            file.write(CONF.format(port=self.address[1], storage=kind.format(
-                path=self.path, blobs=f'{self.path}.blobs', **options)))
+            file.write(CONF.format(
+                port=self.address[1], path=self.path,
+                local_reads=local_reads))
         self._process = subprocess.Popen(
-            [sys.executable, '-m', COMMANDS[kind], '-C', conf],
+            [sys.executable, '-m', 'fsyncstorage.server.runzeo', '-C', conf],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         test.addCleanup(self.kill)
 
@@ -79,7 +70,6 @@ class ServerProcess:
 class ProcessesTestCase(TestCase):
     """Servers of the same data, each with a file of its own."""
 
-    kind = OURS
     local_reads = 'off'
     #: What there is: number -> data.
     records = {number: b'%d' % number for number in range(1, 50)}
@@ -105,8 +95,7 @@ class ProcessesTestCase(TestCase):
             shutil.copytree(
                 self.path('Data.fs.blobs'), self.path(f'{name}.blobs'))
         return ServerProcess(
-            self, address or free_address(), name, self.kind,
-            local_reads=self.local_reads)
+            self, address or free_address(), name, self.local_reads)
 
     def connect(self, *addresses, **options):
         options = {'wait_timeout': PATIENCE, 'local_reads': 'off',

@@ -12,7 +12,6 @@ import unittest
 
 from ZEO.Exceptions import ClientDisconnected
 
-from fsyncstorage.client import link
 from fsyncstorage.client import sockets
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server import frames
@@ -70,14 +69,6 @@ class Cable(ConnectedTestCase):
         self.assertLess(frames.ROOM_SECONDS, sockets.SECONDS)
         wait = 30  # of wait-timeout, for the next connection
         self.assertLessEqual(sockets.SECONDS + wait, 2 * frames.ROOM_SECONDS)
-
-    def test_without_a_commit_channel(self):
-        self.patch(link, 'is_possible', False)
-        client = self.connect()
-        connection = client._server.client.protocol._transport
-        self.assertEqual(
-            user_timeout(connection.get_extra_info('socket')),
-            sockets.SECONDS)
 
     def pulled(self):
         """Now the client waits for a second, not for a minute."""

@@ -3,18 +3,16 @@
 import os
 import pathlib
 import random
-import shutil
 from unittest import mock
 
 from ZEO.cache import ZEC_HEADER_SIZE
 from ZEO.cache import ClientCache
-from ZEO.cache import allocated_record_overhead
 from ZODB.utils import p64
 
-from fsyncstorage.client.cache import ONE_WRITE
 from fsyncstorage.client.cache import Cache
 from fsyncstorage.client.gathered import Gathered
 
+from ..often import often
 from ..support import TestCase
 from ..support import oid
 
@@ -78,7 +76,7 @@ class Same(TestCase):
         return tid + 2
 
     def test_as_zeos(self):
-        for seed in range(100):
+        for seed in range(often(20, 100)):
             choice = random.Random(seed)
             both = Both(self.path(str(seed)), choice.choice(SIZES))
             tid = 1
@@ -128,7 +126,7 @@ class Same(TestCase):
         """What is gathered ends before it is written.  Nobody reads the last
         tid from such a file."""
         self.told, ended = [], 0
-        for seed in range(20):
+        for seed in range(often(5, 20)):
             choice = random.Random(seed)
             both = Both(None, 1 << 20)
             for tid in range(1, choice.randrange(2, 60)):
@@ -182,7 +180,7 @@ class Same(TestCase):
 
     def test_transactions_in_a_small_cache(self):
         """Some of it is there, and nothing else, also for a stock client."""
-        for seed in range(40):
+        for seed in range(often(8, 40)):
             choice = random.Random(seed)
             path = self.path(str(seed))
             cache = Cache(path, choice.choice((2_000, 20_000, 60_000)))
@@ -243,44 +241,6 @@ class Same(TestCase):
                 self.assertTrue(path.read_bytes() == file)
                 self.assertEqual(cache.tid, before)
         cache.close()
-
-    def test_what_was_read_is_written_over(self):
-        """The same object, as large as it was, comes to lie where it was."""
-        for size in 100, 2 * ONE_WRITE:  # written together, and in ZEO's way
-            cache = Cache(self.path(f'cache {size}'), size + size // 2)
-            for tid in range(1, 10):
-                data = bytes([tid]) * (size - allocated_record_overhead)
-                cache.store(oid(0), p64(tid), None, data)
-                self.assertTrue(cache.loadBefore(oid(0), p64(tid + 1))
-                                == (data, p64(tid), None))
-                cache.invalidate(oid(0), None)
-            cache.close()
-
-    def test_what_a_killed_process_leaves(self):
-        """ZEO's own cache opens it, with what was there; all but the last."""
-        choice = random.Random(1)
-        cache = Cache(self.path('cache'), 100_000)
-        cache.setLastTid(p64(1))
-        stored = {}
-        for number in range(900):
-            data = choice.randbytes(choice.choice(DATA))
-            stored[oid(number)] = data, p64(1), None
-            cache._add(oid(number), p64(1), data)
-            if number % 7 == 0:
-                found = self.left_of(cache)
-                for key, value in found.items():
-                    self.assertEqual(value, stored[key])
-        self.assertGreater(len(found), len(cache) / 2)
-        cache.close()
-
-    def left_of(self, cache):
-        shutil.copy(self.path('cache'), self.path('copy'))
-        # (Without the moving forward of what is read, at the cost of others.)
-        copy = ClientCache(self.path('copy'), cache.maxsize, rearrange=2)
-        found = {oid: copy.loadBefore(oid, p64(2))
-                 for oid in list(copy.current)}
-        copy.close()
-        return found
 
     def test_a_file_of_zeos(self):
         theirs = ClientCache(self.path('cache'), 5_000)

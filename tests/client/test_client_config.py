@@ -128,12 +128,6 @@ class Keys(unittest.TestCase):
                     ValueError, 'server is HOST:PORT'):
                 self.arguments(said)
 
-    def test_all_together(self):
-        arguments = self.arguments(*SAID, *IGNORED)
-        for expected in SAID.values():
-            for name, value in expected.items():
-                self.assertEqual(arguments[name], value)
-
     def test_nothing_of_zeo_is_missing(self):
         schema = ZConfig.loadSchemaFile(io.StringIO(SCHEMA))
 

@@ -27,6 +27,7 @@ from ZODB.POSException import ConflictError
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.server.server import Server
 
+from ..often import often
 from ..server.relay import Cut
 from ..server.relay import Relays
 from ..support import PATIENCE
@@ -288,7 +289,8 @@ class Served:
 
 
 class PointsServed(Served, Points):
-    pass
+
+    level = 3
 
 
 class PointsServedBehind(Served, Points):
@@ -411,7 +413,7 @@ class Together(Site):
     level = 2
 
     threads = 3
-    count = 15
+    count = often(8, 15)
 
     def test_nobody_waits_for_ever(self):
         pairs = [(self.ours, self.other),
@@ -445,16 +447,19 @@ class Together(Site):
 
 class TogetherBehind(Together):
 
+    level = 3
     name = '!'
     is_last = False
 
 
 class TogetherServed(Served, Together):
-    pass
+
+    level = 3
 
 
 class TogetherServedBehind(Served, Together):
 
+    level = 2
     other_name = '2'
     is_last = False
 
@@ -465,6 +470,7 @@ class TogetherWithSql(Sql, Together):
 
 class TogetherWithSqlBehind(Sql, Together):
 
+    level = 3
     name = '!'
     is_last = False
 

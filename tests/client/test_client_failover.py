@@ -1,6 +1,5 @@
 """Several addresses: which one is used, and what is found out about each."""
 
-import asyncio
 import contextlib
 import errno
 import os
@@ -9,7 +8,6 @@ import socket
 import threading
 from unittest import mock
 
-import ZEO.asyncio.client
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.utils import z64
 
@@ -135,54 +133,6 @@ class Addresses(ConnectedTestCase):
         self.until_at(client, other)
         self.assertFalse(client.isReadOnly())
 
-    def test_a_connection_that_ends_at_once_again_and_again(self):
-        """It is not made all the time: the waits grow."""
-        address = self.server.acceptor.addr
-        client = self.connect(address)
-        client_io = client._server.client
-        client_io.connect_poll = 3600
-        self.until_at(client, address)
-        for _ in range(3):
-            self.cut_off(client)
-        self.assertEqual(client_io._addresses._failed, {address: 3})
-        client_io.connect_poll = 0
-        self.cut_off(client)
-        self.assertEqual(client_io._addresses._failed, {})
-
-    def test_how_long_it_waits_at_most(self):
-        """Where somebody accepts, longer than where nobody listens."""
-        client = self.connect(self.server.acceptor.addr)
-        client_io = client._server.client
-        until(client.is_connected, 'connected')
-        client_io.connect_poll = 3600
-        failed, most = client_io._addresses.failed, {}
-
-        def note(address, longest):
-            most[address] = longest
-            failed(address, longest)
-
-        self.patch(client_io._addresses, 'failed', note)
-        self.cut_off(client)
-        client.new_addr([self.down, self.server.acceptor.addr])
-        self.in_client_loop(client, client._server._reconnect)
-        until(lambda: self.down in most, 'tried')
-        self.assertEqual(most[self.down], 1800)
-        self.assertEqual(most[self.server.acceptor.addr], 7200)
-
-    def test_one_that_was_closed_before_it_was_made(self):
-        """Nobody looks at it."""
-        client = self.connect(self.server.acceptor.addr, server_timeout=3600)
-        until(client.is_connected, 'connected')
-
-        def close_and_make():
-            protocol = client._server.client._try(self.down)
-            protocol.close()
-            protocol.connection_made(mock.MagicMock())
-            protocol.heartbeat_handle.cancel()
-            return protocol._liveness
-
-        self.assertIsNone(self.in_client_loop(client, close_and_make))
-
     def test_what_is_written_is_counted(self):
         client = self.connect(self.server.acceptor.addr)
         until(client.is_connected, 'connected')
@@ -191,43 +141,8 @@ class Addresses(ConnectedTestCase):
         client.undoLog(0, 1)
         self.assertGreater(transport._written, before)
 
-    def test_one_that_waits_for_its_turn(self):
-        """While another address is verified, it owes nothing."""
-        client = self.connect(self.server.acceptor.addr, server_timeout=3600)
-        until(client.is_connected, 'connected')
-        one, other = socket.socketpair()
-        transport = mock.MagicMock()
-        transport.get_extra_info.return_value = one
-        transport.get_write_buffer_size.return_value = 0
-
-        def states():
-            protocol = client._server.client._try(self.down)
-            protocol._connecting.cancel()
-            protocol.connection_made(transport)
-            yield 'has not greeted', protocol.is_silent()
-            protocol.protocol_version = b'Z5'
-            yield 'waits for its turn', protocol.is_silent()
-            protocol.futures[1] = mock.Mock()
-            yield 'is asked to register', protocol.is_silent()
-            protocol.futures.clear()
-            protocol.is_registered = True
-            yield 'is registered', protocol.is_silent()
-            protocol.close()
-            protocol.connection_lost(None)
-
-        with one, other:
-            self.assertEqual(self.in_client_loop(client, list, states()), [
-                ('has not greeted', True), ('waits for its turn', False),
-                ('is asked to register', True), ('is registered', True)])
-
-
-
-class Default(Addresses):
-    """How long a server may be silent, where nothing is said."""
-
-    level = 2
-
-    def test_it(self):
+    def test_how_long_a_server_may_be_silent(self):
+        """Where nothing is said, and another address can take over."""
         first, second = self.server.acceptor.addr, self.copy().acceptor.addr
         client = self.connect(first)
         until(client.is_connected, 'connected')
@@ -235,10 +150,6 @@ class Default(Addresses):
         client.new_addr([first, second])
         self.in_client_loop(client, client._server._reconnect)
         until(client.is_connected, 'connected again')
-        self.assertEqual(
-            client._server.client.protocol._liveness._seconds, 30)
-        client = self.connect(first, second)
-        until(client.is_connected, 'connected')
         self.assertEqual(
             client._server.client.protocol._liveness._seconds, 30)
 
@@ -304,18 +215,6 @@ class Slow(Through):
         self.assertEqual(self.in_vain(client), 0)
         self.assertEqual(client._connection_generation, self.generation)
         self.assertEqual(self.load(client, 1)[0], b'one')
-
-    def test_one_that_does_not(self):
-        client = self.connect_through()
-        client.new_addr([self.server.acceptor.addr])
-        self.freeze()
-        protocol = client._server.client.protocol
-        with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
-            while not protocol.closed:
-                self.in_client_loop(client, protocol._liveness._look)
-        self.assertEqual(len(logged.output), 1)
-        until(client.is_connected, 'connected')
-        self.assertEqual(server_of(client), self.server.acceptor.addr)
 
     def test_nobody_is_asked_while_others_speak(self):
         client = self.connect_through()
@@ -428,45 +327,15 @@ class HeldUpTestCase(ConnectedTestCase):
     """A server whose loop does nothing for a while."""
 
     records = {1: b'one', 2: b'two'}
-    new_client_loop = staticmethod(ZEO.asyncio.client.new_event_loop)
 
     def setUp(self):
         super().setUp()
-        self.patch(ZEO.asyncio.client, 'new_event_loop', self.new_client_loop)
         self.may_go_on = threading.Event()
         self.addCleanup(self.may_go_on.set)
 
     def hold_up(self):
         self.server.acceptor.event_loop.call_soon_threadsafe(
             self.may_go_on.wait, PATIENCE)
-
-
-class HeldUp(HeldUpTestCase):
-
-    level = 2
-
-    def test_it_is_given_up_and_found_again(self):
-        client = self.connect(server_timeout=1)
-        transaction = vote(client, {9: b'nine'})
-        self.hold_up()
-        loading = Thread(self.load, client, 2)
-        finishing = Thread(client.tpc_finish, transaction)
-        with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
-            until(lambda: not client.is_connected(), 'given up')
-        self.assertIn('nothing was heard from the server', logged.output[0])
-        self.may_go_on.set()
-        self.assertEqual(loading.result()[0], b'two')
-        # The same server: it knows.
-        self.assertIn(outcome(finishing), (None, ClientDisconnected))
-        commit(client, {10: b'ten'})
-
-    def test_close(self):
-        client = self.connect(server_timeout=None)
-        self.hold_up()
-        loading = Thread(self.load, client, 2)
-        with self.assertNoLogs('ZEO.asyncio', 'ERROR'):
-            client.close()
-        self.assertIs(outcome(loading), ClientDisconnected)
 
 
 class GivenUpByTheSystem(HeldUpTestCase):
@@ -508,14 +377,6 @@ class GivenUpByTheSystem(HeldUpTestCase):
         self.assertIs(self.finish(errno.ECONNRESET, server_timeout=3600),
                       ClientDisconnected)
 
-    def test_the_system_asks(self):
-        for seconds in 3600, None:
-            client = self.connect(server_timeout=seconds)
-            connection = client._server.client.protocol._transport
-            self.assertTrue(
-                connection.get_extra_info('socket').getsockopt(
-                    socket.SOL_SOCKET, socket.SO_KEEPALIVE))
-
 
 class Room(ConnectedTestCase):
 
@@ -544,66 +405,3 @@ class Room(ConnectedTestCase):
         voting.result()
         client.tpc_finish(transaction)
         self.assertEqual(client._connection_generation, generation)
-
-
-class Verified(ConnectedTestCase):
-    """A client that was away for long, and asks what has changed."""
-
-    level = 2
-
-    records = {1: b'one'}
-
-    def test_a_slow_look_up(self):
-        """The server has its time, and says that it is there."""
-        cache = self.path('cache.zec')
-        client = self.connect(cache=cache)
-        self.load(client, 1)
-        client.close()
-        other = self.connect()
-        commit(other, {2: b'two'})
-        service = self.server.services['1']
-        may_go_on = threading.Event()
-        self.addCleanup(may_go_on.set)
-        look_up, looked_up, asked = service.look_up_invalidations, [], []
-        alive = Session.alive
-
-        def look_up_later(*args):
-            looked_up.append(args)
-            may_go_on.wait(PATIENCE)
-            return look_up(*args)
-
-        self.patch(service, 'look_up_invalidations', look_up_later)
-        self.patch(service, 'invalidations_since', lambda tid: None)
-        self.patch(service, 'young_enough', lambda tid: True)
-        self.patch(Session, 'alive', lambda session: (
-            asked.append(session), alive(session))[1])
-        client = self.connect(cache=cache, server_timeout=1, wait=False)
-        until(lambda: len(asked) >= 6, 'longer than it may be silent')
-        may_go_on.set()
-        until(client.is_connected, 'verified')
-        self.assertEqual(len(looked_up), 1)
-        self.assertEqual(len(set(asked)), 1)
-        self.assertEqual(self.load(client, 2)[0], b'two')
-
-
-class HeldUpAsyncio(HeldUp):
-
-    new_client_loop = staticmethod(asyncio.new_event_loop)
-
-
-class HeldUpTLS(HeldUp):
-
-    tls = True
-
-
-class HeldUpTLSAsyncio(HeldUpTLS, HeldUpAsyncio):
-    """Both."""
-
-
-class HeldUpUnix(HeldUp):
-
-    address = 'server'
-
-
-class HeldUpUnixAsyncio(HeldUpUnix, HeldUpAsyncio):
-    """Both."""

@@ -1,13 +1,8 @@
-"""What the client makes of interrupts, full disks, forks, and odd callers."""
+"""What the client makes of interrupts, forks, and odd callers.
+Goes with `client/prefetch.py` and `client/plainprefetch.py`.
+"""
 
-import contextlib
-import errno
-import gc
-import itertools
 import os
-import threading
-import unittest
-import warnings
 from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
@@ -16,23 +11,17 @@ from ZODB.utils import maxtid
 from ZODB.utils import p64
 
 from fsyncstorage.client import cache as module
-from fsyncstorage.client import channels
 from fsyncstorage.client import plainprefetch
-from fsyncstorage.client import reader
 from fsyncstorage.client.cache import Cache
-from fsyncstorage.client.written import Written
 from fsyncstorage.server.session import Session
 
-from ..commit.test_interrupts import Interrupter
 from ..commit.test_interrupts import WithinConditions
 from ..support import TestCase
 from ..support import Thread
 from ..support import oid
 from ..support import until
 from .connected import ConnectedTestCase
-from .connected import begin
 from .connected import commit
-from .connected import store
 
 
 class Interrupts(ConnectedTestCase):
@@ -40,29 +29,6 @@ class Interrupts(ConnectedTestCase):
 
     records = {1: b'old'}
     commit_channel = False
-
-    def test_of_a_finish_that_goes_on(self):
-        """The cache is not told, so it is verified again."""
-        client = self.connect()
-        self.load(client, 1)
-        transaction = begin(client)
-        store(client, transaction, 1, b'new', self.tid)
-        client.tpc_vote(transaction)
-        written = client._written(transaction)
-        generation = client._connection_generation
-        written.close()  # what the interrupted thread does
-        with self.assertRaises(ValueError):
-            client._server.tpc_finish(
-                id(transaction), written, lambda tid: None)
-        until(lambda: client._connection_generation >= generation + 2
-              and client.is_connected(), 'connected again')
-        self.assertEqual(self.load(client, 1)[0], b'new')
-
-    def test_what_is_over_is_not_looked_at(self):
-        written = Written(1)
-        written.close()
-        with self.assertRaises(ValueError):
-            list(written)
 
     def test_of_a_begin(self):
         client = self.connect()
@@ -74,46 +40,6 @@ class Interrupts(ConnectedTestCase):
                     client.tpc_begin(transaction)
             self.assertFalse(client._commit_lock.locked())
         commit(client, {2: b'two'})
-
-    def test_of_an_end(self):
-        """No transaction is known any more that could end once more."""
-        client = self.connect()
-        transaction = begin(client)
-        set_data = transaction.set_data
-
-        def set_and_interrupt(*arguments):
-            set_data(*arguments)
-            raise KeyboardInterrupt
-
-        with mock.patch.object(transaction, 'set_data', set_and_interrupt):
-            with self.assertRaises(KeyboardInterrupt):
-                client.tpc_abort(transaction)
-        self.assertFalse(client._commit_lock.locked())
-        commit(client, {2: b'two'})
-
-    def test_at_each_line_while_the_lock_is_taken_and_freed(self):
-        lock = threading.Lock()
-        for at in itertools.count(1):
-            written = Written(1)
-            interrupter = Interrupter(at)
-            with contextlib.suppress(KeyboardInterrupt), interrupter:
-                written.hold(lock)
-                written.close()
-            written.close()
-            self.assertFalse(lock.locked())
-            if not interrupter.fired:
-                break
-        self.assertGreater(at, 4)
-
-    def test_an_end_that_is_repeated_leaves_the_lock_to_another(self):
-        lock = threading.Lock()
-        written = Written(1)
-        written.hold(lock)
-        self.assertTrue(lock.locked())
-        written.close()
-        with lock:
-            written.close()
-            self.assertTrue(lock.locked())
 
     def test_of_a_thread_that_joins_a_load(self):
         """The thread that loads is not held up."""
@@ -129,14 +55,6 @@ class Interrupts(ConnectedTestCase):
     def load_interrupted(self, client):
         with WithinConditions():
             return self.load(client, 1)
-
-    def test_of_the_thread_whose_load_is_joined(self):
-        """It did not come to its end; who waits asks by itself."""
-        client = self.connect()
-        client._cache.ask(
-            oid(1), maxtid, client._cache.pending.generation)
-        with mock.patch.object(reader, 'SHARED_LOAD_WITHIN', 0.01):
-            self.assertEqual(self.load(client, 1)[0], b'old')
 
 
 class Prefetching(ConnectedTestCase):
@@ -163,16 +81,6 @@ class Prefetching(ConnectedTestCase):
         for number in 1, 4:
             self.assertEqual(self.load(client, number)[0], b'data')
 
-    def test_what_was_never_sent(self):
-        client = self.connect()
-        cache, prefetches = client._cache, client._server._reader._prefetches
-        for before in (), (4,):
-            self.prefetch(client, *before)
-            cache.ask_for_missing(
-                [oid(1)], maxtid, cache.pending.generation, prefetches, [])
-            load = Thread(self.load, client, 1)
-            self.assertEqual(load.result()[0], b'data')
-
     def test_a_load_within_a_load(self):
         """Of a finalizer, while answers are read."""
         client = self.connect()
@@ -190,30 +98,6 @@ class Prefetching(ConnectedTestCase):
                 client._cache, 'answered', answered_and_collected):
             data = Thread(self.load, client, 2).result()[0]
         self.assertEqual([data, found[1]], [b'data', b'data'])
-
-    def test_without_a_server(self):
-        """Nothing waits for one, or it would not be connected to."""
-        client = self.connect()
-        self.address = self.server.acceptor.addr
-        self.server.close()
-        until(lambda: not client.is_connected(), 'disconnected')
-        link = client._server
-        with mock.patch.object(link, 'io_call', wraps=link.io_call) as calls:
-            for _ in range(1000):
-                self.prefetch(client, 1, 2, 3)
-        self.assertEqual(calls.call_count, 0)
-        self.serve_again()
-        until(client.is_connected, 'connected')
-
-    def test_its_channel_ends_with_the_connection(self):
-        client = self.connect()
-        for _ in range(3):
-            self.prefetch(client, 1, 2)
-            self.cut_off(client)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter('always')
-            gc.collect()
-        self.assertEqual(caught, [])
 
 
 class PrefetchingPlainly(ConnectedTestCase):
@@ -238,11 +122,6 @@ class PrefetchingPlainly(ConnectedTestCase):
     def check_they_come(self, *numbers):
         until(lambda: all(oid(number) in self.client._cache.current
                           for number in numbers), 'all of them')
-
-    def test_the_first_waits_for_nothing(self):
-        with self.loads_held_up():
-            self.start_prefetch(1, 2, 3, 4).result()
-        self.check_they_come(1, 2, 3, 4)
 
     def test_so_many_at_a_time(self):
         with self.loads_held_up():
@@ -283,39 +162,6 @@ class CacheFile(TestCase):
     def load(self, number):
         return self.cache.loadBefore(oid(number), maxtid)
 
-    def test_a_full_disk(self):
-        """It is empty then; no load and no invalidation fails."""
-        def pwrite(*args):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        for use in (lambda: self.load(1),
-                    lambda: self.cache.invalidate(oid(1), p64(2)),
-                    lambda: self.cache.store(oid(9), p64(1), None, b'nine')):
-            self.fill(range(1, 6))
-            with mock.patch.object(os, 'pwrite', pwrite), self.assertLogs(
-                    module.logger, 'WARNING'):
-                use()
-            self.assertIsNone(self.load(2))
-        self.fill([7])
-        self.assertEqual(self.load(7)[0], b'7' * 50)
-        self.assertTrue(self.cache)
-
-    def test_a_write_of_a_part(self):
-        write = os.pwrite
-        self.fill(range(1, 60))
-        with mock.patch.object(
-                os, 'pwrite', lambda fd, data, position: write(
-                    fd, data[:4096], position)), self.assertLogs(
-                module.logger, 'WARNING'):
-            self.assertIsNone(self.load(1))
-        self.assertEqual(len(self.cache), 0)
-
-    def test_an_interrupted_store(self):
-        self.fill([1])
-        self.cache._unwritten._pieces.pop()
-        with self.assertLogs(module.logger, 'WARNING'):
-            self.assertIsNone(self.load(1))
-
     def test_a_record_that_was_torn(self):
         self.fill([1])
         position = self.cache.current[oid(1)]
@@ -333,17 +179,3 @@ class CacheFile(TestCase):
         self.fill([2])
         for number in 1, 2:
             self.assertEqual(self.load(number)[0], b'%d' % number * 50)
-
-
-class Rest(unittest.TestCase):
-
-    def test_a_lost_channel_leaves_room(self):
-        class Channel:
-            close = interrupt = staticmethod(lambda: None)
-
-        pool = channels.Channels('test', 1)
-        with mock.patch.object(pool, '_new', Channel):
-            pool.take()
-            gc.collect()
-            with mock.patch.object(channels, 'LOOK_AGAIN', 0.01):
-                self.assertIsInstance(Thread(pool.take).result(), Channel)

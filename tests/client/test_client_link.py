@@ -1,4 +1,6 @@
-"""The client's connection: the server it reads from, and its transactions."""
+"""The client's connection: the server it reads from, and its transactions.
+Goes with `client/link.py`.
+"""
 
 import contextlib
 import shutil
@@ -6,7 +8,6 @@ import socket
 import threading
 from unittest import mock
 
-from ZEO.asyncio.client import ClientIO
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
@@ -43,9 +44,6 @@ class Servers(ConnectedTestCase):
         self.assertEqual(self.load(client, number)[1], self.tid)
         self.assertEqual(self.figures.requests - requests, channels)
 
-    def test_a_server_with_channels(self):
-        self.check_load(self.connect(), 1, channels=1)
-
     def test_a_server_without(self):
         """It reads over the ZEO connection, and says so once."""
         self.patch(Session, 'get_info', lambda session: {
@@ -81,28 +79,12 @@ class Servers(ConnectedTestCase):
                     'interfaces': (), 'fsyncstorage': {**told, **wrong}})
                 self.check_it_reads_plainly('that it has named as it should')
 
-    def test_channels_end_with_the_connection(self):
-        client = self.connect()
-        self.check_load(client, 1, channels=1)
-        self.in_loop(self.server.acceptor.stop_listening)
-        connection, = self.sessions()
-        self.in_loop(connection.abort)
-        until(lambda: self.figures.channels == 0, 'closed')
-        self.assertFalse(client.is_connected())
-
     def test_another_connection_has_others(self):
         client = self.connect()
         self.check_load(client, 1, channels=1)
         self.cut_off(client)
         self.check_load(client, 2, channels=1)
         until(lambda: self.figures.channels == 1, 'closed')
-
-    def test_a_server_that_was_started_again(self):
-        client = self.connect()
-        self.check_load(client, 1, channels=1)
-        self.serve_again()
-        until(client.is_connected, 'connected')
-        self.check_load(client, 2, channels=1)
 
     def test_new_oids_of_a_server_that_was_started_again(self):
         """Nobody gets what another one was given."""
@@ -123,29 +105,6 @@ class Servers(ConnectedTestCase):
         load = Thread(self.load, client, 2)
         self.serve_again()
         self.assertEqual(load.result()[1], self.tid)
-
-    def test_a_connection_that_goes_again_before_a_load_goes_on(self):
-        async def wait(*args, **options):
-            """There was one."""
-
-        client = self.connect()
-        self.server.close()
-        until(lambda: client._server.client.protocol is None, 'disconnected')
-        with mock.patch.object(ClientIO, 'await_operational_co', wait):
-            with self.assertRaises(CUT):
-                self.load(client, 1)
-
-    def test_another_address(self):
-        client = self.connect()
-        self.check_load(client, 1, channels=1)
-        first = self.server
-        self.serve_copy(self.address)
-        client.new_addr(self.server.acceptor.addr)
-        first.close()
-        until(lambda: client.is_connected()
-              and client._server_addr.endswith(
-                  f'{self.server.acceptor.addr[1]})'), 'connected')
-        self.check_load(client, 2, channels=1)
 
     def test_a_server_that_can_be_written(self):
         """The client leaves one that can only be read for it."""
@@ -190,23 +149,6 @@ class Servers(ConnectedTestCase):
                 yield
             finally:
                 go_on.set()
-
-    def test_a_load_that_was_asked_of_the_server_before(self):
-        """Its answer is given, and not kept."""
-        client = self.connect()
-        load = ReadChannel.load
-
-        def lose_the_connection_meanwhile(channel, *args):
-            reply = load(channel, *args)
-            self.cut_off(client)
-            return reply
-
-        with mock.patch.object(
-                ReadChannel, 'load', lose_the_connection_meanwhile):
-            self.check_load(client, 1, channels=1)
-        self.assertEqual(len(client._cache), 0)
-        self.check_load(client, 1, channels=1)
-        self.assertEqual(len(client._cache), 1)
 
 
 class Hostile(ConnectedTestCase):
@@ -278,30 +220,6 @@ class Closing(ConnectedTestCase):
             client.close()
             self.assertEqual([load.result() for load in loads], [None] * 5)
 
-    def test_what_comes_when_the_cache_is_closed(self):
-        """It is given to who waits for it, and not kept."""
-        client = self.connect()
-        load, close = ReadChannel.load, client._cache.close
-        read, closed = threading.Event(), threading.Event()
-
-        def load_slowly(channel, *args):
-            reply = load(channel, *args)
-            read.set()
-            closed.wait(PATIENCE)
-            return reply
-
-        def close_and_wait():
-            close()
-            closed.set()
-            loading.join(PATIENCE)
-
-        self.patch(ReadChannel, 'load', load_slowly)
-        client._cache.close = close_and_wait
-        loading = Thread(self.load, client, 1)
-        read.wait(PATIENCE)
-        client.close()
-        self.assertEqual(loading.result(), (b'x', self.tid, None))
-
     def test_twice(self):
         client = self.connect()
         client.close()
@@ -327,6 +245,7 @@ class Fork(ConnectedTestCase):
 class Transactions(ConnectedTestCase):
     """Over the ZEO connection; test_client_commits has them on the channel."""
 
+    level = 2
     commit_channel = False
 
     def setUp(self):
@@ -358,40 +277,6 @@ class Transactions(ConnectedTestCase):
         self.assertEqual(self.transactions(), 1)
         self.client.tpc_finish(transaction)
         self.assertEqual(len(self.storage), 100)
-
-    def test_it_leaves_in_one_piece(self):
-        protocol = self.client._server.client.protocol.sm_protocol
-        transport = protocol.transport
-        protocol.transport = watched = mock.Mock(wraps=transport)
-        transaction = vote(self.client, {n: b'x' for n in range(100)})
-        protocol.transport = transport
-        watched.write.assert_called_once()
-        self.client.tpc_finish(transaction)
-        self.assertEqual(len(self.storage), 100)
-
-    def test_a_large_one_leaves_before(self):
-        """And no more is taken before it has left."""
-        connection, = self.sessions()
-        transaction = begin(self.client)
-        record = b'x' * outgoing.GATHERED
-        store(self.client, transaction, 1, record)
-        until(lambda: self.transactions() == 1, 'begun')
-        self.in_loop(connection.transport.pause_reading)
-        storing = Thread(self.store_many, transaction, record)
-        until(lambda: self.in_client_loop(
-            self.client, lambda: self.client._server.client.protocol
-            .sm_protocol.transport.get_write_buffer_size()), 'full')
-        stored = self.stored
-        self.assertLess(stored, 16)
-        self.in_loop(connection.transport.resume_reading)
-        storing.result()
-        self.client.tpc_vote(transaction)
-        self.client.tpc_finish(transaction)
-        self.assertEqual(len(self.storage), 17)
-
-    def store_many(self, transaction, record):
-        for self.stored in range(16):
-            store(self.client, transaction, self.stored + 2, record)
 
     # Aborts
 
@@ -445,35 +330,6 @@ class Transactions(ConnectedTestCase):
         abort.result()
         commit(self.client, {1: b'x'})
 
-    def test_an_interrupted_vote(self):
-        """It leaves all the same, and then the abort must, too."""
-        self.interrupt_in(lambda transaction: self.client.tpc_vote(
-            transaction))
-
-    def test_an_interrupted_store(self):
-        self.interrupt_in(lambda transaction: store(
-            self.client, transaction, 2, b'x' * outgoing.GATHERED))
-
-    def interrupt_in(self, step):
-        transaction = begin(self.client)
-        store(self.client, transaction, 1, b'x')
-        link = self.client._server
-        io_call = link.io_call
-
-        def interrupted(coroutine, wait=True):
-            io_call(coroutine, wait=False)
-            raise KeyboardInterrupt
-
-        busy = threading.Event()
-        link.loop.call_soon_threadsafe(busy.wait, PATIENCE)
-        with mock.patch.object(link, 'io_call', interrupted):
-            with self.assertRaises(KeyboardInterrupt):
-                step(transaction)
-        abort = Thread(self.client.tpc_abort, transaction)
-        busy.set()
-        abort.result()
-        self.check_all_is_well()
-
     # Connections that are lost
 
     def test_a_connection_that_is_lost_at_each_point(self):
@@ -500,69 +356,4 @@ class Transactions(ConnectedTestCase):
                 self.check_all_is_well()
                 self.client = self.connect()
 
-    def test_it_is_checked_where_it_is_sent(self):
-        """The storage's own check comes too early."""
-        transaction = begin(self.client)
-        store(self.client, transaction, 1, b'x')
-        send = self.client._server.io_call
-
-        def cut_off_before(coroutine, wait=True):
-            self.client._server.io_call = send
-            self.cut_off(self.client)
-            return send(coroutine, wait)
-
-        self.client._server.io_call = cut_off_before
-        with self.assertRaises(CUT):
-            self.client.tpc_vote(transaction)
-        self.client.tpc_abort(transaction)
-        self.check_all_is_well()
-
     # What cannot be sent
-
-    def test_what_cannot_be_encoded(self):
-        transaction = begin(self.client)
-        self.client._async('storea', oid(1), z64, Unpicklable(), 1)
-        with self.assertRaises(TypeError):
-            self.client.tpc_vote(transaction)
-        # Nobody waits for an answer to it.
-        self.assertEqual(self.client._server.client.protocol.futures, {})
-        self.client.tpc_abort(transaction)
-        self.check_all_is_well()
-
-    def test_an_iterator_that_fails(self):
-        transaction = begin(self.client)
-        with self.assertRaisesRegex(OSError, 'gone'):
-            self.client._server.send_blob(
-                id(transaction), lambda: self.blob_that_goes(1))
-        self.client.tpc_abort(transaction)
-        self.check_all_is_well()
-
-    def test_an_iterator_that_fails_late(self):
-        """When the connection asks it for more."""
-        connection, = self.sessions()
-        self.in_loop(connection.transport.pause_reading)
-        transaction = begin(self.client)
-        pieces = 200
-        sending = Thread(
-            self.client._server.send_blob, id(transaction),
-            lambda: self.blob_that_goes(pieces))
-        until(lambda: self.in_client_loop(
-            self.client, lambda: self.client._server.client.protocol
-            .sm_protocol.transport.get_write_buffer_size()), 'full')
-        self.in_loop(connection.transport.resume_reading)
-        with self.assertRaisesRegex(OSError, 'gone'):
-            sending.result()
-        self.client.tpc_abort(transaction)
-        self.check_all_is_well()
-
-    def blob_that_goes(self, pieces):
-        yield 'storeBlobStart', ()
-        for _ in range(pieces):
-            yield 'storeBlobChunk', (b'x' * (1 << 16),)
-        raise OSError('the file is gone')
-
-
-class Unpicklable:
-
-    def __reduce__(self):
-        raise TypeError('not this')

@@ -1,4 +1,6 @@
-"""What a client makes of a commit whose answer was lost."""
+"""What a client makes of a commit whose answer was lost.  Goes with
+`client/outcome.py` and `client/finishing.py`, where it patches the stream.
+"""
 
 import contextlib
 import functools
@@ -21,17 +23,14 @@ from ZODB.utils import z64
 
 from fsyncstorage.client import link
 from fsyncstorage.client import zeoconnection
-from fsyncstorage.client.answer import Unanswered
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import SyncFailed
 from fsyncstorage.server import commitchannel
 from fsyncstorage.server import outcomes
 from fsyncstorage.server.commitchannel import CommitChannel
-from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 
-from ..support import PATIENCE
 from ..support import Thread
 from ..support import oid
 from ..support import until
@@ -92,19 +91,6 @@ class OutcomeTestCase(ConnectedTestCase):
         self.patch(CommitChannel, '_finished', lost)
         return lost
 
-    @contextlib.contextmanager
-    def done_is_taken_by_another(self):
-        """It is completed, and the stream is over for the one that waits."""
-        wait = Stream._wait
-
-        def lose(stream, answer):
-            wait(stream, answer)
-            if answer.event.__class__ is commits.Done:
-                raise Unanswered('the connection has ended')
-
-        with mock.patch.object(Stream, '_wait', lose):
-            yield
-
     def check_all_is_well(self):
         until(self.has_channel, 'connected again')
         self.assertEqual(self.transactions(), 0)
@@ -156,38 +142,6 @@ class InTwoTrips:
 
 
 class Outcomes:
-
-    def test_its_answer_was_completed_by_another_thread(self):
-        """And the stream was over for this one: nobody is asked."""
-        with self.done_is_taken_by_another(), mock.patch.object(
-                link.Link, 'stream_behind') as behind:
-            tid = self.commit()
-        behind.assert_not_called()
-        self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
-        self.assertEqual(self.called, [tid])
-        self.check_all_is_well()
-
-    def test_its_outcome_was_completed_and_its_stream_has_ended(self):
-        """It is known, whatever has come of asking."""
-        ask = Stream.ask
-
-        def lose(stream, *args):
-            ask(stream, *args)
-            raise Unanswered('the connection has ended')
-
-        self.done_is_lost()
-        with mock.patch.object(Stream, 'ask', lose):
-            tid = self.commit()
-        self.assertEqual(self.called, [tid])
-        self.check_all_is_well()
-
-    def test_it_says_that_it_waits(self):
-        """And for how long, at most."""
-        self.done_is_lost()
-        with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
-            self.commit()
-        line, = logged.output
-        self.assertIn(f'for up to {PATIENCE} s', line)
 
     def test_it_is_kept(self):
         self.done_is_lost()
@@ -259,14 +213,6 @@ class Outcomes:
         self.assertEqual(self.called, [])
         self.commit()
         self.check_all_is_well()
-
-    def test_the_server_stops_and_has_answered(self):
-        """Another thread has completed that, and then heard the goodbye."""
-        self.client._server.stream.said_goodbye = True
-        with self.done_is_taken_by_another():
-            tid = self.commit()
-        self.assertEqual(self.called, [tid])
-        self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
 
     def test_nothing_of_it_has_left(self):
         """The server is not asked."""
@@ -376,19 +322,6 @@ class Outcomes:
             self.client.close()
             committing.result()
 
-    def test_an_error_of_f(self):
-        """It is committed, and its committer gets the error."""
-        def fail(tid):
-            self.called.append(tid)
-            raise ZeroDivisionError
-
-        self.done_is_lost()
-        with self.assertRaises(ZeroDivisionError):
-            self.commit(f=fail)
-        tid, = self.called
-        self.assertEqual(self.storage.load(oid(1)), (b'x', tid))
-        self.check_all_is_well()
-
     def test_an_error_of_f_that_is_transient(self):
         """An application would try again what is committed."""
         def fail(tid):
@@ -415,51 +348,6 @@ class Outcomes:
                 with self.assertRaisesRegex(SyncFailed, 'a test') as caught:
                     self.commit()
         self.assertIsInstance(caught.exception, OutcomeUnknown)
-
-    def test_a_failed_sync_of_which_anything_is_said(self):
-        class Strange(SyncFailed):
-            args = ({}, 7)
-
-        Strange.__module__ = SyncFailed.__module__
-        Strange.__qualname__ = Strange.__name__ = 'SyncFailed'
-        with mock.patch.object(
-                self.storage, 'tpc_finish', side_effect=Strange), \
-                self.assertLogs('fsyncstorage.server', 'ERROR'), \
-                self.assertRaises(SyncFailed) as caught:
-            self.commit()
-        self.assertEqual(caught.exception.args, ('',))
-
-    def test_an_interrupt_in_the_middle_of_completing_it(self):
-        """By another thread, which reads: `f` was called, and is not called
-        again; or was not, and is called."""
-        committed = self.client._cache.committed
-        # What that thread says of it is no concern here.
-        self.patch(threading, 'excepthook', lambda *args: None)
-        self.patch(Stream, '_wait', wait_without_reading)
-        for calls_f in True, False:
-            with self.subTest(calls_f=calls_f):
-                self.called.clear()
-                until(self.has_channel, 'connected again')
-
-                def interrupted(tid, updates, f, calls_f=calls_f):
-                    if calls_f:
-                        committed(tid, updates, f)
-                    raise Interrupted
-
-                with mock.patch.object(
-                        self.client._cache, 'committed', interrupted):
-                    tid = self.commit(2 + calls_f)
-                self.assertEqual(self.called, [tid])
-
-    def test_an_interrupt_while_it_asks(self):
-        """Nobody knows; it is said that it may be kept."""
-        self.done_is_lost()
-        with mock.patch.object(Stream, 'ask', side_effect=Interrupted):
-            with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
-                with self.assertRaises(Interrupted):
-                    self.commit()
-        self.assertIn('may keep it', logged.output[-1])
-        self.check_all_is_well()
 
     def test_threads_side_by_side(self):
         """Each of them gets its own answer, whenever the channel ends."""
@@ -492,18 +380,6 @@ class Outcomes:
             stop.wait(0.05)
 
 
-def wait_without_reading(stream, answer):
-    answer.waits = False
-    stream._hand_on()
-    while not answer.is_there:
-        stream._check_over(answer)
-        answer.sleep(0.01)
-
-
-class Interrupted(BaseException):
-    pass
-
-
 async def never(connection, server_tid):
     """A server that is not verified."""
 
@@ -513,12 +389,14 @@ class OfOneTrip(InOneTrip, Outcomes, OutcomeTestCase):
 
 
 class OfTwoTrips(InTwoTrips, Outcomes, OutcomeTestCase):
-    pass
+
+    level = 2
 
 
 class OfDatabases(OutcomeTestCase):
     """What an application sees."""
 
+    level = 2
     klass = None
 
     def setUp(self):
@@ -603,11 +481,6 @@ class OfDatabases(OutcomeTestCase):
         self.assertEqual(states, [None])
         self.check_resolved(length)
 
-    def test_a_resolved_conflict_that_another_thread_completed(self):
-        length = self.make_conflict()
-        with self.done_is_taken_by_another():
-            self.commit_and_look(length)
-
     def test_a_resolved_conflict_whose_answer_is_lost(self):
         length = self.make_conflict()
         self.done_is_lost()
@@ -622,29 +495,8 @@ class OfDatabases(OutcomeTestCase):
         with blob.open() as file:
             self.assertEqual(file.read(), b'content')
 
-    def test_an_error_that_is_made_a_transient_one(self):
-        """By the vote of ZEO, where the connection is another one by now."""
-        self.done_is_lost()
-        with mock.patch.object(
-                self.connection._storage._base, '_invalidate_finish',
-                side_effect=StorageTransactionError('a test')), \
-                self.assertRaises(StorageError) as caught:
-            self.count()
-        self.assertNotIsInstance(caught.exception, TransientError)
-        self.manager.abort()
-        self.check(1)
-
-    def test_a_new_object(self):
-        self.done_is_lost()
-        self.root['new'] = new = PersistentMapping(value=1)
-        self.manager.commit()
-        self.assertEqual(new['value'], 1)
-        new['value'] = 2
-        self.manager.commit()
-        other = self.db.open(transaction.TransactionManager())
-        self.assertEqual(other.root()['new']['value'], 2)
-
 
 class OfDatabasesInTwoTrips(OfDatabases):
 
+    level = 2
     klass = StockConnection

@@ -1,4 +1,6 @@
-"""The client's loads on read channels, and the channels themselves."""
+"""The client's loads on read channels, and the channels themselves.  Goes with
+`client/reader.py` and `client/channels.py`.
+"""
 
 import contextlib
 import os
@@ -16,14 +18,12 @@ from ZODB.utils import u64
 
 from fsyncstorage import wire
 from fsyncstorage.client import channels
-from fsyncstorage.client import readchannel
 from fsyncstorage.client.channels import Channels
 from fsyncstorage.client.readchannel import Lost
 from fsyncstorage.client.readchannel import ReadChannel
 from fsyncstorage.server import channel as server_channel
 from fsyncstorage.server.blobsender import SENT_AT_ONCE
 
-from ..commit.test_interrupts import WithinConditions
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import oid
@@ -76,46 +76,7 @@ class Loads(ConnectedTestCase):
         with self.assertRaisesRegex(ServerException, 'a reason'):
             self.load(self.client, 1)
 
-    def test_the_thread_that_wants_it_reads_it(self):
-        threads = []
-        load = ReadChannel.load
-
-        def load_here(channel, *args):
-            threads.append(threading.current_thread())
-            return load(channel, *args)
-
-        self.patch(ReadChannel, 'load', load_here)
-        self.load(self.client, 1)
-        self.assertEqual(threads, [threading.current_thread()])
-
     # What is kept
-
-    def test_what_was_loaded_is_in_the_cache(self):
-        for _ in range(3):
-            self.assertEqual(
-                self.load(self.client, 1), (b'one', self.tid, None))
-        self.assertEqual(self.asked(), 1)
-
-    def test_also_after_the_cache_was_cleared(self):
-        self.load(self.client, 1)
-        self.client._cache.clear()
-        for _ in range(3):
-            self.load(self.client, 1)
-        self.assertEqual(self.asked(), 2)
-
-    def test_an_end_that_the_cache_has_not_heard_of(self):
-        """The same may come to be there as current: nothing twice."""
-        cache = self.client._cache
-        commit(self.connect(), {1: b'one again'}, self.tid)
-        until(lambda: cache.tid > self.tid, 'heard')
-        heard, cache.tid = cache.tid, self.tid
-        before = p64(u64(self.tid) + 1)
-        self.assertEqual(
-            self.load(self.client, 1, before), (b'one', self.tid, heard))
-        self.assertEqual(len(cache), 0)
-        cache.tid = heard
-        self.load(self.client, 1, before)
-        self.assertEqual(len(cache), 1)
 
     # Two who want the same
 
@@ -156,6 +117,28 @@ class Loads(ConnectedTestCase):
         self.assertEqual(second.result(), (b'one again', seen, None))
         self.assertEqual(self.load(self.client, 1)[1], seen)
 
+    def test_an_answer_that_is_true_only_of_an_earlier_tid(self):
+        """The server has looked, others commit, and then it answers."""
+        load = self.storage.loadBefore
+        looked_up, go_on = threading.Event(), threading.Event()
+        self.addCleanup(go_on.set)
+
+        def slow(*args):
+            found = load(*args)
+            looked_up.set()
+            go_on.wait(PATIENCE)
+            return found
+
+        self.nothing_is_cached()
+        with mock.patch.object(self.storage, 'loadBefore', slow):
+            first = Thread(self.load, self.client, 1)
+            self.assertTrue(looked_up.wait(PATIENCE))
+            seen = commit(self.connect(), {1: b'one again'}, self.tid)
+            until(lambda: self.client.lastTransaction() == seen, 'seen')
+            go_on.set()
+            self.assertEqual(first.result()[:2], (b'one', self.tid))
+        self.assertEqual(self.load(self.client, 1)[:2], (b'one again', seen))
+
     def test_the_first_is_interrupted(self):
         """The second asks, and the channel is not used any more."""
         load = ReadChannel.load
@@ -176,24 +159,6 @@ class Loads(ConnectedTestCase):
             first.result()
         self.assertEqual(second.result(), (b'one', self.tid, None))
         until(lambda: self.figures.channels == 1, 'closed')
-
-    def test_what_cannot_be_kept(self):
-        """Its thread gets the error; who waits for it asks."""
-        keep = self.client._cache._keep
-
-        def fail(load):
-            self.client._cache._keep = keep
-            raise OSError('the disk is full')
-
-        self.client._cache._keep = fail
-        with self.loads_held_up():
-            first = Thread(self.load, self.client, 1)
-            self.until_asked(1)
-            second = Thread(self.load, self.client, 1)
-            self.until_joined(1)
-        with self.assertRaises(OSError):
-            first.result()
-        self.assertEqual(second.result(), (b'one', self.tid, None))
 
     # Channels that are lost
 
@@ -227,33 +192,24 @@ class Loads(ConnectedTestCase):
         self.assertEqual(self.asked(), 1)
 
 
-class LoadsWithTLS(Loads):
-
-    tls = True
-
-
-class LoadsOverUnixSockets(Loads):
-
-    address = 'zeo.sock'
-
-
-class AnyHost(ConnectedTestCase):
-    """As in ZEO, '' is this machine."""
+class Reached(ConnectedTestCase):
 
     records = {1: b'one'}
+    tls = True
 
-    def check(self):
-        _, port = self.server.acceptor.addr
-        self.load(self.connect(('', port)), 1)
+    def check(self, address):
+        self.load(self.connect(address), 1)
         self.assertEqual(self.figures.requests, 1)
 
-    def test_plain(self):
-        self.check()
+    def test_any_host_with_tls(self):
+        """As in ZEO, '' is this machine."""
+        _, port = self.server.acceptor.addr
+        self.check(('', port))
 
-
-class AnyHostWithTLS(AnyHost):
-
-    tls = True
+    def test_a_unix_socket(self):
+        self.address, self.tls = 'zeo.sock', False
+        self.serve()
+        self.check(self.path('zeo.sock'))
 
 
 class Few(ConnectedTestCase):
@@ -272,27 +228,10 @@ class Few(ConnectedTestCase):
             self.assertEqual(load.result(), (b'x', self.tid, None))
         self.assertEqual(self.figures.channels, 2)
 
-    def test_what_was_used_last_goes_first(self):
-        client = self.connect()
-        with self.loads_held_up():
-            loads = [Thread(self.load, client, number) for number in range(3)]
-            self.until_asked(3)
-        for load in loads:
-            load.result()
-        used = []
-        load = ReadChannel.load
-
-        def note(channel, *args):
-            used.append(channel)
-            return load(channel, *args)
-
-        self.patch(ReadChannel, 'load', note)
-        for number in range(3, 20):
-            self.load(client, number)
-        self.assertEqual(len(set(used)), 1)
-
 
 class Blobs(ConnectedTestCase):
+
+    level = 2
 
     # More than is on its way at a time.
     content = b'many bytes' * 2_000_000
@@ -305,10 +244,6 @@ class Blobs(ConnectedTestCase):
     def check_blob(self):
         with open(self.client.loadBlob(oid(1), self.serial), 'rb') as file:
             self.assertTrue(file.read() == self.content)
-
-    def test_by_a_channel(self):
-        self.check_blob()
-        self.assertEqual(self.figures.requests, 1)
 
     def test_a_blob_that_is_not_there(self):
         with self.assertRaises(POSKeyError):
@@ -330,10 +265,6 @@ class Blobs(ConnectedTestCase):
         first, second = self.offsets
         self.assertEqual(first, 0)
         self.assertGreaterEqual(second, SENT_AT_ONCE)
-
-    def test_a_server_that_is_started_again_in_the_middle(self):
-        self.after_the_first_piece(self.serve_again)
-        self.check_blob()
 
     def after_the_first_piece(self, function):
         blob = ReadChannel.blob
@@ -413,19 +344,6 @@ class ChannelsTest(unittest.TestCase):
         until(lambda: self.channels._waiting == number, 'waiting')
         return threads
 
-    def test_one_that_is_given_back(self):
-        one, _ = self.channels.take(), self.channels.take()
-        waiter, = self.waiters(1)
-        self.channels.give_back(one)
-        self.assertIs(waiter.result(), one)
-
-    def test_one_that_is_dropped(self):
-        one, _ = self.channels.take(), self.channels.take()
-        waiter, = self.waiters(1)
-        self.channels.drop(one)
-        self.assertTrue(one.closed)
-        self.assertIs(waiter.result(), self.opened[2])
-
     def test_the_last_is_dropped_while_none_can_be_opened(self):
         one = self.channels.take()
         with mock.patch.object(channels, 'ReadChannel', self.refuse):
@@ -457,11 +375,6 @@ class ChannelsTest(unittest.TestCase):
                 first.result()
         self.channels.give_back(one)
         self.assertIs(second.result(), one)
-
-    def test_an_interrupt_while_it_takes_the_lock(self):
-        with contextlib.suppress(KeyboardInterrupt), WithinConditions():
-            self.channels.take()
-        Thread(self.channels.take).result()
 
     def test_an_error_closes_it(self):
         with self.assertRaises(KeyboardInterrupt):
@@ -505,18 +418,6 @@ class ChannelsTest(unittest.TestCase):
             with self.assertRaises(Lost):
                 taker.result()
         self.assertTrue(self.opened[0].closed)
-
-    def test_close_before_one_has_begun(self):
-        """That is no fault of the server, so nothing is logged."""
-        def open_when_closed(server, begun):
-            self.channels.close()
-            begun(FakeChannel())
-            self.fail('it goes on')
-
-        with mock.patch.object(channels, 'ReadChannel', open_when_closed), \
-                self.assertNoLogs(channels.__name__), \
-                self.assertRaises(Lost):
-            self.channels.take()
 
 
 class OneChannel(unittest.TestCase):
@@ -564,20 +465,3 @@ class OneChannel(unittest.TestCase):
             with self.subTest(says), self.peer(says):
                 with self.assertRaises(Lost):
                     self.open()
-
-    def test_a_refusal(self):
-        refusal = b'\0\0\0\2Z5' b'\0\0\0\x0aR\0\0\0\0' b'\4full'
-        with self.peer(refusal):
-            with self.assertRaises(readchannel.ChannelRefused) as caught:
-                self.open()
-        self.assertEqual(caught.exception.args, (4, 'full'))
-        self.assertEqual(str(caught.exception), 'full')
-
-    def test_a_hello_that_cannot_be_sent(self):
-        connection = mock.Mock()
-        connection.sendall.side_effect = BrokenPipeError
-        with mock.patch.object(
-                readchannel, 'connect', return_value=connection):
-            with self.assertRaises(Lost):
-                self.open()
-        connection.close.assert_called_once()

@@ -20,7 +20,6 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 from ZODB.utils import z64
 
-from fsyncstorage.client import link
 from fsyncstorage.client import readchannel
 from fsyncstorage.client import sockets
 from fsyncstorage.errors import OutcomeUnknown
@@ -35,7 +34,6 @@ from ..support import until
 from .connected import begin as begin_at
 from .connected import store
 from .connected import vote
-from .serverprocesses import STOCK
 from .serverprocesses import ProcessesTestCase
 from .serverprocesses import outcome
 from .serverprocesses import server_of
@@ -82,19 +80,17 @@ class Waiting(SilentTestCase):
 
     level = 2
 
-    #: What comes of a finish that the frozen server was asked for.
-    of_a_finish = OutcomeUnknown
-
     def test_whoever_waits(self):
         # A channel that is being opened is not waited for, either.
         self.patch(readchannel, 'CONNECT_WITHIN', 3600)
         client = self.connect_to_two(blob_dir=self.path('cache'))
         self.load(client, 1)  # opens a channel
-        # Before the freeze: a client without a channel has one at a time.
-        waiting = self.begun(client)
+        voted, begun = vote(client, {61: b'perhaps'}), begin_at(client)
+        store(client, begun, 60, b'never')
         self.first.freeze()
-        waiting = {what: Thread(*call) for what, call in waiting.items()}
-        waiting |= {what: Thread(*call) for what, call in {
+        waiting = {what: Thread(*call) for what, call in {
+            'finish': (client.tpc_finish, voted),
+            'vote': (client.tpc_vote, begun),
             'load': (self.load, client, 2),
             'load on another channel': (self.load, client, 3),
             'blob': (client.loadBlob, oid(BLOB), self.blob_tid),
@@ -108,46 +104,9 @@ class Waiting(SilentTestCase):
         for what in 'oids', 'ping', 'list', 'history', 'vote':
             self.assertIn(
                 outcomes.pop(what, None), (None, ClientDisconnected), what)
-        self.assertEqual(outcomes.pop('finish'), self.of_a_finish)
+        self.assertEqual(outcomes.pop('finish'), OutcomeUnknown)
         self.check_loads(outcomes)
         self.check_all_is_well(client, self.second)
-
-    def begun(self, client):
-        """Transactions up to the call that the frozen server gets."""
-        begun = begin_at(client)
-        store(client, begun, 60, b'never')
-        return {'finish': (client.tpc_finish, vote(client, {61: b'perhaps'})),
-                'vote': (client.tpc_vote, begun)}
-
-
-class WithoutCommitChannel:
-
-    of_a_database = ClientDisconnected, OutcomeUnknown
-
-    def setUp(self):
-        super().setUp()
-        self.patch(link, 'is_possible', False)
-
-    def begun(self, client):
-        return {'finish': (client.tpc_finish, vote(client, {61: b'perhaps'}))}
-
-
-class WithStock(WithoutCommitChannel):
-
-    kind = STOCK
-
-    def check_loads(self, outcomes):
-        """All on the one connection, which is cut off."""
-        self.assertLessEqual(set(outcomes.values()),
-                             {None, ClientDisconnected}, outcomes)
-
-
-class WaitingWithoutCommitChannel(WithoutCommitChannel, Waiting):
-    """Finishes on the ZEO connection."""
-
-
-class WaitingForStock(WithStock, Waiting):
-    """Everything on the ZEO connection."""
 
 
 class Frozen(SilentTestCase):
@@ -168,12 +127,10 @@ class Frozen(SilentTestCase):
             committing = Thread(manager.commit)
             until(lambda: not client.is_connected(), 'given up')
             self.first.thaw()
-            # The same server: it knows.  A stock one cannot be asked.
-            self.assertIn(outcome(committing), self.of_a_database)
+            # The same server: it knows.
+            self.assertIn(outcome(committing), (None, ClientDisconnected))
             manager.abort()
             connection.close()
-
-    of_a_database = None, ClientDisconnected
 
     def test_close_while_others_wait(self):
         """Before the client has noticed; no thread or descriptor is left."""
@@ -221,55 +178,6 @@ class Frozen(SilentTestCase):
         return (sockets.unsent(transport.get_extra_info('socket'))
                 + transport.get_write_buffer_size())
 
-    def test_an_interrupt_while_it_waits(self):
-        class Interrupt(BaseException):
-            pass
-
-        def interrupt(*args):
-            raise Interrupt
-
-        client = self.connect_to_two()
-        before = signal.signal(signal.SIGALRM, interrupt)
-        self.addCleanup(signal.signal, signal.SIGALRM, before)
-        self.first.freeze()
-        signal.setitimer(signal.ITIMER_REAL, 0.1)
-        with self.assertRaises(Interrupt):
-            self.load(client, 2)
-        # (Over the ZEO connection it is a new load that goes on.)
-        with contextlib.suppress(ClientDisconnected):
-            self.load(client, 2)
-        self.check_all_is_well(client, self.second)
-
-    def test_one_address(self):
-        """It is tried again and again, until it goes on."""
-        client = self.connect_to_two()
-        client.new_addr([self.first.address])
-        self.first.freeze()
-        loading = Thread(self.load, client, 2)
-        until(lambda: not client.is_connected(), 'given up')
-        self.first.thaw()
-        self.check_loads({'load': outcome(loading)})
-        self.check_all_is_well(client, self.first)
-
-    def test_it_may_be_silent_for_ever(self):
-        """As with a stock client, or for as long as it takes."""
-        client = self.connect_to_two(server_timeout=None)
-        self.first.freeze()
-        loading = Thread(self.load, client, 2)
-        loading.join(1.5)
-        self.assertTrue(client.is_connected())
-        self.assertTrue(loading.is_alive())
-        self.first.thaw()
-        self.assertEqual(loading.result()[0], b'2')
-        self.assertEqual(server_of(client), self.first.address)
-
-    def test_an_idle_client(self):
-        """Nobody waits, and it notices."""
-        client = self.connect_to_two()
-        self.first.freeze()
-        until(lambda: server_of(client) == self.second.address, 'gone over')
-        self.check_all_is_well(client, self.second)
-
     def test_kill(self):
         client = self.connect_to_two(server_timeout=None)
         stopped = threading.Event()
@@ -294,14 +202,47 @@ class Frozen(SilentTestCase):
         self.check_all_is_well(client, self.second)
 
 
-class FrozenWithoutCommitChannel(WithoutCommitChannel, Frozen):
+class FrozenForLong(SilentTestCase):
 
     level = 3
 
+    def test_an_interrupt_while_it_waits(self):
+        class Interrupt(BaseException):
+            pass
 
-class FrozenStock(WithStock, Frozen):
+        def interrupt(*args):
+            raise Interrupt
 
-    level = 3
+        client = self.connect_to_two()
+        before = signal.signal(signal.SIGALRM, interrupt)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        self.first.freeze()
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with self.assertRaises(Interrupt):
+            self.load(client, 2)
+        # (Over the ZEO connection it is a new load that goes on.)
+        with contextlib.suppress(ClientDisconnected):
+            self.load(client, 2)
+        self.check_all_is_well(client, self.second)
+
+    def test_it_may_be_silent_for_ever(self):
+        """As with a stock client, or for as long as it takes."""
+        client = self.connect_to_two(server_timeout=None)
+        self.first.freeze()
+        loading = Thread(self.load, client, 2)
+        loading.join(1.5)
+        self.assertTrue(client.is_connected())
+        self.assertTrue(loading.is_alive())
+        self.first.thaw()
+        self.assertEqual(loading.result()[0], b'2')
+        self.assertEqual(server_of(client), self.first.address)
+
+    def test_an_idle_client(self):
+        """Nobody waits, and it notices."""
+        client = self.connect_to_two()
+        self.first.freeze()
+        until(lambda: server_of(client) == self.second.address, 'gone over')
+        self.check_all_is_well(client, self.second)
 
 
 class FrozenLocally(SilentTestCase):

@@ -1,7 +1,8 @@
-"""The commit channel of a client: who reads, who waits, and how it ends."""
+"""The commit channel of a client: who reads, who waits, and how it ends.  Goes
+with `client/stream.py`.
+"""
 
 import contextlib
-import gc
 import signal
 import socket
 import struct
@@ -16,12 +17,9 @@ from fsyncstorage.wire import commitserver as server
 from fsyncstorage.wire import framing
 
 from ..commit.test_interrupts import Interrupter
-from ..commit.test_interrupts import WithinConditions
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
-from ..support import in_a_child
-from ..support import name_of_error
 from ..support import oid
 from ..support import until
 from ..test_wire import ANNOUNCEMENT
@@ -156,13 +154,22 @@ class Opened(StreamTestCase):
         until(lambda: 0 not in self.stream._turn, 'read in the background')
 
 
+@contextlib.contextmanager
+def another(look_again=StreamTestCase.look_again):
+    """For tests that need a stream for each of several cases."""
+    case = Answers('check_it_goes_on')
+    case.look_again = look_again
+    case.setUp()
+    try:
+        yield case
+    finally:
+        case.doCleanups()
+
+
 class Answers(Opened):
 
     #: A transaction that `answer_all` leaves without answers.
     held = None
-
-    def test_to_one(self):
-        self.check_it_goes_on()
 
     def test_to_one_that_does_not_read(self):
         """Another thread has the turn; each gets its own, in any order."""
@@ -215,23 +222,6 @@ class Answers(Opened):
         self.peer.send(server.invalid(oid(1), [oid(7)]))
         until(lambda: self.completed, 'read in the background')
 
-    def test_the_background_reader_sleeps_while_others_read(self):
-        wakes = []
-        wait = self.stream._watch.wait
-        self.stream._watch.wait = lambda: (wait(), wakes.append(1))
-        self.peer.send(server.invalid(oid(1), []))  # into the new `wait`
-        until(lambda: self.completed, 'read in the background')
-        number = self.begin()
-        vote = self.ask_vote(number)
-        until(lambda: 0 in self.stream._turn, 'reading')
-        woken = len(wakes)
-        for tid in range(2, 50):
-            self.peer.send(server.invalid(oid(tid), []))
-            until(lambda: len(self.completed) == tid, 'completed')
-        self.assertEqual(len(wakes), woken)
-        self.peer.send(server.voted(number, ()))
-        vote.result()
-
     def test_a_ping_comes_behind_all_else(self):
         ping = Thread(self.stream.ping)
         number = self.peer.next().number
@@ -271,16 +261,6 @@ class Answers(Opened):
             with self.assertRaises(CUT):
                 each.result()
 
-    def test_both_send_more_than_the_system_holds(self):
-        """What comes is read while a thread waits until it can send."""
-        number = self.begin()
-        sending = Thread(self.stream.send, self.stream.call(
-            number, bytes(1 << 24)))
-        self.peer.send(self.much)
-        self.assertEqual(len(self.peer.next().message), 1 << 24)
-        sending.result()
-        until(lambda: self.completed, 'completed')
-
     def test_both_send_more_than_the_system_holds_with_a_vote(self):
         """A thread that gives up the turn leaves it to no thread that still
         sends."""
@@ -299,12 +279,6 @@ class Answers(Opened):
         self.peer.send(server.voted(large, ()))
         voting.result()
         self.assertEqual(len(self.completed), 1)
-
-
-    def test_an_interrupt_while_it_takes_the_lock(self):
-        with contextlib.suppress(KeyboardInterrupt), WithinConditions():
-            self.stream.abort(self.begin_here()[0])
-        Thread(self.begin_here).result()
 
 
 class Order(Opened):
@@ -370,12 +344,8 @@ class BeforeTheEnd(Opened):
     def check_what_has_come_is_completed(self, end):
         for waits_here in True, False:
             with self.subTest(waits_here=waits_here):
-                case = Answers('test_to_one')
-                case.setUp()
-                try:
+                with another() as case:
                     self.check_all_are_completed(case, end, waits_here)
-                finally:
-                    case.doCleanups()
 
     def check_all_are_completed(self, case, end, waits_here):
         entered, go_on = threading.Event(), threading.Event()
@@ -426,27 +396,6 @@ class BeforeTheEnd(Opened):
 
         self.check_what_has_come_is_completed(close)
 
-    def test_what_another_thread_has_left(self):
-        """It was interrupted when it had received it."""
-        number = self.begin()
-        self.vote(number)
-        finish = self.ask_finish(number)
-        until(lambda: 0 in self.stream._turn, 'reading')
-        complete_all, left = self.stream._complete_all, []
-
-        def leave_the_first():
-            if left:
-                complete_all()
-            elif self.stream._frames.received:
-                left.append(True)
-
-        with mock.patch.object(
-                self.stream, '_complete_all', leave_the_first):
-            self.peer.send(server.done(number, oid(1), 1, 1))
-            until(lambda: left, 'left')
-            self.peer.close()
-            self.assertEqual(finish.result().tid, oid(1))
-
     def test_behind_what_is_no_reply(self):
         """Nothing can be trusted there."""
         first, second = self.begin(), self.begin()
@@ -461,25 +410,6 @@ class BeforeTheEnd(Opened):
         self.check_it_has_ended()
         self.assertEqual([each.tid for each in self.completed], [oid(1)])
 
-    def test_a_request_that_has_left(self):
-        """It is answered, and the server closes, before its thread waits."""
-        number = self.begin()
-        self.vote(number)
-        connection = self.stream._socket
-
-        def send(data):
-            connection.sendall(data)
-            self.assertEqual(self.peer.next(), server.Finish(number))
-            self.peer.send(server.done(number, oid(1), 1, 1))
-            self.peer.close()
-            until(lambda: self.stream._is_over, 'over')
-
-        with mock.patch.object(self.stream, '_socket', mock.Mock(
-                wraps=connection, sendall=send)):
-            done = Thread(self.stream.finish, number, self.complete).result()
-        self.assertEqual(done.tid, oid(1))
-        self.check_it_has_ended()
-
 
 class BeforeTheMarker(StreamTestCase):
 
@@ -493,13 +423,6 @@ class BeforeTheMarker(StreamTestCase):
         begin.result()
         until(lambda: self.completed, 'completed')
 
-    def test_what_comes_is_kept(self):
-        """The server can send more than the system holds."""
-        self.peer.send(self.much)
-        self.assertEqual(self.completed, [])
-        self.stream.moved()
-        until(lambda: self.completed, 'completed')
-
     def test_what_came_is_completed_though_nothing_more_comes(self):
         self.peer.send(server.invalid(oid(1), []))
         until(lambda: self.stream._frames.received, 'kept')
@@ -510,14 +433,6 @@ class BeforeTheMarker(StreamTestCase):
         with mock.patch.object(stream, 'MOST_BEFORE_OPEN', 1000):
             self.peer.send(server.invalid(oid(1), [oid(2)] * 200))
             self.check_it_has_ended()
-
-    def test_the_end(self):
-        begin, ping = Thread(self.begin_here), Thread(self.stream.ping)
-        self.stream.end('gone')
-        for each in begin, ping:
-            with self.assertRaises(CUT):
-                each.result()
-        self.check_it_has_ended()
 
 
 class Ends(Opened):
@@ -540,26 +455,6 @@ class Ends(Opened):
     def test_it_is_ended(self):
         self.check_all_are_told(lambda: self.stream.end('enough'))
 
-    def test_it_is_closed(self):
-        self.check_all_are_told(lambda: self.stream.close('enough'))
-
-    def test_the_reason(self):
-        """That of the first one; another thread finds the end at once."""
-        shut = threading.Event()
-        connection = self.stream._socket
-
-        def shut_down(how):
-            connection.shutdown(how)
-            if not shut.is_set():
-                shut.set()
-                until(lambda: self.stream.end_reason, 'found by another')
-
-        with mock.patch.object(self.stream, '_socket', mock.Mock(
-                wraps=connection, shutdown=shut_down)):
-            self.stream.end('enough')
-            self.check_it_has_ended()
-        self.assertEqual(self.stream.end_reason, 'enough')
-
     def test_half_a_frame(self):
         def end():
             self.peer.send(server.invalid(oid(1), [oid(7)])[:9])
@@ -569,10 +464,6 @@ class Ends(Opened):
 
     def test_what_is_no_reply(self):
         self.check_all_are_told(lambda: self.peer.send(b'\0\0\0\5xxxxx'))
-
-    def test_nobody_reads(self):
-        self.peer.close()
-        self.check_it_has_ended()
 
     def test_a_close_leaves_the_descriptor_to_a_thread_that_receives(self):
         """Another connection could get its number."""
@@ -598,17 +489,6 @@ class Ends(Opened):
             self.check_it_has_ended()
         self.assertEqual(connection.fileno(), -1)
 
-    def test_what_completes_a_finish_is_forgotten(self):
-        """It has what the transaction wrote."""
-        number = self.begin()
-        self.vote(number)
-        finish = self.ask_finish(number)
-        self.stream.close('enough')
-        with self.assertRaises(CUT):
-            finish.result()
-        self.assertEqual(self.stream._answers, {})
-        self.assertEqual(self.stream._finishes, {})
-
     def test_wrong_answers(self):
         """A Done for a vote, an answer that comes twice, one that nobody
         asked for."""
@@ -618,16 +498,12 @@ class Ends(Opened):
                       lambda number: server.aborted(number),
                       lambda number: server.pong(number, oid(1))):
             with self.subTest(wrong):
-                case = Answers('test_to_one')
-                case.setUp()
-                try:
+                with another() as case:
                     vote = case.ask_vote(number := case.begin())
                     case.peer.send(wrong(number))
                     with contextlib.suppress(CUT):
                         self.assertIsInstance(vote.result(), commits.Error)
                     case.check_it_has_ended()
-                finally:
-                    case.doCleanups()
 
     def test_what_completes_a_finish_raises(self):
         """Its caller gets that, the others get the end: the cache may be half
@@ -647,20 +523,6 @@ class Ends(Opened):
             vote.result()
         self.assertTrue(self.stream.is_broken)
         self.check_it_has_ended()
-
-    def test_what_completes_a_finish_returns_an_error(self):
-        """Its caller gets that, the others go on."""
-        number, other = self.begin(), self.begin()
-        self.vote(number)
-        vote = self.ask_vote(other)
-        finish = self.ask_finish(number, lambda event: ZeroDivisionError())
-        self.peer.send(server.done(number, oid(1), 1, 1)
-                       + server.voted(other, ()))
-        with self.assertRaises(ZeroDivisionError):
-            finish.result()
-        vote.result()
-        self.check_it_goes_on()
-        self.assertFalse(self.stream.is_broken)
 
 
 class _Interrupt(BaseException):
@@ -723,26 +585,6 @@ class Interrupts(Opened):
         self.peer.send(server.voted(number, ()) + server.aborted(number))
         self.check_it_goes_on()
 
-    def test_what_it_has_received(self):
-        """It is completed, though nothing more comes."""
-        number = self.begin()
-        complete_all = self.stream._complete_all
-        interrupted = []
-
-        def interrupt():
-            if not interrupted and self.stream._frames._buffer:
-                interrupted.append(True)
-                raise _Interrupt
-            complete_all()
-
-        with mock.patch.object(self.stream, '_complete_all', interrupt):
-            vote = self.ask_vote(number)
-            until(lambda: 0 in self.stream._turn, 'reading')
-            self.peer.send(server.invalid(oid(1), [oid(7)]))
-            with self.assertRaises(_Interrupt):
-                vote.result()
-            until(lambda: self.completed, 'read in the background')
-
     def test_a_thread_that_waits_for_its_finish(self):
         """It goes on; whoever reads completes it."""
         number = self.begin()
@@ -787,25 +629,6 @@ class Interrupts(Opened):
         sleeping.join(PATIENCE)
         self.assertEqual(votes, [commits.Voted(other, [])])
 
-    def test_in_the_middle_of_a_message(self):
-        """The cache may be half changed.  Who ends it meanwhile, and waits
-        for the message, is told so."""
-        def fail(event):
-            raise _Interrupt
-
-        completing = Completing(self.stream)
-        number = self.begin()
-        self.vote(number)
-        finish = self.ask_finish(number, fail)
-        self.stream._completing = completing
-        until(lambda: 0 in self.stream._turn, 'reading')
-        self.peer.send(server.done(number, oid(1), 1, 1))
-        with self.assertRaises(_Interrupt):
-            finish.result()
-        self.assertIn(True, completing.seen)
-        self.assertTrue(self.stream.is_broken)
-        self.check_it_has_ended()
-
     def test_before_a_request_has_left(self):
         """The server would not hear of what has changed here.  The handler of
         a signal may raise an Exception."""
@@ -819,9 +642,7 @@ class Interrupts(Opened):
                     self.check_before_it_has_left(ask, interrupt)
 
     def check_before_it_has_left(self, ask, interrupt):
-        case = Answers('test_to_one')
-        case.setUp()
-        try:
+        with another() as case:
             number = case.begin()
             case.vote(number)
             with mock.patch.object(
@@ -830,114 +651,6 @@ class Interrupts(Opened):
                     ask(case, number)
             case.check_it_has_ended()
             self.assertIsNone(case.peer.next())
-        finally:
-            case.doCleanups()
-
-    def test_what_cannot_be_asked(self):
-        """Nothing has changed: the stream goes on."""
-        number = self.begin()
-        with self.assertRaises(commits.CallerError):
-            self.stream.finish(number, self.complete)
-        self.assertEqual(self.stream._finishes, {})
-        self.check_it_goes_on()
-
-    def test_a_thread_that_waits_for_a_place(self):
-        """Nothing has changed: the stream goes on."""
-        for _ in range(commits.MOST_OPEN):
-            number = self.begin()
-
-        def interrupt_it():
-            until(lambda: self.stream._room._waiters, 'waiting')
-            interrupt()
-
-        with interrupts() as interrupt:
-            helper = Thread(interrupt_it)
-            with self.assertRaises(_Interrupt):
-                self.begin_here()
-            helper.result()
-        self.stream.abort(number)
-        self.assertEqual(self.peer.next(), server.Abort(number))
-        self.peer.send(server.aborted(number))
-        self.check_it_goes_on()
-
-    def test_when_a_number_was_given(self):
-        """Nobody would give its place back."""
-        begin = self.stream._frames.begin
-
-        def interrupted(message):
-            begin(message)
-            raise _Interrupt
-
-        with mock.patch.object(self.stream._frames, 'begin', interrupted):
-            with self.assertRaises(_Interrupt):
-                self.begin_here()
-        self.check_it_has_ended()
-
-    def test_nothing_is_left_of_a_finish(self):
-        """When its message has come."""
-        number = self.begin()
-        self.vote(number)
-        with mock.patch.object(self.stream, '_wait', side_effect=_Interrupt):
-            with self.assertRaises(_Interrupt):
-                self.stream.finish(number, self.complete)
-        self.assertEqual(self.peer.next(), server.Finish(number))
-        self.assertEqual(self.stream._answers, {})
-        self.assertIn(number, self.stream._finishes)
-        self.peer.send(server.done(number, oid(1), 1, 1))
-        until(lambda: not self.stream._finishes, 'completed')
-        self.assertEqual(self.stream._frames.open, 0)
-
-
-class Completing:
-    """The lock; notes what those see that waited for it."""
-
-    def __init__(self, of):
-        self._stream = of
-        self._lock = of._completing
-        self.seen = []
-
-    def __enter__(self):
-        self._lock.acquire()
-
-    def __exit__(self, *ignored):
-        self.seen.append(self._stream.is_broken)
-        self._lock.release()
-
-
-class Forks(Opened):
-    """The connection belongs to the parent."""
-
-    def test_a_child_is_refused(self):
-        """Before it touches anything, also if a lock was taken meanwhile."""
-        number, voted = self.begin(), self.begin()
-        self.vote(voted)
-        locks = [self.stream._sending, self.stream._states,
-                 self.stream._completing]
-        with contextlib.ExitStack() as held:
-            for each in locks:
-                held.enter_context(each)
-            for act in (self.begin_here, self.stream.ping,
-                        lambda: self.stream.send(b'x'),
-                        lambda: self.stream.vote(number, b''),
-                        lambda: self.stream.abort(number),
-                        lambda: self.stream.finish(voted, self.complete)):
-                self.assertEqual(in_a_child(name_of_error, act), CUT.__name__)
-            for act in (lambda: self.stream.end('a child'),
-                        lambda: self.stream.close('a child')):
-                self.assertEqual(in_a_child(name_of_error, act), '')
-        self.stream.abort(number)
-        self.assertEqual(self.peer.next(), server.Abort(number))
-
-    def test_a_child_that_collects_garbage(self):
-        def forget():
-            self.stream._socket = self.stream._watch = None
-            del self.stream
-            gc.collect()
-
-        self.assertEqual(in_a_child(name_of_error, forget), '')
-        self.peer.send(server.invalid(oid(1), []))
-        until(lambda: self.completed, 'read in the background')
-        self.check_it_goes_on()
 
 
 class Taking(Interrupter):
@@ -955,6 +668,7 @@ class OfAnnouncements(TestCase):
     """An interrupt where several are taken out of the buffer: none is left
     out before others are completed."""
 
+    level = 2
     sent = [commits.Invalid(oid(tid), [oid(7), oid(8)]) for tid in (1, 2, 3)]
 
     def test_at_each_line(self):
@@ -963,12 +677,8 @@ class OfAnnouncements(TestCase):
             at += 1
             with self.subTest(at=at):
                 interrupter = Taking(at)
-                case = Answers('test_to_one')
-                case.setUp()
-                try:
+                with another() as case:
                     self.check(case, interrupter)
-                finally:
-                    case.doCleanups()
             if not interrupter.fired:
                 break
         self.assertGreater(at, 40)
@@ -998,13 +708,13 @@ class EveryLine(TestCase):
     Another thread waits for an answer that comes later.
     """
 
+    level = 2
+
     def test_of_a_commit(self):
         at, interrupted, went_on = 1, 0, 0
         while True:
-            case = Answers('test_to_one')
-            case.look_again = 1  # the interrupt may have come before
-            case.setUp()
-            try:
+            # The interrupt may have come before.
+            with another(look_again=1) as case:
                 case.held = case.begin()
                 sleeping = case.ask_vote(case.held)
                 answering = Thread(case.answer_all)
@@ -1020,8 +730,6 @@ class EveryLine(TestCase):
                 with contextlib.suppress(OSError):  # the client has ended it
                     case.peer.socket.shutdown(socket.SHUT_RDWR)
                     answering.result()
-            finally:
-                case.doCleanups()
             if not interrupter.fired:
                 break
             interrupted += 1

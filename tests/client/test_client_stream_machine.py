@@ -1,4 +1,5 @@
-"""Commits and invalidations on one stream, in every order of events.
+"""Commits and invalidations on one stream, in every order of events.  Goes
+with `client/stream.py`.
 
 The model has a server, whose transactions go to the ZEO connection until the
 switch, and to the channel from then on; the event loop of a client, which
@@ -240,7 +241,7 @@ class TheOrder(unittest.TestCase):
     level = 2
 
     def test_of_the_stream(self):
-        run(Machine, often(100, 300))
+        run(Machine, often(50, 300))
 
     # What is broken is shown by one order of events: whether a broken machine
     # is found among those that Hypothesis draws depends on the modules that

@@ -1,4 +1,6 @@
-"""When a connection commits in one trip, and what its transaction sees."""
+"""When a connection commits in one trip, and what its transaction sees.  Goes
+with `client/connection.py`.
+"""
 
 import contextlib
 from unittest import mock
@@ -15,17 +17,13 @@ from ZODB.DB import TransactionalUndo
 from ZODB.DemoStorage import DemoStorage
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
-from ZODB.POSException import StorageError
 
-from fsyncstorage.client import connection
 from fsyncstorage.client import storage
 from fsyncstorage.client.connection import Connection
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.errors import OutcomeUnknown
-from fsyncstorage.server.commitchannel import CommitChannel
 
-from ..support import until
 from .connected import ConnectedTestCase
 from .test_client_commits import Hex
 
@@ -115,10 +113,6 @@ class Trips(DatabaseTestCase):
         self.manager.commit()
         self.assertEqual(self.root._p_serial, self.client.lastTransaction())
 
-    def test_the_order_is_not_changed(self):
-        stock = ZODB.Connection.Connection.sortKey
-        self.assertIs(Connection.sortKey, stock)
-
     def test_behind_another_resource(self):
         """What that has voted may be lost while ours is voted."""
         steps = []
@@ -165,22 +159,6 @@ class Trips(DatabaseTestCase):
         self.manager.commit()
         self.check_asked('finish')
 
-    def test_a_resource_that_joins_during_the_commit(self):
-        """By force: `join` refuses it."""
-        resources = self.manager.begin()._resources
-        self.root['value'] = 1
-        late = Manager('')
-
-        class Late(Manager):
-
-            def tpc_vote(self, transaction):
-                resources.append(late)
-
-        self.manager.get().join(Late(''))
-        self.manager.commit()
-        self.check_asked('finish')
-        self.assertEqual(late.steps, [])
-
     def test_another_kind_of_transaction(self):
         class Other(transaction.Transaction):
             pass
@@ -210,32 +188,6 @@ class Trips(DatabaseTestCase):
         self.check_asked('trip')
         self.assertEqual(self.seen_by_others(), 2)
 
-    def test_a_retry(self):
-        tries = []
-        for attempt in self.manager.attempts(3):
-            with attempt:
-                tries.append(self.root.get('value', 0))
-                self.root['value'] = len(tries)
-                if len(tries) == 1:
-                    with self.db.transaction() as other:
-                        other.root()['value'] = 7
-        self.assertEqual(tries, [0, 7])
-        self.assertEqual(self.seen_by_others(), 2)
-        self.check_asked(*['trip'] * 3)
-
-    def test_hooks(self):
-        """They see what was committed."""
-        called = []
-
-        def hook(status):
-            called.append((status, self.root['value'], self.root._p_serial))
-
-        self.change(1)
-        self.manager.get().addAfterCommitHook(hook)
-        self.manager.commit()
-        self.assertEqual(called, [(True, 1, self.client.lastTransaction())])
-        self.check_asked('trip')
-
     def test_two_databases(self):
         """None goes in one trip."""
         self.storage = self.open('Other.fs', blob_dir=self.path('others'))
@@ -254,14 +206,6 @@ class Trips(DatabaseTestCase):
             with each.transaction() as again:
                 self.assertEqual(again.root()['value'], 1)
 
-    def test_beside_a_storage_of_another_kind(self):
-        opened = self.database(MappingStorage()).open(self.manager)
-        self.assertIs(type(opened), Connection)
-        self.manager.begin()
-        self.root['value'] = opened.root()['value'] = 1
-        self.manager.commit()
-        self.check_asked('finish')
-
     def test_a_conflict_that_the_server_resolves(self):
         """The object is dropped, and loaded again."""
         self.root['length'] = length = Length(0)
@@ -277,18 +221,6 @@ class Trips(DatabaseTestCase):
         self.assertEqual(
             self.seen_by_others(lambda root: root['length']()), 3)
 
-    def test_a_conflict(self):
-        self.change(1)
-        with self.db.transaction() as other:
-            other.root()['value'] = 2
-        with self.assertRaises(ConflictError):
-            self.manager.commit()
-        self.manager.abort()
-        self.assertEqual(self.root['value'], 2)
-        self.change(3)
-        self.manager.commit()
-        self.assertEqual(self.seen_by_others(), 3)
-
     def test_an_object_that_was_only_read(self):
         self.root['other'] = PersistentMapping()
         self.manager.commit()
@@ -300,17 +232,6 @@ class Trips(DatabaseTestCase):
         with self.assertRaises(ConflictError):
             self.manager.commit()
         self.manager.abort()
-
-    def test_over_a_connection_without_a_channel(self):
-        self.client.close()
-        self.patch(storage.Link, 'stream', None)
-        with mock.patch('fsyncstorage.client.link.is_possible', False):
-            client = self.connect()
-        db = self.database(client)
-        with db.transaction() as other:
-            self.assertIs(type(other), Connection)
-            other.root()['value'] = 1
-        self.check_asked()
 
     def test_a_transaction_that_began_on_the_connection_before(self):
         """It fails, as it does in two trips."""
@@ -334,10 +255,6 @@ class Trips(DatabaseTestCase):
 
 class TheClass(DatabaseTestCase):
 
-    def test_a_database_takes_it_by_itself(self):
-        self.assertIs(type(self.connection), Connection)
-        self.assertIs(ZODB.DB.klass, Connection)
-
     def test_another_one_was_chosen(self):
         class Chosen(ZODB.Connection.Connection):
             pass
@@ -357,12 +274,6 @@ class TheClass(DatabaseTestCase):
             opened.root()['value'] = 1
         self.check_asked('trip')
 
-    def test_what_is_no_database(self):
-        """A server registers itself, too."""
-        self.patch(ZODB.DB, 'klass', ZODB.Connection.Connection)
-        self.connect().registerDB(mock.Mock())
-        self.assertIs(ZODB.DB.klass, ZODB.Connection.Connection)
-
     def check_two_trips(self, storage):
         db = self.database(storage)
         self.asked.clear()
@@ -377,33 +288,20 @@ class TheClass(DatabaseTestCase):
         self.check_two_trips(Hex(self.connect()))
         self.check_asked('finish')
 
-    def test_a_client_with_a_finish_of_its_own(self):
-        """It would be called before the commit."""
-        class Derived(FsyncClient):
-
-            def tpc_finish(self, *args):
-                return super().tpc_finish(*args)
-
-        self.check_two_trips(self.connect(make=Derived))
-        self.check_asked('finish')
-
-    def test_a_client_with_a_vote_of_its_own(self):
-        """It may refuse what is committed."""
-        class Derived(FsyncClient):
-
-            def tpc_vote(self, *args):
-                return super().tpc_vote(*args)
-
-        self.check_two_trips(self.connect(make=Derived))
-        self.check_asked('finish')
+    def test_a_client_with_a_finish_or_a_vote_of_its_own(self):
+        """The finish would be called before the commit, and the vote may
+        refuse what is committed."""
+        for name in 'tpc_finish', 'tpc_vote':
+            method = getattr(FsyncClient, name)
+            derived = type('Derived', (FsyncClient,), {
+                name: lambda *args, method=method: method(*args)})
+            with self.subTest(name):
+                self.check_two_trips(self.connect(make=derived))
+                self.check_asked('finish')
 
     def test_a_demo_storage_over_it(self):
         self.check_two_trips(DemoStorage(base=self.client))
         self.check_asked()
-
-    def test_other_storages(self):
-        for other in MappingStorage(), self.open('Local.fs'):
-            self.check_two_trips(other)
 
     def test_a_historical_connection(self):
         opened = self.db.open(
@@ -433,19 +331,6 @@ class TooLate(DatabaseTestCase):
                 yield
         self.assertIn('already committed', logged.output[0])
         self.assertIn('Error in', of_transaction.output[-1])
-
-    def test_another_resource_fails_to_finish(self):
-        """In two trips ours is aborted."""
-        self.change(1)
-        self.manager.get().join(Manager('', finish=ZeroDivisionError))
-        with mock.patch.object(
-                Manager, 'tpc_finish', side_effect=ZeroDivisionError), \
-                self.assertLogs('txn', 'ERROR'), \
-                self.assertRaises(ZeroDivisionError):
-            self.manager.commit()
-        self.manager.abort()
-        self.check_asked()
-        self.assertNotIn('value', self.root)
 
     def fail_to_finish(self, error, *others, databases=(), lose=None):
         """The connection is lost, and it is not committed."""
@@ -498,13 +383,6 @@ class TooLate(DatabaseTestCase):
                 self.fail_to_finish(error, TransactionalUndo(
                     self.database(MappingStorage(name)), []))
 
-    def test_alone_in_another_kind_of_transaction(self):
-        class Other(transaction.Transaction):
-            pass
-
-        with mock.patch('transaction._manager.Transaction', Other):
-            self.fail_to_finish(ClientDisconnected)
-
     def test_a_vote_that_has_not_committed(self):
         """ZEO resolves conflicts of its client a few times, and gives up."""
         self.change(1)
@@ -517,9 +395,6 @@ class TooLate(DatabaseTestCase):
         self.change(2)
         self.manager.commit()
         self.check_committed(2)
-
-    def test_an_abort_without_a_transaction(self):
-        self.connection.abort(None)
 
     def test_an_interrupt_between_vote_and_finish(self):
         vote = ZODB.Connection.Connection.tpc_vote
@@ -538,75 +413,3 @@ class TooLate(DatabaseTestCase):
         with self.assertRaises(TransactionFailedError):
             self.manager.commit()
         self.check_committed(1)
-
-    def test_an_interrupt_in_the_abort(self):
-        """It is passed on."""
-        self.change(1)
-        self.patch(FsyncClient, 'knows_resolved', mock.Mock(
-            side_effect=ZeroDivisionError))
-        with self.assertLogs('fsyncstorage.client', 'CRITICAL') as logged:
-            with mock.patch.object(
-                    ZODB.Connection.Connection, 'tpc_finish',
-                    side_effect=KeyboardInterrupt), \
-                    self.assertRaises(KeyboardInterrupt):
-                self.manager.commit()
-            with self.assertLogs('txn', 'ERROR'), \
-                    self.assertRaisesRegex(StorageError, 'too late'):
-                self.manager.abort()
-        self.assertEqual(len(logged.output), 2)
-        self.assertEqual(self.seen_by_others(), 1)
-
-    def test_an_error_of_what_is_told(self):
-        """`f` raises: its committer gets the error."""
-        instance = self.connection._storage
-        self.change(1)
-        with mock.patch.object(
-                instance._base, '_invalidate_finish',
-                side_effect=ZeroDivisionError):
-            with self.said_loudly(), self.assertRaises(ZeroDivisionError):
-                self.manager.commit()
-        self.check_committed(1)
-
-    def test_an_interrupt_while_it_is_under_way(self):
-        """Nobody knows yet: it is said that it may be kept."""
-        self.change(1)
-        done = CommitChannel._finished
-        held = []
-        self.patch(CommitChannel, '_finished',
-                   lambda *args, **more: held.append((args, more)))
-        with mock.patch.object(
-                Stream, '_wait', side_effect=KeyboardInterrupt):
-            with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
-                with self.assertRaises(KeyboardInterrupt):
-                    self.manager.commit()
-        self.assertIn('may keep it', logged.output[0])
-        until(lambda: held, 'committed')
-        CommitChannel._finished = done
-        (args, more), = held
-        self.in_loop(lambda: done(*args, **more))
-        self.manager.abort()
-        self.client.ping()
-        self.manager.begin()
-        self.assertEqual(self.root['value'], 1)
-        self.check_committed(1)
-
-    def test_an_abort_that_is_not(self):
-        """Of what was not committed, or not begun."""
-        self.change(1)
-        self.manager.abort()
-        self.change(2)
-        self.manager.get().join(Manager('', vote=ZeroDivisionError))
-        with self.assertRaises(ZeroDivisionError):
-            self.manager.commit()
-        self.manager.abort()
-        self.change(3)
-        self.manager.commit()
-        self.check_committed(3)
-
-
-class Alone(DatabaseTestCase):
-
-    def test_only_while_it_commits(self):
-        self.change(1)
-        self.assertFalse(connection.is_alone(
-            self.connection, self.manager.get()))

@@ -1,7 +1,8 @@
-"""What a client beside its server reads itself, and when it asks (I14)."""
+"""What a client beside its server reads itself, and when it asks (I14).  Goes
+with `client/local.py`, where it looks at its source.
+"""
 
 import contextlib
-import errno
 import os
 import resource
 import socket
@@ -14,7 +15,6 @@ import ZODB
 from transaction import TransactionManager
 from ZEO.asyncio.client import Protocol
 from ZODB.mvccadapter import MVCCAdapter
-from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 from ZODB.tests.MinPO import MinPO
 from ZODB.utils import maxtid
@@ -27,7 +27,6 @@ from fsyncstorage.client.local import NOT_KNOWN
 from fsyncstorage.format import objectmap as layout
 from fsyncstorage.format.objectmap import NotAMap
 from fsyncstorage.format.view import BLOCK
-from fsyncstorage.format.view import PAGE
 from fsyncstorage.server import handout
 from fsyncstorage.server.service import Service
 
@@ -35,7 +34,6 @@ from ..server.serving import open_files
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
-from ..support import begin
 from ..support import commit as commit_to
 from ..support import oid
 from ..support import until
@@ -121,12 +119,6 @@ class Loads(LocalTestCase):
                              (b'old', self.tid, new))
             self.assertIsNone(client.loadBefore(oid(1), self.tid))
 
-    def test_what_it_has_changed_itself(self):
-        client = self.connect()
-        tid = commit(client, {1: b'mine', 5: b'new'}, self.tid)
-        with self.asked(0):
-            self.assertEqual(self.read(client, 1), (b'mine', tid, None))
-
     def test_what_it_was_not_told_of(self):
         """It may be in the map already."""
         client = self.connect()
@@ -143,26 +135,6 @@ class Loads(LocalTestCase):
         client = self.connect()
         with self.asked(1):
             self.assertEqual(client.load(oid(1)), (b'old', self.tid))
-
-    def test_an_object_that_is_not_there(self):
-        client = self.connect()
-        with self.asked(1), self.assertRaises(POSKeyError):
-            self.read(client, 77)
-
-    def test_an_object_whose_creation_was_undone(self):
-        tid = commit_to(self.storage, {9: b'data'})
-        client = self.connect()
-        undo = self.storage.undoLog(0, 1)[0]['id']
-        transaction = begin(self.storage)
-        self.storage.undo(undo, transaction)
-        self.storage.tpc_vote(transaction)
-        undone = self.storage.tpc_finish(transaction)
-        client._cache.setLastTid(undone)
-        with self.asked(1), self.assertRaises(POSKeyError):
-            self.read(client, 9)
-        with self.asked(0):
-            self.assertEqual(client.loadBefore(oid(9), undone),
-                             (b'data', tid, undone))
 
     def test_the_server_is_told_before_it_tells(self):
         """The published end is in the map when a transaction is announced."""
@@ -197,23 +169,6 @@ class Loads(LocalTestCase):
             advised.call_args_list,
             [mock.call(data_file, 0, BLOCK, os.POSIX_FADV_WILLNEED)])
 
-    def test_the_kernel_prefetches_each_page_once(self):
-        client = self.connect()
-        commit(client, dict.fromkeys(range(100, 120), b'x' * BLOCK))
-        oids = [oid(number) for number in range(100, 120)]
-        with self.asked(0), mock.patch.object(os, 'posix_fadvise') as advised:
-            client.prefetch(2 * oids, after(client.lastTransaction()))
-        begins = [call.args[1] for call in advised.call_args_list]
-        self.assertEqual(begins, sorted(
-            position - position % PAGE for position in
-            map(self.storage._positions.get, oids)))
-
-    def test_a_prefetch_that_the_kernel_refuses(self):
-        client = self.connect()
-        with self.asked(0), mock.patch.object(
-                os, 'posix_fadvise', side_effect=OSError):
-            client.prefetch([oid(1)], after(client.lastTransaction()))
-
     def test_a_socket_at_another_place(self):
         os.rename(self.path('Data.fs.local'), self.path('elsewhere'))
         client = self.connect(local_reads_socket=self.path('elsewhere'))
@@ -227,14 +182,6 @@ class Loads(LocalTestCase):
         with self.assertRaisesRegex(ValueError, 'auto or off'):
             self.connect(local_reads='on')
 
-    def test_a_prefetch_while_the_server_is_left(self):
-        client = self.connect()
-        link, reads = client._server, client._server.local
-        with self.asked(0), mock.patch.object(
-                link.__class__, 'local', new_callable=mock.PropertyMock,
-                side_effect=[reads, None]):
-            client.prefetch([oid(1)], after(client.lastTransaction()))
-
     def test_a_fork_falls_back(self):
         client = self.connect()
         child = os.fork()
@@ -245,59 +192,11 @@ class Loads(LocalTestCase):
         _, status = os.waitpid(child, 0)
         self.assertEqual(status, 0)
 
-    def test_a_fork_of_which_python_does_not_know(self):
-        client = self.connect()
-        reads, here, own = (
-            client._server.local, threading.get_ident(), os.getpid())
 
-        def getpid():
-            """(The threads of a client end themselves in a fork.)"""
-            return own + (threading.get_ident() == here)
-
-        with mock.patch.object(os, 'getpid', getpid):
-            self.assertIs(
-                reads.load_before(oid(1), after(self.tid)), NOT_KNOWN)
-            self.assertEqual(reads.prefetch([oid(1)]), [oid(1)])
-        self.assertIsNotNone(reads.source)
-        with reads._connection.dup() as of_the_parent:
-            with mock.patch.object(os, 'getpid', getpid):
-                reads.close()
-            self.assertIsNone(reads.source)
-            of_the_parent.shutdown(socket.SHUT_RDWR)  # for its thread
-
-    def test_the_processor_may_not_be_offered(self):
-        client = self.connect()
-        with mock.patch.object(
-                os, 'sched_yield', side_effect=PermissionError), self.asked(0):
-            for _ in range(2 * local.TURN):
-                self.read(client, 1)
-
-    def test_other_processes_have_their_turns(self):
-        client = self.connect()
-        with mock.patch.object(os, 'sched_yield') as yielded, self.asked(0):
-            for _ in range(3 * local.TURN):
-                self.read(client, 1)
-        self.assertEqual(yielded.call_count, 3)
-
-    def test_many_threads(self):
-        client = self.connect()
-        commit(client, dict.fromkeys(range(100, 2000), b'x' * 300))
-        tid = after(client.lastTransaction())
-
-        def read(first):
-            return {client.loadBefore(oid(number), tid)[0]
-                    for number in range(first, 2000, 3)}
-
-        client._cache.clear()
-        with self.asked(0):
-            threads = [Thread(read, 100 + first) for first in range(4)]
-            for each in threads:
-                self.assertEqual(each.result(), {b'x' * 300})
-
-
-class LoadsOverTLS(Loads):
+class OverTLS(LocalTestCase):
 
     tls = True
+    test_from_the_file = Loads.test_from_the_file
 
 
 class Doubts(LocalTestCase):
@@ -320,14 +219,6 @@ class Doubts(LocalTestCase):
                     self.check_asked(client)
                 client.close()
 
-    def test_a_retired_map(self):
-        client = self.connect()
-        source = self.source(client)
-        end, durable, _ = source._map.marks()
-        with mock.patch.object(source._map.__class__, 'marks',
-                               lambda *args: (end, durable, 1)):
-            self.check_asked(client)
-
     def test_an_error_of_the_file(self):
         client = self.connect()
         view = self.source(client)._view.__class__
@@ -346,6 +237,8 @@ class Doubts(LocalTestCase):
 
 
 class Packs(LocalTestCase):
+
+    level = 2
 
     def pack(self):
         self.storage.pack(time.time(), referencesf, gc=False)
@@ -453,15 +346,6 @@ class Away(LocalTestCase):
                          (b'root', self.tid, None))
         again.close()
 
-    def test_the_next_server_is_read_from_its_own_map(self):
-        client = self.connect()
-        first = self.source(client)
-        self.serve_again()
-        until(client.is_connected, 'connected')
-        self.until_local(client)
-        self.assertIsNot(self.source(client), first)
-        self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
-
 
 class Moves(LocalTestCase):
 
@@ -520,16 +404,6 @@ class Behind(LocalTestCase):
                       str(logs.output))
         self.assertFalse(client.is_connected())
         self.assertEqual(client.lastTransaction(), new)
-
-    def test_a_process_that_has_seen_nothing_follows_it(self):
-        """Its last tid may be that of a process before it."""
-        client = self.connect(cache=self.path('cache.zec'))
-        self.see_new(client)
-        self.serve_again('lost')
-        until(client.is_connected, 'connected')
-        self.until_local(client)
-        self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
-        self.assertEqual(client.lastTransaction(), self.tid)
 
     def test_a_server_that_lost_its_end(self):
         with open(self.path('lost.unsynced'), 'w'):
@@ -646,14 +520,6 @@ class Ends(LocalTestCase):
             self.connect().close()
         until(lambda: open_files() <= before, 'closed')
 
-    def test_no_source_after_the_end(self):
-        client = self.connect()
-        reads = client._server.local
-        client.close()
-        self.assertIsNone(reads.source)
-        self.assertIsNone(client._server.local)
-        self.assertFalse(client.stats()['reads_locally'])
-
     def test_a_name_that_does_not_answer_holds_nobody_up(self):
         """A path on a dead mount, say."""
         asked, go_on = threading.Event(), threading.Event()
@@ -676,89 +542,6 @@ class Ends(LocalTestCase):
         self.assertFalse(reads._thread.is_alive())
         self.assertIsNone(reads.source)
 
-    def test_what_comes_when_it_is_closed_is_not_used(self):
-        client = self.connect()
-        about = self.server.services['1'].handout.about
-        come, go_on = threading.Event(), threading.Event()
-
-        def held(*args):
-            source = received(*args)
-            come.set()
-            go_on.wait(PATIENCE)
-            return source
-
-        received = local.received
-        with mock.patch.object(local, 'received', held):
-            reads = local.begin('name', client._cache, about)
-            self.assertTrue(come.wait(PATIENCE))
-            reads.close()
-            go_on.set()
-            reads._thread.join(PATIENCE)
-        self.assertFalse(reads._thread.is_alive())
-        self.assertIsNone(reads.source)
-
-    def test_one_that_is_closed_does_not_connect_again(self):
-        """The server would hand the file to nobody."""
-        asked = []
-
-        class Counted(socket.socket):
-            def connect(self, path):
-                asked.append(path)
-                super().connect(path)
-
-        def gone(reads):
-            reads.close()
-
-        def without_a_server(reads):
-            self.server.services['1'].handout.close()
-            until(lambda: reads._connection is None, 'left')
-            reads.close()
-
-        client = self.connect()
-        about = self.server.services['1'].handout.about
-        for end in gone, without_a_server:
-            with self.subTest(end), mock.patch.object(
-                    socket, 'socket', Counted):
-                asked.clear()
-                reads = local.begin('name', client._cache, about)
-                until(lambda: reads.source is not None, 'reads locally')
-                end(reads)
-                reads._thread.join(PATIENCE)
-                self.assertFalse(reads._thread.is_alive())
-                self.assertEqual(len(asked), 1)
-
-
-class Trouble(LocalTestCase):
-
-    def test_no_descriptors_for_a_moment(self):
-        no_map = NotAMap('it cannot be mapped')
-        no_map.__cause__ = OSError(errno.ENOMEM, 'no memory')
-        read_from = local.LocalReads._read_from
-        for error in OSError(errno.EMFILE, 'too many open files'), no_map:
-            failures = [error]
-
-            def short(reads, connection):
-                if failures:
-                    raise failures.pop()
-                return read_from(reads, connection)
-
-            with self.subTest(error), \
-                    mock.patch.object(local, 'RETREAT', 0), \
-                    mock.patch.object(local.LocalReads, '_read_from', short):
-                client = self.connect()
-                self.assertEqual(failures, [])
-                client.close()
-
-    def test_no_thread_can_be_started(self):
-        """The client is connected all the same."""
-        with mock.patch.object(
-                local, 'LocalReads', side_effect=RuntimeError('no thread')):
-            with self.assertLogs('fsyncstorage.client', 'INFO') as logs:
-                client = ConnectedTestCase.connect(self)
-        self.assertIsNone(client._server.local)
-        self.assertIn('not locally: no thread', str(logs.output))
-        self.assertEqual(self.read(client, 1), (b'old', self.tid, None))
-
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
 class HandedOver(TestCase):
@@ -768,16 +551,20 @@ class HandedOver(TestCase):
         super().setUp()
         self.storage = self.open()
         self.tid = commit_to(self.storage, {0: b'data'})
+        with open(self.path('other'), 'wb') as other:
+            other.write(b'another file')
         self.secret = bytes(range(32))
         made = self.storage.object_map(self.secret, lambda: None)
         self.addCleanup(made.close)
         self.good = made.open()
         for each in self.good:
             self.addCleanup(os.close, each)
+        self.connect()
+
+    def connect(self):
         self.server, self.client = socket.socketpair()
         self.addCleanup(self.server.close)
         self.addCleanup(self.client.close)
-
         self.sent = {*map(os.fstat, self.good), os.fstat(self.server.fileno())}
 
     def descriptors(self):
@@ -802,60 +589,35 @@ class HandedOver(TestCase):
         self.assertEqual(source.load_before(oid(0), maxtid),
                          (b'data', self.tid, None))
 
-    def test_what_is_synced_and_not_published_yet(self):
-        source = self.receive(b'\1', *self.good)
-        seen = []
-
-        def look(tid):
-            self.assertGreater(source._map.durable, source._map.end)
-            seen.append(source.load_before(oid(0), maxtid))
-
-        new = commit_to(self.storage, {0: b'changed'}, {0: self.tid}, look)
-        self.assertEqual(seen, [(b'data', self.tid, None)])
-        self.assertEqual(source.load_before(oid(0), maxtid),
-                         (b'changed', new, None))
-
-    def check_refused(self, error, *args, **options):
-        before = self.descriptors()
-        with self.assertRaises(error):
-            self.receive(*args, **options)
-        self.assertEqual(self.descriptors(), before)
-
-    def test_no_descriptors(self):
-        self.check_refused(NotAMap, b'\1')
-
-    def test_too_few(self):
-        self.check_refused(NotAMap, b'\1', self.good[0])
-
-    def test_too_many(self):
-        self.check_refused(NotAMap, b'\1', *self.good, *self.good)
-
-    def test_another_message(self):
-        self.check_refused(NotAMap, b'\2', *self.good)
-
-    def test_in_the_wrong_order(self):
-        self.check_refused(NotAMap, b'\1', *self.good[::-1])
-
-    def test_no_files(self):
-        self.check_refused(
-            NotAMap, b'\1', self.server.fileno(), self.good[1])
-
-    def test_another_secret(self):
-        self.check_refused(NotAMap, b'\1', *self.good, secret=bytes(32))
-
-    def test_another_file(self):
-        with open(self.path('other'), 'wb') as other:
-            self.check_refused(
-                NotAMap, b'\1', other.fileno(), self.good[1])
-
-    def test_not_now(self):
-        with self.assertRaises(local.Refused):
+    def test_what_is_wrong(self):
+        """No descriptors, too few, too many, another message, in the wrong
+        order, no files, another file, another secret; nothing is left."""
+        file, of_map = self.good
+        with open(self.path('other'), 'rb') as other:
+            for message, descriptors, secret in (
+                    (b'\1', [], self.secret),
+                    (b'\1', [file], self.secret),
+                    (b'\1', 2 * [file, of_map], self.secret),
+                    (b'\2', [file, of_map], self.secret),
+                    (b'\1', [of_map, file], self.secret),
+                    (b'\1', [self.server.fileno(), of_map], self.secret),
+                    (b'\1', [other.fileno(), of_map], self.secret),
+                    (b'\1', [file, of_map], bytes(32))):
+                with self.subTest(message, descriptors=descriptors):
+                    self.connect()
+                    before = self.descriptors()
+                    with self.assertRaises(NotAMap):
+                        self.receive(message, *descriptors, secret=secret)
+                    self.assertEqual(self.descriptors(), before)
+        with self.assertRaises(local.Refused):  # not now
             self.receive(b'')
 
     def test_what_get_info_says(self):
         for about in (
                 None, [], 'text', {}, {'socket': '/x.local'},
                 {'socket': b'/x.local', 'secret': bytes(32)},
+                # It may be hostile, and this the socket of another program.
+                {'socket': '/run/x.sock', 'secret': bytes(32)},
                 {'socket': 'x.local', 'secret': bytes(32)},
                 {'socket': '\0x.local', 'secret': bytes(32)},
                 {'socket': '/x\0.local', 'secret': bytes(32)},
@@ -864,25 +626,6 @@ class HandedOver(TestCase):
                 {'socket': '/x.local', 'secret': 'x' * 32}):
             with self.subTest(about):
                 self.assertIsNone(local.begin('name', None, about))
-
-    def test_a_socket_that_cannot_be(self):
-        """The log says what is wrong with `local-reads-socket`."""
-        about = {'socket': '/x', 'secret': bytes(32)}
-        for path, reason in (
-                ('x', 'with all of its directories'),
-                ('/' + 'x' * 107, 'has 108 bytes'),
-                ('/\ud800', 'surrogates')):
-            with self.subTest(path), self.assertLogs(
-                    'fsyncstorage.client', 'INFO') as logs:
-                self.assertIsNone(local.begin('name', None, about, path))
-            self.assertIn(reason, logs.output[0])
-
-    def test_a_server_names_no_socket_but_its_own(self):
-        """It may be hostile, and the socket that of another program here."""
-        about = {'socket': '/run/x.sock', 'secret': bytes(32)}
-        with self.assertLogs('fsyncstorage.client', 'INFO') as logs:
-            self.assertIsNone(local.begin('name', None, about))
-        self.assertIn('does not name its socket', logs.output[0])
 
     def test_no_descriptors_are_left(self):
         """Not a wrong message: it is worth another try."""

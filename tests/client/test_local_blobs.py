@@ -1,9 +1,7 @@
 """Blobs of a server on the same machine, without a copy and a cache."""
 
-import contextlib
 import os
 import shutil
-import socket
 import unittest
 from unittest import mock
 
@@ -12,16 +10,13 @@ from ZODB.blob import BlobFile
 from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
 
-from fsyncstorage.client import local
 from fsyncstorage.client.localblobs import LocalBlobs
 from fsyncstorage.client.localblobs import NotHere
 from fsyncstorage.datafile import Descriptor
 from fsyncstorage.format import objectmap as layout
-from fsyncstorage.server import handout
 
 from ..support import TestCase
 from ..support import begin
-from ..support import commit as commit_to
 from ..support import oid
 from .test_local import LocalTestCase
 
@@ -128,40 +123,12 @@ class Blobs(LocalBlobsTestCase):
                     oid(7), self.serial) as file:
                 self.assertEqual(file.read(), CONTENT)
 
-    def test_a_fork_falls_back(self):
-        reads = self.connect()._server.local
-        self.assertIsNotNone(reads.blob_path(oid(7), self.serial))
-        child = os.fork()
-        if not child:
-            try:
-                os._exit(reads.blob_path(oid(7), self.serial) is not None)
-            finally:
-                os._exit(2)
-        _, status = os.waitpid(child, 0)
-        self.assertEqual(status, 0)
-
-    def test_off(self):
-        client = self.connect_without(blob_dir=self.path('cache'))
-        self.check_cached(client)
-
     def test_a_marker_that_others_may_write_to_is_not_handed_out(self):
         os.chmod(self.path('blobs/.layout'), 0o660)
         made = self.server.services['1'].handout
         made._others_may_connect = True
         client = self.connect()
         self.check_cached(client)
-
-    def test_without_a_marker(self):
-        with mock.patch.object(
-                handout, '_opened_marker', side_effect=FileNotFoundError):
-            client = self.connect()
-        self.check_cached(client)
-
-    def test_a_server_without_blobs(self):
-        self.assertNotIn('blobs', handout.Handout.about.fget(mock.Mock(
-            _has_ended=False, _not_before=0, _blobs=None)))
-        self.assertIsNone(handout._directory_of_blobs(
-            mock.Mock(blob_dir='\udc80')))
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
@@ -206,22 +173,3 @@ class HandedOver(TestCase):
                 file.write(said)
             with self.subTest(said), self.assertRaises(NotHere):
                 self.blobs(self.path('blobs'))
-
-    def test_objects_are_read_all_the_same(self):
-        storage = self.open()
-        tid = commit_to(storage, {0: b'data'})
-        made = storage.object_map(bytes(32), lambda: None)
-        self.addCleanup(made.close)
-        ours, theirs = socket.socketpair()
-        with ours, theirs, contextlib.ExitStack() as stack:
-            descriptors = [*made.open(), os.open('/', os.O_RDONLY)]
-            for each in descriptors:
-                stack.callback(os.close, each)
-            socket.send_fds(theirs, [b'\1'], descriptors)
-            with self.assertLogs('fsyncstorage.client', 'INFO') as logs:
-                source = local.received(ours, bytes(32), '/')
-        self.assertIn('through the server: the marker is no file',
-                      logs.output[0])
-        self.assertEqual(source.load_before(oid(0), b'\xff' * 8),
-                         (b'data', tid, None))
-        self.assertIsNone(source.blobs)

@@ -1,4 +1,5 @@
 """Local reads beside commits in one trip, and while the answer to one is open.
+Goes with `client/outcome.py`.
 
 What is told as committed is found locally at once, and all of it.  What was
 not told yet is not seen, although the file and the map have it.

@@ -238,7 +238,7 @@ ORDERS = overtaken, serial, generation
 class Rule(unittest.TestCase):
 
     def test_every_order_of_events(self):
-        run_model(max_examples=often(100, 300))
+        run_model(max_examples=often(50, 300, 20))
 
     def test_each_part_of_the_rule_is_needed(self):
         for order in ORDERS:

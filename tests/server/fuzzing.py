@@ -73,7 +73,9 @@ class Fuzzer:
 
     def conversation(self):
         stage = self.random.choice(self.STAGES)
-        return b''.join(map(frame, getattr(self, stage)()))
+        sent = b''.join(map(frame, getattr(self, stage)()))
+        # The lengths of frames may be wrong, too.
+        return self.changed(sent) if self.random.random() < 0.2 else sent
 
     STAGES = ('handshakes', 'unregistered', 'reader', 'reader', 'writer',
               'writer', 'writer', 'writer')

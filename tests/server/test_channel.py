@@ -1,12 +1,8 @@
-"""The read channel of the server."""
+"""The read channel of the server.  Goes with `server/channel.py`."""
 
-import asyncio
 import contextlib
-import io
-import json
 import os
 import socket
-import struct
 import threading
 import unittest
 from types import SimpleNamespace
@@ -30,6 +26,7 @@ from fsyncstorage.server import listening
 from fsyncstorage.server import workers
 from fsyncstorage.wire import framing
 
+from ..often import often
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
@@ -87,10 +84,6 @@ class Loads(ChannelTestCase):
         self.assertEqual(
             self.figures.loads_from_disk, self.server.stats['1'].loads)
 
-    def test_what_can_never_be_cached(self):
-        self.patch(self.server.services['1'], 'load_cached', None)
-        self.check_all()
-
     def test_errors(self):
         error = OSError(5, 'Input/output error')
         service = self.server.services['1']
@@ -129,57 +122,6 @@ class Loads(ChannelTestCase):
         self.assertEqual(peer.next(), wire.Welcome())
         self.assertEqual(peer.next().data, b'one again')
 
-    def test_many_at_once(self):
-        peer = self.peer()
-        asked = {}
-        requests = b''
-        for number in range(1000):
-            request_number, request = peer.client.load(
-                oid(number % 2 + 1), maxtid)
-            asked[request_number] = (b'one again', b'two')[number % 2]
-            requests += request
-        peer.send(requests)
-        self.assertEqual(
-            {each.number: each.data
-             for each in (peer.next() for _ in range(1000))}, asked)
-
-    def test_others_have_their_turn(self):
-        self.patch(channel, 'GATHERED', 1 << 30)
-        taken = []
-        take_some = channel.Channel._take_some
-
-        def noting(self):
-            taken.append(take_some(self))
-            return taken[-1]
-
-        self.patch(channel.Channel, '_take_some', noting)
-        peer = self.peer()
-        peer.send(b''.join(
-            peer.client.load(oid(1), maxtid)[1] for _ in range(500)))
-        for _ in range(500):
-            peer.next()
-        self.assertEqual(sum(taken), 500)
-        self.assertEqual(max(taken), channel.TURN)
-
-    def test_replies_leave_together(self):
-        peer = self.peer()
-        events = []
-        for name in 'work', 'write':
-            self.patch(channel.Channel, name, self.noting(
-                events, name, getattr(channel.Channel, name)))
-        peer.send(b''.join(
-            peer.client.load(oid(1), maxtid)[1] for _ in range(50)))
-        for _ in range(50):
-            peer.next()
-        self.assertLessEqual(
-            events.count('write'), events.count('work'))
-
-    def noting(self, events, name, method):
-        def called(*args):
-            events.append(name)
-            return method(*args)
-        return called
-
     def test_storages_of_others(self):
         self.server.close()
         self.thread.join()
@@ -198,6 +140,8 @@ class Loads(ChannelTestCase):
 
 class AsOf(ChannelTestCase):
     """The tid that a reply carries, while others commit."""
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -241,7 +185,8 @@ class AsOf(ChannelTestCase):
         or a later one."""
         peer = self.peer()
         committing = Thread(
-            lambda: [self.commit(number) for number in range(300)])
+            lambda: [self.commit(number)
+                     for number in range(often(40, 300))])
         last = z64
         while committing.is_alive():
             numbers = {peer.ask_to_load(0) for _ in range(10)}
@@ -322,30 +267,8 @@ class Flow(ChannelTestCase):
         self.assertEqual(numbers, set())
         self.assertTrue(self.in_loop(one.transport.is_reading))
 
-    def test_nothing_is_taken_while_the_system_sends(self):
-        """The replies could only gather."""
-        peer = self.peer()
-        one = self.only_channel()
-        self.in_loop(setattr, one._blobs, 'sending', True)
-        peer.ask_to_load(1)
-        until(lambda: self.in_loop(lambda: one._requests.waiting),
-              'it has come')
-        self.assertEqual(self.figures.requests, 0)
-        self.in_loop(setattr, one._blobs, 'sending', False)
-        self.in_loop(one.work)
-        self.assertEqual(peer.next().data, b'small')
-
     def test_who_does_not_read(self):
         self.check_who_does_not_read()
-
-    def test_little_is_kept_for_who_does_not_read(self):
-        peer = self.peer()
-        one = self.only_channel()
-        peer.send(b''.join(
-            peer.client.load(oid(2), maxtid)[1] for _ in range(500)))
-        self.until_stuck(one)
-        self.assertLess(
-            self.in_loop(one.transport.get_write_buffer_size), 1 << 20)
 
     def test_who_does_not_read_what_is_not_cached(self):
         self.nothing_is_cached()
@@ -354,6 +277,7 @@ class Flow(ChannelTestCase):
 
 class Blobs(ChannelTestCase):
 
+    level = 2
     sizes = (0, 1, SMALL, SMALL + 1, PIECE - 1, PIECE, PIECE + 1,
              5 * PIECE + 17)
 
@@ -365,21 +289,6 @@ class Blobs(ChannelTestCase):
             self.serials[number] = self.store_blob(number, self.data[number])
         self.serve()
         self.large = len(self.sizes)
-
-    def watch_sendfile(self):
-        """What the event loop is asked to have sent."""
-        loop = self.server.acceptor.event_loop
-        sent = []
-        sendfile = loop.sendfile
-
-        async def noting(transport, file, offset, count, **options):
-            sent.append((offset, count))
-            # Else asyncio waits, and cannot be interrupted in that.
-            self.assertEqual(transport.get_write_buffer_size(), 0)
-            return await sendfile(transport, file, offset, count, **options)
-
-        self.patch(loop, 'sendfile', noting)
-        return sent
 
     def check_all(self, peer):
         for number, data in self.data.items():
@@ -404,45 +313,10 @@ class Blobs(ChannelTestCase):
     def no_blob_is_open(self):
         until(lambda: not self.open_blobs(), 'all files are closed')
 
-    def test_sent_by_the_system(self):
-        sent = self.watch_sendfile()
-        peer = self.peer()
-        self.check_all(peer)
-        # `full` is whatever is left to write.
-        transport = self.only_channel().transport
-        self.assertEqual(
-            self.in_loop(transport.get_write_buffer_limits), (0, 0))
-        self.assertEqual(
-            sum(count for _, count in sent),
-            sum(part for size in self.sizes
-                for part in (size, size - size // 2) if part > SMALL))
-
-    def test_small_ones_that_nobody_reads(self):
-        """They wait where they are."""
-        number, serial = 100, self.store_blob(100, bytes(SMALL))
-        peer = self.peer()
-        channel = self.only_channel()
-        # In one piece: the server does not read on when it cannot answer.
-        peer.send(b''.join(
-            peer.client.blob(oid(number), serial)[1] for _ in range(200)))
-        until(lambda: channel.full, 'nothing more can be sent')
-        self.assertLess(self.in_loop(
-            channel.transport.get_write_buffer_size), 16 * SMALL)
-        for _ in range(200):
-            events = [peer.next() for _ in range(3)]
-            self.assertEqual(events[1].data, bytes(SMALL))
-
     def test_sent_from_a_file_that_the_system_cannot_send(self):
         with mock.patch.object(
                 os, 'sendfile', side_effect=OSError(22, 'Invalid argument')):
             self.check_all(self.peer())
-
-    def test_a_plain_offset(self):
-        data = self.data[self.large]
-        peer = self.peer()
-        self.assertEqual(
-            peer.blob(self.large, self.serials[self.large], PIECE + 5),
-            (len(data), data[PIECE + 5:]))
 
     def test_what_is_not_there(self):
         peer = self.peer()
@@ -455,50 +329,9 @@ class Blobs(ChannelTestCase):
         self.assertEqual(peer.blob(2, self.serials[2]), (1, self.data[2]))
         self.no_blob_is_open()
 
-    def test_several_are_sent_one_after_the_other(self):
-        peer = self.peer()
-        asked = [(number, peer.ask_for_blob(number, self.serials[number]))
-                 for number in (self.large, 3, 4, self.large, 2)]
-        for number, request in asked:
-            self.assertEqual(
-                peer.next(), wire.Size(request, len(self.data[number])))
-            got = b''
-            while not isinstance(event := peer.next(), wire.End):
-                self.assertEqual(event.number, request)
-                got += event.data
-            self.assertEqual(got, self.data[number])
-
     def patch_pread(self, pread):
         self.patch(blobsender, 'os', SimpleNamespace(
             pread=pread, fstat=os.fstat))
-
-    def held_at_second_piece(self):
-        """A peer, and an event that lets the reader go on."""
-        came, may_go_on = threading.Event(), threading.Event()
-        self.addCleanup(may_go_on.set)
-
-        def pread(file, length, position):
-            if position == PIECE:
-                came.set()
-                may_go_on.wait(PATIENCE)
-            return os.pread(file, length, position)
-
-        self.patch_pread(pread)
-        peer = self.peer()
-        peer.ask_for_blob(self.large, self.serials[self.large])
-        self.assertIsInstance(peer.next(), wire.Size)
-        self.assertIsInstance(peer.next(), wire.Chunk)
-        self.assertTrue(came.wait(PATIENCE))
-        return peer, may_go_on
-
-    def test_loads_are_answered_between_pieces(self):
-        peer, may_go_on = self.held_at_second_piece()
-        load = peer.ask_to_load(self.large)
-        self.assertEqual(peer.next()[:3:2], (load, b'a blob'))
-        may_go_on.set()
-        chunks = [len(peer.next().data) for _ in range(5)]
-        self.assertEqual(chunks, 4 * [PIECE] + [17])
-        self.assertIsInstance(peer.next(), wire.End)
 
     def check_cut(self, level='ERROR'):
         """The channel ends within the blob, and nothing else does."""
@@ -528,55 +361,6 @@ class Blobs(ChannelTestCase):
         self.patch_pread(pread)
         self.check_cut()
 
-    def test_a_file_that_becomes_shorter_when_it_is_sent(self):
-        def pread(file, length, position):
-            piece = os.pread(file, length, position)
-            if position == 5 * PIECE:  # the last one
-                self.cut_blob(position + 5)
-            return piece
-
-        self.patch_pread(pread)
-        self.check_cut()
-
-    def test_a_file_that_cannot_be_read(self):
-        def pread(file, length, position):
-            if position == PIECE:
-                raise OSError(5, 'Input/output error')
-            return os.pread(file, length, position)
-
-        self.patch_pread(pread)
-        self.check_cut()
-
-    def test_a_reply_that_is_ready_while_a_piece_is_sent(self):
-        self.nothing_is_cached()
-        may_go_on = threading.Event()
-        self.addCleanup(may_go_on.set)
-        load_before = self.storage.loadBefore
-
-        def held(oid, tid):
-            may_go_on.wait(PATIENCE)
-            return load_before(oid, tid)
-
-        self.patch(self.storage, 'loadBefore', held)
-        peer = self.peer()
-        self.patch(channel, 'WINDOW', 2)  # full with a load and a blob
-        loads = [peer.ask_to_load(1)]
-        with self.assertNoLogs('asyncio', 'ERROR'):
-            self.stall(peer)
-            may_go_on.set()
-            one = self.only_channel()
-            until(lambda: self.in_loop(lambda: one._unanswered == 1),
-                  'the load is answered')
-            loads.append(peer.ask_to_load(1))
-            size, got = peer.next().size, []
-            while not isinstance(event := peer.next(), wire.End):
-                got.append(event)
-        chunks = [each for each in got if isinstance(each, wire.Chunk)]
-        self.assertEqual(sum(len(each.data) for each in chunks), size)
-        self.assertEqual([each[:3:2] for each in got
-                          if isinstance(each, wire.Found)],
-                         [(load, b'a blob') for load in loads])
-
     def stall(self, peer):
         """It reads nothing of a blob that does not fit into what the system
         buffers."""
@@ -605,22 +389,6 @@ class Blobs(ChannelTestCase):
                 other.close()
             until(lambda: not self.figures.channels, 'the others end')
 
-    def test_a_peer_that_leaves_between_pieces(self):
-        peer, may_go_on = self.held_at_second_piece()
-        with self.assertNoLogs('fsyncstorage', 'ERROR'):
-            peer.close()
-            until(lambda: not self.figures.channels, 'its channel ends')
-            may_go_on.set()
-            self.no_blob_is_open()
-
-    def test_a_peer_that_is_slower(self):
-        sent = self.watch_sendfile()
-        peer = self.stalled()
-        while not isinstance(peer.next(), wire.End):
-            pass
-        self.assertEqual(
-            sent, [(at, PIECE) for at in range(0, 1 << 26, PIECE)])
-
     def test_closing_the_server_meanwhile(self):
         peer = self.stalled()
         self.server.close()
@@ -630,43 +398,16 @@ class Blobs(ChannelTestCase):
         self.assertFalse(
             [each for each in peer.rest() if isinstance(each, wire.End)])
 
-    def test_closing_the_server_between_pieces(self):
-        peer, may_go_on = self.held_at_second_piece()
-        closing = Thread(self.server.close)
-        service = self.server.services['1']
-        until(lambda: service.readers._closed, 'it begins to close')
-        may_go_on.set()
-        closing.result()
-        self.thread.join(PATIENCE)
-        self.no_blob_is_open()
-        self.assertFalse(
-            [each for each in peer.rest() if isinstance(each, wire.End)])
-
-    def test_a_large_one(self):
-        data = os.urandom(1 << 16) * 320  # 20 MB
-        serial = self.store_blob(100, data)
-        self.assertEqual(self.peer().blob(100, serial), (len(data), data))
-
 
 class BlobsOverTLS(Blobs):
 
+    level = 2
     tls = True
-
-    def test_sent_by_the_system(self):
-        sent = self.watch_sendfile()
-        self.check_all(self.peer())
-        self.assertEqual(sent, [])
 
     # What needs sendfile, or has nothing to do with how it is sent.
     test_sent_from_a_file_that_the_system_cannot_send = None
-    test_a_peer_that_is_slower = None
-    test_a_file_that_becomes_shorter_when_it_is_sent = None
+
     test_what_is_not_there = None
-
-
-class OverUnixSockets(Blobs):
-
-    address = 'socket'
 
 
 @unittest.skipIf(uvloop is None, 'uvloop is not installed')
@@ -676,38 +417,11 @@ class BlobsOverUvloop(BlobsOverTLS):
     new_event_loop = staticmethod(uvloop and uvloop.new_event_loop)
 
 
-class BlobsOverUvloopAndTLS(BlobsOverUvloop):
-
-    tls = True
-
-
 class LoadsOverTLS(Loads):
 
+    level = 2
     tls = True
     test_storages_of_others = None
-
-
-@unittest.skipIf(uvloop is None, 'uvloop is not installed')
-class LoadsOverUvloop(LoadsOverTLS):
-
-    tls = False
-    new_event_loop = staticmethod(uvloop and uvloop.new_event_loop)
-
-
-class LoadsOverUvloopAndTLS(LoadsOverUvloop):
-
-    tls = True
-
-
-class FlowOverTLS(Flow):
-
-    tls = True
-
-
-@unittest.skipIf(uvloop is None, 'uvloop is not installed')
-class FlowOverUvloop(Flow):
-
-    new_event_loop = staticmethod(uvloop and uvloop.new_event_loop)
 
 
 class Strangers(ChannelTestCase):
@@ -770,15 +484,6 @@ class Strangers(ChannelTestCase):
         self.nobody_else_is_left()
         self.assertEqual(self.peer().load(1).data, b'one')
 
-    def test_damaged_hellos(self):
-        right = self.honest.client.hello
-        for hello in (right[4:20], right[4:] + b'\xff', wire.MAGIC):
-            peer = self.peer(hello=False)
-            with self.assertLogs('fsyncstorage', 'ERROR'):
-                peer.send(len(hello).to_bytes(4, 'big') + hello)
-                self.assertEqual(peer.rest(), [])
-        self.nobody_else_is_left()
-
     def test_rubbish(self):
         _, right = self.honest.client.load(oid(1), maxtid)
         for rubbish in (b'\0' * 100, b'\xff' * 100, b'\0\0\0\5L1234',
@@ -792,14 +497,6 @@ class Strangers(ChannelTestCase):
         self.honest.next(), self.honest.client.load(oid(1), maxtid)
         self.nobody_else_is_left()
 
-    def test_rubbish_behind_a_hello_and_a_request(self):
-        peer = self.peer(hello=False)
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            peer.send(peer.client.hello
-                      + peer.client.load(oid(1), maxtid)[1] + b'\xff' * 50)
-            peer.rest()
-        self.nobody_else_is_left()
-
     def test_a_peer_that_leaves_anywhere(self):
         _, request = self.honest.client.load(oid(2), maxtid)
         data = self.honest.client.hello + request
@@ -810,15 +507,6 @@ class Strangers(ChannelTestCase):
             peer.rest()  # up to the server's own end: it has cleaned up
         self.nobody_else_is_left()
         self.assertEqual(self.timers(), [])
-
-    def test_a_peer_that_resets(self):
-        for _ in range(5):
-            peer = self.peer()
-            peer.socket.setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
-            peer.ask_to_load(1)
-            peer.close()
-        self.nobody_else_is_left()
 
     def test_a_hello_that_does_not_come(self):
         self.patch(listening, 'REGISTER_WITHIN', 0.01)
@@ -839,20 +527,6 @@ class Strangers(ChannelTestCase):
         self.assertEqual(found.data, b'one')
         self.nobody_else_is_left()
 
-    def test_who_is_idle_may_stay(self):
-        """No timer runs once a frame has come to its end."""
-        stock = ZEO.DB(self.server.acceptor.addr, wait_timeout=PATIENCE)
-        self.addCleanup(stock.close)
-        _, request = self.honest.client.load(oid(1), maxtid)
-        one, = [each for each in self.in_loop(list, self.server.connections)
-                if isinstance(each, channel.Channel)]
-        self.honest.send(request[:10])
-        until(lambda: self.in_loop(lambda: one._frame_patience._timer),
-              'half a frame')
-        self.honest.send(request[10:])
-        self.assertEqual(self.honest.next().data, b'one')
-        self.assertEqual(self.timers(), [])
-
 
 class Server(ChannelTestCase):
     """What the server says of channels, and how it ends them."""
@@ -861,66 +535,6 @@ class Server(ChannelTestCase):
         super().setUp()
         commit(self.storage, {1: b'one'})
         self.serve()
-
-    def test_what_clients_are_told(self):
-        client = ZEO.client(self.server.acceptor.addr, wait_timeout=PATIENCE)
-        self.addCleanup(client.close)
-        ticket, = self.server.tickets
-        mark, = self.server.tallies
-        self.assertEqual(client._info['fsyncstorage'], {
-            'instance': self.server.instance, 'channel': wire.VERSION,
-            'mark': mark, 'alive': wire.ALIVE, 'lost': False,
-            'packs': wire.PACKS, 'ticket': ticket})
-
-    def status(self):
-        with socket.create_connection(self.server.acceptor.addr) as asking:
-            asking.sendall(b'\0\0\0\4ruok')
-            reply = io.BytesIO()
-            while data := asking.recv(10000):
-                reply.write(data)
-        # Behind two lengths and the announcement.
-        self.assertLess(len(reply.getvalue()), 2048)
-        return json.loads(reply.getvalue()[10:])['1']
-
-    def test_statistics(self):
-        self.assertEqual(self.status()['channels'], 0)
-        peers = [self.peer() for _ in range(3)]
-        for peer in peers:
-            for _ in range(5):
-                peer.load(1)
-        status = self.status()
-        self.assertEqual(status['channels'], 3)
-        self.assertEqual(status['channel-requests'], 15)
-        self.assertEqual(status['loads'], 15)
-        self.assertEqual(status['channel-bytes-received'], 15 * 25)
-        self.assertEqual(status['channel-bytes-sent'], 3 * 9 + 15 * 36)
-        self.assertEqual(status['connections'], 0)
-        for peer in peers:
-            peer.close()
-        until(lambda: self.status()['channels'] == 0, 'they end')
-
-    def test_nagios(self):
-        peer = self.peer()
-        peer.load(1)
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            level = ZEO.nagios.check(
-                '%s:%s' % self.server.acceptor.addr, True,
-                self.path('status'), 'seconds')
-        self.assertIsNone(level)
-        self.assertTrue(said.getvalue().startswith('OK'))
-
-    def test_closing_with_channels_open(self):
-        peers = [self.peer() for _ in range(20)]
-        peers[0].load(1)
-        half = self.peer(hello=False)
-        half.send(half.client.hello[:10])
-        peers[1].send(peers[1].client.load(oid(1), maxtid)[1][:10])
-        self.server.close()
-        self.thread.join(PATIENCE)
-        self.assertFalse(self.thread.is_alive())
-        for peer in *peers, half:
-            self.assertEqual(peer.rest(), [])
-        self.assertEqual(self.server.connections, set())
 
     def test_closing_with_loads_under_way(self):
         self.nothing_is_cached()
@@ -946,18 +560,3 @@ class Server(ChannelTestCase):
         for peer in peers:
             self.assertLessEqual(len(peer.rest()), 1)
         self.assertEqual(self.server.connections, set())
-
-    def test_vanished_machines_are_found_out(self):
-        self.peer()
-        one = self.only_channel()
-        self.assertTrue(self.in_loop(
-            one.transport.get_extra_info('socket').getsockopt,
-            socket.SOL_SOCKET, socket.SO_KEEPALIVE))
-
-
-class Uvloop(unittest.TestCase):
-
-    @unittest.skipIf(uvloop is None, 'uvloop is not installed')
-    def test_it_cannot_send_files(self):
-        """When this fails, the blobsender may use what it can."""
-        self.assertIs(uvloop.Loop.sendfile, asyncio.AbstractEventLoop.sendfile)

@@ -1,4 +1,5 @@
 """Rubbish on commit channels: the others commit, and nothing is left of it.
+Goes with `server/commitchannel.py`.
 
 Each peer has a channel, and mixes the steps of some transactions with frames
 that are wrong: out of their place, of wrong types, changed, or cut off.  Then
@@ -129,7 +130,7 @@ class Conversation:
 class Fuzz(ChannelTestCase):
 
     level = 2
-    count = 500
+    count = 200
 
     def setUp(self):
         super().setUp()

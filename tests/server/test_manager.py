@@ -1,7 +1,6 @@
 """What the service manager is told, and the sockets that it passes."""
 
 import contextlib
-import errno
 import os
 import signal
 import socket
@@ -59,14 +58,6 @@ class FakeManager:
         while self.hear(0) is not None:
             pass
 
-    def do_not_listen(self):
-        """Until it hears again, nobody can say anything more."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
-            other.setblocking(False)
-            with contextlib.suppress(BlockingIOError):
-                while True:
-                    other.sendto(b'noise', self._socket.getsockname())
-
 
 class ManagerTestCase(RunnerTestCase):
 
@@ -107,10 +98,6 @@ class Told(ManagerTestCase):
     def test_a_path(self):
         self.check_begin_and_end(FakeManager(self))
 
-    def test_an_abstract_address(self):
-        self.check_begin_and_end(
-            FakeManager(self, f'@fsyncstorage-test-{os.getpid()}'))
-
     def test_the_loop_gives_the_signs_of_life(self):
         hears = FakeManager(self)
         runner = self.start(
@@ -134,52 +121,6 @@ class Told(ManagerTestCase):
             go_on.set()
             self.assertIsNone(heard)
             self.assertEqual(hears.hear(), 'WATCHDOG=1')
-
-    def test_a_manager_that_does_not_read(self):
-        hears = FakeManager(self)
-        with mock.patch.object(manager, 'AGAIN', 0.001):
-            runner = self.start(NOTIFY_SOCKET=hears.name)
-            hears.do_not_listen()
-            with self.running(runner):
-                while (said := hears.hear()) == 'noise':
-                    pass
-        self.assertEqual(said, 'READY=1')
-
-    def without_memory(self, times):
-        """A manager whose first messages find no memory; and what it says."""
-        told = Manager({'NOTIFY_SOCKET': '/nowhere'})
-        self.addCleanup(told.stopping)
-        told._socket.close()
-        told._socket = mock.Mock()
-        errors = [OSError(number, 'no memory') for number in (
-            errno.ENOBUFS, errno.ENOMEM)] * times
-        told._socket.sendto.side_effect = [*errors[:times], None, None]
-        return told
-
-    def test_no_memory_for_a_moment(self):
-        told = self.without_memory(5)
-        loop = mock.Mock()
-        with self.assertNoLogs('fsyncstorage'):
-            for _ in range(5):
-                told._begin(loop)
-                loop.call_later.assert_called_with(
-                    manager.AGAIN, told._begin, loop)
-            loop.reset_mock()
-            told._begin(loop)
-        loop.call_later.assert_not_called()
-        said = told._socket.sendto.call_args_list
-        self.assertEqual({message for (message, _), _ in said}, {b'READY=1'})
-        self.assertEqual(len(said), 6)
-
-    def test_no_memory_for_long(self):
-        """It is said in the log then, and not tried for ever."""
-        with mock.patch.object(manager, 'MOST_AGAIN', 3):
-            told = self.without_memory(4)
-            self.assertEqual([told._say('x') for _ in range(3)], [False] * 3)
-            with self.assertLogs('fsyncstorage', 'WARNING'):
-                self.assertTrue(told._say('x'))
-            self.assertTrue(told._say('x'))
-        self.assertEqual(told._without_memory, 0)
 
     def test_a_manager_that_is_gone(self):
         """One line, and it serves all the same."""
@@ -214,14 +155,6 @@ class Asked(TestCase):
             with self.subTest(environment):
                 self.assertEqual(self.every(**environment), every)
 
-    def test_nobody(self):
-        for name in '', 'relative', 'vsock:2:1234':
-            with self.subTest(name):
-                made = Manager({'NOTIFY_SOCKET': name, 'WATCHDOG_USEC': '1'})
-                self.assertIsNone(made.every)
-                with self.assertNoLogs('fsyncstorage'):
-                    made.stopping()
-
 
 class Passed(TestCase):
 
@@ -254,14 +187,6 @@ class Passed(TestCase):
         self.assertEqual(found.getsockname(), made.getsockname())
         self.assertFalse(found.get_inheritable())
 
-    def test_none(self):
-        made = self.listening()
-        for environment in (
-                {'LISTEN_PID': '1'}, {'LISTEN_PID': ''}, {'LISTEN_FDS': '0'}):
-            with self.subTest(environment):
-                self.assertEqual(self.take(made, **environment), [])
-        self.assertEqual(passed.passed({}), [])
-
     def test_what_is_no_listening_socket(self):
         datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         connected, other = socket.socketpair()
@@ -272,12 +197,6 @@ class Passed(TestCase):
                     with self.assertRaisesRegex(
                             ValueError, 'passed to listen on, is no'):
                         self.take(made)
-
-    def test_a_number_that_is_none(self):
-        for number in '', '-1', 'x', '65', '9' * 100:
-            with self.subTest(number):
-                with self.assertRaisesRegex(ValueError, 'LISTEN_FDS is'):
-                    self.take(self.listening(), LISTEN_FDS=number)
 
 
 # What systemd does between `fork` and `exec`: the descriptor gets its number.
@@ -290,6 +209,8 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class AsAService(Commands):
+
+    level = 2
 
     def start_with(self, listening, hears):
         self.options['env']['NOTIFY_SOCKET'] = hears.name
@@ -325,12 +246,3 @@ class AsAService(Commands):
                 # Who comes now waits for the next one.
                 with socket.socket(socket.AF_UNIX) as early:
                     early.connect(self.path('socket'))
-
-    def test_what_is_no_socket(self):
-        with open(self.path('zeo.conf'), 'w') as file:
-            file.write(CONFIG.format(self.directory, ''))
-        hears = FakeManager(self)
-        with open(os.devnull) as nothing:
-            with self.assertRaisesRegex(
-                    AssertionError, 'fsync-runzeo: descriptor 3, .* is no'):
-                self.start_with(nothing, hears)

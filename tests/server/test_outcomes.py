@@ -1,4 +1,6 @@
-"""What a server answers when a client asks what became of its commit."""
+"""What a server answers when a client asks what became of its commit.  Goes
+with `server/outcomes.py`.
+"""
 
 import threading
 import unittest
@@ -66,22 +68,6 @@ class Records(unittest.TestCase):
         self.assertEqual(self.ask(1), [(NOT_COMMITTED, z64)])
         self.assertEqual(self.ask(2), [(NOT_KNOWN, z64)])
 
-    def test_one_that_is_noted_twice(self):
-        """It takes one place."""
-        for number in range(1, outcomes.REMEMBERED + 1):
-            self.record.note(number, None)
-            self.record.note(number, oid(number), again=True)
-        self.assertEqual(self.ask(1), [(COMMITTED, oid(1))])
-
-    def test_a_number_that_is_used_again(self):
-        self.record.note(7, oid(1))
-        self.record.note(7, oid(2))
-        self.assertEqual(self.ask(7), [(COMMITTED, oid(2))])
-
-    def test_a_number_that_is_a_part_of_another_entry(self):
-        self.record.note(1, oid(2) + b'')
-        self.assertEqual(self.ask(2), [(NOT_COMMITTED, z64)])
-
     def test_a_finish_that_has_failed(self):
         """It may be on the disk all the same."""
         self.record.note(7, None)
@@ -97,27 +83,6 @@ class Records(unittest.TestCase):
         self.record.note(8, None)
         self.assertEqual(self.told[1:], [(NOT_KNOWN, z64)])
         self.assertEqual(self.ask(7), [(COMMITTED, oid(1))])
-
-    def test_only_the_newest_question_waits(self):
-        self.record.end([], [7], 0)
-        for _ in range(3):
-            self.ask(7)
-        self.assertEqual(self.told, [(NOT_KNOWN, z64)] * 2)
-        self.record.note(7, oid(1))
-        self.assertEqual(self.told[2:], [(COMMITTED, oid(1))])
-
-    def test_a_question_that_is_dropped(self):
-        question = outcomes.Question(self.told.append)
-        question.drop()
-        question(COMMITTED, oid(1))
-        self.assertEqual(self.told, [])
-
-    def test_memory(self):
-        """Of one client: 12 bytes for each outcome."""
-        for number in range(1000):
-            self.record.note(number, oid(number))
-        self.assertEqual(
-            len(self.record._outcomes), 12 * outcomes.REMEMBERED)
 
 
 class Ended(unittest.TestCase):
@@ -333,12 +298,6 @@ class Asked(ChannelTestCase):
         self.assertEqual(self.answer(), (NOT_KNOWN, z64))
         self.channel.finish(transaction)  # it was not ended
 
-    def test_its_own(self):
-        """It ends itself."""
-        self.ask(self.other.client.commit_id(1))
-        with self.assertRaises(EOFError):
-            self.other.next()
-
     def finishing(self, number=1):
         """One that is being finished until the syncs are released."""
         if number == 1:
@@ -360,100 +319,6 @@ class Asked(ChannelTestCase):
                 self.ask(second)
                 with self.assertRaises(EOFError):
                     self.other.next()
-
-    def test_a_number_of_a_question_that_waits(self):
-        _, id = self.finishing()
-        number = self.ask(id)
-        self.other.ping()
-        with self.assertLogs('fsyncstorage.server', 'ERROR'):
-            self.other.send(raw(ord('Q'), number, id))
-            with self.assertRaises(EOFError):
-                self.other.next()
-
-    def test_one_that_asks_and_goes(self):
-        """Nothing is kept of it until the commit is finished."""
-        _, id = self.finishing()
-        self.ask(id)
-        self.other.ping()
-        ended, = self.server.outcomes._ended.values()
-        question, = ended._finishing.values()
-        self.assertIsNotNone(question._tell)
-        self.other.close()
-        until(lambda: question._tell is None, 'dropped')
-        self.assertEqual(list(ended._finishing.values()), [question])
-
-    def test_one_that_is_published_when_its_connection_has_ended(self):
-        """And its channel a moment later: nothing is told to it."""
-        session = self.session_of_the_channel()
-        transaction, _ = self.finishing()
-
-        def end_and_publish():
-            session.connection.transport.abort()
-            self.disk.release_syncs()
-            until(lambda: self.server.mailbox._letters, 'publishing is due')
-
-        self.in_loop(end_and_publish)
-        self.check(transaction, COMMITTED, self.last)
-
-    def session_of_the_channel(self):
-        return self.server.services['1'].sessions[0]
-
-    def test_an_announcement_that_fails(self):
-        """It is published all the same."""
-        transaction, _ = self.finishing()
-        with mock.patch.object(
-                self.server.services['1'], 'size_info',
-                side_effect=ZeroDivisionError), \
-                self.assertLogs('fsyncstorage.server', 'ERROR'):
-            self.disk.release_syncs()
-            self.check_it_was_ended()
-        self.other = self.another()
-        self.check(transaction, COMMITTED, self.last)
-
-    def another(self):
-        channel = Channel(self.server, self.connect(self.server))
-        self.addCleanup(channel.close)
-        return channel
-
-    def test_a_transaction_id_that_is_none(self):
-        """Of a storage that is not ours: who cannot be told has to connect
-        again."""
-        for tid in 'odd text', 7, b'too long for a tid':
-            with self.subTest(tid):
-                self.channel = self.another()
-                transaction = self.channel.vote({1: b'x'})
-                self.channel.next()
-                service = self.server.services['1']
-                ballot = self.server.outcomes._channels[
-                    self.channel.client._session[1]]._transactions[
-                        transaction].ballot
-                with self.assertLogs('fsyncstorage.server', 'ERROR'):
-                    self.in_loop(lambda: self.server.mailbox.post(
-                        service.finished, ballot, tid))
-                    with self.assertRaises(EOFError):
-                        self.fail(self.channel.next())
-                self.other = self.another()
-                self.check(transaction, NOT_KNOWN)
-
-    def test_an_abort_that_fails(self):
-        """What is finishing goes on, and the others are aborted."""
-        finishing, _ = self.finishing()
-        others = [self.channel.begin() for _ in range(3)]
-        self.channel.ping()
-        abort = Ballot.abort
-
-        def fail(ballot):
-            abort(ballot)
-            raise ZeroDivisionError
-
-        with mock.patch.object(Ballot, 'abort', fail), \
-                self.assertLogs('fsyncstorage.server', 'ERROR'):
-            for each in others:
-                self.check(each, NOT_COMMITTED)
-        self.assertEqual(self.server.stats['1'].active_txns, 0)
-        number = self.ask(self.channel.client.commit_id(finishing))
-        self.disk.release_syncs()
-        self.assertEqual(self.answer(number), (COMMITTED, self.last))
 
     def test_the_server_closes(self):
         """What is published last is answered, too."""

@@ -5,26 +5,19 @@ a stock one; both encodings; storages in wrappers.
 """
 
 import itertools
-from unittest import mock
 
 import ZODB
 from ZEO.ClientStorage import ClientStorage
 from ZODB.DemoStorage import DemoStorage
 from ZODB.FileStorage import FileStorage
 from ZODB.tests.hexstorage import HexStorage
-from ZODB.utils import z64
 
-from fsyncstorage.client import link
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.server import ballot as ballots
-from fsyncstorage.server.ballot import Ballot
 
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
-from ..support import oid
 from ..support import vote
-from .byhand import Client
 from .serving import ErrorReply
 from .serving import Served
 
@@ -96,17 +89,8 @@ class Clients(AskingCase):
 
         self.check(with_channel)
 
-    def test_ours_without_the_channel(self):
-        with mock.patch.object(link, 'is_possible', False):
-            self.check(FsyncClient)
-
     def test_stock(self):
         self.check(ClientStorage)
-
-    def test_msgpack(self):
-        for make in FsyncClient, ClientStorage:
-            with self.subTest(make):
-                self.check(make, msgpack=True)
 
     def test_a_wrapper(self):
         for make in FsyncClient, ClientStorage:
@@ -201,14 +185,6 @@ class Peers(AskingCase):
         self.assertEqual(list(self.storage.iterator()), [])
         peer.commit({1: b'x'})
 
-    def test_no_extension(self):
-        """As stock takes it."""
-        server = self.serve(self.new_storage('none'))
-        peer = self.connect(server)
-        self.vote(peer, 1, None)
-        peer.finish()
-        self.assertEqual(self.last_extension(), {})
-
     def test_a_copy(self):
         """It keeps its extension, and asks for nothing."""
         server = self.serve(self.new_storage('none'))
@@ -220,50 +196,3 @@ class Peers(AskingCase):
         self.client(server, ClientStorage).copyTransactionsFrom(source)
         self.assertEqual(self.disk.syncs, before)
         self.assertEqual(self.last_extension(), ASKED)
-
-
-class Ballots(AskingCase):
-
-    def ballot(self, extension, tid=None):
-        ballot = Ballot(None, Client('one'), 1, b'', b'', extension, tid, ' ',
-                        False)
-        self.addCleanup(ballot.is_forgotten)
-        self.addCleanup(ballot.close)
-        ballot.add('store', oid(1), z64, b'x')
-        return ballot
-
-    def test_it_asks_at_each_vote(self):
-        """A vote is repeated, after a conflict for example."""
-        storage = self.new_storage('none')
-        ballot = self.ballot(ASKED)
-        for _ in range(3):
-            ballot.vote_in(storage)
-            ballot.take_back(storage)
-            ballot.add('store', oid(1), z64, b'x')
-        ballot.vote_in(storage)
-        tid = storage.tpc_finish(ballot.transaction)
-        self.assertEqual(self.stats('last_durable'), tid)
-        self.assertEqual(self.last_extension(), {'key': 'value'})
-
-    def test_another_storage_keeps_the_extension(self):
-        storage = FileStorage(self.path('stock'))
-        self.addCleanup(storage.close)
-        ballot = self.ballot(ASKED)
-        ballot.vote_in(storage)
-        storage.tpc_finish(ballot.transaction)
-        last, = storage.iterator()
-        self.assertEqual(last.extension, ASKED)
-
-    def test_its_bytes_are_counted(self):
-        """I13: an extension is kept with the question and without it."""
-        before = ballots.kept.memory_only
-        length = 50_000
-        for extension, times in (
-                ({'key': 'x' * length}, 1),
-                ({'key': 'x' * length, 'durability': 'interval'}, 2),
-                ({'durability': 'x' * length}, 1)):
-            ballot = self.ballot(extension)
-            counted = ballots.kept.memory_only - before
-            self.assertAlmostEqual(counted, times * length, delta=1000)
-            ballot.is_forgotten()
-            self.assertEqual(ballots.kept.memory_only, before)

@@ -1,6 +1,7 @@
-"""A client's transaction: what is kept of it, and voted as often as needed."""
+"""A client's transaction: what is kept of it, and voted as often as needed.
+Goes with `server/ballot.py`.
+"""
 
-import contextlib
 import errno
 import os
 import tracemalloc
@@ -18,7 +19,6 @@ from fsyncstorage.errors import Unresolved
 from fsyncstorage.server import ballot as module
 from fsyncstorage.server import conflicts
 from fsyncstorage.server.ballot import Ballot
-from fsyncstorage.storage import records
 from fsyncstorage.wire import batch
 
 from ..support import TestCase
@@ -28,10 +28,11 @@ from ..support import vote
 from .byhand import Client
 from .serving import counter
 from .serving import record
-from .serving import state_of
 
 
 class Ballots(TestCase):
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -84,33 +85,12 @@ class Ballots(TestCase):
             self.assertFalse(self.is_light(
                 ('store', oid(2), tid, b'x'), ('store', oid(1), other, b'x')))
 
-    def test_light_is_what_is_in_memory(self):
-        tid = commit(self.storage, {1: b'a'})
-        with mock.patch.object(
-                records, 'pread_cached', side_effect=BlockingIOError):
-            self.assertTrue(self.is_light(('store', oid(1), tid, b'x')))
-            self.storage._file.serials.clear()
-            self.assertFalse(self.is_light(('store', oid(1), tid, b'x')))
-            self.assertTrue(self.is_light(('store', oid(9), z64, b'x')))
-
     def test_light_is_nothing_but_stores(self):
         tid = commit(self.storage, {1: b'a'})
         for operation in (('delete', oid(1), tid), ('checkread', oid(1), tid),
                           ('restore', oid(1), tid, b'x', tid),
                           ('undo', b'x')):
             self.assertFalse(self.is_light(operation), operation)
-
-    def test_light_is_what_is_small(self):
-        store = 'store', oid(1), z64
-        self.assertTrue(self.is_light((*store, bytes(module.SMALL - 500))))
-        self.assertFalse(self.is_light((*store, bytes(module.SMALL))))
-        self.assertFalse(self.is_light((*store, bytes(module.IN_MEMORY))))
-
-    def test_a_blob_is_neither_light_nor_small(self):
-        ballot = self.ballot()
-        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'blob'))
-        self.assertFalse(ballot.is_light(self.storage))
-        self.assertFalse(ballot.is_small)
 
     def test_an_undo_is_neither_light_nor_small(self):
         """It may have any number of records, and blobs."""
@@ -119,28 +99,7 @@ class Ballots(TestCase):
         self.assertFalse(ballot.is_light(self.storage))
         self.assertFalse(ballot.is_small)
 
-    def test_a_vote_that_does_not_wait(self):
-        holder = vote(self.storage, {1: b'y'})
-        ballot = self.ballot()
-        ballot.add('store', oid(1), z64, b'x')
-        with self.assertRaises(Occupied):
-            ballot.vote_in(self.storage, wait=False)
-        self.storage.tpc_abort(holder)
-        ballot.vote_in(self.storage, wait=False)  # from where it waited
-        self.assertEqual(ballot.oids, [oid(1)])
-        self.storage.tpc_finish(ballot.transaction)
-
     # Votes
-
-    def test_a_turn_ends_with_its_vote(self):
-        """Else a thread would wait for the next turn."""
-        ballot = self.ballot()
-        ballot.has_turn = True
-        with mock.patch.object(
-                self.storage, 'tpc_vote', side_effect=Unpublished(z64)):
-            with self.assertRaises(Unpublished):
-                ballot.vote_in(self.storage)
-        self.assertFalse(ballot.has_turn)
 
     def test_no_code_of_users_in_a_later_vote(self):
         """The first one was made by a thread, which may resolve."""
@@ -159,58 +118,7 @@ class Ballots(TestCase):
         self.assertEqual(ballot.vote_in(self.storage), [oid(1)])
         self.storage.tpc_abort(ballot.transaction)
 
-    def test_each_operation(self):
-        tid = commit(self.storage, {number: record(number)
-                                    for number in range(1, 6)})
-        newer = commit(self.storage, {5: record('newer')}, {5: tid})
-        ballot = self.ballot()
-        ballot.add('store', oid(1), tid, record('stored'))
-        ballot.add('delete', oid(2), tid)
-        ballot.add('checkread', oid(3), tid)
-        ballot.add('restore', oid(4), tid, record('restored'), tid)
-        undone = self.storage.undoLog(0, 1)[0]['id']
-        ballot.add('undo', undone)
-        self.assertEqual(ballot.vote_in(self.storage), [oid(5)])
-        self.assertEqual(ballot.oids, [oid(n) for n in (1, 2, 4, 5)])
-        self.storage.tpc_finish(ballot.transaction)
-        self.assertEqual(
-            [state_of(self.storage.load(oid(number))[0])['data']['value']
-             for number in (1, 3, 4, 5)], ['stored', 3, 'restored', 5])
-        self.assertGreater(self.storage.getTid(oid(5)), newer)
-        with self.assertRaises(KeyError):
-            self.storage.load(oid(2))
-
-    def test_metadata(self):
-        tid = p64(1 << 57)
-        ballot = self.ballot(tid=tid, status='p')
-        ballot.add('store', oid(1), z64, record())
-        self.assertEqual(self.vote_and_finish(ballot), tid)
-        transaction, = self.storage.iterator()
-        self.assertEqual(
-            (transaction.user, transaction.description, transaction.status),
-            (b'user', b'description', 'p'))
-
     # Memory and file
-
-    def spilled(self, amount):
-        with mock.patch.object(module, 'IN_MEMORY', 2000):
-            ballot = self.ballot()
-            for number in range(1, amount + 1):
-                ballot.add('store', oid(number), z64, record(number))
-        return ballot
-
-    def test_a_large_one_goes_on_in_a_file(self):
-        self.assertIsNone(self.spilled(2)._operations.log)
-        ballot = self.spilled(50)
-        self.assertEqual(ballot._operations.in_memory, [])
-        file = ballot._operations.log.file
-        self.vote_in_vain(ballot)
-        tid = self.vote_and_finish(ballot)
-        self.assertEqual(ballot.oids, [oid(n) for n in range(1, 51)])
-        for number in range(1, 51):
-            self.assertEqual(
-                self.storage.load(oid(number)), (record(number), tid))
-        self.assertTrue(file.closed)
 
     def test_many_operations_without_data(self):
         """They need memory, too."""
@@ -238,48 +146,7 @@ class Ballots(TestCase):
                 self.assertIsNone(self.storage.tpc_transaction())
         self.assertEqual(self.storage.lastTransaction(), tid)
 
-    def test_the_disk_is_full_when_it_is_voted(self):
-        disk = self.controlled_disk()
-
-        def full(data, position):
-            raise OSError(28, 'No space left on device')
-
-        ballots = self.ballot(), self.ballot()
-        for ballot in ballots:
-            ballot.add('store', oid(1), z64, record())
-        disk.before_write = full
-        self.storage._reserve.is_real = False  # so the vote writes
-        with self.assertRaises(OSError):
-            ballots[0].vote_in(self.storage)
-        disk.before_write = lambda data, position: None
-        self.vote_and_finish(ballots[1])
-        self.storage.load(oid(1))
-
     # Conflicts for the client
-
-    def test_conflicts_are_told_and_nothing_is_held(self):
-        first = commit(self.storage, {1: counter(0), 2: counter(0)})
-        second = commit(
-            self.storage, {1: counter(1), 2: counter(1)}, {1: first, 2: first})
-        self.storage.tryToResolveConflict = self.never_resolve
-        ballot = self.ballot(resolves_conflicts=True)
-        for number in 1, 2:
-            ballot.add('store', oid(number), first, counter(10))
-        ballot.add('store', oid(3), z64, record())
-        self.assertEqual(ballot.vote_in(self.storage), [
-            dict(oid=oid(number), serials=(second, first), data=counter(10))
-            for number in (1, 2)])
-        self.assertTrue(ballot.has_conflicts)
-        self.assertIsNone(self.storage.tpc_transaction())
-        # One is resolved, the other is not.
-        ballot.add('store', oid(1), second, counter(11))
-        told = ballot.vote_in(self.storage)
-        self.assertEqual([each['oid'] for each in told], [oid(2)])
-        ballot.add('store', oid(2), second, counter(12))
-        self.vote_and_finish(ballot)
-        self.assertEqual(
-            [self.storage.load(oid(number))[0] for number in (1, 2, 3)],
-            [counter(11), counter(12), record()])
 
     def test_conflicts_take_so_much_memory(self):
         """One more is an error, whichever kind of conflict it is."""
@@ -303,13 +170,6 @@ class Ballots(TestCase):
         raise ConflictError(oid=oid, serials=(committed, old), data=data)
 
     # Blobs
-
-    def test_blobs_are_kept_over_votes(self):
-        ballot = self.ballot()
-        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'content'))
-        for _ in range(3):
-            self.vote_in_vain(ballot)
-        self.check_blob_is_committed(ballot)
 
     def check_blob_is_committed(self, ballot):
         """What was sent is the content, and nothing else is left of it."""
@@ -344,18 +204,6 @@ class Ballots(TestCase):
     @staticmethod
     def raise_(number):
         return mock.Mock(side_effect=OSError(number, os.strerror(number)))
-
-    def test_a_blob_that_conflicts(self):
-        """It is kept as long as its client can resolve the conflict."""
-        tid = commit(self.storage, {1: record()})
-        for resolves_conflicts in True, False:
-            ballot = self.ballot(resolves_conflicts)
-            ballot.add_blob(oid(1), z64, record(), self.blob_file(b'content'))
-            with contextlib.suppress(ConflictError):
-                ballot.vote_in(self.storage)
-            self.assertEqual(self.temporary_files(),
-                             ['sent'] if resolves_conflicts else [])
-        self.assertEqual(self.storage.getTid(oid(1)), tid)
 
     def test_the_later_blob_of_an_object_counts(self):
         ballot = self.ballot()
@@ -400,21 +248,6 @@ class Ballots(TestCase):
                     oid(4), z64, bytes(500), self.blob_file(b'content'))
         self.assertEqual(len(self.temporary_files()), 3)
 
-    def test_more_descriptions_than_memory(self):
-        """They are kept encoded: objects take far more than their bytes."""
-        client = Client('one')
-        extension = {'numbers': [1 << 20] * 1000}
-        with mock.patch.object(module, 'MEMORY_ONLY_OF_ONE', 20000):
-            ballots = [self.ballot(client=client, extension=extension)
-                       for _ in range(3)]
-            with self.assertRaisesRegex(StorageError, 'of this client'):
-                self.ballot(client=client, extension=extension)
-            for ballot in ballots:
-                self.assertNotIn('extension', vars(ballot.transaction))
-                self.assertEqual(ballot.transaction.extension, extension)
-                ballot.is_forgotten()
-            self.ballot(client=client, extension=extension)
-
     def test_more_stores_than_memory(self):
         """Also where many come at once; what was refused does not count."""
         ballot = self.ballot()
@@ -443,11 +276,3 @@ class Ballots(TestCase):
         ballot.vote_in(self.storage)
         self.assertLess(tracemalloc.get_traced_memory()[0], 320 * number)
         self.storage.tpc_finish(ballot.transaction)
-
-    def test_closed_twice(self):
-        """Refused, and aborted before the client heard of it."""
-        ballot = self.ballot()
-        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'content'))
-        ballot.close()
-        ballot.close()
-        self.assertEqual(self.temporary_files(), [])

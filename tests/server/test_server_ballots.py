@@ -1,30 +1,18 @@
 """Clients that are voted at the same time, over the network (I12)."""
 
-import contextlib
 
-import transaction
-import ZEO
-import ZODB
-from BTrees.Length import Length
-from persistent.mapping import PersistentMapping
-from ZEO.ClientStorage import ClientStorage
 from ZODB.blob import BlobStorage
-from ZODB.Connection import TransactionMetaData
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
 
-from fsyncstorage.client.storage import FsyncClient
-
-from ..support import PATIENCE
 from ..support import Thread
 from ..support import oid
 from ..support import owners
 from ..support import until
 from ..support import vote
 from .serving import ErrorReply
-from .serving import Served
 from .serving import ServedFromControlledDisk
 from .serving import record
 
@@ -50,13 +38,6 @@ class SideBySide(ServedFromControlledDisk):
         self.assertEqual(self.committer.waiting, 0)
         peer = self.connect(self.server)
         peer.commit({1: record(), 2: record()}, z64)
-
-    def test_different_objects_finish_in_either_order(self):
-        for order in (0, 1), (1, 0):
-            peers = [self.voted(10 * order[0] + number)
-                     for number in range(2)]
-            tids = [peers[number].finish() for number in order]
-            self.assertEqual(tids, sorted(tids))
 
     def test_the_same_object(self):
         first = self.voted(1)
@@ -140,7 +121,7 @@ class SideBySide(ServedFromControlledDisk):
 
     def test_many_objects(self):
         """A client may hold many; the others go on, and get them in time."""
-        many = {number: b'x' for number in range(100, 9_000)}
+        many = {number: b'x' for number in range(100, 2_000)}
         first, second = (self.connect(self.server) for _ in range(2))
         first.vote(many)
         asked = second.ask_vote(many)
@@ -167,17 +148,6 @@ class SideBySide(ServedFromControlledDisk):
         first.abort()
         second.answer(votes[1])
         second.finish()
-
-    def test_a_server_that_restarts_between_vote_and_finish(self):
-        peer = self.voted(1)
-        self.server.close()
-        peer.ask_finish()
-        peer.wait_for_end()
-        self.assertEqual(peer.replies, {})
-        storage = self.open()
-        with self.assertRaises(POSKeyError):
-            storage.load(oid(1))
-        self.connect(self.serve(storage)).commit({1: b'x'})
 
     def test_another_storage_votes_one_at_a_time(self):
         server = self.serve(MappingStorage())
@@ -207,86 +177,3 @@ class SideBySide(ServedFromControlledDisk):
         tid = voted.finish()
         with open(storage.loadBlob(oid(1), tid), 'rb') as file:
             self.assertEqual(file.read(), b'blob')
-
-
-class Clients(Served):
-    """Stock clients and ours, and both."""
-
-    level = 2
-
-    kinds = ClientStorage, FsyncClient
-
-    def setUp(self):
-        super().setUp()
-        self.server = self.serve()
-
-    def client(self, number=0):
-        client = self.kinds[number % len(self.kinds)](
-            self.server.addr, wait_timeout=PATIENCE)
-        self.addCleanup(client.close)
-        return client
-
-    def test_voted_at_the_same_time(self):
-        clients = self.client(0), self.client(1)
-        for order in (clients, clients[::-1]):
-            voted = []
-            for client in clients:
-                metadata = TransactionMetaData()
-                client.tpc_begin(metadata)
-                client.store(
-                    client.new_oid(), z64, record(), '', metadata)
-                client.tpc_vote(metadata)
-                voted.append((client, metadata))
-            for client, metadata in voted if order is clients else voted[::-1]:
-                client.tpc_finish(metadata)
-
-    def increments(self, clients, each, make):
-        """Each client increments one object that all have; return what is
-        there then."""
-        with contextlib.closing(ZEO.connection(self.server.addr)) as first:
-            first.root.counter = make()
-            transaction.commit()
-        threads = [Thread(self.increment, number, each)
-                   for number in range(clients)]
-        for thread in threads:
-            thread.result()
-        with contextlib.closing(ZEO.connection(self.server.addr)) as last:
-            return value_of(last.root.counter)
-
-    def increment(self, number, times):
-        manager = transaction.TransactionManager()
-        db = ZODB.DB(self.client(number))
-        try:
-            connection = db.open(manager)
-            done = 0
-            while done < times:
-                counter = connection.root.counter
-                if isinstance(counter, Length):
-                    counter.change(1)
-                else:
-                    counter['value'] = value_of(counter) + 1
-                try:
-                    manager.commit()
-                except ConflictError:
-                    manager.abort()
-                else:
-                    done += 1
-        finally:
-            db.close()
-
-    def test_no_update_is_lost_of_three_clients(self):
-        self.assertEqual(
-            self.increments(3, 50, PersistentMapping), 150)
-
-    def test_no_update_is_lost_of_sixteen_clients(self):
-        self.assertEqual(
-            self.increments(16, 5, PersistentMapping), 80)
-
-    def test_conflicts_are_resolved(self):
-        self.assertEqual(self.increments(16, 20, Length), 320)
-
-
-def value_of(counter):
-    if isinstance(counter, Length):
-        return counter()
-    return counter.get('value', 0)

@@ -1,5 +1,6 @@
 """Ballots in any order of events: votes, finishes, aborts, lost connections,
 timeouts, threads that take their time, other threads of the process, restarts.
+Goes with `server/ballot.py` and `server/committer.py`.
 
 Each transaction increments numbers; conflicts are resolved for every second
 one.  So a lost update, and one that was committed twice or not at all, shows
@@ -234,7 +235,7 @@ class Machine(RuleBasedStateMachine):
 class Machines(unittest.TestCase):
 
     level = 2
-    examples = 30
+    examples = 15
 
     def test_any_order(self):
         run_state_machine_as_test(Machine, settings=settings(

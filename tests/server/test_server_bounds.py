@@ -2,20 +2,20 @@
 
 import contextlib
 import errno
-import gc
 import logging
 import os
 import socket
 import struct
 import threading
 import time
-import tracemalloc
 import unittest
 from base64 import decodebytes
 from unittest import mock
 
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import maxtid
+from ZODB.utils import p64
+from ZODB.utils import u64
 from ZODB.utils import z64
 
 from fsyncstorage.server import accounts
@@ -99,6 +99,8 @@ class BoundsTestCase(ChannelTestCase):
 class Unread(BoundsTestCase):
     """Answers that the peer does not take."""
 
+    level = 2
+
     SIZE = 4 << 20
     #: Some times more than what is on its way, or waits for it, at once.
     ASKED = 50
@@ -128,14 +130,6 @@ class Unread(BoundsTestCase):
         for _ in range(self.ASKED):  # a slow reader gets all of it
             self.assertEqual(len(peer.next().data), self.SIZE)
 
-    def test_over_zeo(self):
-        peer = self.client()
-        asked = [peer.ask('loadSerial', oid(1), self.tid)
-                 for _ in range(self.ASKED)]
-        self.check()
-        for one in asked:
-            self.assertEqual(len(peer.answer(one)), self.SIZE)
-
     def test_loads_over_zeo(self):
         peer = self.client()
         asked = [peer.ask('loadBefore', oid(1), maxtid)
@@ -163,6 +157,24 @@ class Unread(BoundsTestCase):
         until(lambda: self.connections() == 1, 'they have gone')
         self.assertEqual(self.server.accounts.held, 0)
 
+    def test_announcements(self):
+        """Who does not read them is cut off, however small each of them is;
+        the others hear of all."""
+        self.patch(accounts, 'MOST_OF_ONE', 4 << 20)
+        deaf, honest = self.client(), self.client()
+        deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        service, oids = self.service(), [oid(1)] * (1 << 15)
+        with self.assertLogs(LOG, 'ERROR'):
+            for number in range(1, 200):
+                self.in_loop(service.changed_elsewhere,
+                             p64(u64(service.last_tid) + 1), oids)
+                honest.ping()
+                if self.connections() == 1:
+                    break
+        self.assertEqual(self.connections(), 1)
+        self.assertLess(self.server.accounts.held, 4 << 20)
+        honest.wait_for_invalidations(number)
+
     def test_who_has_gone_is_owed_nothing(self):
         peer = self.client()
         for _ in range(200):
@@ -173,12 +185,6 @@ class Unread(BoundsTestCase):
         self.until_nothing_moves(lambda: self.service().readers.waiting)
         self.assertEqual(self.service().readers.waiting, 0)
         self.assertLess(self.looked_up, 100)
-
-
-class UnreadOverUvloop(Unread):
-
-    if uvloop is not None:
-        new_event_loop = staticmethod(uvloop.new_event_loop)
 
 
 class Accounting(BoundsTestCase):
@@ -204,29 +210,6 @@ class Accounting(BoundsTestCase):
             account.paused()
         return everything, made
 
-    def test_one(self):
-        """It is cut off by what gathers behind, not by one large answer."""
-        self.patch(accounts, 'MOST_OF_ONE', 100)
-        _, [(peer, account)] = self.accounts(1000)
-        self.assertFalse(peer.left)
-        account.sent(1)
-        self.assertTrue(peer.left)
-
-    def test_one_that_reads_slowly(self):
-        self.patch(accounts, 'MOST_OF_ONE', 100)
-        _, [(peer, account)] = self.accounts(90)
-        for _ in range(10):
-            peer.holds = 50
-            account.sent(60)
-        self.assertFalse(peer.left)
-
-    def test_all(self):
-        self.patch(accounts, 'MOST_OF_ALL', 100)
-        everything, made = self.accounts(30, 40, 25, 20)
-        self.assertEqual(
-            [peer.left for peer, _ in made], [False, True, False, False])
-        self.assertEqual(everything.held, 75)
-
     def test_one_that_is_alone(self):
         self.patch(accounts, 'MOST_OF_ALL', 100)
         everything, made = self.accounts(1000)
@@ -244,6 +227,14 @@ class Accounting(BoundsTestCase):
         account.close()
         account.let_go(b'abc')
         self.assertEqual(everything.held, 0)
+
+    def test_one_that_reads_slowly(self):
+        self.patch(accounts, 'MOST_OF_ONE', 100)
+        _, [(peer, account)] = self.accounts(90)
+        for _ in range(10):
+            peer.holds = 50
+            account.sent(60)
+        self.assertFalse(peer.left)
 
 
 class Newcomers(BoundsTestCase):
@@ -291,19 +282,6 @@ class Newcomers(BoundsTestCase):
         self.assertLessEqual(b''.join(answers).count(b'.reply'),
                              connection.MOST_TRIES)
 
-    def test_nothing_is_kept_of_one_that_is_sent_away(self):
-        one = self.connect()
-        until(lambda: self.connections() == 1, 'it is there')
-        it, = self.in_loop(lambda: list(self.server.connections))
-
-        def receive():
-            it.data_received(b'\xff' * connection.MOST_BEFORE)
-            return len(it._buffer)
-
-        with self.assertLogs(LOG, 'ERROR'):
-            self.assertEqual(self.in_loop(receive), 0)
-        self.until_closed(one)
-
     def test_too_many(self):
         """The oldest have to go; who has registered stays."""
         self.patch(door, 'MOST_SPEAKING', 3)
@@ -347,44 +325,6 @@ class Newcomers(BoundsTestCase):
         until(lambda: not self.newcomers(), 'they have left')
         self.assertEqual(self.in_loop(lambda: self.server.door._needs), {})
 
-    def test_who_does_not_speak_zeo(self):
-        one = self.connect(handshake=False)
-        with self.assertLogs(LOG, 'ERROR') as logged:
-            one.sendall(b'GET / HTTP/1.0')
-            self.until_closed(one)
-        self.assertIn("first byte is b'G', which is not ZEO",
-                      logged.output[0])
-        self.assertEqual(self.newcomers(), 0)
-
-    def test_the_system_says_that_there_is_a_byte_and_there_is_none(self):
-        one = self.connect(handshake=False)
-        one.recv(100)
-        newcomer, = self.in_loop(lambda: list(self.server.acceptor.newcomers))
-        self.in_loop(newcomer._speaks)
-        one.sendall(zeowire.frame(b'ruok'))
-        self.assertTrue(one.recv(100))
-
-    def test_many_who_wait_to_be_let_in(self):
-        """The last of them does not wait for as many turns of the loop."""
-        loop, address = self.server.acceptor.event_loop, self.server.addr
-        go_on = threading.Event()
-        loop.call_soon_threadsafe(go_on.wait)
-        waiting = [socket.create_connection(address) for _ in range(100)]
-        for one in waiting:
-            self.addCleanup(one.close)
-        turns = 0
-
-        def take_a_turn():
-            nonlocal turns
-            turns += 1
-            if len(self.server.acceptor.newcomers) < len(waiting):
-                loop.call_later(0, take_a_turn)
-
-        loop.call_soon_threadsafe(take_a_turn)
-        go_on.set()
-        until(lambda: self.newcomers() == len(waiting), 'all are let in')
-        self.assertLess(turns, 40)
-
     def test_the_system_has_no_descriptors(self):
         """It is tried again; and the loop does not spin meanwhile."""
         listener = self.server.acceptor
@@ -401,41 +341,6 @@ class Newcomers(BoundsTestCase):
         poor.accept.side_effect = listening_to.accept
         self.assertTrue(one.recv(100))
         self.assertLess(poor.accept.call_count, 100)
-
-    def test_one_that_leaves_while_it_becomes_a_connection(self):
-        """In each turn of the loop that this takes; in the first, its task
-        has not even begun."""
-        for turns in range(5):
-            with self.subTest(turns=turns):
-                self.one_leaves(turns)
-
-    def one_leaves(self, turns):
-        speaks = listening.Newcomer._speaks
-
-        def speak_and_leave(newcomer):
-            speaks(newcomer)
-            leave_after(turns)
-
-        def leave_after(turns):
-            if turns:
-                self.server.acceptor.event_loop.call_soon(
-                    leave_after, turns - 1)
-            else:
-                self.server.door._send_away(self.server.door._speaking)
-
-        with mock.patch.object(
-                listening.Newcomer, '_speaks', speak_and_leave):
-            one = self.connect(handshake=False)
-            one.sendall(b'\0')
-            self.until_closed(one)
-        until(lambda: not self.newcomers() + self.connections(), 'it has left')
-        self.assertEqual(self.in_loop(lambda: self.server.door._needs), {})
-
-
-class NewcomersOverUvloop(Newcomers):
-
-    if uvloop is not None:
-        new_event_loop = staticmethod(uvloop.new_event_loop)
 
 
 class NewcomersOverTLS(BoundsTestCase):
@@ -482,47 +387,12 @@ class NewcomersOverTLS(BoundsTestCase):
         return len(self.in_loop(lambda: self.server.door._needs)) and (
             not silent)
 
-    def test_handshakes_leave_no_garbage(self):
-        """What is part of cycles takes memory until they are collected."""
-        gc.collect()
-        self.addCleanup(gc.enable)
-        gc.disable()
-        for end in self.the_peer_goes, self.it_has_to_leave:
-            with self.subTest(end.__name__):
-                one = self.connect(handshake=False)
-                one.sendall(b'\x16')
-                until(lambda: self.handshakes() == 1, 'it shakes hands')
-                end(one)
-                until(lambda: not self.in_loop(
-                    lambda: self.server.acceptor.newcomers), 'it has left')
-                for _ in range(10):  # its transport ends later
-                    self.in_loop(lambda: None)
-                self.assertEqual(self.handshakes(), 0)
-
-    def the_peer_goes(self, one):
-        one.close()
-
-    def it_has_to_leave(self, one):
-        self.in_loop(
-            lambda: self.server.door._send_away(self.server.door._speaking))
-
-    def handshakes(self):
-        return self.in_loop(lambda: sum(
-            type(each).__name__ == 'SSLProtocol'
-            for each in gc.get_objects()))
-
     def test_the_handshake_takes_too_long(self):
         self.patch(listening, 'REGISTER_WITHIN', 0.1)
         for said in b'', b'\x16':
             one = self.connect(handshake=False)
             one.sendall(said)
             self.until_closed(one)
-
-
-class NewcomersOverTLSAndUvloop(NewcomersOverTLS):
-
-    if uvloop is not None:
-        new_event_loop = staticmethod(uvloop.new_event_loop)
 
 
 class TheDoor(ChannelTestCase):
@@ -559,30 +429,6 @@ class TheDoor(ChannelTestCase):
                 self.assertEqual(self.left, many[:7])
                 self.assertNotIn(first, self.left)
 
-    def test_one_that_speaks_makes_no_way_for_silent_ones(self):
-        self.patch(door, 'MOST_SILENT', 2)
-        self.speaking('same')
-        silent = [self.newcomer('same') for _ in range(10)]
-        self.assertEqual(self.left, silent[:8])
-
-    def test_one_that_becomes_a_connection(self):
-        self.patch(door, 'MOST_SPEAKING', 2)
-        connection = self.connection()
-        self.door.replace(self.speaking('one'), connection)
-        others = [self.speaking('one') for _ in range(2)]
-        self.assertEqual(self.left, [connection])
-        for one in others:
-            self.door.leave(one)
-        self.assertEqual(self.door._left, door.descriptors())
-
-    def test_one_that_becomes_a_connection_while_it_has_to_leave(self):
-        self.patch(door, 'MOST_SPEAKING', 1)
-        first, second = self.speaking('one'), self.speaking('other')
-        self.assertEqual(self.left, [first])
-        self.door.replace(first, self.connection())
-        self.door.leave(second)
-        self.assertEqual(self.door._left, door.descriptors())
-
     def test_descriptors(self):
         """Silent ones make way, for others and for who registers."""
         self.door._left = 10
@@ -598,18 +444,6 @@ class TheDoor(ChannelTestCase):
             self.door.leave(one)
         self.assertEqual(self.door._left, 10)
 
-    def test_descriptors_of_those_that_speak(self):
-        """When nobody is silent, one of them has to leave."""
-        self.door._left = 3
-        speaking = [self.speaking('bad') for _ in range(4)]
-        self.assertEqual(self.left, speaking[:1])
-
-    def test_nobody_can_leave(self):
-        self.door._left = 5
-        self.door.stay(self.newcomer('good'), 5)
-        with self.assertRaises(door.Full):
-            self.newcomer('good')
-
 
 class Frames(BoundsTestCase):
 
@@ -622,22 +456,6 @@ class Frames(BoundsTestCase):
         client.socket.sendall(struct.pack('>I', 60000) + b'x')
         with self.assertLogs(LOG, 'ERROR'):
             client.wait_for_end()
-
-    def test_who_is_slow_and_goes_on(self):
-        """There is patience as long as so much comes in each time."""
-        timers, ended = [], []
-        loop = mock.Mock()
-        loop.call_later = lambda seconds, call: (
-            timers.append(call) or mock.Mock())
-        patience = frames.Patience(loop, lambda: ended.append('ended'))
-        patience.came(100)
-        for _ in range(5):
-            patience.came(frames.PROGRESS)
-            timers.pop()()
-        self.assertEqual((len(timers), ended), (1, []))
-        patience.came(frames.PROGRESS - 1)
-        timers.pop()()
-        self.assertEqual((timers, ended), ([], ['ended']))
 
     def test_room_for_long_ones(self):
         """One that waits is not read; then it is."""
@@ -676,11 +494,21 @@ class Frames(BoundsTestCase):
     def new_room(self):
         self.server.room = frames.Room(self.server.acceptor.event_loop)
 
-
-class FramesOverUvloop(Frames):
-
-    if uvloop is not None:
-        new_event_loop = staticmethod(uvloop.new_event_loop)
+    def test_who_is_slow_and_goes_on(self):
+        """There is patience as long as so much comes in each time."""
+        timers, ended = [], []
+        loop = mock.Mock()
+        loop.call_later = lambda seconds, call: (
+            timers.append(call) or mock.Mock())
+        patience = frames.Patience(loop, lambda: ended.append('ended'))
+        patience.came(100)
+        for _ in range(5):
+            patience.came(frames.PROGRESS)
+            timers.pop()()
+        self.assertEqual((len(timers), ended), (1, []))
+        patience.came(frames.PROGRESS - 1)
+        timers.pop()()
+        self.assertEqual((timers, ended), ([], ['ended']))
 
 
 class Floods(BoundsTestCase):
@@ -705,32 +533,6 @@ class Floods(BoundsTestCase):
                 client.call('vote', 1)
         self.assertIn(f'({1000 - quiet.BURST} such lines were left out)',
                       logs.output[0])
-
-    def complain(self, client, times):
-        """Cause so many errors; return the lines."""
-        with self.assertLogs(LOG, 'ERROR') as logs:
-            for _ in range(times):
-                with self.assertRaises(ErrorReply):
-                    client.call('vote', 1)
-        return logs.output
-
-    def test_one_that_is_noisy_leaves_lines_to_others(self):
-        noisy, other = self.client(), self.client()
-        self.complain(noisy, 100)
-        line, = self.complain(other, 1)
-        _, port = other.socket.getsockname()
-        self.assertIn(f'127.0.0.1:{port}', line)
-
-    def test_one_that_comes_again_and_again(self):
-        """Its host has a limit, too, and other hosts have their own."""
-        self.patch(quiet, 'MOST_OF_A_HOST', 3)
-        lines = [
-            len(self.complain(self.client(), 2 * quiet.BURST))
-            for _ in range(3)]
-        self.assertEqual(lines, [quiet.BURST] * 3)
-        with self.assertNoLogs(LOG, 'ERROR'):
-            with self.assertRaises(ErrorReply):
-                self.client().call('vote', 1)
 
     def test_many_hosts(self):
         """They share lines, until the first ones may write all of theirs."""
@@ -775,15 +577,6 @@ class Floods(BoundsTestCase):
             client.wait_for_end()
         self.assertIn(r'me\n12:00 CRITICAL', logs.output[0])
         self.assertNotIn('\n', logs.output[0])
-
-    def test_blobs_past_their_end(self):
-        tid = self.store_blob(2, b'short')
-        peer = self.peer()
-        with self.assertLogs(LOG, 'ERROR') as logs:
-            for _ in range(1000):
-                peer.ask_for_blob(2, tid, 100)
-                peer.next()
-        self.assertEqual(len(logs.output), quiet.BURST)
 
     def test_files_of_blobs(self):
         tid = self.store_blob(2, b'x' * (1 << 22))
@@ -859,28 +652,6 @@ class Floods(BoundsTestCase):
         self.assertEqual(greedy.answer(asked[-1]), [
             {'number': number} for number in range(3)])
 
-    def test_many_calls_at_once(self):
-        """After some frames it is the turn of others."""
-        client, other = self.client(), self.client()
-        taken = []
-        self.patch(connection, 'TURN', 10)
-        one = self.in_loop(
-            lambda: next(iter(self.server.connections)))
-        take_frames = one._take_frames
-
-        def note():
-            number, more = take_frames()
-            taken.append(number)
-            return number, more
-
-        one._take_frames = note
-        for peer in client, other:
-            asked = [peer.ask('ping') for _ in range(100)]
-            for number in asked:
-                peer.answer(number)
-        self.assertEqual(sum(taken), 100)
-        self.assertLessEqual(max(taken), 10)
-
     def test_packs(self):
         begun, goes_on = threading.Event(), threading.Event()
         self.addCleanup(goes_on.set)
@@ -916,17 +687,6 @@ class Floods(BoundsTestCase):
         tid = client.call('iterator_next', third)[0]
         client.call('iterator_record_start', third, tid)
         self.assertEqual(len(self.only_session()._iterators), 3)
-
-    def test_nothing_is_kept_of_an_iterator_that_has_ended(self):
-        client = self.client()
-        for _ in range(5):
-            number = client.call('iterator_start', None, None)
-            client.ask('iterator_next', number)
-            client.post('iterator_gc', [number])
-        number = client.call('iterator_start', None, None)
-        one = self.only_session()
-        self.assertEqual(list(one._iterators), [number])
-        self.assertEqual(one._txn_iterators_last, {})
 
     def only_session(self):
         one, = self.in_loop(lambda: list(self.server.connections))
@@ -1050,39 +810,6 @@ class Lists(BoundsTestCase):
         self.assertEqual(len(client.call('undoLog', 0, 20)), 1)
         self.assertEqual(client.call('undoLog', 3, 3), [])
 
-    def test_nothing_more_is_read(self):
-        made, undo_log = [], self.storage.undoLog
-
-        def counted(first, last, filter):
-            return undo_log(first, last, lambda entry: (
-                made.append(entry['id']), filter(entry))[1])
-
-        self.patch(self.storage, 'undoLog', counted)
-        self.client().call('undoLog', 0, 20)
-        self.assertEqual(len(made), 10)
-
-    def test_what_is_wanted(self):
-        client = self.client()
-        for spec, tids in ({'user_name': b'1'}, self.tids[1::2]), (
-                {'user_name': b'1', 'size': 5}, []):
-            self.assertEqual(
-                [decodebytes(entry['id'])
-                 for entry in client.call('undoInfo', 2, -3, spec)],
-                tids[::-1][2:5])
-
-    def test_nothing_is_kept_when_it_was_read(self):
-        """Also if there is no collection of garbage."""
-        gc.disable()
-        self.addCleanup(gc.enable)
-        tracemalloc.start()
-        self.addCleanup(tracemalloc.stop)
-        client = self.client()
-        client.ping()
-        before = tracemalloc.get_traced_memory()[0]
-        self.assertEqual(len(client.call('undoLog', 0, 20)), 9)
-        until(lambda: (tracemalloc.get_traced_memory()[0]
-                       < before + 2 * self.LENGTH), 'nothing is kept')
-
 
 class Vanished(BoundsTestCase):
 
@@ -1101,18 +828,11 @@ class Vanished(BoundsTestCase):
         self.assertEqual(timeout, liveness.SECONDS * 1000)
 
     @linux
-    def test_clients(self):
-        self.client()
+    def test_clients_and_channels(self):
+        client = self.client()
         one, = self.in_loop(list, self.server.connections)
         self.check(one)
-
-    @linux
-    def test_channels(self):
+        client.close()
+        until(lambda: not self.connections(), 'it has gone')
         self.peer()
         self.check(self.only_channel())
-
-
-class VanishedOverUvloop(Vanished):
-
-    if uvloop is not None:
-        new_event_loop = staticmethod(uvloop.new_event_loop)

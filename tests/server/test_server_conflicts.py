@@ -19,6 +19,8 @@ from .serving import state_of
 
 class PutAside(ServedFromControlledDisk):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.first, self.second, self.third = (
@@ -139,17 +141,6 @@ class PutAside(ServedFromControlledDisk):
         self.third.commit({6: record()})
         self.assertEqual(self.committer.waiting, 0)
         self.assertIsNone(self.storage.tpc_transaction())
-
-    def test_who_is_put_aside_gives_up(self):
-        self.append({2: record('new')})
-        self.second.ask_vote({2: record('mine')}, self.serial)
-        self.check_put_aside()
-        self.second.abort()
-        self.second.vote({7: record()})
-        self.assertEqual(self.committer.waiting, 0)
-        finish = self.second.ask_finish()
-        self.publish()
-        self.second.answer(finish)
 
     def test_the_sync_fails(self):
         """Nobody waits for ever for what is never published."""

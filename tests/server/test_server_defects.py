@@ -12,7 +12,6 @@ from unittest import mock
 import ZEO
 import ZEO.asyncio.server
 from ZODB.POSException import ConflictError
-from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadConflictError
 from ZODB.utils import maxtid
 from ZODB.utils import z64
@@ -62,15 +61,6 @@ class ResolvingClients(Served):
             self.assertEqual(file.read(), b'a blob')
         self.assertEqual(os.listdir(self.storage.temporaryDirectory()), [])
 
-    def test_who_does_not_resolve_leaves_nothing(self):
-        self.assertEqual(len(self.ask_vote_with_conflict()), 1)
-        self.peer.abort()
-        self.peer.commit({3: b'x'})
-        self.assertEqual(os.listdir(self.storage.temporaryDirectory()), [])
-        self.assertEqual(self.peer.load(1), (counter(1), self.second))
-        with self.assertRaises(POSKeyError):
-            self.storage.load(oid(2))
-
     def test_a_conflict_that_the_vote_finds(self):
         """It is behind all that was stored, and does not say what."""
         error = ConflictError(oid=oid(1), serials=(self.second, self.first))
@@ -86,15 +76,6 @@ class ResolvingClients(Served):
         with mock.patch.object(self.storage, 'tpc_vote', side_effect=error):
             with self.assertRaisesRegex(ErrorReply, 'ReadConflictError'):
                 self.peer.vote({1: counter(10)}, self.second)
-
-    def test_others_commit_while_it_resolves(self):
-        other = self.connect(self.server)
-        self.ask_vote_with_conflict()
-        third = other.commit({1: counter(2)}, self.second)
-        self.peer.store(1, counter(11), self.second)
-        self.assertEqual(
-            [each['serials'] for each in
-             self.peer.call('vote', self.peer.id)], [(third, self.second)])
 
 
 class LostTail(Served):
@@ -212,6 +193,8 @@ class NobodyWaits(Served):
 
 class Overtaking(Served):
     """Tids rise strictly on each connection."""
+
+    level = 2
 
     CLIENTS = 8
     ROUNDS = 40

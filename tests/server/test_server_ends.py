@@ -1,21 +1,13 @@
 """Wrappers, and ends of all kinds: signals, packs under way, wrong files."""
 
-import contextlib
-import functools
 import gc
-import os
-import socket
-import ssl
-import unittest
 from unittest import mock
 
-import ZEO.tests.testssl
 from ZODB.DemoStorage import DemoStorage
 from ZODB.tests.hexstorage import HexStorage
 from ZODB.utils import maxtid
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.server import accounts
 from fsyncstorage.server import connection
 from fsyncstorage.server import server as server_module
 from fsyncstorage.server.runzeo import Runner
@@ -32,15 +24,6 @@ from .serving import open_files
 
 
 class Signals(Served):
-
-    def test_the_log_is_reopened_at_once(self):
-        """A signal comes in the thread of the loop, which may be asleep."""
-        runner = Runner.__new__(Runner)
-        runner.server = mock.Mock()
-        loop = runner.server.acceptor.event_loop
-        loop.is_closed.return_value = False
-        runner.handle_sigusr2()
-        loop.call_soon_threadsafe.assert_called_once()
 
     def test_more_signals_than_one(self):
         """The last answers leave, whenever the others come."""
@@ -77,14 +60,6 @@ class Begins(Served):
             gc.collect()
             self.assertEqual(open_files(), before)
 
-    @unittest.skipUnless(socket.has_ipv6, 'needs IPv6')
-    def test_an_address_as_sockets_tell_it(self):
-        """Those of IPv6 have two parts more."""
-        server = self.serve(address=('::1', 0, 0, 0))
-        self.assertEqual(len(server.addr), 4)
-        with socket.create_connection(server.addr[:2], PATIENCE) as peer:
-            self.assertTrue(peer.recv(100))
-
 
 class OwnVote(FsyncStorage):
 
@@ -96,16 +71,6 @@ class Wrappers(Served):
 
     def test_one_that_votes_in_its_own_way(self):
         self.check_one_that_may_wait(OwnVote(self.path()))
-
-    def test_one_whose_vote_looks_like_ours(self):
-        """A decorator copies what is noted on the function, too."""
-        class Decorated(FsyncStorage):
-
-            @functools.wraps(FsyncStorage.tpc_vote)
-            def tpc_vote(self, transaction):
-                return super().tpc_vote(transaction)
-
-        self.check_one_that_may_wait(Decorated(self.path()))
 
     def check_one_that_may_wait(self, storage):
         server = self.serve(storage)
@@ -182,23 +147,6 @@ class Ends(Served):
                 peer.answer(peer.ask('vote', peer.id))
         self.connect(server).commit({2: b'the lock is free'})
 
-    def test_a_shared_blob_whose_name_no_file_can_have(self):
-        """The other blobs of its transaction are removed all the same."""
-        storage = self.open(blob_dir=self.path('blobs'))
-        server = self.serve(storage)
-        for name in '\0.tmp', 'x\n.tmp':
-            with self.subTest(ascii(name)):
-                peer = self.connect(server)
-                peer.begin()
-                peer.send_blob(1, b'content')
-                peer.ping()
-                with self.assertLogs(level='CRITICAL'):
-                    peer.post('storeBlobShared', oid(2), b'\0' * 8, b'data',
-                              name, peer.id)
-                    peer.wait_for_end()
-                until(lambda: not os.listdir(storage.temporaryDirectory()),
-                      'removed')
-
     def test_a_signal_comes_between_two_callbacks(self):
         """Everybody was told of a commit, or nobody."""
         runner = Runner(mock.Mock(storages=()))
@@ -215,16 +163,6 @@ class Ends(Served):
             peer = self.connect(server)
             tid = peer.commit({1: b'data'})
             self.assertEqual(told, [[tid]])
-
-    def test_exit_codes(self):
-        runner = Runner(mock.Mock(storages=()))
-        for handler, code in (
-            (runner.handle_sigterm, 0), (runner.handle_sigint, 0),
-            (runner.handle_sighup, 1),
-        ):
-            with self.assertRaises(SystemExit) as end:
-                handler()  # while it opens the storages
-            self.assertEqual(end.exception.code, code)
 
     def test_it_ends_while_a_pack_waits_for_it(self):
         """A pack that drains waits for a commit to be published."""
@@ -251,31 +189,3 @@ class Ends(Served):
     def hold_still(storage):
         storage.hold_still()
         storage.move_on()
-
-    def test_what_is_no_tls_leaves_nothing(self):
-        server = self.serve(ssl=self.tls())
-        for _ in range(5):
-            with socket.create_connection(server.addr) as peer:
-                peer.settimeout(PATIENCE)
-                peer.sendall(b'GET / HTTP/1.0\r\n\r\n')
-                with contextlib.suppress(ConnectionError):
-                    while peer.recv(100):
-                        pass
-        self.assertEqual(server.connections, set())
-
-    @staticmethod
-    def tls():
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(
-            ZEO.tests.testssl.server_cert, ZEO.tests.testssl.server_key)
-        return context
-
-    def test_a_large_object_is_loaded_by_a_slow_reader(self):
-        """What gathers is limited, not what is asked for."""
-        with mock.patch.object(accounts, 'MOST_OF_ONE', 1 << 20):
-            peer = self.connect(self.serve())
-            data = b'x' * (8 << 20)
-            tid = peer.commit({1: data})
-            self.assertEqual(peer.load(1), (data, tid))
-
-

@@ -26,18 +26,6 @@ class FairLineTests(unittest.TestCase):
         self.assertEqual(
             self.rest(line), ['a1', 'b1', 'c1', 'a2', 'b2', 'a3'])
 
-    def test_one_that_comes_later(self):
-        line = self.line('a1', 'a2', 'a3')
-        line.pop()
-        line.add('b1', 'b')
-        self.assertEqual(self.rest(line), ['a2', 'b1', 'a3'])
-
-    def test_what_is_ahead(self):
-        line = self.line('a1', 'b1')
-        line.add_ahead('z')
-        line.add_ahead('y')
-        self.assertEqual(self.rest(line), ['z', 'y', 'a1', 'b1'])
-
     def test_the_first_one_stays(self):
         line = self.line('a1', 'b1')
         self.assertEqual(line.first(), 'a1')
@@ -45,22 +33,6 @@ class FairLineTests(unittest.TestCase):
         line.add('c1', 'c')
         self.assertEqual(line.first(), 'a1')
         self.assertEqual(line.pop(), 'a1')
-
-    def test_one_that_leaves(self):
-        line = self.line('a1', 'a2', 'b1')
-        line.add_ahead('z')
-        for each in 'a1', 'z', 'z', 'nobody':
-            line.discard(each)
-        self.assertEqual(self.rest(line), ['a2', 'b1'])
-        self.assertFalse(line)
-
-    def test_clear(self):
-        line = self.line('a1', 'b1')
-        line.add_ahead('z')
-        line.clear()
-        self.assertFalse(line)
-        line.add('a1', 'a')
-        self.assertEqual(self.rest(line), ['a1'])
 
     @given(strategies.lists(strategies.tuples(
         strategies.sampled_from('abcz'), strategies.booleans())))

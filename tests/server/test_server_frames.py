@@ -111,7 +111,7 @@ def _pickled(message):
 class Pickles(Hostile):
 
     level = 2
-    count = 10000
+    count = 3000
     more_configuration = QUIETLY
 
     def fuzzer(self, client):

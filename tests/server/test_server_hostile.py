@@ -189,24 +189,22 @@ class Pickles(Hostile):
 
     level = 2
 
-    def test_nobody_runs_code(self):
-        self.check([content for bomb in calls_that_leave(self.canary)
-                    for content in everywhere(bomb)])
-
-    def test_a_name_that_takes_for_ever_to_hash(self):
-        self.check([NO_HASH_ENDS])
-
-    def test_a_memo_number_takes_no_memory(self):
-        self.check([A_BIG_MEMO])
-
-    def test_a_million_nested_tuples(self):
-        self.check(nested_messages(60000), [False])
-        self.check(nested_messages(1 << 20), [True])
-
-    def test_many_small_containers(self):
-        for opcode in b'])}':
-            self.check([b'\x80\x03(' + bytes([opcode]) * (1 << 20) + b't.'],
-                       [True])
+    def test_what_would_harm(self):
+        """Nobody runs code, hashes for ever, makes room for what is only
+        announced, or ends the process by what is nested."""
+        for what, contents, stages in (
+                ('calls', [content for bomb in calls_that_leave(self.canary)
+                           for content in everywhere(bomb)], (False, True)),
+                ('a name that takes for ever to hash', [NO_HASH_ENDS],
+                 (False, True)),
+                ('the number of a memo', [A_BIG_MEMO], (False, True)),
+                ('nested tuples', nested_messages(60000), [False]),
+                ('a million of them', nested_messages(1 << 20), [True]),
+                *(('many small containers', [
+                    b'\x80\x03(' + bytes([opcode]) * (1 << 20) + b't.'],
+                   [True]) for opcode in b'])}')):
+            with self.subTest(what):
+                self.check(contents, stages)
 
 
 class EitherEncoding(Hostile):
@@ -222,10 +220,11 @@ class EitherEncoding(Hostile):
 
 class PicklesReadOnly(Pickles):
 
+    level = 3
     read_only = True
 
 
-class PicklesWhereMsgpackIsSpoken(Pickles):
+class PicklesWhereMsgpackIsSpoken(Hostile):
     """A client that answers M5 with Z5 is no client."""
 
     level = 2
@@ -235,6 +234,8 @@ class PicklesWhereMsgpackIsSpoken(Pickles):
     def test_no_pickle_is_read(self):
         self.assertEqual(
             self.talk(b'Z5', message('register', '1', True)), [b'M5'])
+        self.check([content for bomb in calls_that_leave(self.canary)
+                    for content in everywhere(bomb)])
 
 
 class Msgpack(Hostile):
@@ -243,7 +244,8 @@ class Msgpack(Hostile):
     msgpack = True
     handshake = b'M5'
 
-    def test_what_is_announced_takes_no_memory(self):
+    def test_what_would_harm(self):
+        """What is announced takes no memory."""
         for most, registered in ((60000, False), (1 << 20, True)):
             self.check([
                 b'\x94\x01\xc2\xa4ping' + header * (most // len(header))
@@ -252,14 +254,10 @@ class Msgpack(Hostile):
                     b'\xdf\xff\xff\xff\xff', b'\x91', b'\x81\xa1a',
                     b'\xdb\xff\xff\xff\xff', b'\xc6\xff\xff\xff\xff')
             ], [registered])
-
-    def test_many_small_containers(self):
         count = 1 << 20
         for value in b'\x80', b'\x90', b'\x91\xc0', b'\xc7\0\5':
             self.check([b'\xdd' + struct.pack('>I', count) + value * count],
                        [True])
-
-    def test_no_pickle(self):
         self.check([
             content for bomb in calls_that_leave(self.canary)
             for content in everywhere(bomb)])

@@ -13,8 +13,6 @@ import threading
 from types import SimpleNamespace
 from unittest import mock
 
-from ZEO.ClientStorage import ClientStorage
-
 from fsyncstorage import FsyncStorage
 from fsyncstorage import wire
 from fsyncstorage.metrics import exporters
@@ -25,8 +23,6 @@ from fsyncstorage.server.connection import announcement
 from fsyncstorage.server.connection import frame
 from fsyncstorage.server.hosting import Hosting
 from fsyncstorage.server.manager import Manager
-from fsyncstorage.server.runzeo import Runner
-from fsyncstorage.storage.host import Host
 from fsyncstorage.timing.zeo.zeowire import call
 
 from ..metrics.asking import metrics
@@ -77,9 +73,6 @@ class NodeServed(Served):
 class Silence(NodeServed):
     """Whoever may not answer hangs up."""
 
-    def test_the_instance_is_that_of_the_storage(self):
-        self.assertEqual(self.server.instance, INSTANCE)
-
     def test_a_zeo_connection(self):
         self.may_answer = False
         self.zeo.ask('lastTransaction')
@@ -94,18 +87,6 @@ class Silence(NodeServed):
                 self.assertEqual(said.read(), frame(announcement(False)))
         self.may_answer = True
         self.assertEqual(self.connect(self.server).load(1)[0], record())
-
-    def test_a_server_that_is_made_meanwhile(self):
-        """It greets nobody before the lease is back."""
-        node = Hosting(Manager({}), '1')
-        node.be_silent(True)
-        node.serves(self.server)
-        self.zeo.wait_for_end()
-        with contextlib.closing(socket.create_connection(self.server.addr)):
-            self.is_left_alone()
-        connecting = Thread(self.connect, self.server)
-        node.be_silent(False)
-        self.assertEqual(connecting.result().load(1)[0], record())
 
     def test_those_that_ask_nothing(self):
         """They may read from their caches."""
@@ -126,23 +107,6 @@ class Silence(NodeServed):
         self.hosting.be_silent(False)
         self.assertEqual(connecting.result().load(1)[0], record())
 
-    def is_left_alone(self):
-        """Nobody who has connected was let in."""
-        loop = self.server.acceptor.event_loop
-        for _ in range(2):  # turns of the loop
-            turned = threading.Event()
-            loop.call_soon_threadsafe(turned.set)
-            turned.wait()
-        self.assertFalse(self.server.acceptor.newcomers)
-        self.assertFalse(self.server.connections)
-
-    def test_a_pause_for_want_of_descriptors_ends_meanwhile(self):
-        self.server.rest_soon()
-        acceptor = self.server.acceptor
-        acceptor.event_loop.call_soon_threadsafe(acceptor._listen)
-        with contextlib.closing(socket.create_connection(self.server.addr)):
-            self.is_left_alone()
-
     def test_one_that_has_not_registered_yet(self):
         """It is sent away with the others, and none comes behind it."""
         patch = mock.patch.object(listening, 'REGISTER_WITHIN', 10 * PATIENCE)
@@ -153,25 +117,6 @@ class Silence(NodeServed):
                 self.assertEqual(said.read(len(greeting)), greeting)
                 self.server.rest_soon()
                 self.assertEqual(said.read(), b'')
-
-    def test_a_stock_client_with_two_addresses_comes_back(self):
-        """It gives an address up for good whose server hangs up before it has
-        registered there, while it tries another one."""
-        with contextlib.closing(socket.socket()) as nobody:
-            nobody.bind(('127.0.0.1', 0))
-            addresses = [self.server.addr, nobody.getsockname()]
-            client = ClientStorage(addresses, wait_timeout=PATIENCE)
-            self.addCleanup(client.close)
-            self.may_answer = False
-            self.server.rest_soon()
-            until(lambda: not client.is_connected(), 'it is sent away')
-            until(lambda: any(hasattr(each, 'sm_protocol') for each
-                              in client._server.client.protocols),
-                  'it has connected again')
-            self.is_left_alone()
-            self.may_answer = True
-            self.server.go_on_soon()
-            until(client.is_connected, 'it is back')
 
     def test_a_read_channel(self):
         reading = self.reading()
@@ -298,37 +243,6 @@ class Leaving(NodeServed):
             self.assertTrue(self.hosting.leave(PATIENCE))
         self.assertEqual(sent_away, [True])
 
-    def test_a_look_that_comes_too_late(self):
-        """It was given up: the node goes on to lead."""
-        kept = []
-        self.hosting.server = SimpleNamespace(
-            if_none_is_voted=lambda then, done: kept.append(then))
-        self.assertFalse(self.hosting.leave(0.0))
-        for then in kept:
-            then()
-        self.assertFalse(self.hosting.is_over)
-
-    def test_a_disk_that_fails_just_before(self):
-        """Then the process ends: somebody should look at it first."""
-        ended = []
-
-        def if_none_is_voted(then, done):
-            self.hosting.end('the disk has failed', again=False)
-            then()
-            done()
-
-        self.hosting.server = SimpleNamespace(
-            if_none_is_voted=if_none_is_voted, stop=lambda: None,
-            leave_to_another=lambda: ended.append('left'))
-        self.assertTrue(self.hosting.leave(PATIENCE))
-        self.assertEqual(ended, [])
-        self.assertFalse(self.hosting.begins_anew)
-        self.assertEqual(self.hosting.status, 1)
-
-    def test_before_there_is_a_server(self):
-        self.hosting.server = None
-        self.assertFalse(self.hosting.leave(PATIENCE))
-
 
 class Following(TestCase):
     """While a node follows, in a process that has no loop."""
@@ -379,23 +293,6 @@ class Following(TestCase):
         waiting.result()
         self.assertEqual(probe(address, '/ready')[1]['storages'], {})
 
-    def test_a_node_that_its_section_shows(self):
-        """It is shown once at an address."""
-        self.hosting.metrics = exporters.Hold(('127.0.0.1', 0))
-        self.addCleanup(self.hosting.metrics.close)
-        own = exporters.Showing(('127.0.0.1', 0), 'own', node=self.node)
-        self.addCleanup(own.close)
-        self.wait()
-        address = self.hosting.metrics.exporter.address
-        until(lambda: probe(address, '/startup')[0] == 200, 'it has started')
-        self.assertEqual(
-            list(probe(address, '/ready')[1]['storages']), ['own'])
-
-    def test_any_other_process_only_waits(self):
-        waiting = Thread(Host().wait, self.opened, self.node)
-        self.opened.set()
-        waiting.result()
-
 
 class Anew(TestCase):
 
@@ -428,30 +325,10 @@ class Anew(TestCase):
             set(hosting.ENDING) & signal.pthread_sigmask(
                 signal.SIG_BLOCK, ()))
 
-    def test_a_signal_that_comes_before(self):
-        """Within a retreat, which takes a while."""
-        runner = Runner.__new__(Runner)
-        runner._hosting, runner.server = self.hosting, mock.Mock()
-        runner.handle_sigterm()
-        self.hosting.end('of a reason', again=True)
-        self.begin_anew().assert_not_called()
-        self.assertEqual(self.hosting.status, 0)
-
     def test_it_ends_where_a_person_should_look(self):
         self.hosting.end('a disk', again=False)
         self.assertFalse(self.hosting.begins_anew)
         self.assertEqual(self.hosting.status, 1)
-
-    def test_a_program_that_is_gone(self):
-        self.hosting.end('of a reason', again=True)
-        with self.assertRaisesRegex(SystemExit, 'cannot begin anew'):
-            self.begin_anew(side_effect=FileNotFoundError)
-
-    def test_before_there_is_a_server(self):
-        """A storage that was opened just now."""
-        self.hosting.hang_up()
-        self.hosting.end('of a reason', again=True)
-        self.assertTrue(self.hosting.is_over)
 
 
 class Refused(RunnerTestCase):

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import threading
 import time
 from unittest import mock
 
@@ -17,9 +16,7 @@ from ZODB.POSException import Unsupported
 from ZODB.tests.hexstorage import HexStorage
 
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.pack import packs
 from fsyncstorage.pack import progress
-from fsyncstorage.pack import work
 from fsyncstorage.server import packs as server_packs
 from fsyncstorage.timing.zeo import zeowire
 
@@ -66,27 +63,6 @@ class Process(PacksCase):
         self.assertEqual(found['new_size'], self.storage.getSize())
 
 
-    def test_one_that_hangs_ends_with_its_client(self):
-        started = threading.Event()
-
-        class Hanging(packs.Process):
-            """It never has an answer."""
-
-            def _begin(self):
-                started.set()
-
-        client = self.client()
-        with mock.patch.object(packs, 'Process', Hanging):
-            asking = Thread(lambda: client.packs.forecast(time.time()))
-            self.assertTrue(started.wait(PATIENCE))
-            client.close()
-            with self.assertRaises(ClientDisconnected):
-                asking.result()
-        until(lambda: not self.server.services['1'].packs._under_way,
-              'the end of the forecast')
-        self.client().packs.forecast(time.time())
-
-
 class WithOurClient(PacksCase):
 
     level = 2
@@ -128,22 +104,6 @@ class WithOurClient(PacksCase):
         client.pack(time.time())
         self.assertLess(self.storage.getSize(), before)
 
-    def test_nothing_to_cancel(self):
-        with self.assertNoLogs(level='ERROR'), self.assertRaisesRegex(
-                ServerException, 'No pack is under way'):
-            self.client().packs.cancel()
-
-    def test_a_thread_that_does_not_start(self):
-        """What it was for can be asked for again."""
-        client = self.client()
-        for call in client.pack, client.packs.forecast:
-            with mock.patch.object(
-                    server_packs.threading.Thread, 'start',
-                    side_effect=RuntimeError("can't start new thread")):
-                with self.assertRaisesRegex(ServerException, 'new thread'):
-                    call(time.time())
-            call(time.time())
-
     def test_what_is_no_time(self):
         client = self.client()
         with mock.patch.object(server_packs.threading, 'Thread') as thread:
@@ -152,14 +112,6 @@ class WithOurClient(PacksCase):
                     with self.assertRaises(ServerException):
                         call(wrong)
         thread.assert_not_called()
-
-    def test_one_that_ends_by_any_error(self):
-        client = self.client()
-        with mock.patch.object(
-                self.storage, 'pack', side_effect=SystemExit(1)):
-            with self.assertRaises(ServerException):
-                client.pack(time.time())
-        client.pack(time.time())
 
     def test_one_forecast_at_a_time(self):
         """Whoever asks: each costs a thread, a process and a read."""
@@ -186,18 +138,6 @@ class WithOurClient(PacksCase):
               'the end of the forecast')
         self.assertIsNone(self.storage.packs.status()['forecast'])
         self.client().packs.forecast(time.time())
-
-    def test_no_room(self):
-        with mock.patch.object(
-                work, 'free_bytes', lambda file: 100):
-            with self.assertRaisesRegex(ServerException, '100 are free'):
-                self.client().pack(time.time())
-
-    def test_a_time_in_the_future(self):
-        """Of days below 0."""
-        for ask in self.client().pack, self.client().packs.forecast:
-            with self.assertRaisesRegex(ServerException, 'in the future'):
-                ask(time.time() + 86400)
 
 
 class Who(PacksCase):
@@ -231,21 +171,6 @@ class Who(PacksCase):
                 one.sendall(greeting + zeowire.call(1, *call))
                 with one.makefile('rb') as answers:
                     self.assertEqual(answers.read(), greeting)
-
-    def test_the_types_of_arguments(self):
-        peer = self.connect(self.server)
-        for call in (
-                ('pack_status', 1), ('pack_cancel', None), ('pack_forecast',),
-                ('pack_forecast', '1'), ('pack_forecast', None),
-                ('pack_forecast', [1.0]), ('pack_forecast', 1.0, True)):
-            with self.subTest(call), mock.patch.object(
-                    self.server.services['1'].packs, 'forecast') as asked:
-                with self.assertRaises(ErrorReply):
-                    peer.call(*call)
-                asked.assert_not_called()
-        with self.assertRaises(ErrorReply):
-            peer.call('pack_forecast', float('nan'))
-        self.assertEqual(peer.call('pack_status')['forecast'], None)
 
 
 class OtherStorages(Served):

@@ -104,25 +104,11 @@ print(memory() - before)
 
 class Memory(Served):
 
+    level = 2
+
     @unittest.skipUnless(platform.libc_ver()[0] == 'glibc', 'needs glibc')
     def test_what_was_freed_is_given_back(self):
         grown = subprocess.check_output(
             [sys.executable, '-c', FREED % sys.path, self.path()],
             stderr=subprocess.DEVNULL, text=True, timeout=PATIENCE)
         self.assertLess(int(grown.split()[-1]), 16 << 20)
-
-
-class TryingOut(Served):
-
-    def test_started_to_see_whether_it_starts(self):
-        done = subprocess.run(
-            [sys.executable, '-c', 'import sys; sys.path[:] = %r\n'
-             'from fsyncstorage.server.runzeo import main\nmain()' % sys.path,
-             '-a:0', '-f', self.path(), '--test'],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            timeout=PATIENCE)
-        self.assertEqual(done.returncode, 0)
-        for words in ("opening storage '1' using FileStorage",
-                      'Server created RW with storages', 'listening on',
-                      'testing exit immediately'):
-            self.assertIn(words, done.stdout)

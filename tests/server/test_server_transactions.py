@@ -12,7 +12,6 @@ import threading
 from unittest import mock
 
 from ZODB.POSException import POSKeyError
-from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.server import ballot
@@ -87,25 +86,6 @@ class Interrupted(Served):
 
     # The points
 
-    def test_registered(self):
-        self.vanish()
-        self.check_nothing_is_left()
-
-    def test_begun(self):
-        self.victim.begin()
-        self.victim.store(1, b'x')
-        self.victim.ping()
-        self.vanish()
-        self.check_nothing_is_left()
-
-    def test_with_half_a_blob(self):
-        self.victim.begin()
-        self.victim.begin_blob(b'half of it')
-        self.victim.ping()
-        self.assertNotEqual(self.temporary_files(), [])
-        self.vanish()
-        self.check_nothing_is_left()
-
     def test_with_a_blob(self):
         self.victim.begin()
         self.victim.send_blob(1, b'all of it')
@@ -166,30 +146,6 @@ class Interrupted(Served):
         with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
             self.assertEqual(file.read(), b'a blob')
 
-    def test_refused_but_not_told_yet(self):
-        """The vote failed, and the client vanishes before it hears of it."""
-        self.other.commit({1: b'x'})
-        self.others_tids += 1
-        told = self.server.mailbox.post
-        letters = []
-        self.service.committer._post = lambda *letter: letters.append(letter)
-        self.victim.begin()
-        self.victim.send_blob(2, b'a blob')
-        self.victim.post('checkCurrentSerialInTransaction', oid(1), z64,
-                         self.victim.id)
-        self.victim.ping()
-        self.assertNotEqual(self.temporary_files(), [])
-        self.victim.ask('vote', self.victim.id)
-        until(lambda: self.temporary_files() == [], 'refused')
-        self.vanish()
-        until(lambda: len(self.server.connections) == 1, 'noticed')
-        self.service.committer._post = told
-        for letter in letters:
-            told(*letter)
-        self.other.vote({2: b'y'})
-        self.other.finish()
-        self.assertTrue(self.service.committer.is_alive())
-
     # Other ends
 
     def test_an_abort_takes_back_half_a_blob(self):
@@ -240,29 +196,6 @@ class Interrupted(Served):
         self.assertEqual(caught.exception.name, 'StorageError')
         self.vanish()
         self.check_nothing_is_left()
-
-    def test_a_finish_that_nobody_waits_for(self):
-        """It is refused, and the lock is not kept."""
-        self.victim.vote({1: b'x'})
-        with self.assertLogs(SERVER_LOG, 'ERROR'):
-            self.victim.post('tpc_finish', self.victim.id)
-            self.victim.wait_for_end()
-        self.vanish()
-        self.check_nothing_is_left()
-
-    def test_a_sync_fails(self):
-        self.victim.vote({1: b'x'})
-        self.disk.fail_sync(OSError(5, 'Input/output error'))
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            with self.assertRaises(ErrorReply) as caught:
-                self.victim.finish()
-        self.assertEqual(caught.exception.name, 'SyncFailed')
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            with self.assertRaises(ErrorReply) as caught:
-                self.other.commit({2: b'x'})
-        self.assertEqual(caught.exception.name, 'WritingStopped')
-        self.assertEqual(self.other.load(9)[0], b'before')
-        self.assertEqual(self.other.invalidations, [])
 
 
 class Refused(Served):
@@ -344,18 +277,6 @@ class FullDisk(Served):
 
 
 class TimedOut(Served):
-
-    def test_the_lock_is_freed(self):
-        """Stock keeps it for ever."""
-        server = self.serve(transaction_timeout=0.1)
-        slow, other = self.connect(server), self.connect(server)
-        slow.vote({1: b'never'})
-        waiting = other.ask_vote({1: b'x'})
-        with self.assertLogs('ZEO.StorageServer', 'CRITICAL') as logs:
-            other.answer(waiting)
-        self.assertIn('Transaction timeout', logs.output[0])
-        other.finish()
-        self.assertEqual(other.load(1)[0], b'x')
 
     def test_its_client_stays_and_is_told(self):
         server = self.serve(transaction_timeout=3600)

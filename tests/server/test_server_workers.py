@@ -1,6 +1,7 @@
-"""Worker threads, and the mailbox by which they reach the loop."""
+"""Worker threads, and the mailbox by which they reach the loop.  Goes with
+`server/workers.py` and `server/mailbox.py`.
+"""
 
-import asyncio
 import itertools
 import sys
 import threading
@@ -17,9 +18,15 @@ from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import until
-from .test_server_threads import no_more_threads
 
 LOG = 'fsyncstorage.server'
+
+
+def no_more_threads(error=None):
+    """The system has enough of them."""
+    return mock.patch.object(
+        threading.Thread, 'start',
+        side_effect=error or RuntimeError("can't start new thread"))
 
 
 class Loop:
@@ -72,37 +79,6 @@ class Letters(unittest.TestCase):
         self.mailbox = Mailbox(self.loop)
         self.log = []
 
-    def test_what_came_together_is_delivered_together(self):
-        for number in range(3):
-            self.mailbox.post(self.log.append, number)
-        self.assertEqual(len(self.loop.scheduled), 1)
-        self.loop.run()
-        self.assertEqual(self.log, [0, 1, 2])
-
-    def test_what_comes_later_is_delivered_later(self):
-        self.mailbox.post(self.log.append, 1)
-        self.loop.run()
-        self.mailbox.post(self.log.append, 2)
-        self.assertEqual(self.log, [1])
-        self.loop.run()
-        self.assertEqual(self.log, [1, 2])
-
-    def test_how_the_loop_is_told(self):
-        """In its own thread it need not be woken, in others it must be."""
-        woken = mock.patch.object(
-            self.loop, 'call_soon_threadsafe',
-            side_effect=self.loop.call_soon_threadsafe)
-        with woken as woken:
-            self.mailbox.post(self.log.append, 1)
-            self.loop.run()
-            self.mailbox.post(self.log.append, 2)
-            self.assertEqual(woken.call_count, 1)
-            self.loop.run()
-            Thread(self.mailbox.post, self.log.append, 3).result()
-            self.assertEqual(woken.call_count, 2)
-        self.loop.run()
-        self.assertEqual(self.log, [1, 2, 3])
-
     def check_at_each_line(self, function, between, *posted):
         """Another thread does something before a line of the function; for
         each of its lines.  Nothing is lost, now or later."""
@@ -139,15 +115,6 @@ class Letters(unittest.TestCase):
         self.posted = 'posted',
         self.check_at_each_line(Mailbox.deliver, self.post, 'first')
 
-    def test_what_a_letter_posts(self):
-        """It comes in the same callback, behind what was there."""
-        self.mailbox.post(
-            lambda: self.mailbox.post(self.log.append, 'of a letter'))
-        self.mailbox.post(self.log.append, 'letter')
-        self.assertEqual(len(self.loop.scheduled), 1)
-        self.loop.run()
-        self.assertEqual(self.log, ['letter', 'of a letter'])
-
     def test_an_error_is_not_the_others_problem(self):
         def fail():
             raise ValueError('fails')
@@ -164,31 +131,6 @@ class Letters(unittest.TestCase):
         self.mailbox.post(self.log.append, 'late')
         self.mailbox.deliver()
         self.assertEqual(self.log, ['late'])
-
-    def test_many_threads(self):
-        """Nothing is lost, and each thread's letters keep their order."""
-        loop = asyncio.new_event_loop()
-        self.addCleanup(loop.close)
-        mailbox = Mailbox(loop)
-
-        def post(thread):
-            for number in range(2000):
-                mailbox.post(self.log.append, (thread, number))
-
-        posting = [Thread(post, number) for number in range(4)]
-
-        def end():
-            for thread in posting:
-                thread.result()
-            mailbox.post(loop.stop)
-
-        ending = Thread(end)
-        loop.run_forever()
-        ending.result()
-        for thread in range(4):
-            self.assertEqual(
-                [number for who, number in self.log if who == thread],
-                list(range(2000)))
 
 
 class Jobs(TestCase):
@@ -242,15 +184,6 @@ class Jobs(TestCase):
         return [thread for thread in threading.enumerate()
                 if thread.name.startswith('worker ')]
 
-    def test_results_and_errors(self):
-        self.submit(divmod, 7, 2)
-        self.wait()
-        self.submit(divmod, 7, 0)
-        self.wait()
-        (result, none), (nothing, error) = self.results
-        self.assertEqual((result, none, nothing), ((3, 1), None, None))
-        self.assertIsInstance(error, ZeroDivisionError)
-
     def test_a_job_that_would_end_its_thread(self):
         for _ in range(4):
             self.submit(sys.exit, 'the end')
@@ -261,13 +194,6 @@ class Jobs(TestCase):
             [str(error) for error in errors],
             ["a call has ended with SystemExit('the end')"] * 4)
         self.assertEqual(self.workers.busy, 0)
-
-    def test_threads_are_started_when_they_are_needed(self):
-        self.assertEqual(self.threads(), [])
-        self.hold(2)
-        self.assertEqual(len(self.threads()), 2)
-        self.hold(1)
-        self.assertEqual(len(self.threads()), 3)
 
     def test_no_more_than_so_many(self):
         self.hold(5)
@@ -303,40 +229,6 @@ class Jobs(TestCase):
         self.submit(int)
         self.wait()
         self.assertEqual(self.results, [(0, None)])
-
-    def test_a_job_that_cannot_be_given(self):
-        with mock.patch.object(
-                self.workers._threads, 'submit', side_effect=MemoryError):
-            self.submit(int)
-        self.wait()
-        (none, error), = self.results
-        self.assertIsInstance(error, MemoryError)
-        self.assertEqual((self.workers._handed_out, self.line.under_way),
-                         (0, 0))
-
-    def test_no_other_thread_can_be_started(self):
-        """The one that runs does all jobs."""
-        self.hold(1)
-        start_again = self.start_no_more_threads()
-        with self.assertLogs(LOG, 'ERROR'):
-            for _ in range(5):
-                self.submit(int)
-        start_again()
-        self.assertEqual(len(self.threads()), 1)
-        self.go_on.set()
-        self.wait(6)
-        self.assertEqual(self.results, [(None, None)] + [(0, None)] * 5)
-
-    def test_the_end_where_a_thread_could_not_be_started(self):
-        self.hold(1)
-        start_again = self.start_no_more_threads()
-        with self.assertLogs(LOG, 'ERROR'):
-            self.submit(int)
-        start_again()
-        self.go_on.set()
-        self.wait(2)
-        self.workers.close()
-        self.assertEqual(self.threads(), [])
 
     def test_at_the_end_those_that_wait_are_dropped(self):
         """Nobody is left who could be told.  What was begun is done."""

@@ -1,12 +1,10 @@
-"""Blobs that are read before all of them is there."""
+"""Blobs that are read before all of them is there.  Goes with
+`client/blobs/arriving.py`.
+"""
 
 import contextlib
-import errno
-import io
 import itertools
 import os
-import shutil
-import signal
 import threading
 import time
 import warnings
@@ -18,15 +16,14 @@ from ZODB.POSException import POSKeyError
 from fsyncstorage.client.blobs import arriving
 from fsyncstorage.client.blobs.arriving import Arrival
 from fsyncstorage.client.blobs.arriving import ArrivingFile
-from fsyncstorage.client.blobs.blobcache import TRIES
 from fsyncstorage.client.blobs.blobcache import DownloadFailed
 from fsyncstorage.client.blobs.blobcache import Interrupted
-from fsyncstorage.client.blobs.cachedirectory import OWN
 from fsyncstorage.server import channel as server_channel
 from fsyncstorage.server.blobsender import SENT_AT_ONCE
 from fsyncstorage.server.blobsender import BlobSender
 
 from ...commit.test_interrupts import Interrupter
+from ...often import often
 from ...support import PATIENCE
 from ...support import Thread
 from ...support import oid
@@ -47,6 +44,8 @@ def read(file, size):
 
 class Short(BlobCacheTest):
     """So many bytes are not worth a thread."""
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -148,76 +147,6 @@ class Short(BlobCacheTest):
         self.assertEqual(self.server.begun, 2 * [(1, 0)])
         self.assertEqual(self.check(), self.names(1))
 
-    def test_closing_while_its_thread_cannot_be_started(self):
-        cache = self.cache()
-        gave_up, go_on = threading.Event(), threading.Event()
-        self.addCleanup(go_on.set)
-        give_up = cache._books.give_up
-
-        def give_up_later(name):
-            gave_up.set()
-            go_on.wait(PATIENCE)
-            give_up(name)
-
-        self.patch(cache._books, 'give_up', give_up_later)
-        asked = Thread(self.failing_to_start, cache)
-        self.assertTrue(gave_up.wait(PATIENCE))
-        cache._arrivals.close()
-        go_on.set()
-        asked.result()
-
-    def failing_to_start(self, cache):
-        with mock.patch.object(
-                threading.Thread, 'start', side_effect=RuntimeError('no')), \
-                self.assertRaisesRegex(RuntimeError, 'no'):
-            cache.open_arriving(oid(2), SERIAL)
-
-    def test_an_interrupt_as_its_thread_is_started(self):
-        """The thread goes on, and nobody else gives up what it works on."""
-        cache = self.cache()
-        at_it, go_on = threading.Event(), threading.Event()
-        self.addCleanup(go_on.set)
-
-        def hold(download, piece):
-            if download.offset == 1000:
-                at_it.set()
-                go_on.wait(PATIENCE)
-
-        self.server.sending = hold
-        self.interrupt_start(cache, lambda thread, start: (
-            start(thread), at_it.wait(PATIENCE)))
-        go_on.set()
-        with contextlib.closing(cache.open_arriving(oid(2), SERIAL)) as file:
-            self.assertEqual(read(file, 3000), self.server.blobs[2])
-        until(lambda: not cache._arrivals._under_way, 'downloads end')
-        self.assertEqual(self.server.asked, [(2, 1000)])
-        self.assertEqual(self.check(), self.names(2))
-
-    def test_an_interrupt_before_its_thread_has_begun(self):
-        """It finds nothing to do when it begins."""
-        cache = self.cache()
-        threads = []
-        self.interrupt_start(cache, lambda thread, start: threads.append(
-            (thread, start)))
-        self.assertEqual(cache._arrivals._under_way, {})
-        self.assertEqual(self.check(), set())
-        (thread, start), = threads
-        start(thread)
-        thread.join(PATIENCE)
-        self.assertEqual(self.server.asked, [])
-        self.open(cache, 2)
-
-    def interrupt_start(self, cache, start_it):
-        start = threading.Thread.start
-
-        def interrupted(thread):
-            start_it(thread, start)
-            raise KeyboardInterrupt
-
-        with mock.patch.object(threading.Thread, 'start', interrupted), \
-                self.assertRaises(KeyboardInterrupt):
-            cache.open_arriving(oid(2), SERIAL)
-
     def test_an_interrupt_at_each_line_while_another_thread_waits(self):
         self.patch(arriving, 'LOOK_AGAIN', 0.1)
         cache = self.cache(limit=None)
@@ -260,7 +189,7 @@ class Short(BlobCacheTest):
     def test_an_interrupt_at_each_line(self):
         """Others who ask for the blob do not wait for ever."""
         cache = self.cache(limit=None)
-        for at in itertools.count(1):
+        for at in itertools.count(1, often(3, 1)):
             self.server.put(at, 2000)
             interrupter = Interrupter(at)
             with warnings.catch_warnings():
@@ -294,12 +223,6 @@ class Short(BlobCacheTest):
         until(lambda: not cache._arrivals._under_way, 'downloads end')
         self.assertEqual(self.check(), self.names(2))
 
-    def test_it_goes_on_after_an_interruption(self):
-        self.server.sending = mock.Mock(
-            side_effect=[None, Interrupted('pulled the plug'), None])
-        self.open(self.cache(), 1)
-        self.assertEqual(self.server.begun, [(1, 0), (1, 1000)])
-
     def test_a_failure_leaves_nothing(self):
         cache = self.cache()
         for number in 1, 2:
@@ -309,16 +232,6 @@ class Short(BlobCacheTest):
                 read(cache.open_arriving(oid(number), SERIAL), 3000)
             until(lambda: not cache._arrivals._under_way, 'downloads end')
             self.assertEqual(self.check(), set())
-
-    def test_no_thread_is_begun_when_the_cache_is_closed(self):
-        cache = self.cache()
-        self.server.sending = lambda download, piece: (
-            self.threads.add(threading.current_thread()),
-            cache._arrivals.close())
-        with self.assertRaisesRegex(ValueError, 'is closed'):
-            cache.open_arriving(oid(2), SERIAL)
-        self.assertEqual(self.threads, {threading.current_thread()})
-        self.assertEqual(self.check(), set())
 
 
 class ArrivingTest(BlobCacheTest):
@@ -383,33 +296,6 @@ class Reading(ArrivingTest):
         self.assertEqual(self.check(), self.names(1))
         self.assertEqual(self.server.asked, [(1, 0)])
 
-    def test_into_a_buffer(self):
-        file = self.begun(self.cache())
-        self.go_on.set()
-        self.assertEqual(
-            io.BufferedReader(file).read(), self.content[2000:])
-
-    def test_one_that_waits_is_woken(self):
-        file = self.begun(self.cache())
-        rest = Thread(self.check_rest, file)
-        self.go_on.set()
-        rest.result()
-
-    def test_one_that_somebody_removed(self):
-        cache = self.cache()
-        file = self.arriving(cache)
-        self.begun(cache)
-        shutil.rmtree(os.path.join(self.home, OWN))
-        with mock.patch.object(
-                cache._directory, 'arriving', wraps=cache._directory.arriving
-                ) as looked:
-            rest = Thread(file.read, 100)
-            until(lambda: looked.called, 'it is read')
-            self.go_on.set()
-            with self.assertRaises(FileNotFoundError):
-                rest.result()
-        self.assertLess(looked.call_count, 5)
-
     def test_the_size_is_known_at_once(self):
         file = self.begun(self.cache())
         self.assertEqual(file.size, self.size)
@@ -427,19 +313,6 @@ class Reading(ArrivingTest):
         with self.assertRaises(OSError):
             self.begun(self.cache()).fileno()
 
-    def test_one_that_is_there_is_a_plain_file(self):
-        cache = self.cache()
-        self.go_on.set()
-        self.load(cache, 1)
-        with cache.open_arriving(oid(1), SERIAL) as file:
-            self.assertEqual(os.fstat(file.fileno()).st_size, self.size)
-            self.assertEqual(file.read(), self.content)
-
-    def test_an_empty_one(self):
-        self.server.put(1, 0)
-        with self.cache().open_arriving(oid(1), SERIAL) as file:
-            self.assertEqual(file.read(), b'')
-
     def test_many_readers_of_one_download(self):
         cache = self.cache()
         files = [self.begun(cache) for _ in range(5)]
@@ -450,17 +323,6 @@ class Reading(ArrivingTest):
             thread.result()
         self.assertEqual(self.server.asked, [(1, 0)])
 
-    def test_a_download_that_was_begun_by_a_load(self):
-        cache = self.cache()
-        loading = Thread(self.load, cache, 1)
-        self.assertTrue(self.reached.wait(PATIENCE))
-        file = self.begun(cache)
-        self.assertEqual(cache._arrivals._under_way, {})
-        self.go_on.set()
-        self.check_rest(file)
-        loading.result()
-        self.assertEqual(self.server.asked, [(1, 0)])
-
     def test_who_goes_away_does_not_stop_it(self):
         cache = self.cache()
         self.begun(cache).close()
@@ -468,17 +330,6 @@ class Reading(ArrivingTest):
         self.until_over(cache)
         self.assertEqual(self.check(), self.names(1))
         self.assertEqual(self.server.asked, [(1, 0)])
-
-    def test_one_that_has_to_go_meanwhile(self):
-        cache = self.cache()
-        file = self.begun(cache)
-        self.go_on.set()
-        self.until_over(cache)
-        for number in 2, 3:
-            self.server.put(number, 5000)
-            self.load(cache, number)
-        self.assertEqual(self.check(), self.names(2, 3))
-        self.check_rest(file)
 
     def test_what_is_closed_leaves_nothing(self):
         cache = self.cache()
@@ -517,65 +368,6 @@ class Trouble(ArrivingTest):
                 read_on()
         self.until_over(cache)
         self.assertEqual(self.check(), set())
-
-    def test_each_reader_has_an_error_of_its_own(self):
-        """What one thread adds to it is not seen in another."""
-        cache = self.cache()
-        files = self.begun(cache), self.begun(cache)
-        self.error = OSError(errno.EIO, 'no more')
-        self.go_on.set()
-        raised = []
-        for file in *files, files[0]:
-            with self.assertRaisesRegex(OSError, 'no more') as caught:
-                file.readall()
-            self.assertEqual(caught.exception.errno, errno.EIO)
-            self.assertIs(caught.exception.__cause__, self.error)
-            raised.append(caught.exception)
-        self.assertEqual(len(set(map(id, raised))), 3)
-
-    def test_a_failure_behind_its_end_leaves_nobody_waiting(self):
-        cache = self.cache()
-        file = self.begun(cache)
-        [arrival] = cache._arrivals._under_way.values()
-        with mock.patch.object(cache._books, 'dismiss_guests',
-                               side_effect=MemoryError), \
-                mock.patch.object(threading, 'excepthook'):
-            rest = Thread(self.check_rest, file)
-            self.go_on.set()
-            rest.result()
-            arrival.thread.join(PATIENCE)
-        self.assertEqual(cache._arrivals._under_way, {})
-        self.assertTrue(arrival.over)
-
-    def test_it_goes_on_after_an_interruption(self):
-        cache = self.cache()
-        file = self.begun(cache)
-        self.error = Interrupted('pulled the plug')
-        self.server.sending = mock.Mock(
-            side_effect=[self.error, None, None])
-        self.go_on.set()
-        self.check_rest(file)
-        self.assertEqual(self.server.asked[:2], [(1, 0), (1, 2000)])
-
-    def test_but_not_for_ever(self):
-        file = self.begun(self.cache())
-        self.error = Interrupted('pulled the plug')
-        self.go_on.set()
-        with self.assertRaisesRegex(DownloadFailed, 'pulled the plug'):
-            self.check_rest(file)
-        self.assertEqual(len(self.server.asked), TRIES)
-
-    def test_it_begins_again(self):
-        def fetch(oid, serial, download):
-            download.restart()
-            self.server.fetch(oid, serial, download)
-
-        file = self.begun(self.cache(fetch=fetch))
-        self.error = Interrupted('pulled the plug')
-        self.server.sending = lambda *args: None
-        self.go_on.set()
-        self.check_rest(file)
-        self.assertEqual(self.server.asked, [(1, 0), (1, 0)])
 
     def test_a_server_that_does_not_say_the_size(self):
         self.server.knows_sizes = False
@@ -627,33 +419,6 @@ class Guests(ArrivingTest):
             file.close()
         self.assertEqual(self.check(), set())
 
-    def test_or_with_one_that_has_waited(self):
-        cache = self.cache()
-        file = self.begun(cache)
-        waits = threading.Event()
-        wait = Arrival.wait
-
-        def waiting(*args):
-            waits.set()
-            wait(*args)
-
-        self.patch(Arrival, 'wait', waiting)
-        rest = Thread(self.check_rest, file)
-        waits.wait(PATIENCE)
-        self.go_on.set()
-        rest.result()
-        self.until_over(cache)
-        self.assertEqual(self.check(), self.names(1))
-        file.close()
-        self.assertEqual(self.check(), set())
-
-    def test_at_its_end_if_nobody_reads_it_any_more(self):
-        cache = self.cache()
-        self.begun(cache).close()
-        self.go_on.set()
-        cache.close()
-        self.assertEqual(self.check(), set())
-
 
 class AcrossProcesses(ArrivingTest):
     """Two caches of one directory know as little of each other."""
@@ -667,38 +432,6 @@ class AcrossProcesses(ArrivingTest):
         for thread in rest:
             thread.result()
         self.assertEqual(self.server.asked, [(1, 0)])
-
-    def test_the_size_is_waited_for(self):
-        fetch = self.server.fetch
-        begin = threading.Event()
-
-        def fetch_later(*args):
-            begin.wait(PATIENCE)
-            fetch(*args)
-
-        one = Thread(self.arriving, self.cache(fetch=fetch_later))
-        two = Thread(self.arriving, self.cache())
-        begin.set()
-        for thread in one, two:
-            self.assertEqual(thread.result().size, self.size)
-
-    def test_it_looks_again_and_again_but_not_all_the_time(self):
-        self.begun(self.cache())
-        file = self.begun(self.cache())
-        pauses = []
-
-        def sleep(seconds):
-            pauses.append(seconds)
-            if len(pauses) == 10:
-                self.go_on.set()
-            threading.Event().wait(seconds)
-
-        with mock.patch.object(time, 'sleep', sleep):
-            self.check_rest(file)
-        self.assertEqual(pauses[0], 0.001)
-        self.assertEqual(pauses, sorted(pauses))
-        self.assertEqual(pauses[9], 0.02)
-        self.assertEqual(pauses[-1], 0.02)
 
     def test_what_the_other_gave_up(self):
         one, other = self.cache(), self.cache()
@@ -715,54 +448,10 @@ class AcrossProcesses(ArrivingTest):
         self.until_over(other)
         self.assertEqual(self.check(), self.names(1))
 
-    def test_what_a_killed_process_left(self):
-        cache = self.cache()
-        there, says_so = os.pipe()
-        child = os.fork()
-        if not child:
-            self.server.sending = lambda download, piece: (
-                download.offset == 2000 and (
-                    os.write(says_so, b'2000'), signal.pause()))
-            with contextlib.suppress(BaseException):
-                self.cache().load(oid(1), SERIAL)
-            os._exit(1)
-        os.read(there, 4)
-        os.close(there)
-        os.close(says_so)
-        file = self.arriving(cache)
-        self.assertEqual(read(file, 2000), self.content[:2000])
-        self.assertEqual(cache._arrivals._under_way, {})
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        self.go_on.set()
-        self.check_rest(file)
-        self.assertEqual(self.server.asked, [(1, 2000)])
-
-    def test_a_child_reads_what_its_parent_downloads(self):
-        cache = self.cache()
-        file = self.begun(cache)
-        reading, writing = os.pipe()
-        child = os.fork()
-        if not child:
-            status = 1
-            with contextlib.suppress(BaseException), mock.patch.object(
-                    time, 'sleep', lambda pause: os.write(writing, b'.')):
-                inherited = read(file, self.size)
-                with cache.open_arriving(oid(1), SERIAL) as again:
-                    whole = read(again, self.size)
-                status = (inherited, whole) != (
-                    self.content[2000:], self.content)
-            os._exit(status)
-        os.close(writing)
-        self.assertEqual(os.read(reading, 1), b'.')  # it waits
-        self.go_on.set()
-        self.assertEqual(os.waitpid(child, 0)[1], 0)
-        os.close(reading)
-        self.check_rest(file)
-        self.assertEqual(self.server.asked, [(1, 0)])
-
 
 class OverZEO(ConnectedTestCase):
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -787,12 +476,6 @@ class OverZEO(ConnectedTestCase):
         self.assertEqual(file.read(), self.content[SENT_AT_ONCE:])
         with self.client.openArriving(oid(1), self.serial) as plain:
             self.assertEqual(plain.read(), self.content)
-
-    def test_the_first_bytes_come_first(self):
-        file = self.begun()
-        self.go_on.set()
-        self.check_rest(file)
-        self.assertEqual(self.figures.requests, 2)  # the begin, and the rest
 
     def test_a_server_that_is_started_again_in_the_middle(self):
         file = self.begun()
@@ -839,10 +522,6 @@ class OverZEO(ConnectedTestCase):
         with self.assertRaises(ValueError):
             self.client.openArriving(oid(1), self.serial)
 
-    def test_one_that_does_not_exist(self):
-        with self.assertRaises(POSKeyError):
-            self.client.openArriving(oid(2), self.serial)
-
     def test_over_the_zeo_connection(self):
         """Where nobody says the size: all of it, as a plain file."""
         self.patch(server_channel, 'MOST_CHANNELS', 0)
@@ -851,10 +530,4 @@ class OverZEO(ConnectedTestCase):
         with file:
             self.assertEqual(os.fstat(file.fileno()).st_size,
                              len(self.content))
-            self.assertEqual(file.read(), self.content)
-
-    def test_a_shared_directory(self):
-        client = self.connect(
-            blob_dir=self.path('blobs'), shared_blob_dir=True)
-        with client.openArriving(oid(1), self.serial) as file:
             self.assertEqual(file.read(), self.content)

@@ -1,8 +1,9 @@
-"""The blob cache of a client, promise by promise, in one process."""
+"""The blob cache of a client, promise by promise, in one process.  Goes with
+`client/blobs`.
+"""
 
 import contextlib
 import errno
-import gc
 import itertools
 import os
 import shutil
@@ -10,28 +11,20 @@ import sqlite3
 import stat
 import tempfile
 import threading
-import unittest
 from unittest import mock
 
 from ZEO import ClientStorage
 from ZODB.blob import LAYOUTS
-from ZODB.blob import Blob
-from ZODB.blob import BlobFile
 from ZODB.blob import FilesystemHelper
 from ZODB.POSException import POSKeyError
 
 from fsyncstorage.client.blobs import books
 from fsyncstorage.client.blobs import cachedirectory
-from fsyncstorage.client.blobs import download
-from fsyncstorage.client.blobs import filelocks
 from fsyncstorage.client.blobs.blobcache import TRIES
 from fsyncstorage.client.blobs.blobcache import CacheFailed
 from fsyncstorage.client.blobs.blobcache import DownloadFailed
 from fsyncstorage.client.blobs.blobcache import Interrupted
-from fsyncstorage.client.blobs.guests import open_guest
-from fsyncstorage.client.blobs.ledger import Ledger
 
-from ...commit.test_interrupts import AfterCalls
 from ...commit.test_interrupts import Interrupter
 from ...support import PATIENCE
 from ...support import Thread
@@ -67,24 +60,6 @@ class Loading(BlobCacheTest):
         path = self.cache().load(oid(1), SERIAL)
         self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o400)
 
-    def test_a_use_leaves_the_time_of_modification(self):
-        self.server.put(1, 10)
-        cache = self.cache()
-        path = cache.load(oid(1), SERIAL)
-        os.utime(path, (1, 2))
-        cache.load(oid(1), SERIAL)
-        self.assertEqual(os.stat(path).st_mtime, 2)
-        self.assertGreater(os.stat(path).st_atime, 2)
-
-    def test_a_blob_file(self):
-        self.server.put(1, 10)
-        cache = self.cache()
-        blob = Blob()
-        with cache.open(oid(1), SERIAL, blob) as file:
-            self.assertIs(type(file), BlobFile)
-            self.assertIs(file.blob, blob)
-            self.assertEqual(file.name, cache.load(oid(1), SERIAL))
-
     def test_an_empty_blob(self):
         for self.server.knows_sizes in True, False:
             number = len(self.server.blobs)
@@ -99,22 +74,6 @@ class Loading(BlobCacheTest):
         with self.assertRaises(POSKeyError):
             self.cache(fetch=fetch).load(oid(1), SERIAL)
         self.assertEqual(self.check(), set())
-
-    def test_no_blob_has_its_name_before_it_is_complete(self):
-        self.server.put(1, 3500)
-        self.server.sending = lambda *args: self.assertEqual(
-            self.disk.blobs(), {})
-        self.load(self.cache(), 1)
-
-    def test_room_is_booked_before_a_byte_is_written(self):
-        def sending(download, piece):
-            booked = self.disk.rows()[self.name(1)]
-            self.assertEqual(booked, 3500)
-            self.assertEqual(self.disk.total(), booked)
-
-        self.server.put(1, 3500)
-        self.server.sending = sending
-        self.load(self.cache(), 1)
 
     def test_a_file_that_vanished_is_loaded_again(self):
         self.server.put(1, 1000)
@@ -201,36 +160,10 @@ class Mode(BlobCacheTest):
         list(self.load_with(0o444))
 
 
-class Locks(BlobCacheTest):
-
-    def test_one_at_a_time(self):
-        path = self.path('lock')
-        with filelocks.claim(path):
-            self.assertIsNone(filelocks.claim(path, wait=False))
-        with filelocks.claim(path, wait=False) as file:
-            self.assertTrue(file.is_in_place())
-            os.remove(path)
-            self.assertFalse(file.is_in_place())
-
-    def test_a_copy_of_the_descriptor_keeps_nothing_locked(self):
-        path = self.path('lock')
-        file = filelocks.claim(path)
-        copy = os.dup(file.fd)  # as a child has it
-        file.close()
-        filelocks.claim(path, wait=False).close()
-        os.close(copy)
-
-
-    def test_one_that_is_dropped_keeps_nothing_locked(self):
-        path = self.path('lock')
-        file = filelocks.claim(path)
-        self.assertIsNone(filelocks.claim(path, wait=False))
-        del file
-        filelocks.claim(path, wait=False).close()
-
-
 class EveryLine(BlobCacheTest):
     """An interrupt at each line: other threads go on afterwards."""
+
+    level = 2
 
     def check(self, step, interrupter_at=Interrupter, least=15):
         for at in itertools.count(1):
@@ -246,17 +179,6 @@ class EveryLine(BlobCacheTest):
         ledger = self.cache()._books._ledger
         self.check(lambda at: ledger.work(
             lambda db: list(db.execute('SELECT name FROM blobs'))))
-
-    def test_of_what_is_not_urgent(self):
-        """The other thread would do nothing, so that it has to wait."""
-        ledger = self.cache()._books._ledger
-        steps = itertools.cycle([ledger.try_work, ledger.work])
-        for interrupter_at, least in (
-                (Interrupter, 15),
-                (lambda at: AfterCalls(at, Ledger.locked.__wrapped__), 0)):
-            self.check(lambda at: next(steps)(
-                lambda db: list(db.execute('SELECT name FROM blobs'))),
-                interrupter_at, least)
 
     def test_of_a_load(self):
         """The next one takes it over: each time, another blob."""
@@ -314,16 +236,6 @@ class Interruptions(BlobCacheTest):
             self.load(self.cache(fetch=fetch), number)
         self.assertEqual(self.check(), self.names(1, 2))
 
-    def test_what_was_there_before_is_gone_then(self):
-        def fetch(oid, serial, download):
-            download.write(b'12345')
-            download.restart()
-            download.write(b'67')
-
-        with self.cache(fetch=fetch).open(oid(1), SERIAL) as file:
-            self.assertEqual(file.read(), b'67')
-        self.check()
-
     def refused(self, regex, *steps):
         def fetch(oid, serial, download):
             for method, argument in steps:
@@ -355,35 +267,6 @@ class Interruptions(BlobCacheTest):
             self.load(cache, 1)
             os.remove(cache.load(oid(1), SERIAL))
 
-    def test_what_cannot_be_removed_stays_in_the_books(self):
-        def sending(download, piece):
-            if download.offset:
-                raise POSKeyError('gone')
-
-        self.server.put(2, 1000)
-        self.server.sending = sending
-        cache = self.cache()
-        with mock.patch.object(
-                cachedirectory.CacheDirectory, 'remove_part',
-                side_effect=PermissionError), \
-                self.assertLogs(level='WARNING'):
-            with self.assertRaises(CacheFailed):
-                cache.load(oid(1), SERIAL)
-        self.load(cache, 2)
-        self.assertEqual(self.disk.rows(), {
-            self.name(1): 3500, self.name(2): 1000})
-        self.assertEqual(list(self.disk.parts().values()), [1000])
-        self.cache()
-        self.assertEqual(self.check(), self.names(2))
-
-    def test_memory_of_any_kind_can_be_written(self):
-        def fetch(oid, serial, download):
-            for piece in bytearray(b'ab'), memoryview(b'cd').cast('H'):
-                download.write(piece)
-
-        with self.cache(fetch=fetch).open(oid(1), SERIAL) as file:
-            self.assertEqual(file.read(), b'abcd')
-
 
 class UnknownSize(BlobCacheTest):
     """As a stock server sends a blob."""
@@ -393,21 +276,6 @@ class UnknownSize(BlobCacheTest):
     def setUp(self):
         super().setUp()
         self.server.knows_sizes = False
-
-    def test_room_is_booked_as_it_grows(self):
-        size = 3 * download.STEP
-        self.server.piece = download.STEP // 3
-        self.server.put(1, size)
-
-        def sending(download, piece):
-            if download.offset:
-                booked = self.disk.rows()[self.name(1)]
-                self.assertGreaterEqual(booked, self.disk.used())
-
-        self.server.sending = sending
-        self.load(self.cache(), 1)
-        self.assertEqual(self.check(), self.names(1))
-        self.assertEqual(self.disk.total(), size)
 
     def test_never_more_is_written_than_is_booked(self):
         pwrite = os.pwrite
@@ -421,28 +289,6 @@ class UnknownSize(BlobCacheTest):
         with mock.patch.object(os, 'pwrite', checked):
             self.load(self.cache(), 1)
 
-    def test_a_small_one_is_booked_once(self):
-        self.server.put(1, 900)
-        cache = self.cache()
-        with mock.patch.object(books.Books, 'reserve', autospec=True,
-                               side_effect=books.Books.reserve) as reserve:
-            self.load(cache, 1)
-        reserve.assert_called_once()
-
-    def test_one_that_grows_out_of_the_cache(self):
-        self.server.put(1, 5000)
-        cache = self.cache(limit=3000)
-        self.load(cache, 1)
-        self.assertEqual(self.disk.rows(), {})
-        self.assertEqual(self.disk.rows(guests=True), {self.name(1): 5000})
-        cache.close()
-        self.assertEqual(self.check(), set())
-
-    def test_one_that_only_seemed_to(self):
-        self.server.put(1, 2500)
-        self.load(self.cache(limit=3000), 1)
-        self.assertEqual(self.disk.rows(), {self.name(1): 2500})
-
 
 class Limit(BlobCacheTest):
 
@@ -451,24 +297,6 @@ class Limit(BlobCacheTest):
         for number in range(1, 20):
             self.server.put(number, 3000)
 
-    def test_what_was_used_least_recently_goes_first(self):
-        for use in self.load, self.read:
-            cache = self.cache()
-            for number in 1, 2, 3:
-                self.load(cache, number)
-            use(cache, 1)
-            self.load(cache, 4)
-            self.assertEqual(self.check(), self.names(1, 3, 4))
-            shutil.rmtree(self.home)
-
-    def test_a_use_counts_for_all(self):
-        one, other = self.cache(), self.cache()
-        for number in 1, 2, 3:
-            self.load(one, number)
-        self.load(other, 1)
-        self.load(one, 4)
-        self.assertEqual(self.check(), self.names(1, 3, 4))
-
     def test_a_use_counts_after_a_kill_too(self):
         cache = self.cache()
         for number in 1, 2, 3, 1:
@@ -476,21 +304,6 @@ class Limit(BlobCacheTest):
         # Another one that was not told by the first, which lives on.
         self.load(self.cache(), 4)
         self.assertEqual(self.check(), self.names(1, 3, 4))
-
-    def test_not_all_that_was_used_again_is_looked_at(self):
-        numbers = range(100, 150)
-        for number in numbers:
-            self.server.put(number, 200)
-        cache = self.cache()
-        for number in *numbers, *numbers:
-            self.load(cache, number)
-        last_use = cachedirectory.CacheDirectory.last_use
-        with mock.patch.object(books, 'SECOND_CHANCES', 5), \
-                mock.patch.object(cachedirectory.CacheDirectory, 'last_use',
-                                  autospec=True, side_effect=last_use) as look:
-            self.load(cache, 1)
-        self.assertLessEqual(look.call_count, 5 + 3000 // 200)
-        self.assertEqual(len(self.check()), 50 - 15 + 1)
 
     def test_the_limit_holds_at_each_moment(self):
         cache = self.cache()
@@ -502,30 +315,6 @@ class Limit(BlobCacheTest):
         for number in range(1, 20):
             self.load(cache, number)
 
-    def test_it_may_be_used_up(self):
-        cache = self.cache(limit=9000)
-        for number in 1, 2, 3:
-            self.load(cache, number)
-        self.assertEqual(self.check(), self.names(1, 2, 3))
-
-    def test_a_download_that_ends_meanwhile_is_not_taken_for_nothing(self):
-        cache = self.cache()
-        for number in 1, 2, 3:
-            self.load(cache, number)
-        last_use = cachedirectory.CacheDirectory.last_use
-        self.patch(cachedirectory.CacheDirectory, 'last_use',
-                   lambda directory, name: 0 if name == self.name(1)
-                   else last_use(directory, name))
-        self.load(cache, 4)
-        self.assertEqual(self.check(), self.names(1, 3, 4))
-
-    def test_no_more_goes_than_must(self):
-        self.server.put(30, 1500)
-        cache = self.cache(limit=10000)
-        for number in 1, 2, 3, 30:
-            self.load(cache, number)
-        self.assertEqual(self.check(), self.names(2, 3, 30))
-
     def test_a_smaller_limit_counts_from_the_start(self):
         cache = self.cache()
         for number in 1, 2, 3:
@@ -533,26 +322,6 @@ class Limit(BlobCacheTest):
         cache.close()
         self.cache(limit=6000)
         self.assertEqual(self.check(), self.names(2, 3))
-
-    def test_no_limit(self):
-        cache = self.cache(limit=None)
-        for number in range(1, 20):
-            self.load(cache, number)
-        self.assertEqual(self.check(), self.names(*range(1, 20)))
-
-    def test_blobs_that_vanished_are_no_error(self):
-        cache = self.cache()
-        for number in 1, 2, 3:
-            self.load(cache, number)
-        os.remove(cache.load(oid(1), SERIAL))
-        self.load(cache, 4)
-        self.assertEqual(self.check(), self.names(2, 3, 4))
-
-    def test_nothing_is_noted_when_it_is_done(self):
-        cache = self.cache()
-        for number in 1, 2, 3, 4:
-            self.load(cache, number)
-        self.assertEqual(os.stat(cache._directory.lock).st_size, 0)
 
     def test_a_download_is_not_evicted(self):
         cache, other = self.cache(), self.cache()
@@ -596,13 +365,6 @@ class Guests(BlobCacheTest):
         self.assertEqual(self.check(), self.names(1))
         self.assertEqual(len(self.server.asked), 2)
 
-    def test_as_a_blob_file(self):
-        blob = Blob()
-        with self.cache().open(oid(2), SERIAL, blob) as file:
-            self.assertIsInstance(file, BlobFile)
-            self.assertEqual(file.name, self.cache().load(oid(2), SERIAL))
-        self.assertEqual(self.check(), self.names(2))
-
     def test_it_goes_when_the_last_one_closes_it(self):
         one, other = self.cache(), self.cache()
         first = one.open(oid(2), SERIAL)
@@ -613,16 +375,6 @@ class Guests(BlobCacheTest):
         self.assertFalse(self.is_there(2))
         self.assertEqual(len(self.server.asked), 1)
 
-    def test_it_goes_when_it_is_forgotten(self):
-        cache = self.cache()
-        for blob in None, Blob():
-            file = cache.open(oid(2), SERIAL, blob)
-            self.assertTrue(self.is_there(2))
-            with self.assertWarns(ResourceWarning):
-                del file
-                gc.collect()
-            self.assertFalse(self.is_there(2))
-
     def test_a_path_is_kept_until_it_is_opened_and_closed(self):
         cache = self.cache()
         self.load(cache, 2)
@@ -632,24 +384,6 @@ class Guests(BlobCacheTest):
         self.read(cache, 2)
         self.assertEqual(self.check(), self.names(1))
         self.assertEqual(len(self.server.asked), 2)
-
-    def test_or_until_there_is_another_one(self):
-        cache = self.cache()
-        self.load(cache, 2)
-        self.load(cache, 3)
-        self.assertEqual(self.check(), self.names(3))
-        cache.close()
-        self.assertEqual(self.check(), set())
-
-    def test_a_path_of_somebody_elses(self):
-        one, other = self.cache(), self.cache()
-        self.load(one, 2)
-        self.load(other, 2)
-        one.close()
-        self.load(other, 2)
-        self.assertEqual(self.check(), self.names(2))
-        other.close()
-        self.assertEqual(self.check(), set())
 
     def test_it_does_not_go_before_it_was_handed_out(self):
         complete = cachedirectory.CacheDirectory.complete
@@ -663,123 +397,6 @@ class Guests(BlobCacheTest):
                    complete_and_dismiss)
         self.load(self.cache(), 2)
         self.assertEqual(len(self.server.asked), 1)
-
-    def test_space_is_freed_when_others_can_work_again(self):
-        opened = cachedirectory.CacheDirectory.opened
-        freed = []
-
-        @contextlib.contextmanager
-        def watched(directory, name):
-            with opened(directory, name):
-                yield
-                self.assertFalse(directory.has(name))
-                with other._books._ledger.locked(wait=False) as locked:
-                    self.assertTrue(locked)
-                freed.append(name)
-
-        cache, other = self.cache(), self.cache()
-        self.patch(cachedirectory.CacheDirectory, 'opened', watched)
-        self.read(cache, 2)
-        self.assertEqual(freed, [self.name(2)])
-        self.server.put(4, 9000)
-        self.load(cache, 1)
-        self.load(cache, 4)
-        self.assertEqual(freed, [self.name(2), self.name(1)])
-
-    def test_one_that_is_gone_is_not_kept(self):
-        cache = self.cache()
-        self.read(cache, 2)
-        before = open_files()
-        for blob in None, Blob():
-            with self.assertRaises(FileNotFoundError):
-                open_guest(cache._directory, self.name(2), None, blob)
-        self.assertEqual(open_files(), before)
-
-    def test_what_a_process_left_goes_at_the_next_need(self):
-        cache = self.cache()
-        with mock.patch.object(books.Books, 'dismiss_guests'):
-            self.read(cache, 2)  # as if it were killed before the end
-        self.assertTrue(self.is_there(2))
-        self.load(cache, 1)
-        self.assertEqual(self.check(), self.names(1))
-
-    def test_it_can_be_closed_after_the_cache(self):
-        cache = self.cache()
-        file = cache.open(oid(2), SERIAL)
-        cache.close()
-        file.close()
-        self.cache()
-        self.assertEqual(self.check(), set())
-
-    def test_it_does_not_wait_for_who_works_on_the_books(self):
-        cache = self.cache()
-        file = cache.open(oid(2), SERIAL)
-        other = self.cache()
-        other._books._ledger.work(lambda db: file.close())
-        self.assertTrue(self.is_there(2))
-        self.load(cache, 1)
-        self.assertFalse(self.is_there(2))
-
-    def test_one_that_is_being_downloaded_stays_in_the_books(self):
-        cache, other = self.cache(), self.cache()
-
-        def sending(download, piece):
-            self.server.sending = lambda *args: None
-            self.load(other, 1)
-
-        self.server.sending = sending
-        self.load(cache, 2)
-        self.assertEqual(self.disk.rows(guests=True), {self.name(2): 20000})
-
-    def while_it_comes(self, number, act):
-        """The download of a blob, and what another process does meanwhile."""
-        def sending(download, piece):
-            self.server.sending = lambda *args: None
-            act(other)
-
-        cache, other = self.cache(), self.cache()
-        self.server.sending = sending
-        self.load(cache, number)
-
-    def test_nothing_goes_for_one_that_does_not_fit_all_the_same(self):
-        self.server.put(4, 6000)
-        self.server.put(5, 5000)
-        self.load(self.cache(), 1)
-
-        def act(other):
-            with other.open(oid(5), SERIAL):
-                self.assertEqual(
-                    self.disk.rows(), {self.name(1): 3000, self.name(4): 6000})
-                self.assertEqual(
-                    self.disk.rows(guests=True), {self.name(5): 5000})
-
-        self.while_it_comes(4, act)
-        self.assertEqual(self.check(), self.names(1, 4))
-
-    def test_one_that_is_being_downloaded_takes_no_room(self):
-        self.server.put(4, 9000)
-        self.load(self.cache(), 1)
-
-        def act(other):
-            self.load(other, 4)
-            self.assertEqual(self.disk.rows(), {self.name(4): 9000})
-
-        self.while_it_comes(2, act)
-
-    def test_who_waited_for_a_blob_takes_no_room(self):
-        """A part is locked until it is seen that the blob is there."""
-        self.server.put(4, 9000)
-        cache = self.cache()
-        self.load(cache, 1)
-        with cache._directory.claim(self.name(1)):
-            self.load(cache, 4)
-        self.assertEqual(self.disk.rows(), {self.name(4): 9000})
-
-    def test_a_smaller_limit_counts_beside_what_is_being_downloaded(self):
-        self.server.put(4, 7000)
-        self.load(self.cache(), 1)
-        self.while_it_comes(4, lambda other: self.cache(limit=5000))
-        self.assertEqual(self.check(), self.names(4))
 
     def test_no_room_beside_what_is_being_downloaded(self):
         self.server.put(4, 9000)
@@ -806,12 +423,6 @@ class OneDownload(BlobCacheTest):
 
     def test_the_others_wait(self):
         self.one_downloads_and_the_others_wait(self.read)
-        self.assertEqual(self.check(), self.names(1))
-
-    def test_not_longer_than_for_the_download(self):
-        # Those who have a guest keep it, and nobody waits for that.
-        self.server.put(1, 20000)
-        self.one_downloads_and_the_others_wait(self.load)
         self.assertEqual(self.check(), self.names(1))
 
     def one_downloads_and_the_others_wait(self, load):
@@ -891,18 +502,6 @@ class Committing(BlobCacheTest):
         self.commit(self.cache(fill='load'), 1, 3000)
         self.assertEqual(self.check(), set())
 
-    def test_others_go_for_it(self):
-        cache = self.cache()
-        for number in 1, 2, 3, 4:
-            self.commit(cache, number, 3000)
-        self.assertEqual(self.check(), self.names(2, 3, 4))
-
-    def test_not_one_that_is_too_large(self):
-        cache = self.cache()
-        self.commit(cache, 1, 3000)
-        self.commit(cache, 2, 20000)
-        self.assertEqual(self.check(), self.names(1))
-
     def test_not_one_that_somebody_downloads(self):
         one, other = self.cache(), self.cache()
         staged = self.stage(one, 1, 3000)
@@ -915,33 +514,6 @@ class Committing(BlobCacheTest):
         self.assertEqual(self.check(), self.names(1))
         self.assertFalse(os.path.exists(staged))
 
-    def test_one_that_is_there(self):
-        cache = self.cache()
-        self.commit(cache, 1, 3000)
-        before = os.stat(cache.load(oid(1), SERIAL))
-        self.commit(cache, 1, 3000)
-        after = os.stat(cache.load(oid(1), SERIAL))
-        self.assertTrue(os.path.samestat(before, after))
-        self.assertEqual(self.check(), self.names(1))
-
-    def test_it_is_as_a_download(self):
-        def finished(a_download):
-            part = os.path.join(self.disk.own, 'parts', *self.disk.parts())
-            self.assertIsNone(filelocks.claim(part, wait=False))
-            self.assertTrue(os.stat(part).st_mode & stat.S_IWUSR)
-            return original(a_download)
-
-        original = download.Download.finished
-        self.patch(download.Download, 'finished', finished)
-        self.commit(self.cache(), 1, 3000)
-        self.assertEqual(self.check(), self.names(1))
-
-    def test_an_abort(self):
-        cache = self.cache()
-        cache.discard(self.stage(cache, 1, 3000))
-        self.assertEqual(os.listdir(cache.temporary_directory), [])
-        self.assertEqual(self.check(), set())
-
     def test_from_another_file_system(self):
         cache = self.cache()
         with mock.patch.object(os, 'rename', side_effect=OSError(
@@ -950,12 +522,6 @@ class Committing(BlobCacheTest):
         cache.commit(oid(1), SERIAL, staged)
         self.load(cache, 1)
         self.assertEqual(self.server.asked, [])
-
-    def test_a_file_that_cannot_be_taken_over(self):
-        cache = self.cache()
-        with self.assertRaises(FileNotFoundError):
-            cache.stage(self.path('missing'))
-        self.assertEqual(os.listdir(cache.temporary_directory), [])
 
     def test_a_commit_does_not_fail(self):
         cache = self.cache()
@@ -979,15 +545,6 @@ class DiskFull(BlobCacheTest):
         pwrite = os.pwrite
         return mock.patch.object(os, 'pwrite', lambda *args: (
             pwrite(*args) if condition() else no_room()))
-
-    def test_others_go_for_it(self):
-        cache = self.cache()
-        self.load(cache, 1)
-        self.load(cache, 2)
-        with self.full_until(
-                cache, lambda: self.name(1) not in self.disk.blobs()):
-            self.load(cache, 3)
-        self.assertIn(self.name(3), self.check())
 
     def fails_here(self, error):
         """A patch: only the disk of the cache does."""
@@ -1054,17 +611,6 @@ class DiskFull(BlobCacheTest):
                 self.assertEqual(self.check(), left)
             self.server.knows_sizes = True
 
-    def test_no_room_for_the_books(self):
-        cache = self.cache(limit=None)
-        cache._books._ledger._db.execute('PRAGMA max_page_count = 1')
-        with self.assertLogs(level='WARNING'):
-            for number in range(1000):
-                self.server.put(number, 1)
-                self.read(cache, number)
-        cache.close()
-        self.cache()
-        self.check()
-
 
 class StockClient(BlobCacheTest):
     """What one does in the directory."""
@@ -1101,28 +647,11 @@ class Directory(StockClient):
             self.refused(f"blobs of a server .*'{layout}'.*shared-blob-dir")
             shutil.rmtree(self.home)
 
-    def test_without_a_marker_too(self):
-        os.makedirs(os.path.join(self.home, '0x00'))
-        self.refused('blobs of a server')
-
-    def test_an_empty_marker(self):
-        os.mkdir(self.home)
-        with open(os.path.join(self.home, '.layout'), 'w'):
-            pass
-        self.cache()
-        self.stock_helper().create()
-
     def test_a_network_file_system_is_refused(self):
         os.mkdir(self.home)
         with mock.patch.object(
                 cachedirectory, 'file_system', lambda path: 'nfs4'):
             self.refused(r'network file system \(nfs4\)')
-
-    @unittest.skipUnless(os.path.exists('/proc/self/mountinfo'), 'not Linux')
-    def test_file_systems_have_names(self):
-        self.assertEqual(cachedirectory.file_system('/proc'), 'proc')
-        self.assertNotIn(
-            cachedirectory.file_system(self.directory), cachedirectory.NETWORK)
 
     def test_a_stock_client_can_take_over(self):
         self.server.put(1, 3000)
@@ -1160,44 +689,12 @@ class TakingOver(StockClient):
         self.cache()
         self.assertEqual(self.check(), self.names(3, 4, 5))
 
-    def test_there_is_one_walk(self):
-        self.stock_blob(1, 3000)
-        self.cache().close()
-        with mock.patch.object(
-                cachedirectory.CacheDirectory, '_files') as files:
-            self.load(self.cache(), 1)
-        files.assert_not_called()
-
-    def test_and_another_one_after_a_stock_client_was_there_again(self):
-        self.server.put(1, 3000)
-        self.load(self.cache(), 1)
-        walked = os.stat(os.path.join(self.disk.own, 'walked')).st_mtime_ns
-        path = self.stock_blob(2, 3000)
-        lock = os.path.join(os.path.dirname(path), '.lock')
-        os.utime(lock, ns=(walked + 1, walked + 1))
-        self.cache()
-        self.assertEqual(self.check(), self.names(1, 2))
-
     def test_what_it_left_of_a_download_is_never_a_blob(self):
         path = self.stock_blob(1, 2000, suffix='.dl')
         self.server.put(1, 3000)
         self.load(self.cache(), 1)
         self.assertFalse(os.path.exists(path))
         self.assertEqual(self.check(), self.names(1))
-
-    def test_unless_it_is_at_work(self):
-        path = self.stock_blob(1, 2000, suffix='.dl')
-        with self.stock_lock(path):
-            self.cache()
-        self.assertTrue(os.path.exists(path))
-
-    def test_what_it_left_of_a_commit_goes_after_a_day(self):
-        old = self.stock_blob(1, 2000, suffix='.tmp-')
-        new = self.stock_blob(2, 2000, suffix='.tmp-')
-        os.utime(new)
-        self.cache()
-        self.assertFalse(os.path.exists(old))
-        self.assertTrue(os.path.exists(new))
 
 
 class LostBooks(BlobCacheTest):
@@ -1259,68 +756,6 @@ class LostBooks(BlobCacheTest):
                 other.close()
                 shutil.rmtree(self.home)
 
-    def test_the_whole_directory_is_removed_in_use(self):
-        cache, other = self.cache(), self.cache()
-        self.load(cache, 1)
-        shutil.rmtree(self.home)
-        self.load(other, 2)
-        self.load(cache, 3)
-        self.load(other, 4)
-        self.load(cache, 5)
-        self.assertEqual(self.check(), self.names(3, 4, 5))
-
-    def test_there_is_one_lock_after_that(self):
-        cache = self.cache()
-        shutil.rmtree(self.home)
-        with self.cache()._books._ledger.locked():
-            with cache._books._ledger.locked(wait=False) as locked:
-                self.assertFalse(locked)
-
-    def test_a_download_meanwhile_is_in_the_new_ones(self):
-        cache, other = self.cache(), self.cache()
-
-        def sending(download, piece):
-            self.server.sending = lambda *args: None
-            self.removed()
-            self.load(other, 2)
-
-        self.server.sending = sending
-        self.load(cache, 1)
-        self.assertEqual(self.check(), self.names(1, 2))
-
-    def test_a_walk_that_does_not_end_is_begun_again(self):
-        cache = self.cache()
-        for number in 1, 2, 3:
-            self.load(cache, number)
-        cache.close()
-        files = cachedirectory.CacheDirectory._files
-
-        def some(directory):
-            for number, file in enumerate(files(directory)):
-                if number == 2:
-                    raise KeyboardInterrupt
-                yield file
-
-        for prepare in self.removed, self.garbage:
-            prepare()
-            with mock.patch.object(
-                    cachedirectory.CacheDirectory, '_files', some):
-                with self.assertRaises(KeyboardInterrupt):
-                    self.cache()
-            cache = self.cache()
-            self.assertEqual(self.check(), self.names(1, 2, 3))
-            cache.close()
-
-    def test_the_lock_survives_an_error(self):
-        cache = self.cache()
-        with mock.patch.object(books.Books, '_make_room',
-                               side_effect=KeyboardInterrupt):
-            with self.assertRaises(KeyboardInterrupt):
-                self.load(cache, 1)
-        self.load(self.cache(), 2)
-        self.load(cache, 1)
-        self.assertEqual(self.check(), self.names(1, 2))
-
 
 class Restart(BlobCacheTest):
     """The machine was started anew, perhaps after a power cut."""
@@ -1349,36 +784,3 @@ class Restart(BlobCacheTest):
         shutil.copy(self.path_of(3), self.path_of(4))
         self.restart()
         self.assertEqual(self.check(), self.names(3))
-
-    def test_in_the_order_of_use(self):
-        for number in 1, 2, 3:
-            os.utime(self.path_of(number), (number, number))
-        self.load(self.restart(), 4)
-        self.assertEqual(self.check(), self.names(1, 3, 4))
-
-    def test_nothing_is_known_without_books(self):
-        with open(self.disk.books, 'wb') as file:
-            file.write(os.urandom(10000))
-        self.restart()
-        self.assertEqual(self.check(), set())
-
-    def test_it_counts_once(self):
-        self.restart().close()
-        with mock.patch.object(
-                cachedirectory.CacheDirectory, '_files') as files:
-            self.cache()
-        files.assert_not_called()
-
-    def test_a_start_that_is_interrupted_is_made_again(self):
-        os.chmod(self.path_of(1), 0o600)
-        os.truncate(self.path_of(1), 2048)
-        with mock.patch.object(os, 'replace', side_effect=KeyboardInterrupt):
-            with self.assertRaises(KeyboardInterrupt):
-                self.restart()
-        self.cache()
-        self.assertEqual(self.check(), self.names(2, 3))
-
-    def test_it_is_known(self):
-        if os.path.exists('/proc/sys/kernel/random/boot_id'):
-            self.assertTrue(cachedirectory.boot())
-        self.assertEqual(cachedirectory.boot(), cachedirectory.boot())

@@ -30,6 +30,7 @@ from fsyncstorage.client.blobs import cachedirectory
 from fsyncstorage.client.blobs.blobcache import BlobCache
 
 from ...generated import settings
+from ...often import often
 from ...support import oid
 from ...support import until
 from .caches import SERIAL
@@ -104,7 +105,7 @@ class KillPoints(BlobCacheTest):
     level = 2
     limit = 10000
     #: Every so many steps one is killed; all of them at level 3.
-    every = 3
+    every = 5
 
     def setUp(self):
         super().setUp()
@@ -230,7 +231,7 @@ class KillOfAStart(BlobCacheTest):
             Steps(step)
             self.cache().close()
 
-        for step in itertools.count():
+        for step in itertools.count(0, often(3, 1)):
             status = forked(start_and_die)
             with self.subTest(step), contextlib.closing(self.cache()):
                 self.assertEqual(self.check(), self.names(*expected))
@@ -253,8 +254,6 @@ class KillOfAStart(BlobCacheTest):
 
 
 class Deaths(BlobCacheTest):
-
-    level = 2
 
     def setUp(self):
         super().setUp()
@@ -468,7 +467,7 @@ class Life(stateful.RuleBasedStateMachine):
 LifeTest = Life.TestCase
 LifeTest.level = 2
 LifeTest.settings = settings(
-    Life.TestCase.settings, max_examples=30, stateful_step_count=30)
+    Life.TestCase.settings, max_examples=15, stateful_step_count=30)
 
 
 class LongLives(Life.TestCase):

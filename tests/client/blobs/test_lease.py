@@ -1,6 +1,5 @@
 """Leased blobs: they leave the cache when nothing else is left."""
 
-import math
 import os
 import time
 from unittest import mock
@@ -8,7 +7,6 @@ from unittest import mock
 from fsyncstorage.client.blobs import books
 from fsyncstorage.client.blobs import cachedirectory
 from fsyncstorage.client.blobs.cachedirectory import LONGEST_LEASE
-from fsyncstorage.client.blobs.ledger import Ledger
 
 from ...support import oid
 from ..connected import ConnectedTestCase
@@ -40,11 +38,6 @@ class Leases(LeaseTest):
             self.load(cache, number)
         self.assertEqual(self.check(), self.names(1, 4, 5))
 
-    def test_what_is_not_there(self):
-        cache = self.cache()
-        self.assertIsNone(cache.lease(oid(1), SERIAL, 60))
-        self.assertEqual(self.server.asked, [])
-
     def test_a_file_of_another_user(self):
         """It can be read; when it was used, nobody learns."""
         cache = self.cache()
@@ -69,13 +62,6 @@ class Leases(LeaseTest):
         self.load(cache, 5)
         self.assertEqual(self.check(), self.names(1, 3, 5))
 
-    def test_parts_of_a_second(self):
-        cache = self.cache()
-        for number, seconds in (1, 1.5), (2, math.inf), (3, 0.25):
-            self.lease(cache, number, seconds)
-        self.load(cache, 4)
-        self.assertEqual(self.check(), self.names(1, 2, 4))
-
     def test_it_ends(self):
         cache = self.cache()
         before = mock.Mock(time_ns=lambda: time.time_ns() - 61 * 10**9)
@@ -93,22 +79,6 @@ class Leases(LeaseTest):
         for number in 2, 3, 4:
             self.load(cache, number)
         self.assertEqual(self.check(), self.names(1, 3, 4))
-
-    def test_however_many_were_used_again(self):
-        cache = self.cache()
-        for number in 1, 2, 3:
-            self.load(cache, number)
-        self.lease(cache, 1)
-        with mock.patch.object(books, 'SECOND_CHANCES', 0):
-            self.load(cache, 4)
-        self.assertEqual(self.check(), self.names(1, 3, 4))
-
-    def test_the_books_are_left_alone(self):
-        cache = self.cache()
-        self.load(cache, 1)
-        with mock.patch.object(Ledger, 'locked') as locked:
-            self.lease(cache, 1)
-        locked.assert_not_called()
 
     def test_one_that_is_larger_than_the_cache(self):
         self.server.put(8, 20000)
@@ -137,25 +107,6 @@ class WrongClocks(LeaseTest):
         self.check_last_use(cache.load(oid(1), SERIAL))
         for number in 2, 3, 4:
             self.load(cache, number)
-        self.assertEqual(self.check(), self.names(1, 3, 4))
-
-    def test_a_file(self):
-        cache = self.cache()
-        for number in 1, 2, 3:
-            self.load(cache, number)
-        self.put_ahead(cache.load(oid(1), SERIAL))
-        self.load(cache, 4)
-        self.assertEqual(self.check(), self.names(2, 3, 4))
-
-    def test_until_it_is_used_again(self):
-        cache = self.cache()
-        for number in 1, 2, 3:
-            self.load(cache, number)
-        path = cache.load(oid(1), SERIAL)
-        self.put_ahead(path)
-        self.load(cache, 1)
-        self.check_last_use(path)
-        self.load(cache, 4)
         self.assertEqual(self.check(), self.names(1, 3, 4))
 
     def test_the_books(self):
