@@ -7,19 +7,14 @@ import tempfile
 from types import SimpleNamespace
 from unittest import mock
 
-from ZODB.serialize import referencesf
-
 from fsyncstorage.datafile import Descriptor
 from fsyncstorage.pack import marking
 from fsyncstorage.pack.marking import Kept
-from fsyncstorage.pack.progress import MARK
-from fsyncstorage.pack.progress import Cancelled
 from fsyncstorage.pack.restorable import Restorable
 from fsyncstorage.pack.restorable import write_gone
 
 from ..support import TestCase
 from ..support import oid
-from .undos import UndoInPackCase
 
 
 class Gone(TestCase):
@@ -60,20 +55,6 @@ class Gone(TestCase):
                 in zip(numbers, marks, positions)
                 if mark != 1 and position and position not in targets])
 
-    def test_it_tells_as_it_goes_on(self):
-        """So that a cancel is heard, where many objects go."""
-        told = []
-        marks = bytearray(40)
-        marks[10:20] = b'\1' * 10   # of these, none goes
-        with mock.patch.object(marking, '_OBJECTS', 10):
-            gone = self.gone(self.kept(range(40), marks),
-                             lambda *progress: told.append(progress))
-            self.assertEqual(told, [(MARK, 40, 40)] * 3)
-            self.assertEqual(len(gone), 30)
-            with self.assertRaises(Cancelled):
-                self.gone(self.kept(range(40)),
-                          mock.Mock(side_effect=[None, Cancelled]))
-
     def test_what_is_in_it(self):
         rng = random.Random(2)
         for count in 0, 1, 2, 3, 100:
@@ -85,22 +66,3 @@ class Gone(TestCase):
                     if 0 <= other < 2 ** 64:
                         self.assertNotIn(oid(other), gone)
             self.assertNotIn(b'\xff' * 8, gone)
-
-
-class WhileItIsWritten(UndoInPackCase):
-
-    def test_a_cancel(self):
-        """Within this process, whose interpreter clients use."""
-        storage = self.filled(pack_process=False)
-        gone, written = Kept.gone, []
-
-        def cancel_first(kept, tell):
-            storage.packs.cancel()
-            for oids in gone(kept, tell):
-                written.append(oids)
-                yield oids
-
-        with mock.patch.object(Kept, 'gone', cancel_first):
-            with self.assertRaises(Cancelled):
-                storage.pack(self.time, referencesf)
-        self.assertEqual(written, [])

@@ -9,28 +9,6 @@ from ..support import TestCase
 
 class Pacing(TestCase):
 
-    def test_as_many_bytes_as_the_disk_takes_in_the_time(self):
-        """Here, 50 MB a second."""
-        now, synced = 0.0, []
-        written = 0
-
-        class File:
-
-            def sync(self):
-                nonlocal now
-                size = written - sum(synced)
-                synced.append(size)
-                now += size / 50e6
-
-        with mock.patch.object(pacing.time, 'monotonic', lambda: now):
-            pacer = pacing.Pacer(File())
-            for _ in range(4000):
-                written += 1 << 14
-                pacer.written(written)
-        # The first one is a guess.
-        for size in synced[1:]:
-            self.assertLess(abs(size / 50e6 - pacing.AIM), pacing.AIM / 10)
-
     def test_a_disk_that_is_very_fast_or_slow(self):
         for speed in 1e3, 1e12:
             with self.subTest(speed):

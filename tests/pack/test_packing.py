@@ -1,7 +1,6 @@
 """Packs: beside commits and readers, with blobs, on a full disk."""
 
 import contextlib
-import errno
 import os
 import shutil
 import threading
@@ -14,7 +13,6 @@ import ZODB
 from BTrees.OOBTree import OOBTree
 from persistent.mapping import PersistentMapping
 from ZODB.FileStorage import FileStorage
-from ZODB.FileStorage import fspack
 from ZODB.serialize import referencesf
 from ZODB.tests.MinPO import MinPO
 
@@ -24,7 +22,6 @@ from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import index
 from fsyncstorage.format import scan
 from fsyncstorage.pack import packing
-from fsyncstorage.pack.copying import Copier
 
 from ..format.sealing import changed
 from ..format.sealing import number as number_in_file
@@ -37,8 +34,6 @@ from ..support import commit
 from ..support import oid
 from ..support import vote
 from . import phases
-
-ENOSPC = OSError(errno.ENOSPC, 'No space left on device')
 
 
 def fill(db, keys=50, revisions=4):
@@ -232,23 +227,6 @@ class Packing(TestCase):
         self.assertTrue(held.is_set())
         self.assertEqual(storage.load(oid(1)), (b'x', tid))
 
-    def test_a_late_commit_is_in_the_packed_file(self):
-        """A commit between the bulk copy and the commit lock."""
-        storage = self.open()
-        first = commit(storage, {0: b'a'})
-        commit(storage, {0: b'b'}, {0: first})
-        hold_still = storage.hold_still
-
-        def commit_first():
-            commit(storage, {5: b'late'})
-            hold_still()
-
-        storage.hold_still = commit_first
-        storage.pack(time.time() + 1, lambda data: [], gc=False)
-        self.assertEqual(storage.load(oid(5))[0], b'late')
-        storage.close()
-        self.assertEqual(self.open().load(oid(5))[0], b'late')
-
     def test_an_interrupt_leaves_the_append_lock_free(self):
         """Just after it was taken; and when all is ready to be swapped."""
         storage = self.open()
@@ -273,29 +251,6 @@ class Packing(TestCase):
             commit(storage, {number: b'x'})
         storage.pack(time.time() + 1, lambda data: [], gc=False)
 
-    def test_undo_and_iteration_afterwards(self):
-        db = self.database()
-        fill(db, revisions=2)
-        time_of_pack = time.time()
-        with db.transaction() as connection:
-            connection.root()['tree'][0].value = 7
-        size = db.storage.getSize()
-        db.pack(time_of_pack)
-        self.assertLess(db.storage.getSize(), size)
-        db.undo(db.undoLog(0, 1)[0]['id'])
-        transaction.commit()
-        with db.transaction() as connection:
-            self.assertEqual(connection.root()['tree'][0].value, 1)
-        tids = [record.tid for record in db.storage.iterator()]
-        self.assertEqual(tids[-1], db.storage.lastTransaction())
-
-    def test_without_keeping_the_old_file(self):
-        db = self.database(pack_keep_old=False)
-        fill(db)
-        db.pack()
-        db.pack()
-        self.assertFalse(os.path.exists(self.path('Data.fs.old')))
-
     def test_the_old_file_is_closed_with_its_last_reader(self):
         """Else a file without a name would keep its blocks."""
         db = self.database(pack_keep_old=False)
@@ -306,15 +261,6 @@ class Packing(TestCase):
         self.assertIsNotNone(old())
         del view
         self.assertIsNone(old())
-
-    def test_the_old_file_is_whole(self):
-        db = self.database()
-        fill(db)
-        with open(self.path(), 'rb') as file:
-            before = file.read()
-        db.pack()
-        with open(self.path('Data.fs.old'), 'rb') as file:
-            self.assertEqual(file.read(), before)
 
     def test_with_and_without_gc(self):
         for gc in True, False:
@@ -330,79 +276,6 @@ class Packing(TestCase):
                 self.assertEqual(found, not gc)
                 db.close()
 
-    def test_a_full_disk(self):
-        storage = self.open(pack_process=False)
-        db = ZODB.DB(storage)
-        self.addCleanup(db.close)
-        fill(db)
-        with open(self.path(), 'rb') as file:
-            before = file.read()
-
-        def fail(*args, **kw):
-            raise ENOSPC
-
-        places = [
-            (Copier, 'copy_to_pack_end'),
-            (Copier, 'copy_later'),
-            (packing._Packing, '_copy_rest'),
-            (packing.datafile.disk, 'link'),
-            (packing.datafile.disk, 'replace'),
-        ]
-        with db.transaction() as connection:
-            later = time.time()
-            connection.root()['later'] = 1
-        with open(self.path(), 'rb') as file:
-            before = file.read()
-        for owner, name in places:
-            with self.subTest(name):
-                original = getattr(owner, name)
-                setattr(owner, name, fail)
-                try:
-                    with self.assertRaisesRegex(OSError, 'No space left'):
-                        storage.pack(later, referencesf)
-                finally:
-                    setattr(owner, name, original)
-                self.assertFalse(os.path.exists(self.path('Data.fs.pack')))
-                with open(self.path(), 'rb') as file:
-                    self.assertEqual(file.read(), before)
-                self.assertFalse(storage.is_packing)
-                self.assertTrue(storage._commit_lock.acquire(timeout=30))
-                storage._commit_lock.release()
-        db.pack()
-
-    def test_only_one_at_a_time(self):
-        storage = self.open()
-        commit(storage, {0: b'a'})
-
-        def pack_again(storage, *args):
-            with self.assertRaisesRegex(Exception, 'Already packing'):
-                storage.pack(time.time(), lambda data: [])
-
-        storage.packer = pack_again
-        storage.pack(time.time(), lambda data: [])
-
-    def test_a_packer_of_the_users_own(self):
-        calls = []
-
-        def packer(storage, *args):
-            calls.append(storage)
-            result = fspack.FileStoragePacker(storage, *args)
-            try:
-                end = result.pack()
-                return None if end is None else (end, result.index)
-            finally:
-                result.close()
-
-        storage = self.open(packer=packer)
-        db = ZODB.DB(storage)
-        fill(db)
-        size = storage.getSize()
-        db.pack()
-        self.assertEqual([call._file_name for call in calls], [self.path()])
-        self.assertLess(storage.getSize(), size)
-        db.close()
-        with ZODB.DB(self.open()).transaction() as connection:
-            self.assertEqual(len(connection.root()['tree']), 50)
 
 
 class Order(TestCase):

@@ -1,13 +1,13 @@
 """The process that packs, or its parent, ends or hangs: all is as before."""
 
 import errno
+import functools
 import json
 import os
 import random
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from unittest import mock
@@ -19,12 +19,11 @@ from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
-from fsyncstorage.pack import child
-from fsyncstorage.pack import packing
 from fsyncstorage.pack import process
 from fsyncstorage.pack import progress
 from fsyncstorage.processes import starting
 
+from ..often import often
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
@@ -36,6 +35,7 @@ from .processes import ProcessTestCase
 from .processes import on_linux
 
 READY = json.dumps({'ready': starting.VERSION})
+SOME_PHASES = often([progress.COPY, progress.SWAP], PHASES)
 
 
 class Failures(ProcessTestCase):
@@ -64,25 +64,27 @@ class Failures(ProcessTestCase):
 
         return told
 
-    def test_the_process_is_killed(self):
-        for phase in PHASES[:-1]:
-            with self.subTest(phase):
-                storage = self.packable()
-                self.check_failure(
-                    storage, (process.Gone, 'nothing was changed'),
-                    self.at(phase, lambda: os.kill(
-                        self.started[-1], signal.SIGKILL)))
-                storage.close()
+    def test_it_is_broken_off(self):
+        """The process is killed, the pack is cancelled, or Ctrl-C meets the
+        thread that packs."""
+        def interrupt(storage):
+            raise KeyboardInterrupt
 
-    def test_it_is_cancelled(self):
-        for phase in PHASES:
-            with self.subTest(phase):
-                storage = self.packable()
-                self.check_failure(
-                    storage, (progress.Cancelled, 'cancelled'),
-                    self.at(phase, lambda: storage.pack_watch.cancel()))
-                self.check_gone(self.started[0])
-                storage.close()
+        for do, error, phases in (
+                (lambda storage: os.kill(self.started[-1], signal.SIGKILL),
+                 (process.Gone, 'nothing was changed'),
+                 often([progress.MARK, progress.COPY], PHASES[:-1])),
+                (lambda storage: storage.pack_watch.cancel(),
+                 (progress.Cancelled, 'cancelled'), SOME_PHASES),
+                (interrupt, (KeyboardInterrupt, ''), SOME_PHASES)):
+            for phase in phases:
+                with self.subTest(phase, error=error):
+                    self.started.clear()
+                    storage = self.packable()
+                    self.check_failure(storage, error, self.at(
+                        phase, functools.partial(do, storage)))
+                    self.check_gone(self.started[0])
+                    storage.close()
 
     def test_it_hangs(self):
         """A cancel ends it, and so does a close."""
@@ -143,23 +145,6 @@ class Failures(ProcessTestCase):
         left[0].wait()
         self.check_nothing_happened(storage, before)
 
-    def test_a_process_that_does_not_end(self):
-        """The pack does not wait for it; and says that there is one."""
-        storage = self.packable()
-        Popen = subprocess.Popen
-        left = []
-
-        def wait(popen, timeout):
-            left.append(popen)
-            raise subprocess.TimeoutExpired('python', timeout)
-
-        with mock.patch.object(Popen, 'wait', wait):
-            with self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
-                self.pack(storage)
-        left[0].wait()
-        self.assertIn(f'{self.started[0]} that packed', logs.output[0])
-        self.check_nothing_is_left()
-
     def test_what_it_reports_is_checked(self):
         storage = self.packable()
         done = {'copied_to': storage.getSize(), 'written_to': 0, 'places': {
@@ -179,30 +164,6 @@ class Failures(ProcessTestCase):
                     says_when_asked(report)):
                 self.check_failure_once(
                     storage, (process.Gone, 'Nothing was changed'))
-
-    def test_half_a_report(self):
-        """It was killed in the middle of one."""
-        storage = self.packable()
-        for half in '{"copied_to": 4', '{"nothing": "is pa':
-            with self.subTest(half), self.python_that_says(
-                    says_when_asked(half, end='')):
-                self.check_failure_once(
-                    storage, (process.Gone, 'nothing was changed'))
-
-    def test_it_is_interrupted(self):
-        """Ctrl-C, in the thread that packs."""
-        for phase in PHASES:
-            with self.subTest(phase):
-                storage = self.packable()
-
-                def interrupt():
-                    raise KeyboardInterrupt
-
-                self.check_failure(storage, (KeyboardInterrupt, ''),
-                                   self.at(phase, interrupt))
-                self.check_gone(self.started[0])
-                self.started.clear()
-                storage.close()
 
     def test_an_interrupt_just_after_the_begin(self):
         """Nobody packs then."""
@@ -230,7 +191,7 @@ class Failures(ProcessTestCase):
         self.assertFalse(storage.is_packing)
 
     def test_the_storage_is_closed(self):
-        for phase in PHASES:
+        for phase in SOME_PHASES:
             with self.subTest(phase):
                 storage = self.packable()
                 before = self.content()
@@ -240,26 +201,6 @@ class Failures(ProcessTestCase):
                 storage = self.open(blob_dir=self.path('blobs'))
                 self.check_nothing_happened(storage, before)
                 storage.close()
-
-    def test_the_storage_is_closed_while_the_rest_is_copied(self):
-        """Under the append lock."""
-        storage = self.packable()
-        before = self.content()
-        copy_rest = packing._Packing._copy_rest
-
-        def copy_and_close(packing_it, copier):
-            copy_rest(packing_it, copier)
-            if storage._commit_lock.locked():
-                storage.close()
-
-        with mock.patch.object(
-                packing._Packing, '_copy_rest', copy_and_close):
-            with self.assertRaisesRegex(ValueError, 'closed'):
-                self.pack(storage)
-        self.assertFalse(storage._commit_lock.locked())
-        self.check_nothing_is_left()
-        storage = self.open(blob_dir=self.path('blobs'))
-        self.check_nothing_happened(storage, before)
 
     @on_linux
     def test_the_disk_is_full(self):
@@ -334,7 +275,7 @@ class Failures(ProcessTestCase):
     @on_linux
     def test_the_storage_is_killed(self):
         """The process ends, and the next opening removes its files."""
-        for phase in PHASES:
+        for phase in often([progress.COPY], PHASES):
             with self.subTest(phase):
                 self.packable().close()
                 before = self.content()
@@ -343,26 +284,6 @@ class Failures(ProcessTestCase):
                 storage = self.open(blob_dir=self.path('blobs'))
                 self.check_nothing_happened(storage, before)
                 storage.close()
-
-    @on_linux
-    def test_it_waits_for_a_command_and_its_parent_is_gone(self):
-        """Another process has the other end of the pipe."""
-        commands, other_end = os.pipe()
-        self.addCleanup(os.close, commands)
-        self.addCleanup(os.close, other_end)
-        pid = os.fork()
-        if not pid:
-            try:
-                os.dup2(commands, 0)
-                sys.stdin = open(0)
-                # (Any other process than its parent.)
-                child._Parent(os.getpid()).command()
-            finally:
-                os._exit(3)
-        self.addCleanup(self.end, pid)
-        self.wait_for_the_end_of(pid)
-        self.assertEqual(
-            os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1)
 
     def kill_a_storage(self, phase):
         """Return the process that packs."""

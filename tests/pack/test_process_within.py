@@ -3,14 +3,11 @@
 import os
 import stat
 import sys
-import threading
 import time
 from unittest import mock
 
 from ZODB.serialize import referencesf
 
-from fsyncstorage.pack import process
-from fsyncstorage.pack import work
 from fsyncstorage.processes import starting
 
 from .processes import ProcessTestCase
@@ -67,35 +64,6 @@ class Within(ProcessTestCase):
                     f"printf '{said}\\n'; exec {sys.executable} \"$@\""):
                 self.check_warning(storage, 'it said')
 
-    def test_where_it_is_not_ready_in_time(self):
-        storage = self.packable()
-        with self.python_that_says('exec sleep 1000'), \
-                mock.patch.object(starting, 'READY_WITHIN', .1):
-            self.check_warning(storage, 'it said')
-            # It reads nothing, either.
-            with mock.patch.object(sys, 'path', [*sys.path, 'x' * (1 << 22)]):
-                self.check_warning(storage, 'it said')
-        for pid in self.started:
-            self.check_gone(pid)
-
-    def test_where_it_is_only_just_ready_in_time(self):
-        """It is not ended when the parent has heard of it."""
-        storage = self.packable()
-        report = starting.ChildProcess.report
-
-        def report_in_time(child, within=None):
-            line = report(child, within)
-            for timer in threading.enumerate():
-                if isinstance(timer, threading.Timer):
-                    timer.join()
-            return line
-
-        with mock.patch.object(
-                starting.ChildProcess, 'report', report_in_time), \
-                mock.patch.object(starting, 'READY_WITHIN', 5):
-            self.pack(storage)
-        self.assertEqual(len(self.blobs()), 1)
-
     def test_where_other_code_is_on_the_disk(self):
         storage = self.packable()
         with mock.patch.object(starting, 'VERSION', 'an old one'):
@@ -128,13 +96,6 @@ class Within(ProcessTestCase):
                 os.dup2(saved, 2)
         self.assertEqual(len(self.started), 1)
         self.assertEqual(self.content('other'), b'')
-
-    def test_where_a_standard_stream_is_closed(self):
-        """Then a file may have its number."""
-        files = [mock.Mock(**{'fileno.return_value': number})
-                 for number in (2, 3, 4)]
-        with self.assertRaisesRegex(starting.NotStarted, 'standard stream'):
-            process.Process(work.Job(b'', 0, True), *files, None, None, None)
 
     def test_where_the_process_does_not_start(self):
         storage = self.packable()

@@ -95,18 +95,3 @@ class Undone(UndoInPackCase):
         with mock.patch.object(storage, 'hold_still', undo_and_hold_still):
             self.assertEqual(self.pack_and_undo(lambda rounds: None), 2)
         self.assertEqual(self.written, [0])
-
-    def test_of_what_the_pack_has_seen(self):
-        """The pointer stays one: it is no reason for another round."""
-        self.filled(pack_process=False)
-        self.undo()
-        undone = undo(self.storage, self.storage.lastTransaction())
-        self.changed = undone
-
-        def once(rounds):
-            if len(rounds) == 1:
-                self.undo()
-
-        self.assertEqual(self.pack_and_undo(once), 1)
-        [written] = self.written
-        self.assertLess(written, packing.TINY_REST)

@@ -8,21 +8,15 @@ from BTrees.Length import Length
 from ZODB.POSException import UndoError
 from ZODB.serialize import referencesf
 from ZODB.tests.StorageTestBase import zodb_pickle
-from ZODB.utils import p64
-from ZODB.utils import u64
-from ZODB.utils import z64
 
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack import packing
 from fsyncstorage.pack.progress import COPY
-from fsyncstorage.pack.progress import MARK
 from fsyncstorage.pack.progress import REFERENCES
 from fsyncstorage.pack.progress import Cancelled
-from fsyncstorage.pack.restorable import NothingRestorable
 from fsyncstorage.pack.restorable import Restorable
 
 from ..support import Thread
-from ..support import begin
 from ..support import oid
 from .phases import at
 from .undos import DEEP
@@ -103,18 +97,6 @@ class Orders(UndoInPackCase):
 
         self.each(check)
 
-    def test_what_was_restored_with_a_later_serial(self):
-        """From another storage: it is its transaction that counts."""
-        storage = self.filled()
-        transaction = begin(storage)
-        storage.restore(
-            oid(LOST), p64(u64(self.before) + (1 << 50)), self.state(), '',
-            None, transaction)
-        finish(storage, transaction)
-        self.later()
-        self.pack(COPY, lambda: self.refused(
-            'nothing referred', self.store({LOST: self.state()})))
-
     def test_what_an_earlier_undo_has_restored(self):
         """So the pack follows its references, though nothing reaches it."""
         def check(phase, gc):
@@ -167,17 +149,6 @@ class Orders(UndoInPackCase):
             self.pack(phase, undo_it, gc)
 
         self.each(check)
-
-    def test_what_is_merged_and_was_not_reached(self):
-        def merge():
-            changed = self.store({LOST: zodb_pickle(Length(15))})
-            self.store({LOST: zodb_pickle(Length(18))})
-            self.refused('nothing referred', changed)
-
-        self.filled()
-        self.store({LOST: zodb_pickle(Length(10))})
-        self.later()
-        self.pack(COPY, merge)
 
     def test_all_of_a_transaction_or_nothing(self):
         """One object may be restored, and the other not."""
@@ -234,16 +205,6 @@ class Orders(UndoInPackCase):
                         packedblobs, 'take_away', undo_and_take_away):
                     self.pack(COPY, lambda: None)
 
-    def test_where_the_pack_time_is_ahead(self):
-        """What is committed beside the pack is later than it."""
-        def change_and_undo():
-            undo(self.storage, self.store({NODE: self.state()}))
-
-        self.filled()
-        self.time += 3600
-        self.wanted[NODE] = self.first[NODE]
-        self.pack(COPY, change_and_undo)
-
     # Begun before, and voted later
 
     def test_what_was_begun_before_the_pack(self):
@@ -277,26 +238,6 @@ class Orders(UndoInPackCase):
             self.check()
 
         self.each(check, KNOWN)
-
-    def test_what_is_worked_out_again(self):
-        """It need not ask again: it restores the same."""
-        def change_and_vote():
-            undoing = undo_of(storage, changed)
-            self.store({LEAF: self.state()})
-            asked.append('vote')
-            finish(storage, undoing)
-
-        def refuse_and_note(restorable, *args):
-            asked.append('asked')
-            refuse(restorable, *args)
-
-        storage = self.filled()
-        changed = self.store({NODE: self.state()})
-        asked, refuse = [], Restorable.refuse
-        with mock.patch.object(Restorable, 'refuse', refuse_and_note):
-            self.pack(COPY, change_and_vote)
-        self.assertEqual(asked, ['asked', 'vote'])
-        self.wanted[NODE] = self.first[NODE]
 
     def test_a_pack_that_begins_while_it_waits_for_the_append_lock(self):
         storage = self.filled()
@@ -349,14 +290,6 @@ class Orders(UndoInPackCase):
                 storage.pack(self.time, referencesf)
         self.check_no_pack()
 
-    def test_after_one_with_nothing_to_do(self):
-        storage = self.filled()
-        storage.pack(self.time, referencesf)
-        storage.pack(self.time, referencesf)
-        changed = self.store({NODE: self.state()})
-        undo(storage, changed)
-        self.assertEqual(storage.load(oid(NODE))[0], self.first[NODE])
-
     def check_no_pack(self):
         storage = self.storage
         self.assertIsNone(storage.restorable)
@@ -374,20 +307,3 @@ class Orders(UndoInPackCase):
 
         storage.pack(self.time, referencesf)
         self.check_no_pack()
-
-    def test_the_log_is_there(self):
-        def look():
-            changed = self.store({LEAF: self.state()})
-            [entry] = self.storage.undoLog(0, 1)
-            self.assertEqual(
-                base64.decodebytes(entry['id'] + b'\n'), changed)
-
-        self.filled()
-        self.pack(MARK, look)
-
-    def test_nothing_is_known_of_another_packer(self):
-        nothing = NothingRestorable()
-        nothing.begin(z64)
-        nothing.learn(None)
-        with self.assertRaisesRegex(UndoError, 'disabled'):
-            nothing.refuse(z64, [])

@@ -9,7 +9,6 @@ import threading
 import time
 from unittest import mock
 
-import ZODB
 from zc.lockfile import LockError
 from zc.lockfile import LockFile
 from ZODB.FileStorage import FileStorage
@@ -23,7 +22,6 @@ from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import index
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack import plan
-from fsyncstorage.pack.copying import Copier
 from fsyncstorage.storage.recovery import DamagedFile
 
 from ..support import PATIENCE
@@ -245,14 +243,6 @@ class NothingIsEmptied(SwapTestCase):
                     self.check(self.packable())
                     self.remove_all()
 
-    def test_by_the_list_of_blobs(self):
-        storage = self.packable()
-        with open(self.path('precious'), 'wb') as file:
-            file.write(b'x')
-        os.symlink(self.path('precious'), self.path('blobs/.removed'))
-        self.pack(storage)
-        self.assertEqual(self.content('precious'), b'x')
-
     def test_by_a_torn_tail_that_is_kept(self):
         self.packable().close()
         with open(self.path(), 'ab') as file:
@@ -308,20 +298,6 @@ class Halves(SwapTestCase):
     def reopened(self):
         return self.open(blob_dir=self.path('blobs'))
 
-    def test_both_names(self):
-        self.interrupted()
-        for suffix in '.pack', '.pack.index':
-            os.replace(self.path('Data.fs.pack'), self.path())
-            os.link(self.path(), self.path('Data.fs' + suffix))
-            storage = self.reopened()
-            self.assertNotIn('Data.fs' + suffix, self.names())
-            self.check(storage)
-            self.revise(storage)
-            self.pack(storage)
-            self.check(storage)
-            storage.close()
-            os.link(self.path(), self.path('Data.fs.pack'))
-
     def test_both_names_of_which_the_file_system_knows_one(self):
         """To remove one would lose the file."""
         self.interrupted()
@@ -340,11 +316,6 @@ class Halves(SwapTestCase):
             with self.assertRaisesRegex(DamagedFile, 'check the file system'):
                 self.reopened()
         self.assertIn('Data.fs.pack', self.names())
-        self.check(self.reopened())
-
-    def test_the_new_name_only(self):
-        self.interrupted()
-        os.replace(self.path('Data.fs.pack'), self.path())
         self.check(self.reopened())
 
     def test_the_old_name_is_gone_and_the_new_file_is_whole(self):
@@ -387,16 +358,6 @@ class Halves(SwapTestCase):
     def lose_the_index(self):
         os.remove(self.path('Data.fs.index'))
 
-    def test_neither_name(self):
-        self.interrupted()
-        os.remove(self.path())
-        os.remove(self.path('Data.fs.pack'))
-        with self.assertRaisesRegex(
-                DamagedFile, 'rename .*Data.fs.old to .*Data.fs'):
-            self.reopened()
-        os.rename(self.path('Data.fs.old'), self.path())
-        self.check(self.reopened())
-
     def test_what_an_earlier_pack_kept_is_not_the_last_state(self):
         """A pack that was killed while it copied leaves it, too."""
         storage = self.packable()
@@ -410,17 +371,6 @@ class Halves(SwapTestCase):
                 DamagedFile, 'older than the last commit, an earlier'
                 ' pack has kept it'):
             self.reopened()
-
-    def test_of_the_index(self):
-        self.interrupted()
-        os.replace(self.path('Data.fs.pack'), self.path())
-        os.link(self.path('Data.fs.index'), self.path('Data.fs.pack.index'))
-        storage = self.reopened()
-        self.assertNotIn('Data.fs.pack.index', self.names())
-        self.check(storage)
-        storage.close()
-        os.remove(self.path('Data.fs.index'))
-        self.check(self.reopened())
 
     def test_somebody_else_is_in_the_middle_of_it(self):
         self.interrupted()
@@ -492,57 +442,6 @@ class Leftovers(SwapTestCase):
         self.assertIn('is left: its last transaction', logs.output[0])
         os.rename(self.path('Data.fs.pack'), self.path())
         self.check(self.open(blob_dir=self.path('blobs')))
-
-    def test_of_a_pack_that_was_killed_are_never_later(self):
-        storage = self.packable()
-        packed = self.path('packed')
-        real = datafile.disk.replace
-
-        def replace(source, target):
-            if source == self.path('Data.fs.pack'):
-                shutil.copy(source, packed)
-            real(source, target)
-
-        with mock.patch.object(datafile.disk, 'replace', replace):
-            self.pack(storage)
-        storage.close()
-        os.rename(self.path('Data.fs.old'), self.path())
-        whole = self.content('packed')
-        for end in 0, 3, 4, 8, 12, 100, len(whole) - 1, len(whole):
-            with open(self.path('Data.fs.pack'), 'wb') as file:
-                file.write(whole[:end])
-            self.open(blob_dir=self.path('blobs')).close()
-            self.assertNotIn('Data.fs.pack', self.names())
-
-    def test_that_cannot_be_removed_are_said(self):
-        self.packable().close()
-        os.mkdir(self.path('Data.fs.pack'))
-        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-            self.check(self.open(blob_dir=self.path('blobs')))
-        self.assertIn('Data.fs.pack could not be removed', logs.output[0])
-
-    def test_a_pack_that_is_closed_leaves_nothing(self):
-        storage = self.packable()
-        before = self.content()
-        copied, closed = threading.Event(), threading.Event()
-        copy = Copier.copy_to_pack_end
-
-        def copy_and_wait(*args):
-            copy(*args)
-            copied.set()
-            closed.wait(PATIENCE)
-
-        with mock.patch.object(Copier, 'copy_to_pack_end', copy_and_wait):
-            thread = Thread(self.pack, storage)
-            self.assertTrue(copied.wait(PATIENCE))
-            storage.close()
-            closed.set()
-            with self.assertRaisesRegex(ValueError, 'closed'):
-                thread.result()
-        self.assertEqual(self.content(), before)
-        self.assertEqual(self.names(), {
-            'Data.fs', 'Data.fs.index', 'Data.fs.lock', 'blobs'})
-        self.assertFalse(os.path.exists(self.path('blobs/.removed')))
 
     def test_a_pack_that_is_closed_removes_nothing_of_another(self):
         storage = self.packable()
@@ -718,25 +617,6 @@ class NoHardLinks(SwapTestCase):
         self.assertEqual(self.content(), before)
         self.check(storage)
 
-    def test_a_swap_that_fails_is_taken_back(self):
-        storage = self.packable()
-        before = self.content()
-        real = datafile.disk.replace
-
-        def replace(source, target):
-            if source.endswith('.pack'):
-                raise OSError(errno.EIO, 'Input/output error')
-            real(source, target)
-
-        with self.no_links(), mock.patch.object(
-                datafile.disk, 'replace', replace):
-            with self.assertRaisesRegex(OSError, 'Input/output error'):
-                self.pack(storage)
-        self.assertEqual(self.content(), before)
-        self.assertNotIn('Data.fs.old', self.names())
-        self.assertNotIn('Data.fs.pack', self.names())
-        self.check(storage)
-
     def test_a_swap_that_is_taken_back_is_so_for_good(self):
         """A power cut would bring the new file back, with what was committed
         meanwhile in the old one."""
@@ -790,12 +670,6 @@ class NoHardLinks(SwapTestCase):
         storage.close()
         with self.assertLogs('fsyncstorage', 'WARNING'):
             self.check(self.open(blob_dir=self.path('blobs')))
-
-    def test_killed_in_the_moment_without_a_file(self):
-        self.kill_in_the_moment_without_a_file()
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            storage = self.open(blob_dir=self.path('blobs'))
-        self.check(storage)
 
     def test_the_same_with_a_commit_that_the_index_does_not_know(self):
         def commit_late(storage):
@@ -863,18 +737,3 @@ class NoHardLinks(SwapTestCase):
         self.assertEqual(len(self.blobs_below('blobs.old')), 1)
         self.assertEqual(len(self.blobs_below('blobs')), 1)
         self.check(storage)
-
-    def test_a_database(self):
-        """All of it, with garbage collection."""
-        with self.no_links():
-            db = ZODB.DB(self.open('db', blob_dir=self.path('db-blobs')))
-            with db.transaction() as connection:
-                connection.root()['blob'] = ZODB.blob.Blob(b'garbage')
-            with db.transaction() as connection:
-                connection.root()['blob'] = ZODB.blob.Blob(b'a blob')
-            db.pack(time.time() + 1)
-            with db.transaction() as connection:
-                with connection.root()['blob'].open() as file:
-                    self.assertEqual(file.read(), b'a blob')
-            db.close()
-        self.assertEqual(len(self.blobs_below('db-blobs')), 1)

@@ -3,7 +3,6 @@ for, or is refused."""
 
 import base64
 import collections
-import unittest
 from unittest import mock
 
 from ZODB.POSException import POSKeyError
@@ -14,6 +13,7 @@ from ZODB.serialize import referencesf
 from fsyncstorage.pack import packing
 from fsyncstorage.pack.progress import COPY
 
+from ..often import often
 from ..support import TestCase
 from ..support import begin
 from .histories import random_history
@@ -26,7 +26,7 @@ SAME, REFUSED = 'the same', 'refused'
 class Histories(TestCase):
 
     level = 2
-    histories = 150
+    histories = often(60, 2000)
 
     def test_called_before_the_pack_or_beside_it(self):
         outcomes = collections.Counter()
@@ -90,14 +90,3 @@ class Histories(TestCase):
             except POSKeyError:
                 found[record.oid] = None
         return found
-
-
-class ManyHistories(Histories):
-
-    level = 3
-    histories = 2000
-
-
-def test_suite():
-    load = unittest.defaultTestLoader.loadTestsFromTestCase
-    return unittest.TestSuite(map(load, (Histories, ManyHistories)))

@@ -1,14 +1,10 @@
 """What is undone at the swap of a pack, or behind it; and blobs."""
 
-import base64
 import os
-import shutil
 from unittest import mock
 
-from BTrees.Length import Length
 from ZODB.POSException import UndoError
 from ZODB.serialize import referencesf
-from ZODB.tests.StorageTestBase import zodb_pickle
 
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack.progress import COPY
@@ -125,27 +121,6 @@ class Blobs(WithBlobs):
             self.refused('file of the blob', self.replaced)
         self.check_nothing_stays()
 
-    def test_one_whose_file_goes_while_it_is_copied(self):
-        storage = self.filled()
-        copyfile = shutil.copyfile
-
-        def remove_and_copy(source, target):
-            os.remove(source)
-            copyfile(source, target)
-
-        with mock.patch.object(shutil, 'copyfile', remove_and_copy):
-            self.refused('file of the blob', self.replaced)
-        self.check_nothing_stays()
-        # What is missing otherwise is another matter.
-        with mock.patch.object(
-                shutil, 'copyfile', side_effect=FileNotFoundError):
-            transaction = begin(storage)
-            with self.assertRaises(FileNotFoundError):
-                storage.undo(base64.encodebytes(
-                    self.store_blob(b'third')).rstrip(), transaction)
-            storage.tpc_abort(transaction)
-        self.check_nothing_stays()
-
 
 class BehindTheSwap(WithBlobs):
 
@@ -251,16 +226,6 @@ class BehindTheSwap(WithBlobs):
                 self.wanted[LOST] = self.first[LOST]
                 self.check_removed(self.begun_before(undone))
 
-    def test_what_an_earlier_revision_would_be_merged_in_the_place_of(self):
-        self.filled()
-        self.store({LOST: zodb_pickle(Length(10))})
-        changed = self.store({LOST: zodb_pickle(Length(15))})
-        self.later()
-        undone = undo(self.storage, changed)
-        self.wanted[LOST] = zodb_pickle(Length(12))
-        self.store({LOST: self.wanted[LOST]})
-        self.check_removed(self.begun_before(undone))
-
     def test_a_deletion_that_an_earlier_revision_has_taken_the_place_of(self):
         """It restores nothing, so that it is allowed in each phase; what it
         would leave is the earlier revision."""
@@ -279,32 +244,6 @@ class BehindTheSwap(WithBlobs):
                 self.check()
 
         self.each(check)
-
-    def test_a_deletion_that_is_voted_before_the_swap(self):
-        def check(phase, gc):
-            undone = undo(self.storage, self.deleted)
-            self.wanted[GONE] = None
-            self.pack(phase, lambda: undo(self.storage, undone), gc)
-
-        self.each(check)
-
-    def test_what_has_its_data_in_full_now(self):
-        """It is the same revision."""
-        storage = self.filled()
-        undo(storage, self.store({NODE: self.state()}))
-        self.later()
-        undoing = self.begun_before(self.store({NODE: self.state()}))
-        finish(storage, undoing)
-        self.wanted[NODE] = self.first[NODE]
-        self.check()
-
-    def test_what_the_pack_has_removed_of_a_creation(self):
-        """There was nothing to restore, and is nothing now."""
-        self.filled()
-        finish(self.storage, self.begun_before(
-            self.store({GONE: self.state()})))
-        self.wanted[GONE] = None
-        self.check()
 
     def test_without_garbage_collection(self):
         """It was allowed, and is final now."""
@@ -351,12 +290,3 @@ class Restored(UndoInPackCase):
     def test_a_creation_that_was_undone(self):
         self.filled()
         self.check_restored(GONE, None, self.deleted)
-
-    def test_what_was_never_there(self):
-        """It is refused as before, by the call."""
-        storage = self.filled()
-        transaction = begin(storage)
-        with self.assertRaises(UndoError):
-            storage.restore(oid(LEAF), self.before, self.state(), '',
-                            b'nowhere!', transaction)
-        storage.tpc_abort(transaction)
