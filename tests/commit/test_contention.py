@@ -6,7 +6,6 @@ from unittest import mock
 from ZODB.POSException import ConflictError
 
 from fsyncstorage.commit import contention
-from fsyncstorage.commit.contention import AT_ONCE
 from fsyncstorage.commit.contention import RUN
 from fsyncstorage.commit.contention import Contention
 from fsyncstorage.storage import AsyncFinish
@@ -63,12 +62,6 @@ class Runs(TestCase):
             [each.thread for each in self.contention._sleepers],
             [each.ident for each in threads])
 
-    def test_one_that_comes_at_once_has_the_run(self):
-        self.come_at_once()
-        self.assertEqual(self.contention._runner, threading.get_ident())
-        self.assertEqual(self.contention.inside, {'own'})
-        self.assertEqual(self.sleeps, [])
-
     def test_another_that_comes_at_once_sleeps(self):
         self.come_at_once()
         other = self.sleeper('other')
@@ -91,55 +84,6 @@ class Runs(TestCase):
         self.contention.leave('own')
         other.result()
 
-    def test_the_first_that_sleeps_is_the_next(self):
-        self.come_at_once()
-        first, second = self.sleeper('first'), self.sleeper('second', 2)
-        self.contention.hand_on()
-        first.result()
-        self.assertSleep(second)
-        self.contention._runner = threading.get_ident()
-        self.contention.hand_on()
-        second.result()
-
-    def test_one_whose_run_is_over_sleeps_behind_the_last(self):
-        self.come_at_once()
-        first, second = self.sleeper('first'), self.sleeper('second', 2)
-        self.now += RUN * 1.01
-        self.contention.leave('own')
-        first.result()
-
-        def hand_on(sleeper, seconds):
-            self.assertEqual(
-                [each.thread for each in self.contention._sleepers],
-                [second.ident, threading.get_ident()])
-            self.contention._sleepers.popleft().wake()
-
-        with mock.patch.object(contention._Sleeper, 'sleep', hand_on):
-            self.contention.come('own')
-        second.result()
-
-    def test_one_that_has_worked_since_comes_at_once(self):
-        self.contention.come('own')
-        self.contention.leave('own')
-        self.now += 2 * AT_ONCE
-        self.worked += 1.1 * AT_ONCE
-        self.contention.come('own')
-        self.assertEqual(self.contention._runner, threading.get_ident())
-
-    def test_one_that_has_waited_neither_sleeps_nor_has_a_run(self):
-        """Most programs wait for other things between their commits."""
-        self.come_at_once()
-
-        def wait_between():
-            self.contention.come('other')
-            self.contention.leave('other')
-            self.now += AT_ONCE * 1.01
-            self.contention.come('other')
-
-        Thread(wait_between).result()
-        self.assertEqual(self.contention.inside, {'own', 'other'})
-        self.assertEqual(self.contention._runner, threading.get_ident())
-
     def test_nobody_sleeps_behind_one_that_has_gone(self):
         self.come_at_once()
         self.contention.leave('own')
@@ -158,31 +102,6 @@ class Runs(TestCase):
         self.assertEqual(self.contention._runner, other.ident)
         self.assertFalse(self.contention._sleepers)
 
-    def test_the_second_sleeps_longer(self):
-        self.come_at_once()
-        threads = self.sleeper('first'), self.sleeper('second', 2)
-        self.assertEqual(self.sleeps, [2 * RUN, 3 * RUN])
-        for each in threads:
-            self.contention._runner = threading.get_ident()
-            self.contention.hand_on()
-            each.result()
-
-    def test_only_the_one_that_has_the_run_hands_on(self):
-        self.come_at_once()
-        other = self.sleeper('other')
-        self.now += RUN * 1.01
-        Thread(self.contention.hand_on).result()
-        Thread(self.contention.come, 'third').result()
-        Thread(self.contention.leave, 'third').result()
-        self.assertSleep(other)
-        self.contention.hand_on()
-        other.result()
-
-    def test_to_hand_on_to_nobody_keeps_the_run(self):
-        self.come_at_once()
-        self.contention.hand_on()
-        self.assertEqual(self.contention._runner, threading.get_ident())
-
     def test_an_event_loop_does_not_sleep(self):
         self.come_at_once()
         Thread(self.come_at_once, 'other', may_sleep=False).result()
@@ -197,15 +116,6 @@ class Runs(TestCase):
         self.assertFalse(self.contention._sleepers)
         self.assertEqual(self.contention.inside, {'own'})
         self.assertEqual(self.contention._runner, threading.get_ident())
-
-    def test_leaving_without_being_there_changes_nothing(self):
-        self.come_at_once()
-        other = self.sleeper('other')
-        self.now += RUN * 1.01
-        self.contention.leave('third')
-        self.assertSleep(other)
-        self.contention.hand_on()
-        other.result()
 
 
 class OfAStorage(TestCase):

@@ -1,6 +1,6 @@
 """Many threads at once, under every policy: commits, reads, packs, undos.
 
-At level 1 for some seconds, at level 2 for a minute a policy with 64 threads.
+For a second, and at level 3 for a minute a policy with 64 threads.
 """
 
 import gc
@@ -27,7 +27,7 @@ from ..support import TestCase
 class Stress(TestCase):
 
     threads = 16
-    seconds = often(1, 2)
+    seconds = often(1, 2, 0.4)
 
     def run_policy(self, policy):
         storage = self.open(
