@@ -6,7 +6,6 @@ its promises?
 """
 
 import contextlib
-import fcntl
 import functools
 import os
 import unittest
@@ -15,7 +14,6 @@ from unittest import mock
 from ZODB._compat import FILESTORAGE_MAGIC
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage import allocation
 from fsyncstorage import datafile
 
 from ..memory import scratch_directory
@@ -34,8 +32,6 @@ from .harness.tearing import ALL_MODELS
 from .harness.tearing import MODELS
 from .harness.tearing import STALE
 from .harness.tearing import TORN_RENAMES
-from .test_crash_lives import slow
-from .test_crash_packs import WithoutLinks
 
 SECTOR = 512
 PREFIX, SECTORS, PAGES = MODELS
@@ -253,15 +249,6 @@ class Recording(unittest.TestCase):
         self.disk.truncate(fd, 5)
         self.check()
 
-    def test_a_name_may_get_another_file(self):
-        old = self.create('a')
-        self.disk.write(old, b'old', 0)
-        self.disk.replace(self.path('a'), self.path('b'))
-        new = self.create('a')
-        self.disk.write(new, b'new', 0)
-        self.disk.replace(self.path('a'), self.path('b'))
-        self.check()
-
     def test_directories_are_followed(self):
         self.disk.make_directory(self.path('d'))
         fd = self.create('d/a')
@@ -339,16 +326,6 @@ class Recording(unittest.TestCase):
         self.assertEqual(disk.room, 3)
         self.check()
 
-    def test_a_sync_takes_its_time(self):
-        fd = self.create('a')
-        self.recorder.clock.sync_takes = 0.5
-        self.disk.sync(fd)
-        self.disk.sync_directory(self.directory)
-        self.assertEqual(self.recorder.clock.now, 1.0)
-        self.assertEqual(
-            [event.at for event in self.recorder.log
-             if isinstance(event, events.Passed)], [0.5, 1.0])
-
 
 class Sabotage(unittest.TestCase):
     """The judge notices a storage that does not do what it promises."""
@@ -412,29 +389,6 @@ class Sabotage(unittest.TestCase):
         self.assertIn(judge.DAMAGED, self.found(
             workloads.Commits(), 'none', 'none', SECTORS, checksums=False))
 
-    def test_an_interval_that_is_too_long(self):
-        self.assertIn(judge.LOST, self.found(
-            workloads.Undo(), 'interval', 'interval', PREFIX,
-            sync_interval='1h'))
-
-    def test_blobs_that_a_close_does_not_sync(self):
-
-        class Lying(RecordingDisk):
-
-            def sync(self, fd):
-                if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_RDWR:
-                    super().sync(fd)  # no blob file
-
-        self.assertIn(judge.BLOB, self.found(
-            workloads.BlobCreation(), 'none', 'none', PREFIX, disk=Lying))
-
-    def test_syncs_that_take_longer_than_is_said(self):
-        workload = workloads.SlowSyncs()
-        said = workload.INTERVAL + workload.SYNC
-        workload.SYNC, workload.BLOBS = 0.25, 5
-        self.assertIn(judge.LOST, self.found_of(
-            workload, slow('interval'), 'interval', PREFIX, interval=said))
-
     def test_a_life_that_does_not_sync_what_it_found(self):
 
         def make(path, **options):
@@ -466,10 +420,6 @@ class Sabotage(unittest.TestCase):
             OneThatDoesNotFit(), 'group-commit', 'group-commit', PREFIX,
             disk=Lying))
 
-    def test_large_transactions_without_checksums(self):
-        self.assertIn(judge.DAMAGED, self.found(
-            workloads.Large(), 'none', 'none', PAGES, checksums=False))
-
     def test_a_read_only_opening_that_writes(self):
 
         def make(path, read_only=False, **options):
@@ -481,20 +431,6 @@ class Sabotage(unittest.TestCase):
         self.assertIn(judge.WROTE, self.found_of(
             workloads.Commits(), make, 'group-commit', PREFIX))
 
-    def test_what_was_there_before_in_a_file_without_checksums(self):
-        # Each vote writes: what was there shows before anything is finished.
-        with mock.patch.object(allocation, 'is_in_place', lambda fd: False):
-            for model in STALE:
-                self.assertIn(judge.INVENTED, self.found(
-                    workloads.SamePlaces(), 'group-commit', 'group-commit',
-                    model, checksums=False))
-
-    def test_a_rename_that_takes_the_only_name(self):
-        halves, = TORN_RENAMES
-        make = functools.partial(FsyncStorage, group_commit_delay=0)
-        self.assertIn(judge.REFUSED, self.found_of(
-            workloads.Pack(keep_old=False), make, 'group-commit', halves,
-            judge.ForgivingJudge, disk=WithoutLinks))
 
 
 class Counting(unittest.TestCase):

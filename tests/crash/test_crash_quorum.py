@@ -1,9 +1,11 @@
 """I16: after a power cut at any moment, a node comes back to what a log says.
 
-A standby, its packs, a primary and the start of a node are recorded; of each,
-directories are built that a power cut could have left, and a node is started
-over them.  None may be refused, and each must have the bytes of the log,
-whether it is the log of that moment, or another node has led since.
+A standby, its packs and the start of a node are recorded; of each, directories
+are built that a power cut could have left, and a node is started over them.
+None may be refused, and each must have the bytes of the log, whether it is the
+log of that moment, or another node has led since.
+
+(A primary, which is a storage, is in test_crash_replicator.)
 """
 
 import itertools
@@ -17,9 +19,7 @@ from .harness.tally import Report
 REPORT = Report(__name__, 'Crash images of nodes', 'workload', 'model')
 
 #: Of each recording of a workload, and of each start.
-IMAGES, IMAGES_OF_A_START = often(60, 120), often(10, 20)
-#: What the long run judges at least, beside starts.
-MANY = 50_000
+IMAGES, IMAGES_OF_A_START = often(40, 120), often(10, 20)
 
 
 class CrashQuorum(unittest.TestCase):
@@ -27,7 +27,7 @@ class CrashQuorum(unittest.TestCase):
     level = 2
     layer = REPORT
     #: Recordings of each workload; torn files that a node is started over.
-    seeds, torn = 3, 10
+    seeds, torn = often(2, 210), often(4, 100)
 
     def judge(self, name, recorded, images):
         count, wrong = REPORT.tally.count_all(
@@ -65,23 +65,8 @@ class CrashQuorum(unittest.TestCase):
     def test_packs_of_a_standby(self):
         self.check(nodes.follow_packs)
 
-    def test_a_primary(self):
-        self.check(nodes.lead)
-
     def test_the_start_of_a_standby(self):
         self.check_start(nodes.follow)
 
     def test_the_start_of_a_standby_that_packs(self):
         self.check_start(nodes.follow_packs)
-
-    def test_the_start_of_a_primary(self):
-        self.check_start(nodes.lead)
-
-
-class ManyCrashQuorum(CrashQuorum):
-
-    level = 3
-    seeds, torn = 210, 100
-
-    def test_there_are_enough_images(self):
-        self.assertGreaterEqual(2 * self.seeds * IMAGES, MANY)

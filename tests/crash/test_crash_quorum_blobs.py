@@ -54,7 +54,7 @@ from .harness.tally import Report
 REPORT = Report(
     __name__, 'Crash images of nodes with blobs', 'workload', 'model')
 
-IMAGES, IMAGES_OF_A_START = often(60, 120), often(10, 20)
+IMAGES, IMAGES_OF_A_START = often(40, 120), often(10, 20)
 
 
 class Writing:
@@ -224,7 +224,7 @@ class CrashQuorumBlobs(unittest.TestCase):
 
     level = 2
     layer = REPORT
-    seeds, torn = 3, 6
+    seeds, torn = often(2, 60), often(3, 60)
 
     def judge(self, name, recorded, images):
         count, wrong = REPORT.tally.count_all(
@@ -256,9 +256,3 @@ class CrashQuorumBlobs(unittest.TestCase):
                     'start', self.recorded(
                         start, number=int(case.standing.now),
                         image=case.image), IMAGES_OF_A_START), 0)
-
-
-class ManyCrashQuorumBlobs(CrashQuorumBlobs):
-
-    level = 3
-    seeds, torn = 60, 60
