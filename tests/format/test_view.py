@@ -41,16 +41,6 @@ class Block(TestCase):
             self.assertEqual(storage.load(oid(number))[0], b'%03d' % number)
         self.assertEqual(len(reads), 1)
 
-    def test_in_any_direction(self):
-        storage = self.open()
-        data = {number: b'x' * (PAGE // 10) for number in range(50)}
-        commit(storage, data)
-        reads = self.reads()
-        for number in reversed(data):
-            self.assertEqual(storage.load(oid(number))[0], data[number])
-        # (A record that begins in one page mostly ends there, too.)
-        self.assertLess(len(reads), 10)
-
     def test_a_commit_between_changes_nothing(self):
         storage = self.open()
         serial = commit(storage, {1: b'one', 2: b'two'})
@@ -93,15 +83,6 @@ class Block(TestCase):
                     b'first')
                 self.assertEqual(storage.loadSerial(oid(1), first), b'first')
         self.assertLessEqual(max(sizes), BLOCK)
-
-    def test_a_file_that_is_closed_keeps_none(self):
-        storage = self.open()
-        commit(storage, {1: b'data'})
-        storage.load(oid(1))
-        file = storage._file
-        self.assertIn(b'data', file.block[1])
-        storage.close()
-        self.assertEqual(file.block, (0, b''))
 
     def write_alone(self, storage, data):
         """Vote: it is behind the end of the file, and not appended."""
