@@ -188,10 +188,7 @@ class Blobs(AskingCase):
     def vote_blob(self, number, extension):
         metadata = TransactionMetaData(extension=extension)
         self.storage.tpc_begin(metadata)
-        with open(self.path('upload'), 'wb') as file:
-            file.write(b'content')
-        self.storage.storeBlob(oid(number), z64, b'record',
-                               self.path('upload'), '', metadata)
+        self.store_blob(self.storage, metadata, number)
         self.storage.tpc_vote(metadata)
         return metadata
 

@@ -44,10 +44,7 @@ class Blobs(TestCase):
 
     def store_in(self, transaction, number, content=b'content',
                  oldserial=b'\0' * 8):
-        with open(self.path('upload'), 'wb') as file:
-            file.write(content)
-        self.storage.storeBlob(oid(number), oldserial, b'blob record',
-                               self.path('upload'), '', transaction)
+        self.store_blob(self.storage, transaction, number, content, oldserial)
 
     def vote(self, *args):
         transaction = self.store(*args)
@@ -60,10 +57,8 @@ class Blobs(TestCase):
         record, serial = pickle.dumps(Blob, 3), b'\0' * 8
         for content in b'one', b'two', b'three':
             transaction = begin(storage)
-            with open(self.path('upload'), 'wb') as file:
-                file.write(content)
-            storage.storeBlob(oid(1), serial, record, self.path('upload'), '',
-                              transaction)
+            self.store_blob(
+                storage, transaction, 1, content, serial, record=record)
             storage.tpc_vote(transaction)
             if content == b'three':
                 with self.assertRaises(StorageTransactionError):
@@ -482,11 +477,9 @@ class Opening(TestCase):
         tids = []
         for number in range(2):
             transaction = begin(storage)
-            with open(self.path('upload'), 'wb') as file:
-                file.write(b'content')
-            storage.storeBlob(
-                oid(1), tids[-1] if tids else b'\0' * 8, RECORD,
-                self.path('upload'), '', transaction)
+            self.store_blob(
+                storage, transaction, 1, record=RECORD,
+                serial=tids[-1] if tids else b'\0' * 8)
             storage.tpc_vote(transaction)
             tids.append(storage.tpc_finish(transaction))
         full = mock.patch('shutil.copyfile', side_effect=OSError(28, 'Full'))

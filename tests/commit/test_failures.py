@@ -84,19 +84,6 @@ class FailedSync(TestCase):
             lost.result()
         self.assertEqual(storage.lastTransaction(), tid)
 
-    def test_a_transaction_in_progress_cannot_vote(self):
-        storage = self.broken('group-commit')
-        self.disk.hold_syncs()
-        doomed = Thread(storage.tpc_finish, vote(storage, {2: b'x'}))
-        self.disk.wait_for_sync()
-        transaction = begin(storage)
-        self.disk.release_syncs()
-        with self.assertRaises(OutcomeUnknown):
-            doomed.result()
-        with self.assertRaises(WritingStopped):
-            storage.tpc_vote(transaction)
-        storage.tpc_abort(transaction)
-
     def test_a_voted_transaction_is_cut_off(self):
         storage = self.broken('group-commit')
         self.disk.hold_syncs()

@@ -179,11 +179,8 @@ class Blobs(TestCase):
                     blob_dir=self.path(policy + '-blobs')))
 
     def interrupted_after_its_append(self, storage):
-        with open(self.path('upload'), 'wb') as file:
-            file.write(b'content')
         transaction = begin(storage)
-        storage.storeBlob(oid(1), b'\0' * 8, b'blob', self.path('upload'), '',
-                          transaction)
+        self.store_blob(storage, transaction, 1)
         storage.tpc_vote(transaction)
         with (mock.patch.object(Transaction, 'close',
                                 side_effect=KeyboardInterrupt),
@@ -192,7 +189,7 @@ class Blobs(TestCase):
         tid = storage.stats()['last_appended']
         storage.tpc_abort(transaction)
         commit(storage, {2: b'x'})
-        self.assertEqual(storage.load(oid(1)), (b'blob', tid))
+        self.assertEqual(storage.load(oid(1)), (b'record', tid))
         with open(storage.loadBlob(oid(1), tid), 'rb') as file:
             self.assertEqual(file.read(), b'content')
 

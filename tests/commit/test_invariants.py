@@ -139,10 +139,7 @@ class I2_AppendLock(InvariantCase):
                 disk.sync = watched
                 for number in range(1, 4):
                     transaction = begin(storage)
-                    with open(self.path('upload'), 'wb') as blob:
-                        blob.write(b'blob')
-                    storage.storeBlob(oid(number), p64(0), b'pickle',
-                                      self.path('upload'), '', transaction)
+                    self.store_blob(storage, transaction, number, b'blob')
                     storage.tpc_vote(transaction)
                     storage.tpc_finish(transaction)
                 storage.close()
@@ -344,17 +341,6 @@ class I4_Visibility(InvariantCase):
                 self.assertEqual(len(after['history']), 2)
                 self.storage.close()
 
-    def test_an_unpublished_object_does_not_exist(self):
-        self.held()
-        before = self.state(2)
-        thread = self.start({2: b'new'})
-        self.disk.wait_for_sync()
-        self.assertEqual(self.state(2), before)
-        self.assertIs(self.state(2)['load'], POSKeyError)
-        self.disk.release_syncs()
-        thread.result()
-        self.assertEqual(self.storage.load(oid(2))[0], b'new')
-
     def test_a_voted_transaction_is_seen_by_nobody(self):
         self.held('none')
         before = self.state()
@@ -366,10 +352,7 @@ class I4_Visibility(InvariantCase):
     def test_an_unpublished_blob_does_not_exist(self):
         storage = self.held(blob_dir=self.path('blobs'))
         transaction = begin(storage)
-        with open(self.path('blob'), 'wb') as blob:
-            blob.write(b'blob')
-        storage.storeBlob(oid(2), p64(0), b'pickle', self.path('blob'), '',
-                          transaction)
+        self.store_blob(storage, transaction, 2, b'blob')
         self.disk.release_syncs()  # of its content
         storage.tpc_vote(transaction)
         self.disk.hold_again()
@@ -851,6 +834,20 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
             storage.load(oid(1))
         self.assertEqual(len(list(self.open().iterator())), 1)
 
+    def test_an_abort_ends_the_waiting_of_its_vote(self):
+        """By another thread: of a server whose client is gone."""
+        storage = self.open()
+        holder = vote(storage, {1: b'x'})
+        transaction = begin(storage)
+        storage.store(oid(1), z64, b'y', '', transaction)
+        voting = Thread(storage.tpc_vote, transaction)
+        until(lambda: owners(storage._turns) == 2, 'waits')
+        storage.tpc_abort(transaction)
+        with self.assertRaises(StorageTransactionError):
+            voting.result()
+        storage.tpc_abort(holder)
+        self.assertEqual(owners(storage._turns), 0)
+
     def test_closing_ends_the_waiting_of_a_vote(self):
         storage = self.open()
         voted = vote(storage, {1: b'x'})
@@ -1095,10 +1092,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         storage.tryToResolveConflict, disk.sync = resolve, watched
         transaction = begin(storage)
         storage.store(oid(1), first, b'two', '', transaction)
-        with open(self.path('upload'), 'wb') as blob:
-            blob.write(b'blob')
-        storage.storeBlob(oid(2), z64, b'pickle', self.path('upload'), '',
-                          transaction)
+        self.store_blob(storage, transaction, 2, b'blob')
         second = begin(storage)
         storage.store(oid(1), storage.getTid(oid(1)), b'x', '', second)
         storage.tpc_vote(second)

@@ -1,7 +1,6 @@
 """The commit state machine, driven without files, threads or clocks."""
 
 import typing
-import unittest
 
 from hypothesis import stateful
 from hypothesis import strategies
@@ -29,68 +28,6 @@ class Point(typing.NamedTuple):
 def commit(number, promised=True):
     return Commit(
         number * 10, Point(number * 10 + 10, tid(number)), promised=promised)
-
-
-class PipelineTests(unittest.TestCase):
-
-    def setUp(self):
-        self.line = Pipeline(Point(10, tid(0)))
-
-    def append(self, *numbers, promised=True):
-        commits = [commit(number, promised) for number in numbers]
-        for each in commits:
-            self.line.append(each)
-        return commits
-
-    def test_alone_a_batch_is_one_commit(self):
-        first, second = self.append(1, 2)
-        point, batch = self.line.next_batch(alone=True)
-        self.assertEqual((point, batch), (first.point, [first]))
-
-    def test_data_first_a_batch_ends_before_blobs(self):
-        """If anything before them is not durable; else it begins there."""
-        one, two, three = self.append(1, 2, 3)
-        two.blobs = object()
-        first = self.line.next_batch(alone=False, data_first=True)
-        self.assertEqual(first, (one.point, [one]))
-        self.line.synced(one.point)
-        second = self.line.next_batch(alone=False, data_first=True)
-        self.assertEqual(second, (three.point, [two, three]))
-
-    def test_data_first_what_is_published_counts_too(self):
-        one, = self.append(1, promised=False)
-        self.line.publish(one)
-        two, = self.append(2)
-        two.blobs = object()
-        self.assertEqual(
-            self.line.next_batch(alone=False, data_first=True),
-            (one.point, []))
-        self.assertEqual(
-            self.line.next_batch(alone=False), (two.point, [two]))
-
-    def test_failure_spares_what_is_durable(self):
-        first, second = self.append(1, 2)
-        self.line.synced(first.point)
-        lost = self.line.fail('disk', lambda: OutcomeUnknown('disk'))
-        self.assertEqual(lost, [second])
-        self.assertIsInstance(second.error, OutcomeUnknown)
-        self.assertIs(self.line.next_to_publish(), first)
-        with self.assertRaises(WritingStopped):
-            self.append(3)
-
-    def test_after_a_failure_only_what_is_durable_is_visible(self):
-        first, second = self.append(1, 2, promised=False)
-        self.line.publish(first)
-        self.line.publish(second)
-        self.line.synced(first.point)
-        self.assertEqual(self.line.visible, second.point)
-        self.line.fail('disk', lambda: OutcomeUnknown('disk'))
-        self.assertEqual(self.line.visible, first.point)
-
-    def test_a_file_is_not_replaced_under_a_commit(self):
-        self.append(1)
-        with self.assertRaises(AssertionError):
-            self.line.rebase(Point(4, tid(1)))
 
 
 class AnyInterleaving(stateful.RuleBasedStateMachine):

@@ -159,10 +159,7 @@ class NoDescriptors(TestCase):
         opened = self.descriptors()
         transaction = begin(storage)
         for number in range(1, BLOBS):
-            with open(self.path('upload'), 'wb') as file:
-                file.write(b'content')
-            storage.storeBlob(oid(number), b'\0' * 8, b'blob',
-                              self.path('upload'), '', transaction)
+            self.store_blob(storage, transaction, number)
         storage.tpc_vote(transaction)
         self.assertEqual(self.descriptors(), opened)
         most = []

@@ -8,80 +8,9 @@ from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 from ZODB.tests.MinPO import MinPO
 
-from fsyncstorage.commit.turns import Turns
-
 from ..often import often
 from ..support import TestCase
 from ..support import Thread
-from ..support import owners
-from ..support import until
-
-
-class Waiting(TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.turns = Turns()
-
-    def waiting(self, owner, *objects):
-        self.assertFalse(self.turns.ask(owner, *objects))
-        thread = Thread(self.turns.wait, owner)
-        until(lambda: owner in self.turns._waiters, 'waits')
-        return thread
-
-    def test_who_waits_is_woken_with_its_objects(self):
-        self.assertTrue(self.turns.ask(1, 'a', ()))
-        second = self.waiting(2, 'a', ())
-        third = self.waiting(3, 'a', ())
-        self.turns.let_go(1)
-        self.assertTrue(second.result())
-        self.assertTrue(third.is_alive())
-        self.turns.let_go(2)
-        self.assertTrue(third.result())
-        self.turns.let_go(3)
-        self.assertEqual(owners(self.turns), 0)
-        self.assertEqual(self.turns.waits.summary()['count'], 2)
-
-    def test_who_lets_go_while_it_waits(self):
-        """Another thread has aborted its transaction."""
-        self.turns.ask(1, 'a', ())
-        second = self.waiting(2, 'a', ())
-        self.turns.let_go(2)
-        self.assertFalse(second.result())
-        self.turns.let_go(1)
-        self.assertEqual(owners(self.turns), 0)
-        self.assertEqual(self.turns.waits.summary()['count'], 0)
-
-    def test_one_that_waits_in_no_thread_is_called(self):
-        called = []
-        self.turns.ask(1, 'a', ())
-        self.assertFalse(self.turns.ask(2, 'a', ()))
-        self.assertTrue(self.turns.call_when_served(
-            2, lambda: called.append(2)))
-        self.assertFalse(self.turns.ask(2, 'a', ()))  # once more
-        self.turns.let_go(1)
-        self.assertEqual(called, [2])
-        self.assertTrue(self.turns.ask(2, 'a', ()))
-        self.assertFalse(self.turns.call_when_served(2, self.fail))
-        self.turns.let_go(2)
-        self.assertFalse(self.turns.call_when_served(2, self.fail))
-
-    def test_one_that_waits_in_no_thread_is_called_at_the_end(self):
-        called = []
-        self.turns.ask(1, 'a', ())
-        self.turns.ask_alone(2)
-        self.turns.call_when_served(2, lambda: called.append(2))
-        self.turns.end()
-        self.assertEqual(called, [2])
-        self.assertFalse(self.turns.call_when_served(2, self.fail))
-
-    def test_the_end(self):
-        self.turns.ask(1, 'a', ())
-        second = self.waiting(2, 'a', ())
-        self.turns.end()
-        self.assertFalse(second.result())
-        self.assertFalse(self.turns.wait(2))
-
 
 
 class TwoStorages(TestCase):
