@@ -16,7 +16,7 @@ from .harness import spanning
 class Cuts(unittest.TestCase):
 
     level = 2
-    cuts = often(6, 50)
+    cuts = often(4, 50)
 
     def test_no_problem(self):
         for policy in 'none', 'interval':

@@ -28,15 +28,17 @@ from .harness.tally import Report
 from .harness.tearing import MODELS
 
 # So many times the images that a workload is good for.
-TIMES = often(0.5, 30)
+TIMES = often(0.3, 30)
 # For each policy: so many torn files, and so many images of the recovery of
 # each.
 TORN_FILES = often(3, 12)
 IMAGES_OF_A_RECOVERY = often(20, 400)
 # So many it takes until stock refuses one.
 IMAGES_OF_STOCK = 200
-#: What `make check` judges a sample of, and level 2 without reserves, too.
-SOME = 'commits', 'retry', 'batches', 'blobs', 'pack'
+#: What `make check` judges a sample of.
+SAMPLE = 'commits', 'batches', 'checkpoints', 'blobs', 'pack'
+#: What level 2 judges without reserves, too.
+WITHOUT_RESERVES = 'commits', 'retry', 'batches', 'blobs'
 
 
 def workloads_for(policy):
@@ -109,7 +111,7 @@ class Sample(Checking):
     def test_some(self):
         for policy in POLICIES:
             for name, workload in workloads_for(policy).items():
-                if name in SOME:
+                if name in SAMPLE:
                     with self.subTest(policy, workload=name):
                         self.check(policy, name, workload, 25)
 
@@ -129,7 +131,8 @@ class CrashImages(Checking):
         with mock.patch.object(allocation, 'is_in_place', lambda fd: False):
             for policy in POLICIES:
                 for name, workload in workloads_for(policy).items():
-                    if name in often(SOME, workloads_for(policy)):
+                    if name in often(
+                            WITHOUT_RESERVES, workloads_for(policy)):
                         with self.subTest(policy, workload=name):
                             self.check(policy, name, workload)
 

@@ -9,7 +9,7 @@ import functools
 import itertools
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.commit.policies import POLICIES
+from fsyncstorage.commit import policies
 
 from ..often import often
 from .harness import campaign
@@ -19,6 +19,7 @@ from .test_crash_images import TIMES
 from .test_crash_images import Checking
 from .test_crash_images import ours
 
+POLICIES = often(('none', 'group-commit'), tuple(policies.POLICIES))
 # Before which of its operations on files a process is killed, and how many
 # images of the life after that are judged.
 KILLED_BEFORE = often(range(3, 70, 33), range(3, 70, 17))

@@ -22,7 +22,7 @@ from .test_crash_images import Checking
 from .test_crash_images import ours
 
 # Packs do not depend on the policy but for what is synced before.
-POLICIES = 'none', 'group-commit', 'two-sync'
+POLICIES = often(('group-commit',), ('none', 'group-commit', 'two-sync'))
 
 IMAGES = often(15, 900)
 # So many torn directories, and so many images of the life after each.
