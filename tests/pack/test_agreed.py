@@ -1,5 +1,6 @@
-"""What a pack agrees on with other nodes: when it asks, and what becomes of it
-if that fails."""
+"""What a pack agrees on with other nodes: when it asks, what becomes of it if
+that fails, and the checksum of the file.
+"""
 
 import collections
 import contextlib
@@ -368,3 +369,45 @@ class Versions(TestCase):
 
 
 BEFORE, AFTER = '5d5532bd1483f0d7', '558ae6dd24de3aea'
+
+
+BLOCK = 100
+
+
+def by_hand(content):
+    """By the definition."""
+    def hashed(data):
+        return hashlib.blake2b(data, digest_size=32).digest()
+
+    return hashed(b''.join(
+        hashed(content[at:at + BLOCK])
+        for at in range(0, len(content), BLOCK)))
+
+
+class Checksums(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        for name, value in ('BLOCK', BLOCK), ('_AT_ONCE', 17):
+            patch = mock.patch.object(checksum, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.rng = random.Random(1)
+
+    def file(self, content):
+        with open(self.path(), 'wb') as file:
+            file.write(content)
+        file = open(self.path(), 'rb')
+        self.addCleanup(file.close)
+        return file.fileno()
+
+    def test_of_files_of_any_length(self):
+        for size in 0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 777:
+            content = self.rng.randbytes(size)
+            number = self.file(content)
+            self.assertEqual(
+                checksum.of_first(number, size), by_hand(content))
+            self.assertIsNone(checksum.of_first(number, size + 1))
+            self.assertEqual(
+                checksum.of_first(number, size // 2),
+                by_hand(content[:size // 2]))

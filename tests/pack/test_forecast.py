@@ -130,23 +130,6 @@ class Forecasts(TestCase):
                 break
             content = packed.content
 
-    def test_many_of_these_free_something(self):
-        """The figures above are not all 0."""
-        seen = collections.Counter()
-        for number in range(often(20, 60)):
-            rng = random.Random(number)
-            history = History(rng, Options(14, classes=3))
-            content = bytes(history)
-            packed = self.compare(content, tid(10), number % 2)
-            if isinstance(packed, str):
-                continue
-            found, lines = self.forecast(content, tid(10), number % 2)
-            seen['blobs'] += bool(lines)
-            seen['objects'] += any(row.objects for row in found.rows)
-            seen['classes'] += len(found.rows) > 2
-        self.assertGreater(min(seen[name] for name in (
-            'blobs', 'objects', 'classes')), 1, seen)
-
     def test_many_classes(self):
         """The report has a bound, and its sums are right."""
         history = History(random.Random(1), Options(

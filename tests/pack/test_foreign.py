@@ -73,10 +73,7 @@ class Foreign(TestCase):
 
     def vote_blob(self):
         metadata = begin(self.storage)
-        with open(self.path('upload'), 'wb') as file:
-            file.write(b'content')
-        self.storage.storeBlob(oid(2), z64, b'record', self.path('upload'),
-                               '', metadata)
+        self.store_blob(self.storage, metadata, 2)
         self.storage.tpc_vote(metadata)
         return metadata
 

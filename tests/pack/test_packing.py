@@ -2,38 +2,28 @@
 
 import contextlib
 import os
-import shutil
 import threading
 import time
 import weakref
 from unittest import mock
 
-import transaction
 import ZODB
 from BTrees.OOBTree import OOBTree
-from persistent.mapping import PersistentMapping
 from ZODB.FileStorage import FileStorage
-from ZODB.serialize import referencesf
 from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage import datafile
 from fsyncstorage.commit import policies
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import index
-from fsyncstorage.format import scan
 from fsyncstorage.pack import packing
 
-from ..format.sealing import changed
-from ..format.sealing import number as number_in_file
-from ..format.sealing import read
-from ..format.sealing import window_of
-from ..format.sealing import write
+from ..often import often
 from ..support import TestCase
 from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import vote
-from . import phases
 
 
 def fill(db, keys=50, revisions=4):
@@ -57,7 +47,7 @@ class Packing(TestCase):
         return db
 
     def test_it_frees_space_and_keeps_what_is_current(self):
-        for policy in policies.POLICIES:
+        for policy in often(('group-commit',), policies.POLICIES):
             with self.subTest(policy):
                 storage = self.open(policy, durability=policy)
                 db = ZODB.DB(storage)
@@ -75,46 +65,6 @@ class Packing(TestCase):
                         values = connection.root()['tree'].values()
                         self.assertEqual({each.value for each in values}, {3})
                     db.close()
-
-    def test_a_wrong_back_pointer_of_what_goes(self):
-        """Without a blob directory, nobody asks whether it leads to a blob."""
-        db = ZODB.DB(FileStorage(self.path()))
-        for number in 1, 2:
-            with db.transaction() as connection:
-                connection.root()['number'] = number
-        db.undo(db.undoLog(0, 1)[0]['id'])
-        transaction.commit()
-        with db.transaction() as connection:
-            connection.root()['number'] = 3
-        db.close()
-        data = read(self.path())
-        undone, = (record for found in scan.transactions(window_of(data))
-                   for record in found.records if record.back)
-        write(self.path(), changed(
-            data, undone.position + scan.RECORD_HEADER,
-            number_in_file.pack(scan.FIRST)))
-        for pack_process in True, False:
-            with self.subTest(pack_process=pack_process):
-                copy = f'copy-{pack_process}'
-                shutil.copy(self.path(), self.path(copy))
-                db = self.database(name=copy, pack_process=pack_process)
-                db.pack()
-                self.assertLess(db.getSize(), len(data))
-                with db.transaction() as connection:
-                    self.assertEqual(connection.root()['number'], 3)
-
-    def test_blobs_that_stay_are_told_when_the_pack_is_over(self):
-        phases.fill(self.open(blob_dir=self.path('blobs'))).close()
-        for pack_process in True, False:
-            with self.subTest(pack_process=pack_process):
-                name = f'copy-{pack_process}'
-                shutil.copy(self.path(), self.path(name))
-                storage = self.open(name, pack_process=pack_process)
-                with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
-                    storage.pack(time.time(), referencesf)
-                *_, over, warning = logs.output
-                self.assertIn('packed from', over)
-                self.assertIn('19 blobs are not kept', warning)
 
     def test_a_restart_at_any_moment_knows_the_index(self):
         """Once Data.fs is another file, its index is there."""
@@ -192,7 +142,7 @@ class Packing(TestCase):
                     assert {each.value for each in tree.values()} == {3}
 
         threads = [Thread(commit_on), Thread(read_on), Thread(read_on)]
-        packs = 5
+        packs = often(2, 5)
         for _ in range(packs):
             db.pack()
         stop.set()
@@ -262,76 +212,9 @@ class Packing(TestCase):
         del view
         self.assertIsNone(old())
 
-    def test_with_and_without_gc(self):
-        for gc in True, False:
-            with self.subTest(gc=gc):
-                db = ZODB.DB(self.open(f'gc-{gc}', pack_gc=gc))
-                fill(db)
-                with db.transaction() as connection:
-                    garbage = connection.root()['tree'][3]._p_oid
-                    del connection.root()['tree'][3]
-                    connection.root()['other'] = PersistentMapping()
-                db.pack(time.time() + 1)
-                found = garbage in db.storage._index
-                self.assertEqual(found, not gc)
-                db.close()
-
 
 
 class Order(TestCase):
-
-    level = 2
-
-    def trace(self, storage, disk):
-        """The operations on each file, by its path when it was opened."""
-        events = []
-        paths = {storage._file.fileno(): storage._file_name}
-
-        def traced(name, describe):
-            original = getattr(disk, name)
-
-            def call(*args):
-                result = original(*args)
-                if name == 'open':
-                    paths[result] = args[0]
-                events.append((name, describe(args)))
-                return result
-
-            setattr(disk, name, call)
-
-        for name in 'open', 'link', 'replace', 'remove', 'sync_directory':
-            traced(name, lambda args: os.path.basename(args[0]))
-        for name in 'write', 'sync':
-            traced(name, lambda args: os.path.basename(paths[args[0]]))
-        return events
-
-    def test_the_old_file_is_let_go_only_when_the_new_one_is_durable(self):
-        for policy in 'none', 'group-commit':
-            with self.subTest(policy):
-                disk = self.controlled_disk()
-                storage = self.open(policy, durability=policy)
-                db = ZODB.DB(storage)
-                fill(db)
-                events = self.trace(storage, disk)
-                db.pack()
-                directory = os.path.basename(self.directory)
-                link = events.index(('link', policy))
-                # The old file and the new one were synced after the last
-                # write to them.
-                before = events[:link]
-                for name in policy, policy + '.pack', policy + '.pack.index':
-                    last_sync = max((n for n, event in enumerate(before)
-                                     if event == ('sync', name)), default=0)
-                    self.assertNotIn(('write', name), before[last_sync:])
-                after = [event for event in events[link:]
-                         if event[0] != 'open']
-                self.assertEqual(after[:5], [
-                    ('link', policy),
-                    ('replace', policy + '.pack.index'),
-                    ('sync_directory', directory),
-                    ('replace', policy + '.pack'),
-                    ('sync_directory', directory)])
-                db.close()
 
     def test_a_closed_storage_replaces_nothing(self):
         """Somebody else may have opened the file meanwhile."""

@@ -62,8 +62,6 @@ class PacksCase(TestCase):
 
 class Status(PacksCase):
 
-    level = 2
-
     def test_before_and_after_a_pack(self):
         storage = self.packable()
         self.assertEqual(
@@ -100,18 +98,6 @@ class Status(PacksCase):
         self.assertLessEqual(shares[-1], 1)
         self.assertGreater(shares[-1], 0.9)
 
-    def test_a_pack_that_is_refused_is_not_the_last_one(self):
-        storage = self.packable()
-
-        def again():
-            with self.assertRaisesRegex(FileStorageError, 'Already packing'):
-                self.pack(storage)
-            self.assertIsNone(storage.packs.status()['last'])
-
-        with self.at(progress.CHECK, again):
-            self.pack(storage)
-        self.assertEqual(storage.packs.status()['last']['outcome'], 'packed')
-
     def test_one_that_fails(self):
         storage = self.packable()
         with mock.patch.object(
@@ -122,8 +108,6 @@ class Status(PacksCase):
 
 
 class Cancel(PacksCase):
-
-    level = 2
 
     def test_in_each_phase(self):
         """Nothing is left behind, and nothing is changed."""
@@ -258,8 +242,6 @@ class Forecasts(PacksCase):
 
 class PackTime(PacksCase):
 
-    level = 2
-
     def test_a_time_in_the_future(self):
         """Of days below 0, as `zeopack -d -1` asks for them."""
         storage = self.packable()
@@ -294,24 +276,17 @@ def storage_time(storage):
 class Wrapped(PacksCase):
     """Where a wrapper changes records, a forecast would be wrong."""
 
-    level = 2
-
     def test_it_is_refused(self):
-        for home, process in ('within', False), ('process', True):
-            for gc in True, False:
-                with self.subTest(home, gc=gc):
-                    self.check(f'{home}{gc}', process, gc)
-
-    def check(self, home, process, gc):
-        os.makedirs(self.path(home))
-        storage = self.open(
-            f'{home}/Data.fs', pack_process=process, pack_gc=gc)
-        db = ZODB.DB(HexStorage(storage))
-        for text in 'one', 'two':
-            with db.transaction() as connection:
-                connection.root()['text'] = text
-        with self.assertRaisesRegex(ValueError, 'wrapped'):
-            storage.packs.forecast(time.time())
+        for process, gc in (False, False), (True, True):
+            with self.subTest(process=process, gc=gc):
+                storage = self.open(
+                    f'{process}', pack_process=process, pack_gc=gc)
+                db = ZODB.DB(HexStorage(storage))
+                for text in 'one', 'two':
+                    with db.transaction() as connection:
+                        connection.root()['text'] = text
+                with self.assertRaisesRegex(ValueError, 'wrapped'):
+                    storage.packs.forecast(time.time())
 
 
 as_root = unittest.skipUnless(os.getuid() == 0, 'only root gives files away')
@@ -319,8 +294,6 @@ as_root = unittest.skipUnless(os.getuid() == 0, 'only root gives files away')
 
 class Owners(PacksCase):
     """A pack changes neither who has the file, nor who may read it."""
-
-    level = 2
 
     def test_the_mode(self):
         for home, process in ('within', False), ('process', True):
@@ -471,22 +444,3 @@ class Rates(PacksCase):
                 storage = self.open(pack_rate=rate)
                 self.assertEqual(storage.pack_rate, number)
                 storage.close()
-
-    def test_the_same_bytes(self):
-        """At any rate (I15)."""
-        self.packable().close()
-        with open(self.path(), 'rb') as file:
-            content = file.read()
-        packed = []
-        for options in {}, {'pack_rate': '1MB'}, {
-                'pack_rate': '1MB', 'pack_process': False}:
-            with open(self.path(), 'wb') as file:
-                file.write(content)
-            os.remove(self.path('Data.fs.index'))
-            storage = self.open(**options)
-            self.pack(storage)
-            storage.close()
-            with open(self.path(), 'rb') as file:
-                packed.append(file.read())
-        self.assertEqual(packed[1:], packed[:1] * 2)
-        self.assertLess(len(packed[0]), len(content))

@@ -215,28 +215,6 @@ class Bytes(ProcessTestCase):
                     break
             self.assertEqual(len(ends), 1 + bulk.MOST_ROUNDS)
 
-    def test_a_rest_that_does_not_become_smaller(self):
-        """To go on would make it larger and larger."""
-        storage = self.packable()
-        copy = packing._Packing._copy_while_others_commit
-        committed = []
-
-        def copy_and_commit(packing_it, copier):
-            copy(packing_it, copier)
-            committed.append(1000 + len(committed))
-            commit(storage, {
-                committed[-1]: bytes((2 + len(committed)) << 20)})
-
-        with mock.patch.object(bulk, 'REST_OF_PROCESS', 4 << 20), \
-                mock.patch.object(
-                    packing._Packing, '_copy_while_others_commit',
-                    copy_and_commit):
-            self.pack(storage)
-        self.assertEqual(len(committed), 1 + packing.MOST_IN_VAIN)
-        for number in committed:
-            self.assertGreaterEqual(
-                len(storage.load(oid(number))[0]), packing.SMALL_REST)
-
     def test_committers_that_are_faster_have_to_wait(self):
         storage = self.packable()
         hold_still, numbers = storage.hold_still, iter(range(1000, 2000))

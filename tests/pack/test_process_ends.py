@@ -1,4 +1,6 @@
-"""The process that packs, or its parent, ends or hangs: all is as before."""
+"""The process that packs, or its parent, ends or hangs: all is as before.
+Where there is no process, the pack is done within that of the storage.
+"""
 
 import errno
 import functools
@@ -7,7 +9,9 @@ import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
+import sys
 import threading
 import time
 from unittest import mock
@@ -35,7 +39,6 @@ from .processes import ProcessTestCase
 from .processes import on_linux
 
 READY = json.dumps({'ready': starting.VERSION})
-SOME_PHASES = often([progress.COPY, progress.SWAP], PHASES)
 
 
 class Failures(ProcessTestCase):
@@ -73,10 +76,12 @@ class Failures(ProcessTestCase):
         for do, error, phases in (
                 (lambda storage: os.kill(self.started[-1], signal.SIGKILL),
                  (process.Gone, 'nothing was changed'),
-                 often([progress.MARK, progress.COPY], PHASES[:-1])),
+                 often([progress.COPY], PHASES[:-1])),
                 (lambda storage: storage.pack_watch.cancel(),
-                 (progress.Cancelled, 'cancelled'), SOME_PHASES),
-                (interrupt, (KeyboardInterrupt, ''), SOME_PHASES)):
+                 (progress.Cancelled, 'cancelled'),
+                 often([progress.MARK], PHASES)),
+                (interrupt, (KeyboardInterrupt, ''),
+                 often([progress.SWAP], PHASES))):
             for phase in phases:
                 with self.subTest(phase, error=error):
                     self.started.clear()
@@ -165,19 +170,6 @@ class Failures(ProcessTestCase):
                 self.check_failure_once(
                     storage, (process.Gone, 'Nothing was changed'))
 
-    def test_an_interrupt_just_after_the_begin(self):
-        """Nobody packs then."""
-        storage = self.packable()
-
-        def interrupt(storage):
-            raise KeyboardInterrupt
-
-        with mock.patch.object(
-                FsyncStorage, 'packer', property(interrupt)):
-            with self.assertRaises(KeyboardInterrupt):
-                self.pack(storage)
-        self.check_nothing_happened(storage, self.content())
-
     def test_a_second_pack_leaves_the_first_one_alone(self):
         storage = self.packable()
 
@@ -191,7 +183,7 @@ class Failures(ProcessTestCase):
         self.assertFalse(storage.is_packing)
 
     def test_the_storage_is_closed(self):
-        for phase in SOME_PHASES:
+        for phase in often([progress.COPY, progress.SWAP], PHASES):
             with self.subTest(phase):
                 storage = self.packable()
                 before = self.content()
@@ -204,7 +196,8 @@ class Failures(ProcessTestCase):
 
     @on_linux
     def test_the_disk_is_full(self):
-        for full in 'Data.fs.pack', 'Data.fs.pack.index':
+        for full in often(
+                ['Data.fs.pack'], ['Data.fs.pack', 'Data.fs.pack.index']):
             with self.subTest(full):
                 storage = self.packable()
                 self.check_full(storage, self.path(full))
@@ -313,3 +306,102 @@ def says_when_asked(report, end=r'\n'):
     """A script that is ready, and reports this when it has its job."""
     return (rf"read modules; printf '%s\n' '{READY}'; read job;"
             f" printf '%s{end}' '{report}'")
+
+
+class Within(ProcessTestCase):
+    """Where there is no process, all is done by the storage's own."""
+
+    level = 2
+
+    def check_within(self, storage):
+        before = len(self.content())
+        with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
+            self.pack(storage)
+        self.assertIn('packing within this process', '\n'.join(logs.output))
+        self.assertLess(len(self.content()), before)
+        self.assertEqual(len(self.blobs()), 1)
+        self.check_nothing_is_left()
+        return logs.records
+
+    def test_where_the_operator_wants_that(self):
+        self.check_within(self.packable(pack_process=False))
+        self.assertEqual(self.started, [])
+
+    def test_where_a_wrapper_reads_records(self):
+        storage = self.packable()
+        storage.pack(time.time() + 1, lambda data: referencesf(data))
+        self.assertEqual(self.started, [])
+        self.assertEqual(len(self.blobs()), 1)
+
+    def test_where_python_is_a_part_of_another_program(self):
+        storage = self.packable()
+        for executable in often(
+                ('/usr/bin/uwsgi_python3', None),
+                ('/usr/bin/uwsgi', '/usr/bin/uwsgi_python3',
+                 '/usr/bin/python3-server', '', None)):
+            with self.subTest(executable), mock.patch.object(
+                    sys, 'executable', executable):
+                self.fill(storage)
+                self.check_within(storage)
+        with mock.patch.object(sys, 'frozen', True, create=True):
+            self.fill(storage)
+            self.check_within(storage)
+        self.assertEqual(self.started, [])
+
+    def check_warning(self, storage, why):
+        self.fill(storage)
+        [warning] = [record for record in self.check_within(storage)
+                     if record.levelname == 'WARNING']
+        self.assertIn(why, warning.getMessage())
+
+    def test_where_the_process_says_something_else_first(self):
+        storage = self.packable()
+        for said in often(('[1', r'\377'), ('hello', '{}', '[1', r'\377')):
+            with self.subTest(said), self.python_that_says(
+                    f"printf '{said}\\n'; exec {sys.executable} \"$@\""):
+                self.check_warning(storage, 'it said')
+
+    def test_where_other_code_is_on_the_disk(self):
+        storage = self.packable()
+        with mock.patch.object(starting, 'VERSION', 'an old one'):
+            self.check_warning(storage, 'restart it')
+        self.assertEqual(len(self.started), 1)
+
+    def test_one_that_is_not_ready_gets_no_job(self):
+        """It could do it in its own way, and beside its parent."""
+        storage = self.packable()
+        with self.python_that_says(
+                f'read modules; read job && echo >{self.path("job")}'), \
+                mock.patch.object(starting, 'READY_WITHIN', .1):
+            self.check_warning(storage, 'it said')
+        self.assertFalse(os.path.exists(self.path('job')))
+
+    def test_where_the_process_does_not_start(self):
+        storage = self.packable()
+        path = self.path('python')
+        with open(path, 'w') as file:
+            file.write('#!/bin/sh\nexit 3\n')
+        for mode, why in (0, 'Permission'), (stat.S_IRWXU, 'exit code 3'):
+            os.chmod(path, mode)
+            with self.subTest(why), mock.patch.object(
+                    sys, 'executable', path):
+                self.fill(storage)
+                records = self.check_within(storage)
+                [warning] = [record for record in records
+                             if record.levelname == 'WARNING']
+                self.assertIn(why, warning.getMessage())
+
+    def test_it_runs_nothing_of_the_environment(self):
+        evil = self.path('evil')
+        os.mkdir(evil)
+        for name in 'sitecustomize.py', 'usercustomize.py', 'json.py':
+            with open(os.path.join(evil, name), 'w') as file:
+                file.write(f'open({self.path("was-run")!r}, "w")\n')
+        storage = self.packable()
+        home = os.getcwd()
+        os.chdir(evil)
+        self.addCleanup(os.chdir, home)
+        with mock.patch.dict(os.environ, {'PYTHONPATH': evil}):
+            self.pack(storage)
+        self.assertEqual(len(self.started), 1)
+        self.assertFalse(os.path.exists(self.path('was-run')))

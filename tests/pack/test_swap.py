@@ -13,14 +13,12 @@ from zc.lockfile import LockError
 from zc.lockfile import LockFile
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.format import CorruptedError
+from ZODB.utils import z64
 
-from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.commit import blobs
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import WritingStopped
-from fsyncstorage.format import index
-from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack import plan
 from fsyncstorage.storage.recovery import DamagedFile
 
@@ -56,17 +54,14 @@ class SwapTestCase(TestCase):
         for revision in b'one', b'two':
             tid = storage.getTid(oid(0)) if oid(0) in storage._index else None
             commit(storage, {0: revision * 100}, {0: tid} if tid else {})
-            self.store_blob(storage, revision)
+            self.replace_blob(storage, revision)
 
-    def store_blob(self, storage, content):
-        path = os.path.join(storage.temporaryDirectory(), 'new')
-        with open(path, 'wb') as file:
-            file.write(content)
-        serial = (storage.getTid(oid(1)) if oid(1) in storage._index
-                  else b'\0' * 8)
+    def replace_blob(self, storage, content):
         transaction = begin(storage)
-        storage.storeBlob(oid(1), serial, b'cZODB.blob\nBlob\n.', path, '',
-                          transaction)
+        self.store_blob(
+            storage, transaction, 1, content,
+            storage.getTid(oid(1)) if oid(1) in storage._index else z64,
+            b'cZODB.blob\nBlob\n.')
         storage.tpc_vote(transaction)
         return storage.tpc_finish(transaction)
 
@@ -443,27 +438,6 @@ class Leftovers(SwapTestCase):
         os.rename(self.path('Data.fs.pack'), self.path())
         self.check(self.open(blob_dir=self.path('blobs')))
 
-    def test_a_pack_that_is_closed_removes_nothing_of_another(self):
-        storage = self.packable()
-        hold_still = storage.hold_still
-        others = [self.path('Data.fs.pack'), self.path('blobs/.removed')]
-
-        def close_first():
-            hold_still()
-            storage.close()
-            self.open(blob_dir=self.path('blobs')).close()
-            for name in others:
-                if os.path.exists(name):
-                    os.remove(name)
-                with open(name, 'wb') as file:
-                    file.write(b'of another')
-
-        storage.hold_still = close_first
-        with self.assertRaisesRegex(ValueError, 'closed'):
-            self.pack(storage)
-        for name in others:
-            self.assertEqual(self.content(name), b'of another')
-
 
 class ClosedInAPack(SwapTestCase):
     """The file is open again, and packed, while the first pack goes on."""
@@ -500,31 +474,6 @@ class ClosedInAPack(SwapTestCase):
                 self.pack(second)
         self.check(second)
 
-    def test_it_takes_away_its_own_blobs(self):
-        """The list of the next pack is not of what can go."""
-        storage = self.packable()
-        remove = packedblobs._remove
-        os.mkdir(self.path('blobs.old'))
-        other = self.path('blobs/.removed')
-        current = self.blob_of_the_next_pack(storage)
-
-        def close_first(path):
-            if path == self.path('blobs.old'):
-                storage.close()
-                self.open(blob_dir=self.path('blobs')).close()
-                with open(other, 'wb') as file:
-                    file.write(current)
-            remove(path)
-
-        with mock.patch.object(packedblobs, '_remove', close_first):
-            self.pack(storage)
-        self.assertEqual(self.content('blobs/.removed'), current)
-        os.remove(other)
-        self.assertEqual(len(self.blobs_below('blobs')), 1)
-        self.check(self.open(blob_dir=self.path('blobs')))
-
-    def blob_of_the_next_pack(self, storage):
-        return (oid(1) + storage.getTid(oid(1))).hex().encode() + b'\n'
 
 
 class FullDisk(SwapTestCase):
@@ -670,56 +619,6 @@ class NoHardLinks(SwapTestCase):
         storage.close()
         with self.assertLogs('fsyncstorage', 'WARNING'):
             self.check(self.open(blob_dir=self.path('blobs')))
-
-    def test_the_same_with_a_commit_that_the_index_does_not_know(self):
-        def commit_late(storage):
-            hold_still = storage.hold_still
-
-            def commit_first():
-                commit(storage, {5: b'late'})
-                hold_still()
-
-            storage.hold_still = commit_first
-
-        self.kill_in_the_moment_without_a_file(commit_late)
-        loaded = index.load(self.path('Data.fs.index'))
-        whole = self.content('Data.fs.pack')
-        self.assertLess(loaded.position, len(whole))
-        self.assertEqual(loaded.whole, len(whole))
-        # A file that fits the index, and is shorter, proves nothing.
-        with open(self.path('Data.fs.pack'), 'wb') as file:
-            file.write(whole[:loaded.position])
-        with self.assertRaises(DamagedFile):
-            self.open(blob_dir=self.path('blobs'))
-        with open(self.path('Data.fs.pack'), 'wb') as file:
-            file.write(whole)
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            storage = self.open(blob_dir=self.path('blobs'))
-        self.assertEqual(storage.load(oid(5))[0], b'late')
-        self.check(storage)
-
-    def kill_in_the_moment_without_a_file(self, prepare=lambda storage: None):
-        pid = os.fork()
-        if not pid:
-            try:
-                storage = FsyncStorage(
-                    self.path(), blob_dir=self.path('blobs'))
-                self.revise(storage)
-                prepare(storage)
-                real = datafile.disk.replace
-
-                def replace(source, target):
-                    if source.endswith('.pack'):
-                        os._exit(17)
-                    real(source, target)
-
-                with self.no_links(), mock.patch.object(
-                        datafile.disk, 'replace', replace):
-                    self.pack(storage)
-            finally:
-                os._exit(1)
-        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 17)
-        self.assertNotIn('Data.fs', self.names())
 
     def test_blobs_of_a_file_system_of_their_own(self):
         """blobs.old is on another one: they are copied there."""

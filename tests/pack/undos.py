@@ -14,6 +14,7 @@ from ZODB.utils import z64
 from fsyncstorage.pack.progress import CHECK
 from fsyncstorage.pack.progress import COPY
 from fsyncstorage.pack.progress import MARK
+from fsyncstorage.pack.progress import REFERENCES
 from fsyncstorage.pack.progress import SWAP
 
 from ..often import often
@@ -34,11 +35,11 @@ ROOT, LEAF, NODE, DEEP, LOST, DEEP_LOST = range(6)
 GONE = 6
 
 KNOWN = COPY, SWAP
-# Those in which a pack by a process is looked at, too: a process takes long
-# to begin.
-OF_PROCESS = often((COPY,), (MARK, COPY))
-# Those in which a pack that collects no garbage is looked at.
+# The phases of packs that are looked at: of one that collects garbage, and of
+# one that does not; and by a process, which takes long to begin.
+WITH_GC = often((REFERENCES, COPY, SWAP), PHASES)
 WITHOUT_GC = often((COPY,), (CHECK, COPY, SWAP))
+OF_PROCESS = often((), (MARK, COPY))
 NOT_KNOWN = 'not known yet'
 
 
@@ -166,7 +167,7 @@ class UndoInPackCase(TestCase):
         for pack_process in True, False:
             for phase in phases:
                 for gc in gcs:
-                    if (not gc and phase not in WITHOUT_GC
+                    if (phase not in (WITH_GC if gc else WITHOUT_GC)
                             or pack_process and phase not in OF_PROCESS):
                         continue
                     with self.subTest(
