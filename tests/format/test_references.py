@@ -54,8 +54,6 @@ from .sealing import NOTHING
 from .sealing import window_of
 from .sealing import write
 
-PROTOCOLS = range(4)
-
 
 def expected(record):
     return [oid for oid, _ in get_refs(record)]
@@ -207,6 +205,8 @@ class Quick(unittest.TestCase):
 
 
 class Rubbish(unittest.TestCase):
+
+    level = 2
 
     def test_what_zodb_takes_is_taken(self):
         other = random.Random(15)

@@ -64,26 +64,6 @@ class Block(TestCase):
                     self.assertEqual(
                         storage.load(oid(number))[0], data[number])
 
-    def test_the_data_of_later_revisions_are_not_read(self):
-        """They may be large, and there may be thousands."""
-        storage = self.open()
-        tid = first = commit(storage, {1: b'first'})
-        for number in range(5):
-            tid = commit(storage, {1: b'%d' % number * 10 * BLOCK}, {1: tid})
-        sizes = []
-
-        def pread(number, length, position):
-            sizes.append(length)
-            return os.pread(number, length, position)
-
-        with mock.patch.object(View, 'pread', staticmethod(pread)):
-            for _ in range(2):
-                self.assertEqual(
-                    storage.loadBefore(oid(1), p64(u64(first) + 1))[0],
-                    b'first')
-                self.assertEqual(storage.loadSerial(oid(1), first), b'first')
-        self.assertLessEqual(max(sizes), BLOCK)
-
     def write_alone(self, storage, data):
         """Vote: it is behind the end of the file, and not appended."""
         transaction = TransactionMetaData()

@@ -3,10 +3,6 @@
 import errno
 import os
 
-from ZODB.utils import p64
-
-from fsyncstorage.storage.crashmark import Mark
-
 from ..support import TestCase
 from ..support import commit
 
@@ -76,10 +72,3 @@ class Unsynced(TestCase):
         storage = self.open(durability='none', read_only=True)
         self.assertFalse(storage.may_have_lost)
         self.assertFalse(self.marked())
-
-    def test_made_once(self):
-        mark = Mark(self.path('x'), p64(1))
-        mark.make()
-        self.assertTrue(Mark(self.path('x'), p64(1)).found)
-        mark.remove(p64(1))
-        self.assertFalse(Mark(self.path('x'), p64(1)).found)
