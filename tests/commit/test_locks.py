@@ -30,19 +30,6 @@ class LocksTests(unittest.TestCase):
         for number in 0, 1, 2:
             self.assertEqual(self.locks.let_go(number), [number + 1])
 
-    def test_what_is_in_the_way(self):
-        locks = self.locks
-        locks.ask('one', 'ab')
-        self.assertIsNone(locks.in_the_way('one'))
-        self.assertIsNone(locks.in_the_way('unknown'))
-        locks.ask('writer', 'bc')
-        locks.ask('reader', (), 'b')
-        for waiting in 'writer', 'reader':
-            self.assertEqual(locks.in_the_way(waiting), 'one')
-        locks.let_go('one')
-        self.assertIsNone(locks.in_the_way('writer'))
-        self.assertEqual(locks.in_the_way('reader'), 'writer')
-
     def test_readers_share(self):
         self.assertTrue(self.locks.ask('one', 'a', 'x'))
         self.assertTrue(self.locks.ask('other', 'b', 'x'))
@@ -109,6 +96,12 @@ _OIDS = strategies.frozensets(strategies.sampled_from('abcd'))
 #: Objects to write, objects to read, and whether to be alone.
 WISHES = strategies.tuples(
     _OIDS, _OIDS, strategies.sampled_from([False] * 9 + [True]))
+
+
+def excludes(one, other):
+    """Of two wishes: only one of them can be granted."""
+    return bool(one[2] or other[2] or one[0] & (other[0] | other[1])
+                or one[1] & other[0])
 
 
 class _Transaction:
@@ -186,16 +179,16 @@ class TwoStorages(RuleBasedStateMachine):
     # What must hold
 
     def passes(self, stage, number):
-        written, read, alone = self.wanted[stage][number]
-        for other, (its_written, its_read, its_alone) in (
-                self.wanted[stage].items()):
+        *_, alone = self.wanted[stage][number]
+        for other, (*_, its_alone) in self.wanted[stage].items():
             if other == number:
                 break
             if self.storages[stage].holds(other):
                 continue
             assert not its_alone, 'nobody passes who wants to be alone'
             assert not alone, 'alone, and others came before'
-            if written & (its_written | its_read) or read & its_written:
+            if excludes(self.wanted[stage][number],
+                        self.wanted[stage][other]):
                 self.passed_by[stage, other] += 1
                 assert self.passed_by[stage, other] <= MOST_PASSED
 
@@ -205,9 +198,17 @@ class TwoStorages(RuleBasedStateMachine):
             holders = [wish for number, wish in wanted.items()
                        if storage.holds(number)]
             for one, other in itertools.combinations(holders, 2):
-                assert not one[2] and not other[2], 'not alone'
-                assert not one[0] & (other[0] | other[1])
-                assert not one[1] & other[0]
+                assert not excludes(one, other)
+
+    @invariant()
+    def another_is_in_the_way_of_each_that_waits(self):
+        for storage, wanted in zip(self.storages, self.wanted):
+            for number, wish in wanted.items():
+                other = storage.in_the_way(number)
+                if storage.holds(number):
+                    assert other is None
+                else:
+                    assert other != number and excludes(wish, wanted[other])
 
     def teardown(self):
         """No dead lock: those that do not wait end, until nobody is left."""
