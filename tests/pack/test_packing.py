@@ -1,4 +1,9 @@
-"""Packs: beside commits and readers, with blobs, on a full disk."""
+"""Packs: beside commits and readers, with blobs, on a full disk.
+
+How much of the file is copied under the append lock (I2), and who waits for
+that: a transaction that is alone has it from its vote until its client ends
+it, which may be never.
+"""
 
 import contextlib
 import os
@@ -10,20 +15,33 @@ from unittest import mock
 import ZODB
 from BTrees.OOBTree import OOBTree
 from ZODB.FileStorage import FileStorage
+from ZODB.serialize import referencesf
 from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage import datafile
 from fsyncstorage.commit import policies
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import index
+from fsyncstorage.interrupts.awaiting import Awaited
 from fsyncstorage.pack import packing
+from fsyncstorage.pack.progress import COPY
+from fsyncstorage.pack.progress import Cancelled
 
 from ..often import often
 from ..support import TestCase
 from ..support import Thread
+from ..support import begin
 from ..support import commit
 from ..support import oid
+from ..support import until
 from ..support import vote
+from .phases import at
+from .undos import GONE
+from .undos import LEAF
+from .undos import NODE
+from .undos import ROOT
+from .undos import UndoInPackCase
+from .undos import undo
 
 
 def fill(db, keys=50, revisions=4):
@@ -257,3 +275,169 @@ class Order(TestCase):
                     commit(storage, {1: b'x'})
                 storage.close()
                 self.assertEqual(self.open(name).load(oid(0))[0], b'b')
+
+
+# Together they have much more data than may be left.
+LARGE = range(100, 150)
+SIZE = packing.SMALL_REST // 10
+
+
+class Undone(UndoInPackCase):
+
+    def setUp(self):
+        super().setUp()
+        #: What was written under the append lock, each time.
+        self.written = []
+
+    def filled(self, **options):
+        storage = super().filled(**options)
+        # Before the pack time: a revision that is current then.
+        self.large = {
+            number: self.state() + os.urandom(SIZE) for number in LARGE}
+        self.store({**self.large, ROOT: self.state(NODE, *LARGE)})
+        self.later()
+        #: Behind it: what is undone beside the pack.
+        self.changed = self.store({number: self.state() for number in LARGE})
+        return storage
+
+    def pack_and_undo(self, undo_when):
+        """`undo_when` is called with the packing in each round, after it has
+        copied."""
+        copy_meanwhile = packing._Packing._copy_while_others_commit
+        copy_rest = packing._Packing._copy_rest
+        rounds = []
+
+        def copy_and_undo(packing_it, copier):
+            copy_meanwhile(packing_it, copier)
+            rounds.append(copier)
+            undo_when(rounds)
+
+        def copy(packing_it, copier):
+            before = copier.written_to
+            copy_rest(packing_it, copier)
+            if packing_it._storage._commit_lock.locked():
+                self.written.append(copier.written_to - before)
+
+        with mock.patch.multiple(
+                packing._Packing, _copy_rest=copy,
+                _copy_while_others_commit=copy_and_undo):
+            self.storage.pack(self.time, referencesf)
+        self.wanted.update(self.large)
+        self.check()
+        return len(rounds)
+
+    def undo(self):
+        size = self.storage.getSize()
+        undo(self.storage, self.changed)
+        # As the old file has it, it is tiny.
+        self.assertLess(self.storage.getSize() - size, packing.TINY_REST)
+
+    def test_of_large_objects(self):
+        """A pointer is 50 bytes, and the data that take its place are not."""
+        for pack_process in True, False:
+            with self.subTest(pack_process=pack_process):
+                self.written.clear()
+                self.filled(pack_process=pack_process)
+
+                def once(rounds):
+                    if len(rounds) == 1:
+                        self.undo()
+
+                self.assertEqual(self.pack_and_undo(once), 2)
+                self.assertEqual(self.written, [0])
+
+    def test_while_the_lock_is_taken(self):
+        """The pack lets go of it, and copies them first."""
+        storage = self.filled(pack_process=False)
+        hold_still = storage.hold_still
+        undos = [self.undo]
+
+        def undo_and_hold_still():
+            if undos:
+                undos.pop()()
+            hold_still()
+
+        with mock.patch.object(storage, 'hold_still', undo_and_hold_still):
+            self.assertEqual(self.pack_and_undo(lambda rounds: None), 2)
+        self.assertEqual(self.written, [0])
+
+
+class Waiting(UndoInPackCase):
+
+    def voted(self):
+        """A transaction that has the lock."""
+        storage = self.storage
+        transaction = begin(storage)
+        self.wanted = {GONE: self.state(), LEAF: self.first[LEAF]}
+        storage.restore(oid(GONE), self.deleted, self.wanted[GONE], '', None,
+                        transaction)
+        storage.tpc_vote(transaction)
+        self.assertTrue(storage._commit_lock.locked())
+        return transaction
+
+    def waiting(self):
+        """A pack that looks, again and again, whether it must end."""
+        looks = []
+        seconds = Awaited._seconds
+
+        def look(awaited):
+            looks.append(awaited)
+            return seconds(awaited)
+
+        patch = mock.patch.object(Awaited, '_seconds', look)
+        patch.start()
+        self.addCleanup(patch.stop)
+        pack = Thread(self.storage.pack, self.time, referencesf)
+        until(lambda: looks[1:] and looks[-1] is looks[-2], 'it waits')
+        return pack
+
+    def check_as_before(self):
+        storage = self.storage
+        self.assertIsNone(storage.restorable)
+        self.assertIsNone(storage.pack_watch)
+        self.assertFalse(storage.is_packing or storage.is_swapping)
+        self.assertNotIn(self.name + '.pack', os.listdir(self.directory))
+
+    def cancel(self, transaction, pack):
+        """The transaction is not disturbed."""
+        storage = self.storage
+        storage.packs.cancel()
+        with self.assertRaises(Cancelled):
+            pack.result()
+        self.check_as_before()
+        storage.tpc_finish(transaction)
+        storage.pack(self.time, referencesf)
+        self.check()
+
+    def close(self, transaction, pack):
+        storage = self.storage
+        storage.close()
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            pack.result()
+        self.check_as_before()
+        storage.tpc_abort(transaction)
+
+    def go_on(self, transaction, pack):
+        """The wait is over when the transaction is."""
+        storage = self.storage
+        storage.tpc_finish(transaction)
+        pack.result()
+        self.check_as_before()
+        self.check()
+
+    def at_its_begin(self):
+        transaction = self.voted()
+        return transaction, self.waiting()
+
+    def at_its_end(self):
+        voted = []
+        with at(COPY, lambda watch: voted.append(self.voted())):
+            pack = self.waiting()
+        return *voted, pack
+
+    def test_each(self):
+        for begin_to_wait in self.at_its_begin, self.at_its_end:
+            for end in self.cancel, self.close, self.go_on:
+                with self.subTest(begin_to_wait.__name__, end=end.__name__):
+                    self.filled(pack_process=False)
+                    end(*begin_to_wait())
