@@ -27,7 +27,7 @@ from ..support import TestCase
 class Stress(TestCase):
 
     threads = 16
-    seconds = often(1, 2, 0.4)
+    seconds = often(1, 2)
 
     def run_policy(self, policy):
         storage = self.open(
@@ -161,7 +161,8 @@ def policy_test(policy):
 
 
 class ShortStress(Stress):
-    pass
+
+    level = 2
 
 
 class LongStress(Stress):

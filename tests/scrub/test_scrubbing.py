@@ -114,6 +114,8 @@ class Damage(ScrubTestCase):
 
 class Passes(ScrubTestCase):
 
+    level = 2
+
     def test_no_damage(self):
         ends = self.fill()
         storage = self.scrubbed()
