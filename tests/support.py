@@ -123,6 +123,14 @@ class TestCase(unittest.TestCase):
         self.addCleanup(storage.close)
         return storage
 
+    def store_blob(self, storage, transaction, number, content=b'content',
+                   serial=z64, record=b'record'):
+        """As an application does it, which has the content in a file."""
+        with open(self.path('upload'), 'wb') as file:
+            file.write(content)
+        storage.storeBlob(oid(number), serial, record, self.path('upload'),
+                          '', transaction)
+
     def controlled_disk(self):
         disk = ControlledDisk()
         patch = mock.patch.object(datafile, 'disk', disk)

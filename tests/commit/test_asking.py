@@ -5,29 +5,24 @@ a storage whose policy promises nothing.
 """
 
 import base64
-import collections
 import itertools
 import os
 import pickle
 import threading
-import unittest
 from unittest import mock
 
 import transaction
 import ZODB
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
-from ZODB.POSException import POSKeyError
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import z64
 
-from fsyncstorage import AsyncFinish
 from fsyncstorage import durability
 from fsyncstorage.commit import asking
 from fsyncstorage.commit.policies import POLICIES
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.storage.commits import Commits
-from fsyncstorage.storage.transaction import LONGEST_FIELD
 
 from ..support import TestCase
 from ..support import Thread
@@ -36,15 +31,6 @@ from ..support import oid
 from ..support import until
 from ..support import vote
 from .test_failures import EIO
-
-# What asks for more, under a policy that promises nothing.
-MORE = [
-    (policy, name) for policy in ('none', 'interval')
-    for name in ('group-commit', 'per-commit', 'two-sync')
-] + [('none', 'interval')]
-
-
-ASKED = {'durability': 'group-commit', 'key': 'value'}
 
 
 def vote_asking(storage, records, name='group-commit'):
@@ -83,22 +69,6 @@ class AskingCase(TestCase):
 class Promised(AskingCase):
     """Under `none` and `interval`."""
 
-    def test_I3_it_is_acknowledged_when_it_is_durable(self):
-        """And with it everything before it."""
-        for policy, name in MORE:
-            with self.subTest(policy=policy, name=name):
-                storage = self.held(policy)
-                self.assertLess(
-                    storage.stats()['last_durable'], self.first)
-                thread = self.start(vote_asking(storage, {2: b'x'}, name))
-                self.disk.wait_for_sync()
-                self.assertTrue(thread.is_alive())
-                self.assertEqual(storage.lastTransaction(), self.first)
-                self.disk.release_syncs()
-                tid = thread.result()
-                self.assertEqual(storage.stats()['last_durable'], tid)
-                storage.close()
-
     def test_I3_others_are_not(self):
         """Neither before it nor after it."""
         for policy in 'none', 'interval':
@@ -111,46 +81,6 @@ class Promised(AskingCase):
                 self.assertEqual(storage.lastTransaction(), last)
                 self.assertEqual(storage.stats()['last_durable'], tid)
                 self.disk.release_syncs()
-                storage.close()
-
-    def test_I3_an_asynchronous_finish_says_when(self):
-        """No thread waits: that of the storage syncs, also under `none`."""
-        for policy in 'none', 'interval':
-            with self.subTest(policy):
-                storage = self.held(policy)
-                told = threading.Event()
-                outcome = []
-
-                def done(tid, error):
-                    outcome.append(
-                        (tid, error, storage.stats()['last_durable']))
-                    told.set()
-
-                tid = storage.tpc_finish(
-                    vote_asking(storage, {2: b'x'}), AsyncFinish(done))
-                self.disk.wait_for_sync()
-                self.assertEqual(outcome, [])
-                self.disk.release_syncs()
-                self.assertTrue(told.wait(30))
-                self.assertEqual(outcome, [(tid, None, tid)])
-                storage.close()
-
-    def test_I4_nobody_sees_it_before(self):
-        for policy in 'none', 'interval':
-            with self.subTest(policy):
-                storage = self.held(policy)
-                published = []
-                thread = self.start(
-                    vote_asking(storage, {2: b'x'}), published.append)
-                self.disk.wait_for_sync()
-                with self.assertRaises(POSKeyError):
-                    storage.load(oid(2))
-                self.assertEqual(
-                    [each.tid for each in storage.iterator()], [self.first])
-                self.assertEqual(published, [])
-                self.disk.release_syncs()
-                self.assertEqual(published, [thread.result()])
-                self.assertEqual(storage.load(oid(2))[0], b'x')
                 storage.close()
 
     def test_I1_what_comes_behind_it_waits_for_its_sync(self):
@@ -170,21 +100,6 @@ class Promised(AskingCase):
                 self.assertEqual(
                     storage.stats()['last_durable'], thread.result())
                 self.disk.release_syncs()
-                storage.close()
-
-    def test_several_share_a_sync(self):
-        for policy in 'none', 'interval':
-            with self.subTest(policy):
-                storage = self.held(policy)
-                first = self.start(vote_asking(storage, {2: b'x'}))
-                self.disk.wait_for_sync()
-                others = [self.start(vote_asking(storage, {number: b'x'}))
-                          for number in range(3, 9)]
-                syncs = self.disk.syncs
-                self.disk.release_syncs()
-                for thread in first, *others:
-                    thread.result()
-                self.assertEqual(self.disk.syncs, syncs + 2)
                 storage.close()
 
     def test_I7_a_failed_sync(self):
@@ -208,57 +123,6 @@ class Promised(AskingCase):
                 with self.assertLogs('fsyncstorage', 'ERROR'):
                     storage.close()
                 self.assertEqual(self.disk.syncs, syncs)
-
-    def test_I9_a_lone_committer_syncs_for_itself_once(self):
-        for policy in 'none', 'interval':
-            with self.subTest(policy):
-                storage = self.held(policy)
-                self.disk.release_syncs()
-                threads = []
-                sync = self.disk.sync
-
-                def noted(fd):
-                    threads.append(threading.current_thread())
-                    sync(fd)
-
-                with mock.patch.object(self.disk, 'sync', noted):
-                    storage.tpc_finish(vote_asking(storage, {2: b'x'}))
-                self.assertEqual(threads, [threading.current_thread()])
-                storage.close()
-
-    def test_I10_a_close_drains(self):
-        for policy in 'none', 'interval':
-            with self.subTest(policy):
-                storage = self.held(policy)
-                thread = self.start(vote_asking(storage, {2: b'x'}))
-                self.disk.wait_for_sync()
-                closing = Thread(storage.close)
-                until(lambda: storage._closed, 'closing')
-                self.disk.release_syncs()
-                closing.result()
-                thread.result()
-
-    def test_I10_an_interrupted_committer_is_finished_by_the_thread(self):
-        for policy in 'none', 'interval':
-            with self.subTest(policy):
-                storage = self.held(policy)
-                self.disk.release_syncs()
-                sync = self.disk.sync
-                interrupts = [KeyboardInterrupt]
-
-                def interrupted(fd):
-                    sync(fd)
-                    if interrupts:
-                        raise interrupts.pop()
-
-                with mock.patch.object(self.disk, 'sync', interrupted):
-                    with self.assertRaises(KeyboardInterrupt):
-                        storage.tpc_finish(vote_asking(storage, {2: b'x'}))
-                    until(lambda: storage.lastTransaction() > self.first,
-                          'published')
-                self.assertEqual(storage.stats()['last_durable'],
-                                 storage.lastTransaction())
-                storage.close()
 
     def test_I8_without_a_seal_its_status_is_written_last(self):
         """As under `group-commit`: a torn one must not look whole."""
@@ -324,10 +188,7 @@ class Blobs(AskingCase):
     def vote_blob(self, number, extension):
         metadata = TransactionMetaData(extension=extension)
         self.storage.tpc_begin(metadata)
-        with open(self.path('upload'), 'wb') as file:
-            file.write(b'content')
-        self.storage.storeBlob(oid(number), z64, b'record',
-                               self.path('upload'), '', metadata)
+        self.store_blob(self.storage, metadata, number)
         self.storage.tpc_vote(metadata)
         return metadata
 
@@ -351,11 +212,6 @@ class Blobs(AskingCase):
         self.assertIn(blob, paths)
         self.assertIn(os.path.dirname(blob), paths)
         self.assertFalse(self.storage._unsynced_blobs)
-
-    def test_others_are_as_before(self):
-        before = self.disk.syncs
-        self.storage.tpc_finish(self.vote_blob(1, {}))
-        self.assertEqual(self.disk.syncs, before)
 
 
 class InTheFile(AskingCase):
@@ -408,14 +264,6 @@ class InTheFile(AskingCase):
         for entry in db.storage.history(z64, 3):
             self.assertNotIn('durability', entry)
 
-    def test_the_callers_dictionary_stays_as_it_is(self):
-        """Another database of the same transaction may be ours, too."""
-        extension = {'durability': 'group-commit', 'key': 'value'}
-        storage = self.open()
-        storage.tpc_finish(vote(storage, {1: b'x'}, extension=extension))
-        self.assertEqual(
-            extension, {'durability': 'group-commit', 'key': 'value'})
-
     def test_an_application_that_has_mistyped_it(self):
         db = ZODB.DB(self.open(durability='interval'))
         self.addCleanup(db.close)
@@ -438,13 +286,6 @@ class InTheFile(AskingCase):
                          db.storage.lastTransaction())
         manager.abort()
 
-    def test_the_transaction_of_this_thread(self):
-        transaction.abort()
-        durability('per-commit')
-        self.assertEqual(transaction.get().extension,
-                         {'durability': 'per-commit'})
-        transaction.abort()
-
     def test_two_databases(self):
         dbs = [ZODB.DB(self.open(name, durability='none'))
                for name in ('one', 'other')]
@@ -460,16 +301,6 @@ class InTheFile(AskingCase):
             *_, last = db.storage.iterator()
             self.assertEqual(last.extension_bytes, b'')
         manager.abort()
-
-    def test_it_takes_no_room(self):
-        storage = self.open(checksums=False)
-        rest = {'x': 'y' * (LONGEST_FIELD - len(asking.encoded({'x': ''})))}
-        self.assertEqual(len(asking.encoded(rest)), LONGEST_FIELD)
-        storage.tpc_finish(
-            vote(storage, {1: b'x'}, extension={
-                'durability': 'group-commit', **rest}))
-        last, = storage.iterator()
-        self.assertEqual(last.extension, rest)
 
 
 class Copies(AskingCase):
@@ -521,74 +352,6 @@ class Copies(AskingCase):
                          'group-commit')
 
 
-class Slots:
-    """All that IStorageTransactionMetaData promises are attributes."""
-
-    __slots__ = 'user', 'description', 'extension', '__weakref__'
-
-    extension_bytes = property(
-        lambda self: asking.encoded(self.extension))
-
-    def __init__(self, extension):
-        self.user = self.description = b''
-        self.extension = extension
-
-
-class Shapes(AskingCase):
-    """Of the metadata, and of the extension in it."""
-
-    def check(self, metadata, rest):
-        storage = self.open(
-            f'none {next(self.numbers)}', durability='none')
-        storage.tpc_begin(metadata)
-        storage.store(oid(1), z64, b'x', '', metadata)
-        storage.tpc_vote(metadata)
-        tid = storage.tpc_finish(metadata)
-        self.assertEqual(storage.stats()['last_durable'], tid)
-        last, = storage.iterator()
-        self.assertEqual(last.extension_bytes, asking.encoded(rest))
-
-    def test_slots(self):
-        self.check(Slots({'durability': 'group-commit'}), {})
-
-    def test_slots_without_a_question(self):
-        storage = self.open(durability='none')
-        metadata = Slots({'key': 'value'})
-        storage.tpc_begin(metadata)
-        self.assertIsNone(asking.asked(metadata))
-        storage.tpc_abort(metadata)
-
-    def test_a_property(self):
-
-        class WithProperty(TransactionMetaData):
-
-            extension = property(lambda self: dict(ASKED))
-
-        self.check(WithProperty(extension=asking.encoded(ASKED)),
-                   {'key': 'value'})
-
-    def test_an_attribute_of_the_class(self):
-
-        class OfTheClass(Slots):
-
-            extension = ASKED
-
-            def __init__(self):
-                self.user = self.description = b''
-
-        self.check(OfTheClass(), {'key': 'value'})
-
-    def test_a_subclass_of_dict(self):
-        """It is stored as one."""
-        for kind in collections.OrderedDict, collections.UserDict:
-            self.assertIs(
-                asking.asked(TransactionMetaData(extension=kind(ASKED)))
-                is None, kind is collections.UserDict)
-        self.check(
-            TransactionMetaData(extension=collections.OrderedDict(ASKED)),
-            collections.OrderedDict(key='value'))
-
-
 class Bomb:
 
     exploded = []
@@ -630,13 +393,6 @@ class NotHeeded(AskingCase):
                     self.open(own, durability=own), 'quorum',
                     f'for all or for none; this one has {own}')
 
-    def test_less_than_interval(self):
-        storage = self.open(durability='interval', sync_interval='1h')
-        syncs = self.disk.syncs
-        with self.assertLogs('fsyncstorage', 'INFO'):
-            storage.tpc_finish(vote_asking(storage, {1: b'x'}, 'none'))
-        self.assertEqual(self.disk.syncs, syncs)
-
     def test_what_there_is_already(self):
         """No line: the transaction gets what it asks for."""
         promising = 'group-commit', 'per-commit', 'two-sync'
@@ -669,15 +425,6 @@ class NotHeeded(AskingCase):
                         ' durability, which is no policy: these are none,'
                         ' .*, quorum$')
 
-    def test_the_names_of_policies(self):
-        """None of a class, or with more behind it, is one."""
-        for name in POLICIES:
-            self.assertEqual(
-                asking.asked_in({'durability': name}).name, name)
-            for value in (type(name, (), {})(), name + ' ', name + 99 * 'x'):
-                self.assertIsInstance(
-                    asking.asked_in({'durability': value}), asking.NoPolicy)
-
     def test_bytes_are_not_unpickled(self):
         """They are stored as they are."""
         storage = self.open(durability='none')
@@ -692,23 +439,3 @@ class NotHeeded(AskingCase):
             self.assertEqual(last.extension_bytes, data)
         self.assertEqual(Bomb.exploded, [])
         self.assertEqual(self.disk.syncs, syncs)
-
-    def test_what_somebody_else_has_put_beside(self):
-        metadata = TransactionMetaData(extension=b'}.')
-        for value in 'group-commit', ('group-commit', b''), None:
-            vars(metadata)[asking._BESIDE] = value
-            self.assertIsNone(asking.asked(metadata))
-
-
-class Order(unittest.TestCase):
-
-    def test_of_the_policies(self):
-        order = [['none'], ['interval'],
-                 ['group-commit', 'per-commit', 'two-sync']]
-        rank = {name: place for place, names in enumerate(order)
-                for name in names}
-        self.assertEqual(rank.keys(), POLICIES.keys())
-        for one in POLICIES.values():
-            for other in POLICIES.values():
-                self.assertEqual(one.is_more_than(other),
-                                 rank[one.name] > rank[other.name])

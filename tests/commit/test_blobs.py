@@ -5,11 +5,9 @@ import os
 import pickle
 import shutil
 import threading
-import time
 import zlib
 from unittest import mock
 
-import ZODB
 from ZODB.blob import Blob
 from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import UndoError
@@ -17,14 +15,12 @@ from ZODB.POSException import Unsupported
 
 from fsyncstorage import datafile
 from fsyncstorage.commit import blobs
-from fsyncstorage.commit import policies
 
 from ..support import TestCase
 from ..support import Thread
 from ..support import begin
 from ..support import commit
 from ..support import oid
-from ..support import under_way
 from ..support import until
 
 
@@ -48,39 +44,12 @@ class Blobs(TestCase):
 
     def store_in(self, transaction, number, content=b'content',
                  oldserial=b'\0' * 8):
-        with open(self.path('upload'), 'wb') as file:
-            file.write(content)
-        self.storage.storeBlob(oid(number), oldserial, b'blob record',
-                               self.path('upload'), '', transaction)
+        self.store_blob(self.storage, transaction, number, content, oldserial)
 
     def vote(self, *args):
         transaction = self.store(*args)
         self.storage.tpc_vote(transaction)
         return transaction
-
-    def test_an_abort_that_fails_at_one_file_goes_on(self):
-        storage = self.opened('none')
-        remove = self.disk.remove
-        for voted in False, True:
-            transaction = self.store(1)
-            self.store_in(transaction, 2)
-            self.store_in(transaction, 3)
-            if voted:
-                storage.tpc_vote(transaction)
-            failed = []
-
-            def failing(path):
-                if not failed:
-                    failed.append(path)
-                    raise OSError(errno.EIO, 'as if', path)
-                remove(path)
-
-            with mock.patch.object(self.disk, 'remove', failing):
-                with self.assertRaises(OSError):
-                    storage.tpc_abort(transaction)
-            left = os.listdir(storage.temporaryDirectory())
-            self.assertEqual(left, [os.path.basename(*failed)])
-            remove(*failed)
 
     def test_an_undo_after_the_vote_leaves_its_blob(self):
         """It is refused before it puts another in the place of it."""
@@ -88,10 +57,8 @@ class Blobs(TestCase):
         record, serial = pickle.dumps(Blob, 3), b'\0' * 8
         for content in b'one', b'two', b'three':
             transaction = begin(storage)
-            with open(self.path('upload'), 'wb') as file:
-                file.write(content)
-            storage.storeBlob(oid(1), serial, record, self.path('upload'), '',
-                              transaction)
+            self.store_blob(
+                storage, transaction, 1, content, serial, record=record)
             storage.tpc_vote(transaction)
             if content == b'three':
                 with self.assertRaises(StorageTransactionError):
@@ -146,32 +113,6 @@ class Blobs(TestCase):
             file.seek(4 + 16)
             return file.read(1)
 
-    def test_the_status_is_written_last(self):
-        for policy in policies.POLICIES:
-            if policy == 'none':
-                continue
-            with self.subTest(policy):
-                storage = self.opened(policy)
-                events = self.trace()
-                transaction = self.vote(1)
-                content, = under_way(storage).blobs._files.values()
-                self.assertIn(('sync', content), events)
-                tid = storage.tpc_finish(transaction)
-                self.assertEqual(self.status(policy), b' ')
-                blob = storage.loadBlob(oid(1), tid)
-                status = events.index(('write', (storage._file_name, 1)))
-                before = events[:status]
-                self.assertIn(('sync', storage._file_name), before)
-                directory = os.path.dirname(blob)
-                while directory != self.path(policy + '-blobs'):
-                    self.assertIn(('sync_directory', directory), before)
-                    directory = os.path.dirname(directory)
-                self.assertIn(('sync_directory', directory), before)
-                self.assertIn(('sync', storage._file_name), events[status:])
-                storage.close()
-                del self.disk.open, self.disk.sync, self.disk.write
-                del self.disk.sync_directory
-
     def test_a_directory_within_others(self):
         """Each is made, and its name is durable before there are blobs."""
         made, synced = [], []
@@ -204,25 +145,6 @@ class Blobs(TestCase):
             self.assertIn(('sync_directory', directory), before)
             directory = os.path.dirname(directory)
 
-    def test_none_syncs_with_the_data(self):
-        """What is there after a close, a pack or a checkpoint stays."""
-        for name, how in (
-            ('close', lambda storage: storage.close()),
-            ('pack', lambda storage: storage.pack(
-                time.time() + 1, lambda data: [], gc=False)),
-            ('checkpoint', lambda storage: storage._checkpoints.write()),
-        ):
-            with self.subTest(name):
-                storage = self.opened('none')
-                tid = self.storage.tpc_finish(self.vote(1))
-                blob = storage.loadBlob(oid(1), tid)
-                events = self.trace()
-                how(storage)
-                self.check_synced(events, blob)
-                self.assertFalse(storage._unsynced_blobs)
-                storage.close()
-                self.forget()
-
     def test_none_does_not_mind_what_was_removed(self):
         """A pack removes garbage, also what was changed while it ran."""
         storage = self.opened('none')
@@ -247,23 +169,6 @@ class Blobs(TestCase):
         for name in os.listdir(self.directory):
             path = self.path(name)
             (shutil.rmtree if os.path.isdir(path) else os.remove)(path)
-
-    def test_none_syncs_also_after_the_process_died(self):
-        """The opening makes the data durable: so the blobs, too."""
-        storage = self.opened('none')
-        tid = storage.tpc_finish(self.vote(1))
-        commit(storage, {2: b'x'})
-        blob = storage.loadBlob(oid(1), tid)
-        copy = self.path('copy')
-        os.mkdir(copy)
-        for name in 'none', 'none.unsynced':
-            shutil.copy(self.path(name), copy)
-        shutil.copytree(self.path('none-blobs'), os.path.join(copy, 'blobs'))
-        events = self.trace()
-        self.storage = self.open(
-            'copy/none', blob_dir=os.path.join(copy, 'blobs'))
-        self.assertIn(('sync', blob.replace(
-            self.path('none-blobs'), os.path.join(copy, 'blobs'))), events)
 
     def test_much_is_synced_in_parts(self):
         """So that what is remembered on the way is bounded."""
@@ -364,16 +269,6 @@ class Blobs(TestCase):
         with self.assertLogs('fsyncstorage', 'ERROR'):
             storage.close()
         self.assertEqual(len(list(self.opened('group-commit').iterator())), 0)
-
-    def test_directories_that_are_known_are_not_synced_again(self):
-        storage = self.opened('group-commit')
-        storage.tpc_finish(self.vote(1))
-        transaction = self.vote(2)
-        events = self.trace()
-        storage.tpc_finish(transaction)
-        directories = [path for name, path in events
-                       if name == 'sync_directory']
-        self.assertEqual(len(directories), 2)  # the blob's, and its parent
 
     def test_a_file_of_another_file_system_is_copied(self):
         storage = self.opened('group-commit')
@@ -518,22 +413,6 @@ class Blobs(TestCase):
         storage = self.opened('group-commit')
         self.assertTrue(os.path.exists(storage.loadBlob(oid(1), tid)))
 
-    def test_a_torn_marker_beside_what_nobody_may_read(self):
-        """A blob directory may be a file system of its own."""
-        directory = self.path('blobs')
-        os.makedirs(os.path.join(directory, 'lost+found'))
-        with open(os.path.join(directory, '.layout'), 'wb'):
-            pass
-        listdir = os.listdir
-
-        def refuse(path):
-            if os.path.basename(path) == 'lost+found':
-                raise PermissionError(errno.EACCES, 'as if', path)
-            return listdir(path)
-
-        with mock.patch.object(os, 'listdir', refuse):
-            self.assertEqual(blobs.layout_of(directory), 'bushy')
-
     def test_a_marker_of_something_else(self):
         os.mkdir(self.path('blobs'))
         with open(self.path('blobs/.layout'), 'w') as file:
@@ -543,36 +422,6 @@ class Blobs(TestCase):
             with self.assertRaisesRegex(ValueError, "says 'strange'"):
                 self.open(blob_dir=self.path('blobs'), read_only=read_only)
 
-    def test_the_path_for_another_program(self):
-        storage = self.opened('group-commit')
-        tid = storage.tpc_finish(self.vote(1))
-        path = storage.leaseBlob(oid(1), tid)
-        self.assertEqual(path, storage.loadBlob(oid(1), tid))
-        os.remove(path)
-        self.assertIsNone(storage.leaseBlob(oid(1), tid))
-
-    def test_undo_and_pack(self):
-        storage = self.opened('group-commit')
-        db = ZODB.DB(storage)
-        self.addCleanup(db.close)
-        for content in b'one', b'two':
-            with db.transaction() as connection:
-                blob = connection.root().setdefault('blob', Blob())
-                with blob.open('w') as file:
-                    file.write(content)
-        with db.transaction() as connection:
-            db.undo(db.undoLog(0, 1)[0]['id'], connection.transaction_manager
-                    .get())
-        with db.transaction() as connection:
-            with connection.root()['blob'].open() as file:
-                self.assertEqual(file.read(), b'one')
-        db.pack(time.time() + 1)
-        with db.transaction() as connection:
-            with connection.root()['blob'].open() as file:
-                self.assertEqual(file.read(), b'one')
-        found = [name for _, _, names in os.walk(storage.blob_dir)
-                 for name in names if name.endswith('.blob')]
-        self.assertEqual(len(found), 1)
 
 
 RECORD = b'\x80\x03cZODB.blob\nBlob\nq\x01.\x80\x03N.'
@@ -608,10 +457,6 @@ class WithoutADirectory(TestCase):
             storage.undo(storage.undoLog(0, 1)[0]['id'], transaction)
         storage.tpc_abort(transaction)
 
-    def test_with_a_directory_it_is_not(self):
-        storage = self.open(blob_dir=self.path('blobs'))
-        commit(storage, {1: RECORD})
-
 
 class Opening(TestCase):
 
@@ -632,11 +477,9 @@ class Opening(TestCase):
         tids = []
         for number in range(2):
             transaction = begin(storage)
-            with open(self.path('upload'), 'wb') as file:
-                file.write(b'content')
-            storage.storeBlob(
-                oid(1), tids[-1] if tids else b'\0' * 8, RECORD,
-                self.path('upload'), '', transaction)
+            self.store_blob(
+                storage, transaction, 1, record=RECORD,
+                serial=tids[-1] if tids else b'\0' * 8)
             storage.tpc_vote(transaction)
             tids.append(storage.tpc_finish(transaction))
         full = mock.patch('shutil.copyfile', side_effect=OSError(28, 'Full'))

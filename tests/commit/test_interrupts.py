@@ -1,39 +1,29 @@
 """Interrupts and errors at the worst moments: I7 and I10, line by line."""
 
-import itertools
 import linecache
-import os
 import sys
 import threading
-from types import SimpleNamespace
 from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
-from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import StorageTransactionError
-from ZODB.POSException import UndoError
 from ZODB.utils import p64
 from ZODB.utils import u64
 
 from fsyncstorage import AsyncFinish
-from fsyncstorage import FsyncStorage
 from fsyncstorage.commit import policies
-from fsyncstorage.commit.wakeable import taken_lock
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
-from fsyncstorage.pack.restorable import NothingRestorable
-from fsyncstorage.storage.transaction import SPOOL_IN_MEMORY
 from fsyncstorage.storage.transaction import Transaction
 
+from ..often import often
 from ..support import TestCase
 from ..support import Thread
 from ..support import begin
 from ..support import commit
 from ..support import oid
-from ..support import owners
-from ..support import under_way
 from ..support import until
 from ..support import vote
 
@@ -128,51 +118,10 @@ class EveryLine(TestCase):
     level = 2
 
     def test_of_a_finish(self):
-        for policy in policies.POLICIES:
+        for policy in often(
+                ('none', 'two-sync'), policies.POLICIES):
             with self.subTest(policy):
                 self.at_every_line(policy)
-
-    def test_of_a_finish_that_must_not_wait(self):
-        for policy in policies.POLICIES:
-            with self.subTest(policy):
-                self.at_every_line(policy, AsyncFinish(
-                    lambda tid, error: None, wait=False))
-
-    def test_of_a_close(self):
-        """Others that commit find it closed; none waits."""
-        for at in itertools.count(1):
-            storage = self.open(f'{at}.fs')
-            interrupter = AfterCalls(at, FsyncStorage._close)
-            try:
-                with interrupter:
-                    storage.close()
-            except KeyboardInterrupt:
-                storage._release()  # where it came before all else
-            self.assertFalse(storage._commit_lock.locked())
-            if not interrupter.fired:
-                break
-
-    def test_of_an_election(self):
-        """Who leads then, and who is waited for no more, was woken."""
-        sequencer = self.open()._sequencer
-        for at in itertools.count(1):
-            waiter = taken_lock()
-            waited_for = SimpleNamespace(waiters=[waiter], orphan=False)
-            sequencer._leader = None
-            interrupter = Interrupter(at)
-            try:
-                with interrupter:
-                    sequencer._elect_one_of([waited_for])
-            except KeyboardInterrupt:
-                pass
-            if (sequencer._leader is waiter
-                    or waiter not in waited_for.waiters):
-                self.assertTrue(waiter.acquire(blocking=False))
-            if not interrupter.fired:
-                break
-        self.assertIs(sequencer._leader, waiter)
-        self.assertGreater(at, 4)
-        sequencer._leader = None
 
     def at_every_line(self, policy, f=None):
         storage = self.open(policy, durability=policy, sync_interval='1h')
@@ -220,72 +169,7 @@ class EveryLine(TestCase):
         self.assertEqual(found, in_file)
 
 
-class BusyLock:
-    """A signal is noticed whenever a lock was taken or freed by a call.
-
-    Not in a `with`, where it comes before, or behind.
-    """
-
-    def __init__(self, lock):
-        self._lock = lock
-        self.locked = lock.locked
-        self.interrupts = 1
-
-    def __enter__(self):
-        self._lock.acquire()
-
-    def __exit__(self, *ignored):
-        self._lock.release()
-        self._interrupt()
-
-    def acquire(self, *args, **kw):
-        result = self._lock.acquire(*args, **kw)
-        self._interrupt()
-        return result
-
-    def release(self):
-        self._lock.release()
-        self._interrupt()
-
-    def _interrupt(self):
-        self.interrupts -= 1
-        if not self.interrupts:
-            raise KeyboardInterrupt
-
-
-class TheAppendLock(TestCase):
-    """Of who is alone: an interrupt just when it is taken or freed."""
-
-    level = 2
-
-    def test_it_is_freed_once(self):
-        for end in 'tpc_abort', 'tpc_finish':
-            for at in 1, 2:
-                with self.subTest(end, at=at):
-                    self.interrupted(self.open(f'{end} {at}'), end, at)
-
-    def interrupted(self, storage, end, at):
-        storage._reserve.is_real = False  # so it is alone
-        lock = storage._commit_lock
-        storage._commit_lock = busy = BusyLock(lock)
-        busy.interrupts = at
-        transaction = begin(storage)
-        storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
-        with self.assertRaises(KeyboardInterrupt):
-            storage.tpc_vote(transaction)
-            getattr(storage, end)(transaction)
-            raise KeyboardInterrupt  # with fewer calls there were fewer
-        storage._commit_lock = lock
-        storage.tpc_abort(transaction)
-        storage.tpc_abort(transaction)
-        self.assertFalse(lock.locked())
-        self.assertEqual(owners(storage._turns), 0)
-        commit(storage, {2: b'y'})
-
-
 class Blobs(TestCase):
-
-    level = 2
 
     def test_an_abort_after_the_append_takes_nothing_back(self):
         for policy in policies.POLICIES:
@@ -295,11 +179,8 @@ class Blobs(TestCase):
                     blob_dir=self.path(policy + '-blobs')))
 
     def interrupted_after_its_append(self, storage):
-        with open(self.path('upload'), 'wb') as file:
-            file.write(b'content')
         transaction = begin(storage)
-        storage.storeBlob(oid(1), b'\0' * 8, b'blob', self.path('upload'), '',
-                          transaction)
+        self.store_blob(storage, transaction, 1)
         storage.tpc_vote(transaction)
         with (mock.patch.object(Transaction, 'close',
                                 side_effect=KeyboardInterrupt),
@@ -308,14 +189,12 @@ class Blobs(TestCase):
         tid = storage.stats()['last_appended']
         storage.tpc_abort(transaction)
         commit(storage, {2: b'x'})
-        self.assertEqual(storage.load(oid(1)), (b'blob', tid))
+        self.assertEqual(storage.load(oid(1)), (b'record', tid))
         with open(storage.loadBlob(oid(1), tid), 'rb') as file:
             self.assertEqual(file.read(), b'content')
 
 
 class FailingSyncs(TestCase):
-
-    level = 2
 
     def test_an_interrupt_does_not_hide_the_failure(self):
         """I7: else the thread would sync again, and succeed."""
@@ -337,14 +216,6 @@ class FailingSyncs(TestCase):
             storage.load(oid(2))
         with self.assertRaises(WritingStopped):
             begin(storage)
-
-    def test_any_error_of_a_sync_is_one(self):
-        disk = self.controlled_disk()
-        storage = self.open()
-        disk.fail_sync(RuntimeError('a bug'))
-        with self.assertRaisesRegex(OutcomeUnknown, 'a bug'):
-            commit(storage, {1: b'x'})
-        self.assertTrue(storage.stats()['failed'])
 
     def test_a_failure_between_the_check_and_the_append(self):
         storage = self.open()
@@ -376,8 +247,6 @@ class FailingSyncs(TestCase):
 
 class Publishing(TestCase):
 
-    level = 2
-
     def test_closing_publishes_what_an_owner_did_not(self):
         storage = self.open()
         storage.own_publishing(lambda: None)
@@ -408,21 +277,6 @@ class Publishing(TestCase):
             with self.assertRaises((OutcomeUnknown, RuntimeError)):
                 thread.result()
 
-    def test_an_f_that_exits_does_not_end_the_thread(self):
-        storage = self.open()
-        told = threading.Event()
-
-        def f(tid):
-            if not told.is_set():
-                told.set()
-                raise SystemExit
-
-        storage.tpc_finish(vote(storage, {1: b'x'}),
-                           AsyncFinish(lambda tid, error: None, f))
-        self.assertTrue(told.wait(30))
-        commit(storage, {2: b'x'})
-        self.assertEqual(storage.load(oid(1))[0], b'x')
-
     def test_done_may_commit_and_close(self):
         """Under `none` too, where it is called by the committer itself."""
         for policy in policies.POLICIES:
@@ -444,27 +298,6 @@ class Publishing(TestCase):
         self.assertTrue(closed.wait(30))
         finishing.result()
         self.assertEqual(events, [True])
-
-    def test_who_waits_for_another_does_not_get_its_error(self):
-        disk = self.controlled_disk()
-        storage = self.open()
-        first = commit(storage, {1: b'first'})
-
-        def f(tid):
-            raise RuntimeError('f of another')
-
-        disk.hold_syncs()
-        another = Thread(storage.tpc_finish,
-                         vote(storage, {1: b'second'}, {1: first}), f)
-        disk.wait_for_sync()
-        conflicting = Thread(vote, storage, {1: b'third'}, {1: first})
-        draining = Thread(storage._sequencer.drain)
-        disk.release_syncs()
-        with self.assertRaisesRegex(RuntimeError, 'f of another'):
-            another.result()
-        with self.assertRaises(ConflictError):
-            conflicting.result()
-        draining.result()
 
     def test_draining_ends_although_others_commit(self):
         disk = self.controlled_disk()
@@ -489,8 +322,6 @@ class Publishing(TestCase):
 
 class Misuse(TestCase):
 
-    level = 2
-
     def test_a_tid_that_is_not_later(self):
         storage = self.open()
         tid = commit(storage, {1: b'x'})
@@ -507,27 +338,6 @@ class Misuse(TestCase):
         with self.assertRaises(StorageTransactionError):
             storage.tpc_begin(TransactionMetaData(), tid)
         self.assertGreater(commit(storage, {3: b'x'}), future)
-
-    def test_only_an_asyncfinish_is_asynchronous(self):
-        class Callable:
-            done = publish = None
-            called = False
-
-            def __call__(self, tid):
-                self.called = True
-
-        storage, f = self.open(), Callable()
-        commit(storage, {1: b'x'}, f=f)
-        self.assertTrue(f.called)
-
-    def test_a_second_vote(self):
-        """It is refused, and takes nothing back."""
-        storage = self.open()
-        transaction = vote(storage, {1: b'x'})
-        with self.assertRaisesRegex(StorageTransactionError, 'twice'):
-            storage.tpc_vote(transaction)
-        tid = storage.tpc_finish(transaction)
-        self.assertEqual(storage.load(oid(1)), (b'x', tid))
 
     def test_a_vote_that_fails(self):
         for alone in False, True:
@@ -547,23 +357,6 @@ class Misuse(TestCase):
                 commit(storage, {1: b'y'})
                 storage.tpc_abort(transaction)
 
-    def test_a_vote_after_one_that_failed(self):
-        """It is refused: what was worked out again may be a part of it."""
-        storage = self.open()
-        zero = commit(storage, {1: b'zero'})
-        commit(storage, {1: b'one'}, {1: zero})
-        undoing = begin(storage)
-        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
-        commit(storage, {2: b'x'})
-        storage.restorable = NothingRestorable()
-        with self.assertRaisesRegex(UndoError, 'packed'):
-            storage.tpc_vote(undoing)
-        storage.restorable = None
-        with self.assertRaisesRegex(StorageTransactionError, 'failed'):
-            storage.tpc_vote(undoing)
-        storage.tpc_abort(undoing)
-        self.assertEqual(storage.load(oid(1))[0], b'one')
-
     def test_a_given_tid_that_is_aborted(self):
         """Later ones are not of the future because of it."""
         for is_voted in False, True:
@@ -578,71 +371,8 @@ class Misuse(TestCase):
                 storage.tpc_abort(transaction)
                 self.assertLess(commit(storage, {2: b'x'}), future)
 
-    def test_a_spool_that_cannot_be_flushed(self):
-        storage = self.open()
-
-        transaction = begin(storage)
-        storage.store(oid(1), b'\0' * 8,
-                      bytes(SPOOL_IN_MEMORY + 1), '', transaction)
-        spool = under_way(storage)._spool
-        closed = []
-
-        class Failing:
-            def __getattr__(self, name):
-                return getattr(spool, name)
-
-            def close(self):
-                closed.append(spool.close())
-                raise OSError(28, 'No space left on device')
-
-        under_way(storage)._spool = Failing()
-        storage.tpc_abort(transaction)
-        self.assertEqual(closed, [None])
-        commit(storage, {1: b'y'})
-
-    def test_a_disk_that_is_full_at_the_vote(self):
-        """Of what is spooled: the finish can rely on it."""
-        storage = self.open()
-        transaction = begin(storage)
-        storage.store(oid(1), b'\0' * 8,
-                      bytes(SPOOL_IN_MEMORY + 1), '', transaction)
-        spool = under_way(storage)._spool
-        under_way(storage)._spool = mock.Mock(
-            flush=mock.Mock(side_effect=OSError(28, 'No space left')))
-        with self.assertRaisesRegex(OSError, 'No space'):
-            storage.tpc_vote(transaction)
-        under_way(storage)._spool = spool
-        self.assertFalse(spool.closed)
-        storage.tpc_abort(transaction)
-        self.assertTrue(spool.closed)
-        commit(storage, {1: b'y'})
-
-    def test_a_conflict_with_an_unpublished_deletion(self):
-        disk = self.controlled_disk()
-        storage = self.open()
-        first = commit(storage, {1: b'first'})
-        disk.hold_syncs()
-        transaction = begin(storage)
-        storage.deleteObject(oid(1), first, transaction)
-        storage.tpc_vote(transaction)
-        deletion = Thread(storage.tpc_finish, transaction)
-        disk.wait_for_sync()
-        doomed = begin(storage)
-        thread = Thread(storage.checkCurrentSerialInTransaction,
-                        oid(1), first, doomed)
-        until(lambda: storage._transaction is None, 'gave way')
-        self.assertTrue(thread.is_alive())
-        disk.release_syncs()
-        deletion.result()
-        with self.assertRaises(POSKeyError):
-            thread.result()
-        with self.assertRaises(POSKeyError):
-            storage.load(oid(1))
-
 
 class Iterating(TestCase):
-
-    level = 2
 
     def test_a_file_whose_tids_do_not_rise(self):
         """Stock writes and reads such files; a copy must not lose the rest."""
@@ -660,18 +390,3 @@ class Iterating(TestCase):
         storage = self.open()
         self.assertEqual([each.tid for each in storage.iterator()], expected)
         self.assertEqual(len(storage.lastInvalidations(9)), 4)
-
-    def test_beside_a_vote_that_is_being_written(self):
-        disk = self.controlled_disk()
-        storage = self.open()
-        commit(storage, {1: b'x'})
-
-        def half(data, position):
-            os.pwrite(storage._file.fileno(), data[:10], position)
-            found.append(len(list(storage.iterator())))
-
-        found = []
-        storage._reserve.is_real = False  # so the vote writes
-        disk.before_write = half
-        storage.tpc_abort(vote(storage, {2: b'y'}))
-        self.assertEqual(found, [1])

@@ -8,7 +8,6 @@ test_failures.py, I11 (blobs) in test_blobs.py.
 """
 
 import functools
-import logging
 import os
 import threading
 import time
@@ -30,9 +29,7 @@ from ZODB.utils import z64
 
 from fsyncstorage import AsyncFinish
 from fsyncstorage.commit import policies
-from fsyncstorage.commit import sequencer
 from fsyncstorage.errors import Occupied
-from fsyncstorage.pack.restorable import NothingRestorable
 
 from ..support import TestCase
 from ..support import Thread
@@ -43,18 +40,27 @@ from ..support import owners
 from ..support import under_way
 from ..support import until
 from ..support import vote
-from .test_interrupts import Interrupter
 
 PROMISING = 'group-commit', 'per-commit', 'two-sync'
+#: Policy, and what the transactions ask for, where that is more.
+PROMISED = [(policy, None) for policy in PROMISING] + [
+    (policy, asks) for policy in ('none', 'interval') for asks in PROMISING
+] + [('none', 'interval')]
 FOREVER = b'\x7f' + b'\xff' * 7
 
 
 class InvariantCase(TestCase):
 
-    def held(self, policy='group-commit', **options):
+    #: Of the transactions that are voted.
+    metadata = {}
+
+    def held(self, policy='group-commit', asks=None, **options):
         """A storage with object 1, whose syncs are held up from here on."""
         self.disk = self.controlled_disk()
-        self.storage = self.open(policy, durability=policy, **options)
+        self.metadata = {'extension': {'durability': asks}} if asks else {}
+        self.storage = self.open(
+            f'{policy}-{asks}' if asks else policy, durability=policy,
+            **{'sync_interval': '1h', **options})
         self.addCleanup(self.disk.release_syncs)
         self.first = commit(self.storage, {1: b'first'})
         self.disk.hold_syncs()
@@ -62,7 +68,7 @@ class InvariantCase(TestCase):
 
     def start(self, records, serials={}, f=None):
         """Commit in a thread; return when it is appended."""
-        transaction = vote(self.storage, records, serials)
+        transaction = vote(self.storage, records, serials, **self.metadata)
         appended = self.storage.stats()['last_appended']
         thread = Thread(self.storage.tpc_finish, transaction, f)
         until(lambda: self.storage.stats()['last_appended'] != appended,
@@ -133,10 +139,7 @@ class I2_AppendLock(InvariantCase):
                 disk.sync = watched
                 for number in range(1, 4):
                     transaction = begin(storage)
-                    with open(self.path('upload'), 'wb') as blob:
-                        blob.write(b'blob')
-                    storage.storeBlob(oid(number), p64(0), b'pickle',
-                                      self.path('upload'), '', transaction)
+                    self.store_blob(storage, transaction, number, b'blob')
                     storage.tpc_vote(transaction)
                     storage.tpc_finish(transaction)
                 storage.close()
@@ -169,12 +172,13 @@ class I2_AppendLock(InvariantCase):
 class I3_Acknowledgement(InvariantCase):
 
     def test_promising_policies_wait_for_the_sync(self):
-        for policy in PROMISING:
-            with self.subTest(policy):
-                storage = self.held(policy)
+        for policy, asks in PROMISED:
+            with self.subTest(policy, asks=asks):
+                storage = self.held(policy, asks)
                 thread = self.start({2: b'a'})
                 self.disk.wait_for_sync()
                 self.assertTrue(thread.is_alive())
+                self.assertEqual(storage.lastTransaction(), self.first)
                 self.disk.release_syncs()
                 tid = thread.result()
                 self.assertEqual(storage.stats()['last_durable'], tid)
@@ -220,9 +224,9 @@ class I3_Acknowledgement(InvariantCase):
         self.assertEqual(self.disk.log, ['write', 'sync', 'status', 'sync'])
 
     def test_an_asynchronous_finish_says_when(self):
-        for policy in PROMISING:
-            with self.subTest(policy):
-                storage = self.held(policy)
+        for policy, asks in PROMISED:
+            with self.subTest(policy, asks=asks):
+                storage = self.held(policy, asks)
                 events = []
                 told = threading.Event()
 
@@ -232,7 +236,8 @@ class I3_Acknowledgement(InvariantCase):
 
                 finish = AsyncFinish(
                     done, lambda tid: events.append(('published', tid)))
-                tid = storage.tpc_finish(vote(storage, {2: b'a'}), finish)
+                tid = storage.tpc_finish(
+                    vote(storage, {2: b'a'}, **self.metadata), finish)
                 self.disk.wait_for_sync()
                 self.assertEqual(events, [])
                 vote_of_another = vote(storage, {3: b'b'})  # the lock is free
@@ -317,9 +322,9 @@ class I4_Visibility(InvariantCase):
                 return
 
     def test_an_unpublished_change_is_seen_by_nobody(self):
-        for policy in PROMISING:
-            with self.subTest(policy):
-                self.held(policy)
+        for policy, asks in PROMISED:
+            with self.subTest(policy, asks=asks):
+                self.held(policy, asks)
                 before = self.state()
                 thread = self.start({1: b'second'}, {1: self.first})
                 self.disk.wait_for_sync()
@@ -336,17 +341,6 @@ class I4_Visibility(InvariantCase):
                 self.assertEqual(len(after['history']), 2)
                 self.storage.close()
 
-    def test_an_unpublished_object_does_not_exist(self):
-        self.held()
-        before = self.state(2)
-        thread = self.start({2: b'new'})
-        self.disk.wait_for_sync()
-        self.assertEqual(self.state(2), before)
-        self.assertIs(self.state(2)['load'], POSKeyError)
-        self.disk.release_syncs()
-        thread.result()
-        self.assertEqual(self.storage.load(oid(2))[0], b'new')
-
     def test_a_voted_transaction_is_seen_by_nobody(self):
         self.held('none')
         before = self.state()
@@ -358,10 +352,7 @@ class I4_Visibility(InvariantCase):
     def test_an_unpublished_blob_does_not_exist(self):
         storage = self.held(blob_dir=self.path('blobs'))
         transaction = begin(storage)
-        with open(self.path('blob'), 'wb') as blob:
-            blob.write(b'blob')
-        storage.storeBlob(oid(2), p64(0), b'pickle', self.path('blob'), '',
-                          transaction)
+        self.store_blob(storage, transaction, 2, b'blob')
         self.disk.release_syncs()  # of its content
         storage.tpc_vote(transaction)
         self.disk.hold_again()
@@ -682,14 +673,6 @@ class I9_LoneCommitter(InvariantCase):
         company.synced(3, 0, 0.010)   # the others went away
         self.assertEqual(company.patience(3), 0.0)
 
-    def test_on_a_fast_disk_company_is_waited_for_a_little(self):
-        company = policies.Company(None)
-        company.synced(served=1, arrived=0, seconds=0.0001)
-        self.assertEqual(company.patience(1), 0.0)
-        company.synced(served=2, arrived=3, seconds=0.0001)
-        self.assertEqual(company.patience(1), company.LEAST_PATIENCE)
-        self.assertEqual(company.patience(5), 0.0)
-
     def test_a_configured_delay_is_kept(self):
         company = policies.Company(0.002)
         self.assertEqual(company.patience(1), 0.002)
@@ -761,34 +744,26 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
         self.assertEqual(len(calls), 2)
 
     def test_closing_drains(self):
-        storage = self.held()
-        done = threading.Event()
-        threads = [self.start({number: b'b'}) for number in (3, 4, 5)]
-        tid = storage.tpc_finish(
-            vote(storage, {6: b'c'}),
-            AsyncFinish(lambda tid, error: done.set()))
-        closing = Thread(storage.close)
-        self.disk.release_syncs()
-        closing.result()
-        self.assertTrue(done.is_set())
-        for thread in threads:
-            thread.result()
-        reopened = self.open('group-commit', read_only=True)
-        self.assertEqual(reopened.lastTransaction(), tid)
-
-    def test_closing_waits_for_all_that_is_asynchronous(self):
-        """Each with a sync of its own: the thread has to go on for them."""
-        storage = self.held('per-commit')
-        done = []
-        for number in 3, 4, 5:
-            storage.tpc_finish(
-                vote(storage, {number: b'b'}),
-                AsyncFinish(lambda tid, error: done.append(error)))
-        closing = Thread(storage.close)
-        until(lambda: storage._closed, 'closing')
-        self.disk.release_syncs()
-        closing.result()
-        self.assertEqual(done, [None] * 3)
+        """Also what is asynchronous, each with a sync of its own."""
+        for policy, asks in ('per-commit', None), ('none', 'group-commit'):
+            with self.subTest(policy, asks=asks):
+                storage = self.held(policy, asks)
+                told = []
+                threads = [self.start({number: b'b'}) for number in (3, 4, 5)]
+                for number in 6, 7:
+                    tid = storage.tpc_finish(
+                        vote(storage, {number: b'c'}, **self.metadata),
+                        AsyncFinish(lambda tid, error: told.append(error)))
+                closing = Thread(storage.close)
+                until(lambda: storage._closed, 'closing')
+                self.disk.release_syncs()
+                closing.result()
+                self.assertEqual(told, [None] * 2)
+                for thread in threads:
+                    thread.result()
+                reopened = self.open(
+                    os.path.basename(storage._file_name), read_only=True)
+                self.assertEqual(reopened.lastTransaction(), tid)
 
     def test_closing_syncs_what_nobody_waits_for(self):
         storage = self.open(durability='none')
@@ -859,6 +834,20 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
             storage.load(oid(1))
         self.assertEqual(len(list(self.open().iterator())), 1)
 
+    def test_an_abort_ends_the_waiting_of_its_vote(self):
+        """By another thread: of a server whose client is gone."""
+        storage = self.open()
+        holder = vote(storage, {1: b'x'})
+        transaction = begin(storage)
+        storage.store(oid(1), z64, b'y', '', transaction)
+        voting = Thread(storage.tpc_vote, transaction)
+        until(lambda: owners(storage._turns) == 2, 'waits')
+        storage.tpc_abort(transaction)
+        with self.assertRaises(StorageTransactionError):
+            voting.result()
+        storage.tpc_abort(holder)
+        self.assertEqual(owners(storage._turns), 0)
+
     def test_closing_ends_the_waiting_of_a_vote(self):
         storage = self.open()
         voted = vote(storage, {1: b'x'})
@@ -868,22 +857,6 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
         with self.assertRaisesRegex(ValueError, 'Data.fs is closed'):
             waiting.result()
         storage.tpc_abort(voted)
-
-    def test_nobody_waits_for_a_transaction_of_a_closed_storage(self):
-        storage = self.open()
-        in_progress = begin(storage)
-        storage.close()
-        with self.assertRaisesRegex(ValueError, 'Data.fs is closed'):
-            Thread(begin, storage).result()
-        self.assertIs(storage.tpc_transaction(), in_progress)
-        storage.tpc_abort(in_progress)
-
-    def test_a_slow_sync_is_logged(self):
-        storage = self.open()
-        with self.assertLogs(sequencer.logger, 'WARNING') as logs:
-            storage._sequencer._note(
-                    storage._sequencer.appended, 1, 1.5, None)
-        self.assertIn('a sync took 1.5 s', logs.output[0])
 
 
 class I12_BetweenVoteAndFinish(InvariantCase):
@@ -1033,74 +1006,6 @@ class I12_BetweenVoteAndFinish(InvariantCase):
                 self.assertEqual(len(logs.output), 1)
                 self.assertIn('was dropped', logs.output[0])
 
-    def test_an_interrupt_while_a_dropped_one_is_ended(self):
-        """At each line: the next begin does it."""
-        storage = self.open()
-        storage._sequencer.wake = lambda: None  # not in its thread
-        at = 0
-        while True:
-            at += 1
-            with self.assertLogs('fsyncstorage', 'WARNING'):
-                dropped = vote(storage, {1: b'x'})
-                del dropped
-                interrupter = Interrupter(at)
-                transaction = TransactionMetaData()
-                try:
-                    with interrupter:
-                        storage.tpc_begin(transaction)
-                except KeyboardInterrupt:
-                    pass
-                storage.tpc_abort(transaction)
-                storage.tpc_abort(begin(storage))
-                logging.getLogger('fsyncstorage').warning('at least one')
-            self.assertEqual(storage._begun, {})
-            self.assertEqual(owners(storage._turns), 0)
-            if not interrupter.fired:
-                break
-        self.assertGreater(at, 20)
-
-    def test_a_begin_with_the_id_of_one_that_is_being_ended(self):
-        """The memory of a dropped object is used again, and so its id."""
-        storage = self.open()
-        storage._sequencer.wake = lambda: None  # not in its thread
-        dropped = vote(storage, {1: b'x'})
-        ended = under_way(storage)
-        transaction = TransactionMetaData()
-        del storage._begun[ended.key]
-        ended.key = id(transaction)
-        storage._begun[ended.key] = ended
-        ending, go_on = threading.Event(), threading.Event()
-        self.addCleanup(go_on.set)
-        end = storage._end
-
-        def slow_end(under_way):
-            ending.set()
-            go_on.wait(30)
-            end(under_way)
-
-        storage._end = slow_end
-        del dropped
-        one = Thread(begin, storage)
-        self.assertTrue(ending.wait(30))
-        other = Thread(storage.tpc_begin, transaction)
-        go_on.set()
-        storage.tpc_abort(one.result())
-        other.result()
-        storage.tpc_abort(transaction)
-        self.assertEqual(owners(storage._turns), 0)
-
-    def test_one_dropped_that_cannot_be_ended_well(self):
-        """The other one is, and the innocent who begins hears nothing."""
-        storage = self.open(blob_dir=self.path('blobs'))
-        storage._sequencer.wake = lambda: None  # not in its thread
-        dropped = [vote(storage, {number: b'x'}) for number in (1, 2)]
-        for each in storage._begun.values():
-            each.blobs.take_back = mock.Mock(side_effect=OSError(5, 'as if'))
-        del dropped[:]
-        storage.tpc_abort(begin(storage))
-        self.assertEqual(storage._begun, {})
-        self.assertEqual(owners(storage._turns), 0)
-
     def test_a_pack_between_vote_and_finish(self):
         storage = self.open()
         tid = z64
@@ -1112,25 +1017,6 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         self.assertEqual(
             [each['tid'] for each in storage.history(oid(1), 9)],
             [last, tid])
-
-    def test_an_undo_that_is_voted_during_a_pack(self):
-        """The pack may be about to leave out what it points to."""
-        storage = self.open()
-        zero = commit(storage, {1: b'zero'})
-        commit(storage, {1: b'one'}, {1: zero})
-        undoing = begin(storage)
-        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
-        storage.restorable = NothingRestorable()
-        with self.assertRaisesRegex(UndoError, 'packed'):
-            storage.tpc_vote(undoing)
-        self.assertFalse(storage._commit_lock.locked())
-        storage.tpc_abort(undoing)
-        storage.restorable = None
-        undoing = begin(storage)
-        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
-        storage.tpc_vote(undoing)
-        tid = storage.tpc_finish(undoing)
-        self.assertEqual(storage.load(oid(1)), (b'zero', tid))
 
     def test_a_pack_just_before_the_append_lock(self):
         """What points back is worked out for the new file."""
@@ -1186,60 +1072,6 @@ class I12_BetweenVoteAndFinish(InvariantCase):
             [each['tid'] for each in storage.history(oid(1), 9)],
             [last, tid])
 
-    def test_a_pack_in_the_middle_of_an_exclusive_vote(self):
-        """What was worked out before it is worked out again."""
-        storage = self.open()
-        tid = z64
-        for number in range(5):
-            tid = commit(storage, {1: b'%d' % number}, {1: tid})
-        transaction = begin(storage)
-        storage.restore(oid(1), p64(u64(tid) + 1), b'4', '', tid, transaction)
-        work_out = storage._work_out_again
-
-        def pack_then(under_way):
-            work_out(under_way)
-            del storage._work_out_again
-            storage.pack(time.time() + 1, lambda data: [], gc=False)
-
-        storage._work_out_again = pack_then
-        storage.tpc_vote(transaction)
-        storage.tpc_finish(transaction)
-        self.assertEqual(storage.load(oid(1))[0], b'4')
-
-    def test_after_a_pack_no_code_of_users_runs_under_the_append_lock(self):
-        storage = self.open()
-        packed = commit(storage, {2: b'packed away'})
-        commit(storage, {2: b'kept'}, {2: packed})
-        pack_time = time.time()
-        until(lambda: time.time() > pack_time + 0.01, 'later')
-        zero = commit(storage, {1: b'zero'})
-        one = commit(storage, {1: b'one'}, {1: zero})
-        undone = storage.undoLog(0, 1)[0]['id']
-        commit(storage, {1: b'two'}, {1: one})
-        locked = []
-
-        def resolve(*args):
-            locked.append(storage._commit_lock.locked())
-            return b'merged'
-
-        storage.tryToResolveConflict = resolve
-        undoing = begin(storage)
-        storage.undo(undone, undoing)
-        bring_up_to_date = storage._bring_up_to_date
-
-        def pack_then(under_way):
-            bring_up_to_date(under_way)
-            del storage._bring_up_to_date
-            storage.pack(pack_time, lambda data: [], gc=False)
-            with self.assertRaises(POSKeyError):
-                storage.loadSerial(oid(2), packed)
-
-        storage._bring_up_to_date = pack_then
-        storage.tpc_vote(undoing)
-        self.assertEqual(locked, [False, False])
-        storage.tpc_finish(undoing)
-        self.assertEqual(storage.load(oid(1))[0], b'merged')
-
     def test_no_code_of_users_and_no_sync_of_one_that_is_alone(self):
         """Neither under the append lock."""
         disk = self.controlled_disk()
@@ -1260,10 +1092,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         storage.tryToResolveConflict, disk.sync = resolve, watched
         transaction = begin(storage)
         storage.store(oid(1), first, b'two', '', transaction)
-        with open(self.path('upload'), 'wb') as blob:
-            blob.write(b'blob')
-        storage.storeBlob(oid(2), z64, b'pickle', self.path('upload'), '',
-                          transaction)
+        self.store_blob(storage, transaction, 2, b'blob')
         second = begin(storage)
         storage.store(oid(1), storage.getTid(oid(1)), b'x', '', second)
         storage.tpc_vote(second)
@@ -1393,20 +1222,6 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         storage.tpc_abort(second)
         storage.tpc_finish(first)
         self.assertEqual(storage._reserve.total, 0)
-
-    def test_restores_count_against_the_quota(self):
-        storage = self.open(quota=1000)
-        tid = commit(storage, {1: bytes(600)})
-        size = storage.getSize()
-        later = p64(u64(tid) + 1)
-        transaction = TransactionMetaData()
-        storage.tpc_begin(transaction, later)
-        with self.assertRaises(FileStorageQuotaError):
-            for number in range(2, 5):
-                storage.restore(
-                    oid(number), later, bytes(600), '', None, transaction)
-        storage.tpc_abort(transaction)
-        self.assertEqual(storage.getSize(), size)
 
     def test_a_vote_holds_restores_to_the_quota(self):
         """Others have used it up since they were called."""

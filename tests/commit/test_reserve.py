@@ -1,7 +1,6 @@
 """Room for what was voted: none of it is missing at the finish."""
 
 import contextlib
-import ctypes
 import errno
 import os
 import tempfile
@@ -14,7 +13,6 @@ from ZODB.utils import z64
 from fsyncstorage import allocation
 from fsyncstorage import datafile
 from fsyncstorage.commit import reserve as module
-from fsyncstorage.commit.reserve import Reserve
 
 from ..support import TestCase
 from ..support import begin
@@ -96,14 +94,6 @@ class Storages(ReserveCase):
         storage.tpc_finish(first)
         commit(storage, {3: b'there is room for this'})
 
-    def test_near_a_full_disk_only_what_is_needed_is_allocated(self):
-        storage = self.open()
-        data = bytes(module.AHEAD)
-        self.disk.limit = module.AHEAD + 5000
-        tid = commit(storage, {1: data})
-        self.assertEqual(storage.load(oid(1)), (data, tid))
-        self.assertLess(storage._reserve._kept_to, self.disk.limit)
-
     def test_what_there_is_no_room_for_takes_none(self):
         """Of an allocation that fails half way, the first half would stay."""
         storage = self.open()
@@ -116,29 +106,6 @@ class Storages(ReserveCase):
         self.assertEqual(self.disk.reserved, [])
         storage.tpc_abort(large)
         commit(storage, {2: b'there is room for this'})
-
-    def test_what_is_free(self):
-        with open(self.path('file'), 'wb') as file:
-            self.assertGreater(allocation.free(file.fileno()), 0)
-            status = mock.Mock(f_blocks=0)
-            with mock.patch.object(os, 'fstatvfs', lambda fd: status):
-                self.assertGreater(allocation.free(file.fileno()), 1 << 60)
-            status = mock.Mock(f_blocks=9, f_bfree=5, f_bavail=3, f_frsize=10)
-            with mock.patch.object(os, 'fstatvfs', lambda fd: status):
-                for user, free in (0, 50), (1, 30):
-                    with mock.patch.object(os, 'geteuid', lambda: user):
-                        self.assertEqual(allocation.free(file.fileno()), free)
-
-    def test_a_signal_during_an_allocation(self):
-        results = [errno.EINTR, 0]
-
-        def interrupted(*args):
-            ctypes.set_errno(results[0])
-            return -1 if results.pop(0) else 0
-
-        with mock.patch.object(allocation, '_fallocate', interrupted):
-            allocation.allocate(0, 0, 1)
-        self.assertEqual(results, [])
 
     def fail_to_finish(self, storage, transaction):
         """Its one write fails, and is cut back."""
@@ -204,18 +171,6 @@ class Storages(ReserveCase):
         commit(storage, {1: b'x'})
         self.assertEqual(self.disk.reserved, [])
 
-    def test_where_there_is_none_a_full_disk_is_told_by_the_write(self):
-        with mock.patch.object(allocation, 'is_in_place', lambda fd: False):
-            storage = self.open()
-        transaction = begin(storage)
-        storage.store(oid(1), z64, bytes(1000), '', transaction)
-        with mock.patch.object(
-                os, 'pwrite', side_effect=OSError(*ENOSPC.args)):
-            with self.assertRaisesRegex(
-                    OSError, f'No space left.*{self.path()}'):
-                storage.tpc_vote(transaction)
-        storage.tpc_abort(transaction)
-
     def test_where_large_transactions_are_kept(self):
         """Until they are finished: the error names the directory."""
         for buffering in 1 << 12, 1 << 24:  # the store fails, or the vote
@@ -236,20 +191,6 @@ class Storages(ReserveCase):
     def test_a_file_system_that_only_says_yes(self):
         self.disk.reserve = lambda fd, position, length: None
         self.assertFalse(self.open()._reserve.is_real)
-
-    def test_a_full_disk_at_the_opening(self):
-        self.disk.limit = 0
-        self.assertFalse(self.open()._reserve.is_real)
-
-    def test_its_owners(self):
-        storage = self.open()
-        reserve = Reserve(storage._file, lambda: storage._pos)
-        reserve.promise('one', 100)
-        reserve.promise('other', 50)
-        self.assertEqual(reserve.total, 150)
-        reserve.let_go('one')
-        reserve.let_go('one')
-        self.assertEqual(reserve.total, 50)
 
 
 def under_way_length(storage):

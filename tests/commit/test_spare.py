@@ -5,12 +5,8 @@ an ordinary failure, and the next commit works.
 """
 
 import errno
-import itertools
-import logging
 import os
 import resource
-import subprocess
-import sys
 import threading
 from unittest import mock
 
@@ -27,47 +23,6 @@ from ..support import under_way
 
 # As many blobs as have to be committed with a few descriptors left.
 BLOBS = 100
-
-#: Commits blobs with so many descriptors left, none to spare for anything
-#: but what a store needs by itself; then one more object.
-FEW_DESCRIPTORS = '''
-import os, resource, sys
-from ZODB.Connection import TransactionMetaData
-from ZODB.utils import p64, z64
-from fsyncstorage import FsyncStorage
-
-home, policy, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
-storage = FsyncStorage(
-    os.path.join(home, 'Data.fs'), durability=policy,
-    blob_dir=os.path.join(home, 'blobs'))
-transaction = TransactionMetaData()
-storage.tpc_begin(transaction)
-for n in range(1, number + 1):
-    path = os.path.join(home, 'upload')
-    with open(path, 'wb') as file:
-        file.write(b'content')
-    storage.storeBlob(p64(n), z64, b'record', path, '', transaction)
-storage.tpc_vote(transaction)
-taken = []
-resource.setrlimit(resource.RLIMIT_NOFILE, (
-    100, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-try:
-    while True:
-        taken.append(os.open(home, os.O_RDONLY))
-except OSError:
-    pass
-print('kept', storage.tpc_finish(transaction) == storage.lastTransaction())
-for fd in taken:
-    os.close(fd)
-transaction = TransactionMetaData()
-storage.tpc_begin(transaction)
-storage.store(p64(999999), z64, b'next', '', transaction)
-storage.tpc_vote(transaction)
-storage.tpc_finish(transaction)
-storage.close()
-print('next', storage.may_have_lost)
-'''
-
 
 class NoDescriptorDisk(datafile.Disk):
     """A disk where some openings find no descriptor."""
@@ -131,31 +86,6 @@ class NoDescriptors(TestCase):
             [transaction.tid for transaction in again.iterator()],
             [*tids, tid])
 
-    def test_once_at_each_opening(self):
-        for error in spare.PASSING:
-            storage = self.opened(str(error))
-            failed, tids = True, []
-            while failed:
-                transaction = self.store(storage, len(tids) * 256)
-                failed = self.fail_the_opening(error, len(tids))
-                tids.append(storage.tpc_finish(transaction))
-                del self.disk.open
-            self.assertGreater(len(tids), 2)
-            self.check(storage, *tids)
-
-    def fail_the_opening(self, error, at):
-        """The one of that number; what is returned tells if it was met."""
-        count, failed = itertools.count(), []
-
-        def opening(path, flags):
-            if next(count) == at:
-                failed.append(path)
-                raise OSError(error, os.strerror(error), path)
-            return datafile.Disk.open(self.disk, path, flags)
-
-        self.disk.open = opening
-        return failed
-
     def test_for_long(self):
         """Its committer waits, readers and others do not."""
         for policy in policies.POLICIES:
@@ -180,15 +110,6 @@ class NoDescriptors(TestCase):
                 else:
                     tid = finish.result()
                 self.check(storage, first, tid)
-
-    def test_it_is_said_once_a_minute(self):
-        storage = self.opened('group-commit')
-        transaction = self.store(storage, 1)
-        self.disk.times = 20
-        with self.assertLogs(spare.logger, logging.ERROR) as logs:
-            storage.tpc_finish(transaction)
-        self.assertEqual(len(logs.output), 1)
-        self.assertIn('commits wait', logs.output[0])
 
     def test_an_interrupt_ends_the_wait(self):
         storage = self.opened('group-commit')
@@ -216,21 +137,6 @@ class NoDescriptors(TestCase):
         self.assertEqual(self.files(storage), [])
         self.check(storage)
 
-    def test_what_cannot_be_opened_at_all_fails_in_its_store(self):
-        storage = self.opened('group-commit')
-
-        def refuse(path, flags):
-            if 'blobs/tmp/upload-' in path:
-                raise PermissionError(errno.EACCES, 'as if', path)
-            return datafile.Disk.open(self.disk, path, flags)
-
-        self.disk.open = refuse
-        with self.assertRaises(PermissionError):
-            self.store(storage, 1)
-        del self.disk.open
-        self.assertEqual(self.files(storage), [])
-        self.check(storage)
-
     def test_a_file_that_somebody_removed_fails_alone(self):
         """It gets its name before its transaction is written."""
         storage = self.opened('group-commit')
@@ -246,14 +152,6 @@ class NoDescriptors(TestCase):
                 for parent, _, names in os.walk(storage.blob_dir)
                 for name in names if name.endswith('.blob')]
 
-    def test_it_is_taken_again(self):
-        held = spare.Spare(self.directory)
-        self.disk.times = 1
-        held.sync_directory(self.directory)
-        self.assertEqual(self.disk.failed, 1)
-        self.assertIsNotNone(held._held)
-        held.close()
-
     def test_nothing_is_held_open(self):
         """Neither by many blobs, nor by a storage that is closed."""
         before = self.descriptors()
@@ -261,10 +159,7 @@ class NoDescriptors(TestCase):
         opened = self.descriptors()
         transaction = begin(storage)
         for number in range(1, BLOBS):
-            with open(self.path('upload'), 'wb') as file:
-                file.write(b'content')
-            storage.storeBlob(oid(number), b'\0' * 8, b'blob',
-                              self.path('upload'), '', transaction)
+            self.store_blob(storage, transaction, number)
         storage.tpc_vote(transaction)
         self.assertEqual(self.descriptors(), opened)
         most = []
@@ -287,16 +182,3 @@ class NoDescriptors(TestCase):
                 if fd > 1000:
                     break
         return count
-
-    def test_a_process_that_has_none_left(self):
-        for policy in 'interval', 'group-commit', 'per-commit', 'two-sync':
-            with self.subTest(policy):
-                home = self.path(policy)
-                os.mkdir(home)
-                done = subprocess.run(
-                    [sys.executable, '-c', FEW_DESCRIPTORS, home, policy,
-                     str(BLOBS)], timeout=60, text=True,
-                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-                said = [line for line in done.stdout.splitlines()
-                        if 'a sync took' not in line]  # a slow disk's log
-                self.assertEqual(said, ['kept True', 'next False'])

@@ -1,6 +1,6 @@
 """Many threads at once, under every policy: commits, reads, packs, undos.
 
-At level 1 for some seconds, at level 2 for a minute a policy with 64 threads.
+For a second, and at level 3 for a minute a policy with 64 threads.
 """
 
 import gc
@@ -161,7 +161,8 @@ def policy_test(policy):
 
 
 class ShortStress(Stress):
-    pass
+
+    level = 2
 
 
 class LongStress(Stress):

@@ -16,7 +16,6 @@ from unittest import mock
 from fsyncstorage import datafile
 from fsyncstorage.pack.plan import NothingToDo
 from fsyncstorage.quorum.files import state as states
-from fsyncstorage.quorum.following.indexing import Indexing
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import Reader
@@ -32,7 +31,6 @@ from ..quorum.logged import Logged
 from ..quorum.logged import bootstrap
 from ..quorum.logged import contents
 from ..quorum.logged import restored
-from ..quorum.samples import SELF
 from ..support import PATIENCE
 from .harness import campaign
 from .harness import events
@@ -44,8 +42,6 @@ from .harness.judge import Problem
 from .harness.ledger import Ledger
 from .harness.recorder import Recorder
 from .harness.recorder import RecordingDisk
-
-STATUS = 16  # of a transaction
 
 
 class Recorded(typing.NamedTuple):
@@ -189,86 +185,6 @@ def wait_for_pack(follower):
     pack = follower._repacking._pack
     if pack is not None and not pack.wait(PATIENCE):
         raise AssertionError('a pack takes too long')
-
-
-class Primary:
-    """A node that writes, in the way of a storage (commit.sequencer).
-
-    Transactions of the next batch are in the file before this one is durable.
-    A batch comes into the log and onto the disk side by side; the status of
-    some transactions is written when both have it.
-    """
-
-    def __init__(self, node):
-        self._node = node
-        self._logged, self._choose = node.logged, node.random
-        opened = node.rejoin().hand_over()
-        self._logged.lead()
-        node.mark()
-        self._lock_file, self._file = opened.lock_file, opened.file
-        self._durable = self._logged.state.end
-        self._indexing = Indexing(self._file, self._durable)
-        self._without_status = []
-
-    def append(self):
-        """Some transactions are written into the file."""
-        for size in some_sizes(self._choose):
-            begin = self._logged.add(size, durable=self._durable)
-            data = bytearray(self._logged.content[begin:])
-            if self._choose.random() < 0.2:
-                data[STATUS:STATUS + 1] = b'c'
-                self._without_status.append(begin)
-            self._file.write_at(data, begin)
-
-    def sync(self):
-        """All that was appended, here and in the log."""
-        logged, choose = self._logged, self._choose
-        logged.begin_batch()
-        end, statuses = logged.file.end, self._without_status
-        self._without_status = []
-        to_sync, to_append = (
-            choose.randint(0, logged.writer.left) for _ in range(2))
-        while logged.writer.left:
-            if logged.writer.left == to_sync:
-                self._file.sync()
-            if logged.writer.left == to_append:
-                self.append()
-            logged.writer.advance()
-            self._node.mark()
-        if not to_sync:
-            self._file.sync()
-        if statuses:
-            for begin in statuses:
-                self._file.write_at(b' ', begin + STATUS)
-            self._file.sync()
-        self._durable = end
-
-    def keep(self):
-        states.save(self._node.path, self._logged.state, self.read, SELF)
-
-    def save_index(self):
-        self._indexing.count(self._durable, '')
-        self._indexing.save_if_due(1)
-
-    def read(self, position, length):
-        return os.pread(self._file.fileno(), length, position)
-
-    def close(self):
-        self._file.close()
-        self._lock_file.close()
-
-
-def lead(node, batches=15):
-    primary = Primary(node)
-    for _ in range(batches):
-        primary.append()
-        primary.sync()
-        if node.random.random() < 0.3:
-            primary.keep()
-        if node.random.random() < 0.3:
-            primary.save_index()
-    primary.append()  # and no more: nobody was told of it
-    primary.close()
 
 
 def start(node):

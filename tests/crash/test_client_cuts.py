@@ -9,13 +9,14 @@ from unittest import mock
 
 from fsyncstorage.client import doom
 
+from ..often import often
 from .harness import spanning
 
 
 class Cuts(unittest.TestCase):
 
     level = 2
-    cuts = 12
+    cuts = often(4, 50)
 
     def test_no_problem(self):
         for policy in 'none', 'interval':
@@ -53,7 +54,7 @@ class ManyCuts(unittest.TestCase):
 class Harness(unittest.TestCase):
     """What a few cuts do not show, some more do."""
 
-    level = 2
+    level = 3
 
     def check_noticed(self, patch):
         with patch:

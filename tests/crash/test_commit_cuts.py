@@ -7,6 +7,7 @@ twice.
 
 import unittest
 
+from ..often import often
 from .cuts import mutants
 from .cuts import trial
 
@@ -14,16 +15,13 @@ from .cuts import trial
 class Cuts(unittest.TestCase):
 
     level = 2
-    cuts = 200
+    cuts = often(150, 10_000)
 
     def test_no_problem(self):
-        trials = trial.Trials().run(self.cuts, self.tell)
+        trials = trial.Trials().run(self.cuts)
         print(trials)
         self.assertEqual(trials.problems, [])
         self.check_that_all_was_met(trials)
-
-    def tell(self, trials):
-        """Nothing, unless it takes long."""
 
     def check_that_all_was_met(self, trials):
         """Each kind of message was cut, in each way; each answer was given."""
@@ -41,29 +39,16 @@ class Cuts(unittest.TestCase):
             self.assertGreater(trials.outcomes[word], 0, word)
 
 
-class TenThousandCuts(Cuts):
+class Harness(unittest.TestCase):
+    """Who does not tell the truth is noticed: by a few cuts, or by a hundred
+    and more."""
 
     level = 3
-    cuts = 10_000
-
-    def tell(self, trials):
-        print(f'  {trials.made.total()} cuts', flush=True)
-
-
-class Noticing(unittest.TestCase):
-    """Who does not tell the truth is noticed."""
-
-    cuts = 2000
 
     def check_noticed(self, words, **modules):
-        trials = trial.Trials(**modules).run(self.cuts)
+        trials = trial.Trials(**modules).run(2000)
         print(trials)
         self.assertIn(words, '\n'.join(trials.problems))
-
-
-class Harness(Noticing):
-
-    level = 2
 
     def test_a_client_that_takes_a_lost_answer_for_a_no(self):
         self.check_noticed('was refused, and is there',
@@ -72,12 +57,6 @@ class Harness(Noticing):
     def test_a_server_that_says_yes_for_no(self):
         self.check_noticed('and there is []',
                            server=mutants.command(mutants.obliging))
-
-
-class HarnessOfManyCuts(Noticing):
-    """It takes a hundred of them, and more, until one shows it."""
-
-    level = 3
 
     def test_a_server_that_does_not_end_the_old_session(self):
         """What is late is committed, behind the promise."""

@@ -6,7 +6,6 @@ its promises?
 """
 
 import contextlib
-import fcntl
 import functools
 import os
 import unittest
@@ -15,7 +14,6 @@ from unittest import mock
 from ZODB._compat import FILESTORAGE_MAGIC
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage import allocation
 from fsyncstorage import datafile
 
 from ..memory import scratch_directory
@@ -29,17 +27,15 @@ from .harness.full import FullDisk
 from .harness.recorder import Killed
 from .harness.recorder import Recorder
 from .harness.recorder import RecordingDisk
-from .harness.tally import Tally
 from .harness.tearing import ALL_MODELS
 from .harness.tearing import MODELS
 from .harness.tearing import STALE
 from .harness.tearing import TORN_RENAMES
-from .test_crash_lives import slow
-from .test_crash_packs import WithoutLinks
 
-SECTOR = 512
+SECTOR, PAGE = 512, powercut.PAGE
 PREFIX, SECTORS, PAGES = MODELS
 STALE_SECTORS, STALE_PAGES = STALE
+HALVES, = TORN_RENAMES
 
 
 def left_by(log, model=PREFIX):
@@ -61,47 +57,83 @@ def files(**contents):
 DURABLE = [events.Created('a', 1), events.SyncedDirectory('', 1)]
 
 
+ONE, TWO = b'1' * SECTOR, b'2' * SECTOR
+OLD = FILESTORAGE_MAGIC.ljust(2 * PAGE, b'o')
+NEW = FILESTORAGE_MAGIC.ljust(2 * PAGE, b'n')
+A_RENAME = [
+    events.Created('b', 2), events.Wrote(2, 0, b'new'), events.Synced(2, 4),
+    events.SyncedDirectory('', 5), events.Renamed('b', 'a')]
+
+#: What is promised -> model, events behind those of DURABLE, and what they can
+#: leave.
+LEFT = {
+    'unsynced bytes survive up to any point': (
+        PREFIX, [events.Wrote(1, 0, b'xyz')],
+        {files(a=b''), files(a=b'x'), files(a=b'xy'), files(a=b'xyz')}),
+    'synced bytes survive': (
+        PREFIX, [events.Wrote(1, 0, b'x'), events.Synced(1, 3),
+                 events.Wrote(1, 1, b'y')],
+        {files(a=b'x'), files(a=b'xy')}),
+    'a sync covers what was written before it began': (
+        PREFIX, [events.Wrote(1, 0, b'x'), events.Wrote(1, 1, b'y'),
+                 events.Synced(1, 3)],
+        {files(a=b'x'), files(a=b'xy')}),
+    'blocks survive one without the other': (
+        SECTORS, [events.Wrote(1, 0, ONE + TWO)],
+        {files(a=b''), files(a=ONE + TWO), files(a=ONE + bytes(SECTOR)),
+         files(a=bytes(SECTOR) + TWO), files(a=bytes(2 * SECTOR))}),
+    'a block may show any state since the last sync': (
+        PAGES, [events.Wrote(1, 0, b'c...'), events.Synced(1, 3),
+                events.Wrote(1, 0, b'd'), events.Wrote(1, 0, b' ')],
+        {files(a=b'c...'), files(a=b'd...'), files(a=b' ...')}),
+    'a truncation may be lost': (
+        PREFIX, [events.Wrote(1, 0, b'xyz'), events.Synced(1, 3),
+                 events.Truncated(1, 1)],
+        {files(a=b'xyz'), files(a=b'x')}),
+    'names survive one without the other': (
+        PREFIX, [events.Created('b', 2), events.Linked('a', 'c'),
+                 events.SyncedDirectory('', 3)],
+        {files(a=b'', b=b''), files(a=b'', b=b'', c=b'')}),
+    'a rename in a directory is atomic': (
+        PREFIX, A_RENAME, {files(a=b'', b=b'new'), files(a=b'new')}),
+    'without atomic renames each half is for itself': (
+        HALVES, A_RENAME,
+        {files(a=b'', b=b'new'), files(a=b''), files(a=b'new'),
+         files(a=b'new', b=b'new'), files(b=b'new'), files()}),
+    'a rename to another directory is not atomic': (
+        PREFIX, [events.MadeDirectory('d'), events.SyncedDirectory('', 3),
+                 events.Renamed('a', 'd/a')],
+        {files(a=b''), frozenset({('a', b''), ('d/a', b'')}),
+         frozenset({('d/a', b'')}), frozenset()}),
+    'a block may show what a data file had there': (
+        STALE_PAGES, [events.Wrote(1, 0, OLD), events.Removed('a'),
+                      events.Created('b', 2), events.SyncedDirectory('', 5),
+                      events.Wrote(2, 0, NEW)],
+        {files(b=b'')} | {files(b=one[:PAGE] + two[PAGE:])
+                          for one in (OLD, NEW) for two in (OLD, NEW)}),
+    'a block may show what was cut back': (
+        STALE_PAGES, [events.Wrote(1, 0, OLD[:PAGE]), events.Truncated(1, 0),
+                      events.Synced(1, 4), events.Wrote(1, 0, NEW[:PAGE])],
+        {files(a=b''), files(a=OLD[:PAGE]), files(a=NEW[:PAGE])}),
+    'a page that is there shows nothing old': (
+        STALE_SECTORS, [events.Wrote(1, 0, b'x'), events.Synced(1, 3),
+                        events.Wrote(1, SECTOR, b'n' * SECTOR)],
+        {files(a=b'x'), files(a=b'x'.ljust(2 * SECTOR, b'\0')),
+         files(a=b'x'.ljust(SECTOR, b'\0') + b'n' * SECTOR)}),
+    'what is in a lost directory is lost': (
+        PREFIX, [events.Removed('a'), events.SyncedDirectory('', 3),
+                 events.MadeDirectory('d'), events.Created('d/a', 2),
+                 events.SyncedDirectory('d', 5)],
+        {frozenset(), frozenset({('d/a', b'')})}),
+}
+
+
 class PowerCut(unittest.TestCase):
 
-    level = 2
-
-    def test_unsynced_bytes_survive_up_to_any_point(self):
-        log = DURABLE + [events.Wrote(1, 0, b'xyz')]
-        self.assertEqual(left_by(log), {
-            files(a=b''), files(a=b'x'), files(a=b'xy'), files(a=b'xyz')})
-
-    def test_synced_bytes_survive(self):
-        log = DURABLE + [
-            events.Wrote(1, 0, b'x'), events.Synced(1, 3),
-            events.Wrote(1, 1, b'y')]
-        self.assertEqual(left_by(log), {files(a=b'x'), files(a=b'xy')})
-
-    def test_a_sync_covers_what_was_written_before_it_began(self):
-        log = DURABLE + [
-            events.Wrote(1, 0, b'x'), events.Wrote(1, 1, b'y'),
-            events.Synced(1, 3)]
-        self.assertEqual(left_by(log), {files(a=b'x'), files(a=b'xy')})
-
-    def test_blocks_survive_one_without_the_other(self):
-        one, two = b'1' * SECTOR, b'2' * SECTOR
-        log = DURABLE + [events.Wrote(1, 0, one + two)]
-        zeros = bytes(SECTOR)
-        self.assertEqual(left_by(log, SECTORS), {
-            files(a=b''), files(a=one + two), files(a=one + zeros),
-            files(a=zeros + two), files(a=zeros + zeros)})
-
-    def test_a_block_may_show_any_state_since_the_last_sync(self):
-        log = DURABLE + [
-            events.Wrote(1, 0, b'c...'), events.Synced(1, 3),
-            events.Wrote(1, 0, b'd'), events.Wrote(1, 0, b' ')]
-        self.assertEqual(left_by(log, PAGES), {
-            files(a=b'c...'), files(a=b'd...'), files(a=b' ...')})
-
-    def test_a_truncation_may_be_lost(self):
-        log = DURABLE + [
-            events.Wrote(1, 0, b'xyz'), events.Synced(1, 3),
-            events.Truncated(1, 1)]
-        self.assertEqual(left_by(log), {files(a=b'xyz'), files(a=b'x')})
+    def test_what_it_leaves(self):
+        for words, (model, log, expected) in LEFT.items():
+            with self.subTest(words):
+                self.assertEqual(left_by(DURABLE + log, model), expected)
 
     def test_a_failed_sync_is_not_made_good_by_the_next_one(self):
         log = DURABLE + [
@@ -120,48 +152,14 @@ class PowerCut(unittest.TestCase):
             self.assertEqual(left_by(log, model), {files(a=b'xy')})
 
     def test_a_later_sync_may_keep_other_pages_only(self):
-        page = powercut.PAGE
-        old, new = b'1' * page, b'2' * page
+        old, new = b'1' * PAGE, b'2' * PAGE
         log = DURABLE + [
             events.Wrote(1, 0, old), events.SyncFailed(1, 3),
-            events.Wrote(1, page, new), events.Synced(1, 5)]
+            events.Wrote(1, PAGE, new), events.Synced(1, 5)]
         for model in MODELS:
             found = left_by(log, model)
             self.assertIn(files(a=old + new), found)
-            self.assertIn(files(a=bytes(page) + new), found)
-
-    def test_names_survive_one_without_the_other(self):
-        log = DURABLE + [
-            events.Created('b', 2), events.Linked('a', 'c'),
-            events.SyncedDirectory('', 3)]
-        self.assertEqual(left_by(log), {
-            files(a=b'', b=b''), files(a=b'', b=b'', c=b'')})
-
-    def test_a_rename_in_a_directory_is_atomic(self):
-        log = DURABLE + [
-            events.Created('b', 2), events.Wrote(2, 0, b'new'),
-            events.Synced(2, 4), events.SyncedDirectory('', 5),
-            events.Renamed('b', 'a')]
-        self.assertEqual(left_by(log), {
-            files(a=b'', b=b'new'), files(a=b'new')})
-
-    def test_a_rename_to_another_directory_is_not(self):
-        log = DURABLE + [
-            events.MadeDirectory('d'), events.SyncedDirectory('', 3),
-            events.Renamed('a', 'd/a')]
-        self.assertEqual(left_by(log), {
-            files(a=b''), frozenset({('a', b''), ('d/a', b'')}),
-            frozenset({('d/a', b'')}), frozenset()})
-
-    def test_without_atomic_renames_each_half_is_for_itself(self):
-        log = DURABLE + [
-            events.Created('b', 2), events.Wrote(2, 0, b'new'),
-            events.Synced(2, 4), events.SyncedDirectory('', 5),
-            events.Renamed('b', 'a')]
-        halves, = TORN_RENAMES
-        self.assertEqual(left_by(log, halves), {
-            files(a=b'', b=b'new'), files(a=b''), files(a=b'new'),
-            files(a=b'new', b=b'new'), files(b=b'new'), files()})
+            self.assertIn(files(a=bytes(PAGE) + new), found)
 
     def test_two_names_are_of_one_file(self):
         log = DURABLE + [
@@ -176,41 +174,6 @@ class PowerCut(unittest.TestCase):
             self.assertEqual(images.Image.read(directory), image)
             self.assertEqual(
                 left_by(Recorder(directory).log), {files(a=b'', b=b'')})
-
-    def test_a_block_may_show_what_a_data_file_had_there(self):
-        old = FILESTORAGE_MAGIC.ljust(2 * powercut.PAGE, b'o')
-        new = FILESTORAGE_MAGIC.ljust(2 * powercut.PAGE, b'n')
-        log = [
-            events.Created('a', 1), events.Wrote(1, 0, old),
-            events.Removed('a'), events.Created('b', 2),
-            events.SyncedDirectory('', 4), events.Wrote(2, 0, new)]
-        page = powercut.PAGE
-        self.assertEqual(left_by(log, STALE_PAGES), {
-            files(b=b'')} | {files(b=one[:page] + two[page:])
-                             for one in (old, new) for two in (old, new)})
-
-    def test_a_block_may_show_what_was_cut_back(self):
-        page = powercut.PAGE
-        old = FILESTORAGE_MAGIC.ljust(page, b'o')
-        log = DURABLE + [
-            events.Wrote(1, 0, old), events.Truncated(1, 0),
-            events.Synced(1, 4), events.Wrote(1, 0, b'n' * page)]
-        self.assertEqual(left_by(log, STALE_PAGES), {
-            files(a=b''), files(a=old), files(a=b'n' * page)})
-
-    def test_a_page_that_is_there_shows_nothing_old(self):
-        log = DURABLE + [
-            events.Wrote(1, 0, b'x'), events.Synced(1, 3),
-            events.Wrote(1, SECTOR, b'n' * SECTOR)]
-        self.assertEqual(left_by(log, STALE_SECTORS), {
-            files(a=b'x'), files(a=b'x'.ljust(2 * SECTOR, b'\0')),
-            files(a=b'x'.ljust(SECTOR, b'\0') + b'n' * SECTOR)})
-
-    def test_what_is_in_a_lost_directory_is_lost(self):
-        log = [events.MadeDirectory('d'), events.Created('d/a', 1),
-               events.SyncedDirectory('d', 2)]
-        self.assertEqual(left_by(log), {
-            frozenset(), frozenset({('d/a', b'')})})
 
 
 class Recording(unittest.TestCase):
@@ -253,15 +216,6 @@ class Recording(unittest.TestCase):
         self.disk.truncate(fd, 5)
         self.check()
 
-    def test_a_name_may_get_another_file(self):
-        old = self.create('a')
-        self.disk.write(old, b'old', 0)
-        self.disk.replace(self.path('a'), self.path('b'))
-        new = self.create('a')
-        self.disk.write(new, b'new', 0)
-        self.disk.replace(self.path('a'), self.path('b'))
-        self.check()
-
     def test_directories_are_followed(self):
         self.disk.make_directory(self.path('d'))
         fd = self.create('d/a')
@@ -290,12 +244,12 @@ class Recording(unittest.TestCase):
     def test_a_dropped_cache_shows_what_the_disk_has(self):
         fd = self.create('a')
         self.disk.sync_directory(self.directory)
-        self.disk.write(fd, b'x' * 10 * powercut.PAGE, 0)
+        self.disk.write(fd, b'x' * 10 * PAGE, 0)
         self.recorder.on_sync = self.fail_with_oserror
         self.assertRaises(OSError, self.disk.sync, fd)
         self.recorder.drop_cache(fd)
-        content = os.pread(fd, 10 * powercut.PAGE, 0)
-        self.assertEqual(len(content), 10 * powercut.PAGE)
+        content = os.pread(fd, 10 * PAGE, 0)
+        self.assertEqual(len(content), 10 * PAGE)
         self.assertLess(0, content.count(b'x'))
         self.assertLess(0, content.count(b'\0'))
         self.assertEqual(left_by(self.recorder.log), {files(a=content)})
@@ -338,16 +292,6 @@ class Recording(unittest.TestCase):
         disk.remove(self.path('a'))
         self.assertEqual(disk.room, 3)
         self.check()
-
-    def test_a_sync_takes_its_time(self):
-        fd = self.create('a')
-        self.recorder.clock.sync_takes = 0.5
-        self.disk.sync(fd)
-        self.disk.sync_directory(self.directory)
-        self.assertEqual(self.recorder.clock.now, 1.0)
-        self.assertEqual(
-            [event.at for event in self.recorder.log
-             if isinstance(event, events.Passed)], [0.5, 1.0])
 
 
 class Sabotage(unittest.TestCase):
@@ -412,29 +356,6 @@ class Sabotage(unittest.TestCase):
         self.assertIn(judge.DAMAGED, self.found(
             workloads.Commits(), 'none', 'none', SECTORS, checksums=False))
 
-    def test_an_interval_that_is_too_long(self):
-        self.assertIn(judge.LOST, self.found(
-            workloads.Undo(), 'interval', 'interval', PREFIX,
-            sync_interval='1h'))
-
-    def test_blobs_that_a_close_does_not_sync(self):
-
-        class Lying(RecordingDisk):
-
-            def sync(self, fd):
-                if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_RDWR:
-                    super().sync(fd)  # no blob file
-
-        self.assertIn(judge.BLOB, self.found(
-            workloads.BlobCreation(), 'none', 'none', PREFIX, disk=Lying))
-
-    def test_syncs_that_take_longer_than_is_said(self):
-        workload = workloads.SlowSyncs()
-        said = workload.INTERVAL + workload.SYNC
-        workload.SYNC, workload.BLOBS = 0.25, 5
-        self.assertIn(judge.LOST, self.found_of(
-            workload, slow('interval'), 'interval', PREFIX, interval=said))
-
     def test_a_life_that_does_not_sync_what_it_found(self):
 
         def make(path, **options):
@@ -466,10 +387,6 @@ class Sabotage(unittest.TestCase):
             OneThatDoesNotFit(), 'group-commit', 'group-commit', PREFIX,
             disk=Lying))
 
-    def test_large_transactions_without_checksums(self):
-        self.assertIn(judge.DAMAGED, self.found(
-            workloads.Large(), 'none', 'none', PAGES, checksums=False))
-
     def test_a_read_only_opening_that_writes(self):
 
         def make(path, read_only=False, **options):
@@ -480,35 +397,3 @@ class Sabotage(unittest.TestCase):
 
         self.assertIn(judge.WROTE, self.found_of(
             workloads.Commits(), make, 'group-commit', PREFIX))
-
-    def test_what_was_there_before_in_a_file_without_checksums(self):
-        # Each vote writes: what was there shows before anything is finished.
-        with mock.patch.object(allocation, 'is_in_place', lambda fd: False):
-            for model in STALE:
-                self.assertIn(judge.INVENTED, self.found(
-                    workloads.SamePlaces(), 'group-commit', 'group-commit',
-                    model, checksums=False))
-
-    def test_a_rename_that_takes_the_only_name(self):
-        halves, = TORN_RENAMES
-        make = functools.partial(FsyncStorage, group_commit_delay=0)
-        self.assertIn(judge.REFUSED, self.found_of(
-            workloads.Pack(keep_old=False), make, 'group-commit', halves,
-            judge.ForgivingJudge, disk=WithoutLinks))
-
-
-class Counting(unittest.TestCase):
-
-    level = 2
-
-    def test_what_is_wrong_with_an_image_of_a_trial_is_told(self):
-        case = mock.Mock(words='cut at write 3')
-        lost = mock.Mock(kind='lost', words='a transaction is not there')
-        again = mock.Mock(kind='lost', words='another one')
-        count, wrong = Tally('', 'policy', 'model').count_all(
-            [('prefix', case, []),
-             ('prefix', case, [lost]), ('holes', case, [again])],
-            'interval')
-        self.assertEqual(count, 3)
-        self.assertEqual(
-            wrong, {'lost': 'a transaction is not there (cut at write 3)'})

@@ -1,5 +1,5 @@
 """Power cuts after something else went wrong: the process was killed, the disk
-or the quota was full, or syncs took long while others committed.
+was full, or syncs took long while others committed.
 
 What was written before, and not synced, is still not durable: each life has to
 sync what it relies on.
@@ -7,28 +7,23 @@ sync what it relies on.
 
 import functools
 import itertools
-import unittest
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.commit.policies import POLICIES
+from fsyncstorage.commit import policies
 
 from ..often import often
 from .harness import campaign
 from .harness import workloads
 from .harness.full import FullDisk
-from .harness.judge import Judge
-from .harness.tally import Report
+from .test_crash_images import TIMES
+from .test_crash_images import Checking
 from .test_crash_images import ours
 
-REPORT = Report(
-    __name__, 'Crash images of lives', 'policy', 'workload', 'model')
-
+POLICIES = often(('none', 'group-commit'), tuple(policies.POLICIES))
 # Before which of its operations on files a process is killed, and how many
 # images of the life after that are judged.
-KILLED_BEFORE = range(3, 70, 17)
-IMAGES_OF_A_LIFE = often(6, 15)
-# So many torn files are opened on a disk that is full.
-TORN_FILES = 3
+KILLED_BEFORE = often(range(3, 70, 33), range(3, 70, 17))
+IMAGES_OF_A_LIFE = often(6, 150)
 
 TO_BE_KILLED = {
     'killed_commits': workloads.Commits(),
@@ -47,21 +42,9 @@ def slow(policy):
         sync_interval=workloads.SlowSyncs.INTERVAL)
 
 
-class CrashLives(unittest.TestCase):
+class CrashLives(Checking):
 
     level = 2
-    layer = REPORT
-    times = 1
-
-    def judge(self, policy, name, recording, images, make=None, **of_judge):
-        make = make or ours(policy)
-        judge = Judge(
-            make, policy, recording.ledger, recording.blobs, **of_judge)
-        count, wrong = REPORT.tally.count_all(
-            campaign.trial(recording, judge, images * self.times),
-            policy, name)
-        self.assertEqual(wrong, {})
-        self.assertGreater(count, 0)
 
     def test_what_a_killed_process_left(self):
         for policy, name in itertools.product(POLICIES, TO_BE_KILLED):
@@ -78,7 +61,7 @@ class CrashLives(unittest.TestCase):
                 make, workload = slow(policy), workloads.SlowSyncs()
                 self.judge(
                     policy, 'slow_syncs', campaign.record(workload, make),
-                    workload.images, make,
+                    int(workload.images * TIMES), make=make,
                     interval=workload.INTERVAL + workload.SYNC)
 
     def test_a_full_disk(self):
@@ -88,34 +71,4 @@ class CrashLives(unittest.TestCase):
                     workload = workloads.DiskFull(room)
                     self.judge(policy, 'disk_full', campaign.record(
                         workload, ours(policy), disk=FullDisk),
-                        workload.images)
-
-    def test_a_quota(self):
-        for policy in POLICIES:
-            with self.subTest(policy):
-                workload = workloads.Quota()
-                self.judge(policy, 'quota', campaign.record(
-                    workload, ours(policy)), workload.images)
-
-    def test_a_torn_file_on_a_full_disk(self):
-        """It is refused, in words, or opens; and opens when there is room."""
-        for policy in POLICIES:
-            first = campaign.record(workloads.Commits(), ours(policy))
-            torn = itertools.islice(
-                campaign.cases(first, '512-byte blocks', 9 * TORN_FILES),
-                0, None, 9)
-            for case in torn:
-                with self.subTest(policy, words=case.words):
-                    self.judge(policy, 'recovery_on_a_full_disk',
-                               campaign.record(
-                                   workloads.RecoveryOnFullDisk(),
-                                   ours(policy), over=case.image,
-                                   ledger=first.ledger, disk=FullDisk,
-                                   standing=case.standing),
-                               IMAGES_OF_A_LIFE)
-
-
-class ManyCrashLives(CrashLives):
-
-    level = 3
-    times = 10
+                        int(workload.images * TIMES))

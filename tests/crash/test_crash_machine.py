@@ -42,8 +42,7 @@ from .harness.site import Site
 from .harness.tearing import MODELS
 from .harness.tearing import STALE
 
-EXAMPLES = often(80, 250)
-MANY_EXAMPLES = 3000
+EXAMPLES = often(30, 3000)
 STEPS = 40
 
 CUTS = MODELS | STALE
@@ -272,16 +271,9 @@ class Lives(RuleBasedStateMachine):
 class CrashMachine(unittest.TestCase):
 
     level = 2
-    examples = EXAMPLES
 
     def test_any_life(self):
         run_state_machine_as_test(Lives, settings=settings(
-            max_examples=self.examples, stateful_step_count=STEPS,
+            max_examples=EXAMPLES, stateful_step_count=STEPS,
             derandomize=True, database=None, deadline=None,
             suppress_health_check=list(HealthCheck)))
-
-
-class LongCrashMachine(CrashMachine):
-
-    level = 3
-    examples = MANY_EXAMPLES

@@ -8,7 +8,6 @@ import errno
 import itertools
 import os
 import shutil
-import unittest
 
 from ..often import often
 from .harness import campaign
@@ -18,18 +17,17 @@ from .harness import workloads
 from .harness.judge import REFUSED
 from .harness.judge import Judge
 from .harness.recorder import RecordingDisk
-from .harness.tally import Report
-from .harness.tearing import MODELS
 from .harness.tearing import TORN_RENAMES
+from .test_crash_images import Checking
 from .test_crash_images import ours
 
 # Packs do not depend on the policy but for what is synced before.
-POLICIES = 'none', 'group-commit', 'two-sync'
+POLICIES = often(('group-commit',), ('none', 'group-commit', 'two-sync'))
 
-IMAGES = often(30, 90)
+IMAGES = often(15, 900)
 # So many torn directories, and so many images of the life after each.
-TORN = often(2, 4)
-IMAGES_OF_A_LIFE = often(15, 30)
+TORN = often(1, 4)
+IMAGES_OF_A_LIFE = often(15, 300)
 # All that there are, and so many at least.
 ALL, LEAST = 60, 15
 
@@ -40,15 +38,9 @@ class WithoutLinks(RecordingDisk):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
 
-REPORT = Report(
-    __name__, 'Crash images of packs', 'policy', 'test', 'model')
-
-
-class CrashPacks(unittest.TestCase):
+class CrashPacks(Checking):
 
     level = 2
-    layer = REPORT
-    times = 1
 
     def each(self, check):
         for policy in POLICIES:
@@ -61,22 +53,11 @@ class CrashPacks(unittest.TestCase):
                                   keep_old=workload._keep_old):
                     check(policy, workload)
 
-    def judge(self, policy, recording, images, least=None, remedy=None,
-              models=MODELS):
-        judge = Judge(ours(policy), policy, recording.ledger, recording.blobs)
-        if remedy is not None:
-            judge.verdict = remedy(judge.verdict)
-        count, wrong = REPORT.tally.count_all(
-            campaign.trial(recording, judge, images * self.times, models),
-            policy, self.id().split('.')[-1])
-        self.assertEqual(wrong, {})
-        self.assertGreaterEqual(count, least or images)
-
     def test_without_hard_links(self):
         def check(policy, workload):
             recording = campaign.record(
                 workload, ours(policy), disk=WithoutLinks)
-            self.judge(policy, recording, IMAGES)
+            self.judge(policy, 'without links', recording, IMAGES)
 
         self.each(check)
 
@@ -85,21 +66,17 @@ class CrashPacks(unittest.TestCase):
         def check(policy, workload):
             with packs.recorded():
                 recording = campaign.record(workload, ours(policy))
-            self.judge(policy, recording, IMAGES)
+            self.judge(policy, 'by a process', recording, IMAGES)
 
         self.each(check)
 
     def test_in_the_life_after_a_crash(self):
         def check(policy, workload):
             first = campaign.record(workload, ours(policy))
-            torn = itertools.islice(
-                campaign.cases(first, '512-byte blocks', 5 * TORN),
-                0, None, 5)
-            for case in torn:
-                self.judge(policy, campaign.record(
+            for life in self.lives_after(first, '512-byte blocks', TORN):
+                self.judge(policy, 'after a crash', campaign.record(
                     workloads.PackAfterCrash(workload.blobs), ours(policy),
-                    over=case.image, ledger=first.ledger,
-                    standing=case.standing), IMAGES_OF_A_LIFE)
+                    **life), IMAGES_OF_A_LIFE, fewest=IMAGES_OF_A_LIFE)
 
         self.each(check)
 
@@ -113,8 +90,8 @@ class CrashPacks(unittest.TestCase):
                     continue
                 recording = of_the_swap(campaign.record(
                     workload, ours(policy), disk=disk))
-                self.judge(policy, recording, ALL, LEAST, with_remedy,
-                           TORN_RENAMES)
+                self.judge(policy, 'halves', recording, ALL, LEAST,
+                           TORN_RENAMES, WithRemedy)
 
         self.each(check)
 
@@ -127,7 +104,7 @@ class CrashPacks(unittest.TestCase):
                      for case in campaign.cases(first, model, ALL)
                      if _has_two_names(case.image))
             for case in itertools.islice(twice, TORN):
-                self.judge(policy, campaign.record(
+                self.judge(policy, 'after half a rename', campaign.record(
                     workloads.PackAfterCrash(workload.blobs), ours(policy),
                     over=case.image, ledger=first.ledger,
                     standing=case.standing), IMAGES_OF_A_LIFE)
@@ -153,22 +130,14 @@ def of_the_swap(recording):
     return recording._replace(log=log[:end + 1], start=begin)
 
 
-def with_remedy(verdict):
-    """Do what a refusal says, and look again."""
+class WithRemedy(Judge):
+    """Does what a refusal says, and looks again."""
 
-    def verdict_with_remedy(directory, standing, thorough=False):
-        problems = verdict(directory, standing, thorough)
+    def verdict(self, directory, standing, thorough=False):
+        problems = super().verdict(directory, standing, thorough)
         path = os.path.join(directory, 'Data.fs')
         if ([problem.kind for problem in problems] == [REFUSED]
                 and f'rename {path}.old to {path}' in problems[0].words):
             shutil.move(path + '.old', path)
-            return verdict(directory, standing, thorough)
+            return super().verdict(directory, standing, thorough)
         return problems
-
-    return verdict_with_remedy
-
-
-class ManyCrashPacks(CrashPacks):
-
-    level = 3
-    times = 10

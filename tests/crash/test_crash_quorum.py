@@ -1,62 +1,107 @@
-"""I16: after a power cut at any moment, a node comes back to what a log says.
+"""I11 and I16: after a power cut at any moment, a node comes back to what a
+log says, and to the blobs that it names, all of them and no others.
 
-A standby, its packs, a primary and the start of a node are recorded; of each,
-directories are built that a power cut could have left, and a node is started
-over them.  None may be refused, and each must have the bytes of the log,
-whether it is the log of that moment, or another node has led since.
+A standby, its packs and the start of a node are recorded; of each, directories
+are built that a power cut could have left, and a node is started over them.
+None may be refused, and each must have the bytes of the log, whether it is the
+log of that moment, or another node has led since.  The log with blobs is made
+by storages that write into it: blobs are stored, replaced and undone, one
+writer follows the other, and leaves a batch that is given up.
+
+(A primary, which is a storage, is in test_crash_replicator.)
 """
 
+import base64
+import contextlib
+import functools
+import glob
 import itertools
+import os
+import threading
 import unittest
 
+from ZODB.Connection import TransactionMetaData
+
+from fsyncstorage import FsyncStorage
+from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following.rejoin import rejoin
+from fsyncstorage.quorum.history.fold import step
+from fsyncstorage.quorum.history.record import Blob
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import parse
+from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.log.reading import Refused
+
+from ..memory import scratch_directory
 from ..often import often
+from ..quorum.blobnodes import RECORD
+from ..quorum.blobnodes import found_blobs
+from ..quorum.blobnodes import named_blobs
+from ..quorum.fakelog import Engine
+from ..quorum.fakelog import FakeLog
+from ..quorum.logged import bootstrap
+from ..quorum.nodes import led
+from ..quorum.nodes import started
+from ..quorum.nodes import state_behind
+from ..quorum.samples import LOG
+from ..quorum.samples import data
+from ..quorum.samples import following
+from ..support import oid
 from . import nodes
 from .harness import campaign
+from .harness.judge import BLOB
+from .harness.judge import INVENTED
+from .harness.judge import REFUSED
+from .harness.judge import Problem
 from .harness.tally import Report
 
 REPORT = Report(__name__, 'Crash images of nodes', 'workload', 'model')
 
 #: Of each recording of a workload, and of each start.
-IMAGES, IMAGES_OF_A_START = often(60, 120), often(10, 20)
-#: What the long run judges at least, beside starts.
-MANY = 50_000
+IMAGES, IMAGES_OF_A_START = often(30, 120), often(10, 20)
 
 
-class CrashQuorum(unittest.TestCase):
+class NodeCase(unittest.TestCase):
 
-    level = 2
     layer = REPORT
-    #: Recordings of each workload; torn files that a node is started over.
-    seeds, torn = 3, 10
 
-    def judge(self, name, recorded, images):
+    def judge(self, name, recorded, images, by):
         count, wrong = REPORT.tally.count_all(
-            campaign.trial(recorded.recording, nodes.Judge(recorded.logged),
-                           images), name)
+            campaign.trial(
+                recorded.recording, by(recorded.logged), images), name)
         self.assertEqual(wrong, {})
         return count
 
+    @staticmethod
+    def torn(recorded, number):
+        """So many of the images that a recording may leave."""
+        return itertools.islice(campaign.cases(
+            recorded.recording, '512-byte blocks', 9 * number), 0, None, 9)
+
+
+class CrashQuorum(NodeCase):
+
+    level = 2
+
     def check(self, workload):
-        for seed in range(self.seeds):
+        for seed in range(often(2, 210)):
             with self.subTest(seed=seed):
                 count = self.judge(
                     workload.__name__, nodes.record(workload, seed=seed),
-                    IMAGES)
+                    IMAGES, nodes.Judge)
                 self.assertEqual(count, IMAGES)
 
     def check_start(self, workload):
         """A power cut in a start, and after it."""
-        first = nodes.record(workload, seed=self.seeds)
-        torn = itertools.islice(
-            campaign.cases(first.recording, '512-byte blocks', 9 * self.torn),
-            0, None, 9)
-        for case in torn:
+        first = nodes.record(workload, seed=3)
+        for case in self.torn(first, often(4, 100)):
             logged = nodes.Logged(nodes.restored(
                 first.logged.engine, int(case.standing.now)))
             with self.subTest(case.words):
                 count = self.judge(
                     f'start after {workload.__name__}', nodes.record(
-                        nodes.start, logged, case.image), IMAGES_OF_A_START)
+                        nodes.start, logged, case.image), IMAGES_OF_A_START,
+                    nodes.Judge)
                 self.assertGreater(count, 0)  # it may have little to do
 
     def test_a_standby(self):
@@ -65,23 +110,195 @@ class CrashQuorum(unittest.TestCase):
     def test_packs_of_a_standby(self):
         self.check(nodes.follow_packs)
 
-    def test_a_primary(self):
-        self.check(nodes.lead)
-
     def test_the_start_of_a_standby(self):
         self.check_start(nodes.follow)
 
     def test_the_start_of_a_standby_that_packs(self):
         self.check_start(nodes.follow_packs)
 
-    def test_the_start_of_a_primary(self):
-        self.check_start(nodes.lead)
+
+# With blobs
+
+class Writing:
+    """A storage that writes into a log, one after the other."""
+
+    def __init__(self, directory, engine, name):
+        path = os.path.join(directory, 'Data.fs')
+        if not os.path.exists(path):
+            bootstrap(path)
+        self._storage = started(
+            FsyncStorage, path, FakeLog(engine), name, durability='quorum',
+            blob_dir=os.path.join(directory, 'blobs'))
+        self._source = os.path.join(directory, 'source')
+
+    def commit(self, contents, undoes=None):
+        storage, transaction = self._storage, TransactionMetaData()
+        storage.tpc_begin(transaction)
+        if undoes is not None:
+            storage.undo(base64.encodebytes(undoes).rstrip(), transaction)
+        for number, content in contents.items():
+            try:
+                serial = storage.getTid(oid(number))
+            except KeyError:
+                serial = bytes(8)
+            with open(self._source, 'wb') as file:
+                file.write(content)
+            storage.storeBlob(oid(number), serial, RECORD, self._source, '',
+                              transaction)
+        storage.tpc_vote(transaction)
+        return storage.tpc_finish(transaction)
+
+    def close(self):
+        self._storage.close()
 
 
-class ManyCrashQuorum(CrashQuorum):
+def give_up_a_batch(engine):
+    """Its blobs are staged, and it never comes to its end."""
+    state, id = state_behind(engine), b'given up'.ljust(16)
+    engine.blobs[id, 0] = b'nobody has it'
+    raw = following(state, data(state, b'x', state.end + 9, (), tuple(
+        Blob(id, oid(number), tid, 13, bytes(32), False)
+        for number in (1, 9) for tid in (b'\x7f' * 8, bytes(8)))))
+    engine.append(engine.head, place_of(raw), raw)
 
-    level = 3
-    seeds, torn = 210, 100
 
-    def test_there_are_enough_images(self):
-        self.assertGreaterEqual(2 * self.seeds * IMAGES, MANY)
+@functools.cache
+def whole_log():
+    engine = Engine(LOG)
+    with scratch_directory() as scratch, campaign.quiet():
+        for name in 'one', 'two', 'three':
+            writing = Writing(scratch, engine, name)
+            writing.commit({1: name.encode(), 2: b'', 3: bytes(3000)})
+            tid = writing.commit({1: b'again'})
+            writing.commit({4: b'x' * 700}, undoes=tid)
+            writing.commit({5: name.encode()})
+            writing.close()
+            give_up_a_batch(engine)
+    return engine
+
+
+class Log:
+    """It comes to have what that log has, a record at a time."""
+
+    def __init__(self, whole, number=0):
+        self.engine = nodes.restored(whole, number)
+        self._left = iter(whole.records[number:])
+
+    def grow(self, number):
+        for raw in itertools.islice(self._left, number):
+            self.engine.append(self.engine.head, place_of(raw), raw)
+
+
+class Node(nodes.Node):
+
+    def rejoin(self):
+        return rejoin(
+            self.path, FakeLog(self.logged.engine), threading.Event(),
+            nodes.IN_PROCESS,
+            os.path.join(os.path.dirname(self.path), 'blobs'))
+
+
+def mislead(follower):
+    """One member shows a record that nobody else has, and names a blob that
+    is gone: the node may have brought another one for it."""
+    state = follower.state
+    if state.incomplete is not None or not state.epoch:
+        return
+    there = [raw for raw in follower.log._engine.records
+             if isinstance(parse(raw).body, Data) and parse(raw).body.blobs]
+    tid = b'\x7f' * 8
+    blobs = [blob._replace(oid=oid(8), tid=tid)
+             for raw in there[-1:] for blob in parse(raw).body.blobs[:1]]
+    blobs.append(Blob(b'nobody'.ljust(16), oid(9), tid, 13, bytes(32), False))
+    raw = following(state, data(
+        state, b'late' * 300, state.end + 1200, (), tuple(blobs)))
+    with contextlib.suppress(Refused):
+        follower.apply(step(state, raw))
+        raise AssertionError('it was applied')
+
+
+def follow(node, steps=30):
+    choose, follower = node.random, node.rejoin()
+    for _ in range(steps):
+        what = choose.choice((
+            'grow', 'apply', 'apply', 'save', 'start', 'mislead'))
+        if what == 'grow':
+            node.logged.grow(choose.randint(1, 6))
+        elif what == 'mislead':
+            mislead(follower)
+        elif what == 'apply':
+            nodes.apply(follower, node.logged, choose.randint(1, 4))
+            follower.sync()
+        elif what == 'save':
+            follower.sync()
+            follower.save()
+        elif choose.random() < 0.3:
+            follower.close()
+            follower = node.rejoin()
+        node.mark()
+    follower.close()
+
+
+class Judge(nodes.Judge):
+    """Also where the log has no more than what was kept: the node had followed
+    one member that was wrong.  (It may see in the file that it was more than
+    one transaction; then it is refused.)"""
+
+    def verdict(self, directory, standing, thorough):
+        if thorough:
+            kept = states.load(os.path.join(directory, 'Data.fs')).state
+            problems = self._start(
+                directory, *self._log(kept.place.sequence, True))
+            return [each for each in problems if each.kind != REFUSED]
+        return super().verdict(directory, standing, thorough)
+
+    def _start(self, directory, engine, expected):
+        problems = super()._start(directory, engine, expected)
+        blob_dir = os.path.join(directory, 'blobs')
+        if not problems:
+            expected = named_blobs(engine)
+            found = found_blobs(blob_dir)
+            if found.keys() - expected:
+                problems.append(Problem(
+                    INVENTED, f'{found.keys() - expected}'))
+            elif found != expected:
+                problems.append(Problem(BLOB, 'is not what the log says'))
+            if left := glob.glob(os.path.join(directory, '*.blobs-*')):
+                problems.append(Problem(INVENTED, f'{left} is left'))
+        return problems
+
+    @staticmethod
+    def _go_on(engine):
+        led(FakeLog(engine), state_behind(engine), 'other')
+
+    @staticmethod
+    def _rejoined(path, engine):
+        return rejoin(
+            path, FakeLog(engine), threading.Event(), nodes.IN_PROCESS,
+            os.path.join(os.path.dirname(path), 'blobs'))
+
+
+class CrashQuorumBlobs(NodeCase):
+
+    level = 2
+
+    def recorded(self, workload, seed=1, number=0, **image):
+        return nodes.record(
+            workload, Log(whole_log(), number), seed=seed, make=Node, **image)
+
+    def test_a_standby(self):
+        judged, seeds = 0, often(2, 60)
+        for seed in range(seeds):
+            with self.subTest(seed=seed):
+                judged += self.judge(
+                    'follow', self.recorded(follow, seed), IMAGES, Judge)
+        # Of one that has done little (18), there are fewer images.
+        self.assertGreater(judged, 0.9 * seeds * IMAGES)
+
+    def test_the_start_of_a_standby(self):
+        for case in self.torn(self.recorded(follow, 3), often(3, 60)):
+            with self.subTest(case.words):
+                self.assertGreater(self.judge(
+                    'start', self.recorded(
+                        nodes.start, number=int(case.standing.now),
+                        image=case.image), IMAGES_OF_A_START, Judge), 0)

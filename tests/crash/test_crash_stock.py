@@ -60,22 +60,8 @@ class StockFileStorage(unittest.TestCase):
         tally = self.check_commits('commits', workloads.Commits())
         self.assertGreater(tally.found(CORRUPT, BLOCKS), 0)
 
-    def test_batches(self):
-        tally = self.check_commits(
-            'batches', workloads.Batches(held_up=False))
-        self.assertGreater(tally.found(CORRUPT, BLOCKS), 0)
-
-    def test_undo(self):
-        self.check_commits('undo', workloads.Undo())
-
-    def test_reopening(self):
-        self.check_commits('reopening', workloads.Reopening())
-
     def test_pack(self):
         self.check_pack('pack', workloads.Pack())
-
-    def test_pack_without_old(self):
-        self.check_pack('pack_without_old', workloads.Pack(keep_old=False))
 
     def test_blobs(self):
         tally = self.judged('blobs', workloads.Blobs())

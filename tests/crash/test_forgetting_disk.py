@@ -48,8 +48,6 @@ class OnAMachine(Loaded):
 class FailedFlush(OnAMachine):
     """The kernel is told EIO, and what the disk had not stored is gone."""
 
-    level = 2
-
     def setUp(self):
         super().setUp()
         self.acknowledged = {}  # number -> (data, tid)
@@ -146,7 +144,6 @@ class FailedFlush(OnAMachine):
 
 class PowerCut(OnAMachine):
 
-    level = 2
     times = 20
 
     def test_under_load(self):

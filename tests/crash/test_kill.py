@@ -6,7 +6,6 @@ Unless a pack was swapping the files, and the index was there first.
 
 import os
 import random
-import unittest
 
 from fsyncstorage import datafile
 from fsyncstorage.commit import policies
@@ -19,7 +18,7 @@ from .loaded import Loaded
 class Kill(Loaded):
 
     level = 2
-    times = often(1, 2)  # of each policy
+    times = often(1, 40)    # of each of five policies
 
     def test_nothing_acknowledged_is_missing(self):
         for policy in policies.POLICIES:
@@ -52,14 +51,3 @@ def index_of_packed_is_first(home):
     with packed:
         loaded = index.load(os.path.join(home, 'Data.fs.index'))
         return loaded.fingerprint == index.fingerprint(packed, loaded.position)
-
-
-class KillOften(Kill):
-
-    level = 3
-    times = 40  # of each of five policies: 200
-
-
-def test_suite():
-    load = unittest.defaultTestLoader.loadTestsFromTestCase
-    return unittest.TestSuite([load(Kill), load(KillOften)])

@@ -36,6 +36,7 @@ from fsyncstorage.client.zeoconnection import ZeoConnection
 from fsyncstorage.format import objectmap as layout
 
 from ..client.localanswers import LocalAnswers
+from ..often import often
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
@@ -63,8 +64,8 @@ CONFIG = """
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
 class Bank(ServerProcess, TestCase):
 
-    level = 2
-    lives, views_of_a_life = 4, 40
+    level = 3
+    lives, views_of_a_life = often(4, 25), often(25, 1000)
     durability = 'group-commit'
     #: Part of the loads that the server is not asked for: else it would show
     #: nothing.
@@ -258,22 +259,10 @@ class Bank(ServerProcess, TestCase):
 
 class BankUnderInterval(Bank):
 
+    level = 2
     durability = 'interval'
     locally = 0.05
 
     def check(self):
         super().check()
         self.assertGreater(self.lost, 0)
-
-
-class BankForLong(Bank):
-    """50,000 views, half of them under `interval`."""
-
-    level = 3
-    lives, views_of_a_life = 25, 1000
-
-
-class BankUnderIntervalForLong(BankUnderInterval):
-
-    level = 3
-    lives, views_of_a_life = 25, 1000

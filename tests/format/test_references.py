@@ -1,31 +1,58 @@
-"""What a record refers to: the same as ZODB finds, and nothing for harm."""
+"""What a record refers to, its class, and whether it is of a blob: the same as
+ZODB finds, and nothing is run or taken for harm.
+"""
 
+import binascii
 import contextlib
 import gc
 import io
+import itertools
+import os
+import pickle
 import pickletools
 import random
 import tracemalloc
 import unittest
+import zlib
 from unittest import mock
 
 import ZODB
 from BTrees.IOBTree import IOBTree
 from BTrees.OOBTree import OOBTree
+from hypothesis import strategies
 from persistent.mapping import PersistentMapping
 from persistent.wref import WeakRef
+from ZODB._compat import Pickler
+from ZODB.blob import Blob
+from ZODB.blob import FilesystemHelper
+from ZODB.blob import is_blob_record
 from ZODB.MappingStorage import MappingStorage
+from ZODB.serialize import ObjectWriter
 from ZODB.serialize import get_refs
 from ZODB.tests.MinPO import MinPO
+from ZODB.utils import get_pickle_metadata
 
+from fsyncstorage.check import findings
+from fsyncstorage.check import verify
 from fsyncstorage.format import references as references_module
+from fsyncstorage.format.blobrecord import FRONT
+from fsyncstorage.format.blobrecord import is_of_blob
+from fsyncstorage.format.classname import ENOUGH
+from fsyncstorage.format.classname import LONGEST
+from fsyncstorage.format.classname import class_name
+from fsyncstorage.format.classname import plain_beginning
 from fsyncstorage.format.quickreferences import quick_references
 from fsyncstorage.format.references import references
 from fsyncstorage.format.wrapped import TooMuch
 
+from ..generated import given
+from ..often import often
+from ..support import TestCase
+from ..support import oid
+from . import hostilefiles
 from .sealing import NOTHING
-
-PROTOCOLS = range(4)
+from .sealing import window_of
+from .sealing import write
 
 
 def expected(record):
@@ -135,14 +162,6 @@ class Quick(unittest.TestCase):
         for rubbish in b'', b'rubbish', b'P12345678', b'P1234567\n.':
             self.assertEqual(quick_references(self.CLASS + rubbish), [])
 
-    def test_one_with_references_is(self):
-        for state in b'Q', b'P12345678\n':
-            with self.assertRaises(ValueError):
-                quick_references(self.CLASS + state)
-        for state in self.REFERENCE + b'Q.', b'Pabcdefgh\n.':
-            self.assertEqual(
-                quick_references(self.CLASS + state), [b'abcdefgh'])
-
     def test_what_is_around_a_reference(self):
         """Of any length, as a value, and remembered or not."""
         reference = self.REFERENCE + b'q\1h\0\x86q\2Q'
@@ -184,18 +203,15 @@ class Quick(unittest.TestCase):
                     quick_references(record), [b'abcdefgh'] * oids)
                 self.assertEqual(references(record), [b'abcdefgh'] * oids)
 
-    def test_a_class_with_arguments_is_read(self):
-        record = b'cm\nN\n' + self.REFERENCE + b'Q\x86.N.'
-        self.assertEqual(quick_references(record), [b'abcdefgh'])
-        self.assertEqual(references(record), [b'abcdefgh'])
-
 
 class Rubbish(unittest.TestCase):
+
+    level = 2
 
     def test_what_zodb_takes_is_taken(self):
         other = random.Random(15)
         originals = records()
-        for _ in range(4000):
+        for _ in range(often(1500, 20_000)):
             record = bytearray(other.choice(originals))
             for _ in range(other.randint(1, 3)):
                 record[other.randrange(len(record))] = other.randrange(256)
@@ -274,13 +290,6 @@ class Rubbish(unittest.TestCase):
                     200 * (most + steps))
                 tracemalloc.stop()
 
-    def test_as_many_values_as_the_bound(self):
-        record = b'N.(' + b'N' * 500 + b't0C\x08abcdefghQ.'
-        with mock.patch.object(references_module, 'STEPS', 10):
-            self.assertEqual(references(record, 600), [b'abcdefgh'])
-            with self.assertRaises(TooMuch):
-                references(record, 400)
-
     def test_no_oid(self):
         for pickle in (b'K\1Q', b'NQ', b'C\7abcdefgQ', b'C\x08abcdefgh\x85Q',
                        b'Pabc\n', b'C\x08abcdefghNN\x87Q'):
@@ -297,3 +306,162 @@ class Rubbish(unittest.TestCase):
         for record in b'', b'N', b'N.', b'N.N', b'.N.', b'N.N\xff':
             with self.assertRaises(ValueError):
                 references(record)
+
+
+def compressed(data):
+    return b'.z' + zlib.compress(data)
+
+
+def hexed(data):
+    return b'.h' + binascii.hexlify(data)
+
+
+class BlobRecordTests(unittest.TestCase):
+
+    def test_what_zodb_writes(self):
+        blob = ObjectWriter().serialize(Blob())
+        self.assertTrue(is_of_blob(blob))
+        for wrap in (compressed, hexed, lambda data: hexed(compressed(data)),
+                     lambda data: compressed(hexed(data))):
+            self.assertTrue(is_of_blob(wrap(blob)[:FRONT]))
+        for other in MinPO(Blob), MinPO('cZODB.blob\nBlob\n.'):
+            self.assertFalse(is_of_blob(ObjectWriter().serialize(other)))
+
+    def test_every_protocol(self):
+        for protocol, fast in itertools.product(range(4), (False, True)):
+            data = []
+            pickler = Pickler(mock.Mock(write=data.append), protocol)
+            pickler.fast = fast
+            pickler.dump(Blob)
+            data = b''.join(data) + b'N.'
+            self.assertTrue(is_blob_record(data))
+            self.assertTrue(is_of_blob(data))
+
+    def test_what_is_none(self):
+        for data in (b'', b'.', b'.z', b'.h', b'.z.z', b'.hx', b'N.N.',
+                     b'cZODB.blob\nBlobs\n.', b'cZODB.blob\nBlob\nN\x86.',
+                     b'(cZODB.blob\nBlob\nNt.', b'cZODB.blob\nBlob\n'):
+            self.assertFalse(is_of_blob(data), data)
+            self.assertFalse(is_blob_record(data), data)
+
+
+class CheckTests(TestCase):
+
+    def check(self, *records):
+        """The result of a check with a blob directory."""
+        file = hostilefiles.File()
+        for number, data in enumerate(records):
+            file.append(lambda position, here: hostilefiles.record(
+                position, number, data, tid=file.tid))
+        return verify.verify(
+            window_of(bytes(file.data)), FilesystemHelper(self.directory))
+
+    def test_memory(self):
+        """A memo index takes none, nor does what is compressed."""
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        self.check(*[
+            b'cZODB.blob\nBlob\nr\xff\xff\x7f\x00.N.',
+            compressed(b'N.X' + (1 << 24).to_bytes(4, 'little')
+                       + bytes(1 << 24) + b'.')] * 2)
+        # Twice what the walk of the second one takes.
+        self.assertLess(tracemalloc.get_traced_memory()[1], 4 << 24)
+
+    def test_no_bound_makes_the_file_of_a_blob_one_without_record(self):
+        """It would be taken for what can be removed."""
+        helper = FilesystemHelper(self.directory)
+        helper.create()
+        path = helper.getBlobFilename(oid(0), oid(1))
+        os.makedirs(os.path.dirname(path))
+        write(path, b'')
+        with mock.patch.multiple(verify.Budget, AT_LEAST=0, TIMES=0):
+            report = self.check(b'cZODB.blob\nBlob\n.N.').report
+        self.assertEqual(report.counts, {findings.UNREAD: 1})
+        self.assertEqual(report.blobs, {'records': 1, 'files': 1})
+
+
+names = strategies.text(
+    strategies.characters(exclude_characters='\n', exclude_categories=['Cs']),
+    max_size=30)
+STATE = b'\x80\x03}q\0.'
+
+
+def like_zodb(record):
+    return '.'.join(get_pickle_metadata(record))
+
+
+def class_pickle(module, name):
+    return b'c%s\n%s\nq\0' % (module.encode(), name.encode())
+
+
+class Names(unittest.TestCase):
+
+    def test_of_what_zodb_writes(self):
+        found = set()
+        for record in records():
+            self.assertEqual(class_name(record), like_zodb(record))
+            found.add(class_name(record))
+        self.assertIn('BTrees.OOBTree.OOBucket', found)
+
+    @given(names, names, strategies.sampled_from([b'', b'\x80\2', b'\x80\3']))
+    def test_of_a_class_alone_or_with_arguments(self, module, name, begin):
+        found = class_pickle(module, name)
+        for record in (found + b'.', found + b')q\1\x86q\2.',
+                       b'(' + found + b'K\1K\2tq\1.'):
+            record = begin + record + STATE
+            self.assertEqual(class_name(record), like_zodb(record))
+            self.assertEqual(
+                class_name(record), class_name(plain_beginning(record)))
+
+    @given(names, names, strategies.integers(1, 3))
+    def test_of_names_in_the_place_of_a_class(self, module, name, protocol):
+        for value in (module, name), ((module, name), None), (
+                (module, name), ()):
+            record = pickle.dumps(value, protocol) + STATE
+            self.assertIsNone(plain_beginning(record))
+            self.assertEqual(class_name(record), like_zodb(record))
+
+    def test_of_wrapped_records(self):
+        record = b'\x80\3' + class_pickle('module', 'Name') + b'.' + STATE
+        for wrapped in (
+                b'.z' + zlib.compress(record), b'.h' + record.hex().encode(),
+                b'.h' + (b'.z' + zlib.compress(record)).hex().encode()):
+            self.assertEqual(class_name(wrapped), 'module.Name')
+        self.assertIsNone(class_name(b'.e' + record))
+
+
+class Harm(unittest.TestCase):
+
+    @given(strategies.binary(max_size=60))
+    def test_any_bytes(self, front):
+        for record in front, b'\x80\3c' + front, b'.z' + front:
+            name = class_name(record)
+            self.assertTrue(name is None or type(name) is str)
+
+    def test_nothing_is_imported_or_called(self):
+        with mock.patch.object(os, 'system') as system:
+            self.assertEqual(
+                class_name(b'cos\nsystem\n(X\4\0\0\0truetR.N.'), 'os.system')
+            for record in (b"(K\1ios\nsystem\n.N.", b'N0cos\nsystem\n)R.N.',
+                           b'(((cos\nsystem\n)R.N.', b'\x82\1.N.'):
+                self.assertIsNone(class_name(record))
+        system.assert_not_called()
+
+    def test_long_names_are_cut_off(self):
+        name = class_name(b'cm\n' + b'N' * 1000 + b'\n.')
+        self.assertEqual(name, 'm.' + LONGEST * 'N' + '...')
+        self.assertIsNone(class_name((b'cm\n' + b'N' * 10_000)[:ENOUGH]))
+
+    def test_memory(self):
+        zeros = b'.z' + zlib.compress(bytes(1 << 22), 9)
+        for front in (
+                b'(Nr\xff\xff\xff\xffNt.', b'Np' + b'9' * 1000 + b'\n.',
+                b'B\xff\xff\xff\xff', b'(' * ENOUGH, b')' * ENOUGH,
+                b')' + b'\x85' * ENOUGH, b'X\xff\xff\xff\x7f', zeros,
+                b'\x8b\xff\xff\xff\x7f', b'(I' + b'9' * 4000 + b'\nt.'):
+            with self.subTest(front[:10]):
+                tracemalloc.start()
+                self.assertIsNone(class_name(front[:ENOUGH]))
+                peak = tracemalloc.get_traced_memory()[1]
+                tracemalloc.stop()
+                self.assertLess(peak, 100_000)

@@ -2,7 +2,6 @@
 
 import contextlib
 import pickle
-import time
 import unittest
 import zlib
 
@@ -143,11 +142,6 @@ class Seals(unittest.TestCase):
         self.assertIsNone(seal.find(rubbish))
         self.assertEqual(seal.strip(rubbish), rubbish)
 
-    def test_what_fits(self):
-        longest = b'x' * (65535 - seal.SIZE)
-        self.assertEqual(seal.room(longest), seal.SIZE)
-        self.assertEqual(seal.room(longest + b'x'), 0)
-
 
 class Sealed(TestCase):
     """In a storage."""
@@ -176,18 +170,6 @@ class Sealed(TestCase):
                 self.assertEqual(record.extension_bytes,
                                  transaction.extension_bytes)
                 self.assertEqual(storage.undoLog()[1]['a'], 1)
-
-    def test_checksums_off(self):
-        storage = self.open(checksums=False)
-        commit(storage, {1: b'x'})
-        self.assertEqual(self.verdicts(storage), [seal.ABSENT])
-
-    def test_without_a_seal_a_promise_takes_two_syncs(self):
-        disk = self.controlled_disk()
-        storage = self.open(checksums=False)
-        del disk.log[:]
-        commit(storage, {1: b'x'})
-        self.assertEqual(disk.log, ['write', 'sync', 'status', 'sync'])
 
     def long_extension(self, storage):
         transaction = TransactionMetaData(extension={'a': 'x' * 65500})
@@ -292,25 +274,3 @@ class Sealed(TestCase):
             self.begins_with(left, checksums=False)
         with self.assertRaisesRegex(FileStorageError, 'checksum'):
             self.begins_with(left.rjust(65535, b'x'))
-
-    def test_a_pack_makes_them_anew(self):
-        storage = self.open()
-        tid = None
-        for number in range(5):
-            tid = commit(storage, {1: b'%d' % number},
-                         {1: tid} if tid else {})
-        storage.pack(time.time() + 1, lambda data: [], gc=False)
-        commit(storage, {2: b'x'})
-        self.assertEqual(self.verdicts(storage), [seal.SOUND] * 2)
-
-    def test_mixed_files(self):
-        storage = self.open()
-        commit(storage, {1: b'x'})
-        storage.close()
-        stock = FileStorage(self.path())
-        commit(stock, {2: b'y'})
-        stock.close()
-        storage = self.open()
-        commit(storage, {3: b'z'})
-        self.assertEqual(self.verdicts(storage),
-                         [seal.SOUND, seal.ABSENT, seal.SOUND])

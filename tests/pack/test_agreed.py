@@ -1,5 +1,6 @@
-"""What a pack agrees on with other nodes: when it asks, and what becomes of it
-if that fails."""
+"""What a pack agrees on with other nodes: when it asks, what becomes of it if
+that fails, and the checksum of the file.
+"""
 
 import collections
 import contextlib
@@ -167,16 +168,6 @@ class Begins(AgreedCase):
         self.assertEqual(self.hooks.calls, [])
         self.assertIsNone(self.storage.pack_watch)
 
-    def test_without_other_nodes(self):
-        """Nothing is summed up."""
-        for own_process in False, True:
-            storage = self.filled(pack_process=own_process)
-            storage.pack_hooks = None
-            with mock.patch.object(
-                    checksum.Checksum, 'of_file', side_effect=self.fail):
-                self.pack_to()
-            self.assertEqual(self.hooks.calls, [])
-
 
 class Ends(AgreedCase):
     """A pack that has begun is over for all, or swapped by all."""
@@ -197,18 +188,6 @@ class Ends(AgreedCase):
                 with self.assertRaises(progress.Cancelled):
                     self.pack_to()
         self.assertEqual(self.hooks.calls, 3 * ['begins', 'over: False'])
-
-    def test_others_cannot_be_told_that_it_is_over(self):
-        """It does not hide why it is over."""
-        self.filled()
-        with mock.patch.object(
-                self.hooks, 'over', side_effect=OSError(5, 'fenced')), \
-                at(progress.COPY, lambda watch: watch.cancel()), \
-                self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
-            with self.assertRaises(progress.Cancelled):
-                self.pack_to()
-        self.assertIn('fenced', logs.output[-1])
-        self.assertIsNone(self.storage.pack_watch)
 
 
 class Swaps(AgreedCase):
@@ -268,25 +247,6 @@ class Swaps(AgreedCase):
                 self.pack_to()
             [new] = looked
             self.assertEqual(self.content(), new)
-
-    def test_the_checksum_of_a_large_file(self):
-        """Its blocks are handed on by the process; whoever reads the file
-        finds the same."""
-        def begins(*agreed):
-            end = Hooks.begins(self.hooks, *agreed)
-            # Behind the end, a record need not be a pickle.
-            self.store({100: os.urandom(checksum.BLOCK)})
-            return end
-
-        for own_process in False, True:
-            self.filled(pack_process=own_process)
-            with mock.patch.object(self.hooks, 'begins', begins):
-                self.pack_to()
-            size, found = self.hooks.becoming
-            self.assertGreater(size, checksum.BLOCK)
-            with open(self.storage._file_name, 'rb') as file:
-                self.assertEqual(
-                    checksum.of_first(file.fileno(), size), found)
 
     def test_others_refuse(self):
         """All is as it was, with what the last pack has kept."""
@@ -409,3 +369,45 @@ class Versions(TestCase):
 
 
 BEFORE, AFTER = '5d5532bd1483f0d7', '558ae6dd24de3aea'
+
+
+BLOCK = 100
+
+
+def by_hand(content):
+    """By the definition."""
+    def hashed(data):
+        return hashlib.blake2b(data, digest_size=32).digest()
+
+    return hashed(b''.join(
+        hashed(content[at:at + BLOCK])
+        for at in range(0, len(content), BLOCK)))
+
+
+class Checksums(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        for name, value in ('BLOCK', BLOCK), ('_AT_ONCE', 17):
+            patch = mock.patch.object(checksum, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.rng = random.Random(1)
+
+    def file(self, content):
+        with open(self.path(), 'wb') as file:
+            file.write(content)
+        file = open(self.path(), 'rb')
+        self.addCleanup(file.close)
+        return file.fileno()
+
+    def test_of_files_of_any_length(self):
+        for size in 0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 777:
+            content = self.rng.randbytes(size)
+            number = self.file(content)
+            self.assertEqual(
+                checksum.of_first(number, size), by_hand(content))
+            self.assertIsNone(checksum.of_first(number, size + 1))
+            self.assertEqual(
+                checksum.of_first(number, size // 2),
+                by_hand(content[:size // 2]))

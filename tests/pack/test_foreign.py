@@ -4,7 +4,6 @@ I8 and "what is acknowledged is kept": such a packer copies up to the end of
 the file, where a transaction may be whose final status is not written yet.
 """
 
-import itertools
 import os
 import threading
 import time
@@ -18,10 +17,7 @@ from ZODB.utils import z64
 from fsyncstorage import AsyncFinish
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
-from fsyncstorage.pack.foreign import LockOfPacker
-from fsyncstorage.pack.foreign import StorageOfPacker
 
-from ..commit.test_interrupts import AfterCalls
 from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
@@ -77,10 +73,7 @@ class Foreign(TestCase):
 
     def vote_blob(self):
         metadata = begin(self.storage)
-        with open(self.path('upload'), 'wb') as file:
-            file.write(b'content')
-        self.storage.storeBlob(oid(2), z64, b'record', self.path('upload'),
-                               '', metadata)
+        self.store_blob(self.storage, metadata, 2)
         self.storage.tpc_vote(metadata)
         return metadata
 
@@ -185,33 +178,6 @@ class Foreign(TestCase):
         self.check_beside_a_commit(
             self.packer, durability='interval', sync_interval='1h')
 
-    def test_locks_of_before_ZODB_3_10(self):
-
-        class Old:
-            """It knows the lock by its old names only."""
-
-            def __init__(self, storage):
-                self.acquire = storage._commit_lock_acquire
-                self.release = storage._commit_lock_release
-
-        class Packer(fspack.FileStoragePacker):
-
-            def __init__(self, storage, *arguments):
-                super().__init__(storage, *arguments)
-                self._commit_lock = Old(storage)
-
-        def packer(storage, referencesf, stop, gc):
-            packer = Packer(storage, referencesf, stop, gc)
-            try:
-                self.begun.set()
-                assert self.go_on.wait(PATIENCE)
-                end = packer.pack()
-                return None if end is None else (end, packer.index)
-            finally:
-                packer.close()
-
-        self.check_beside_a_commit(packer)
-
     def test_I7_a_failed_sync(self):
         """The packer does not get the lock, and it is free again."""
         storage = self.filled(self.packer)
@@ -255,52 +221,3 @@ class Foreign(TestCase):
         self.assertFalse(storage._commit_lock.locked())
         self.disk.release_syncs()
         self.check_it_is_kept(finishing.result())
-
-
-class TheStorageOfAPacker(TestCase):
-
-    def setUp(self):
-        super().setUp()
-        self.storage = self.open()
-        commit(self.storage, {1: b'x'})
-        self.given = StorageOfPacker(self.storage)
-
-    def test_it_is_the_storage(self):
-        self.assertIs(self.given._file, self.storage._file)
-        self.assertEqual(self.given.getSize(), self.storage.getSize())
-        self.assertEqual(len(self.given), 1)
-        self.given.is_swapping = True
-        self.assertIs(self.storage.is_swapping, True)
-        self.assertFalse(hasattr(self.given, 'nothing_of_that_name'))
-
-    def test_its_lock(self):
-        lock, own = self.given._commit_lock, self.storage._commit_lock
-        with lock:
-            self.assertTrue(own.locked())
-            self.assertTrue(lock.locked())
-            self.assertFalse(lock.acquire(False))
-            self.assertFalse(lock.acquire(timeout=0.001))
-        self.assertFalse(own.locked())
-        for acquire in lock.acquire, lambda: lock.acquire(timeout=PATIENCE):
-            self.assertTrue(acquire())
-            self.assertTrue(own.locked())
-            lock.release()
-        self.assertTrue(self.given._commit_lock_acquire())
-        self.assertTrue(own.locked())
-        self.given._commit_lock_release()
-        self.assertFalse(own.locked())
-
-    def test_an_interrupt_leaves_its_lock_free(self):
-        lock, own = self.given._commit_lock, self.storage._commit_lock
-        for at in itertools.count(1):
-            interrupter = AfterCalls(at, LockOfPacker.acquire)
-            try:
-                with interrupter:
-                    lock.acquire()
-            except KeyboardInterrupt:
-                self.assertFalse(own.locked(), at)
-            else:
-                lock.release()
-            if not interrupter.fired:
-                break
-        self.assertGreater(at, 1)

@@ -2,7 +2,6 @@
 
 import os
 import random
-import unittest
 import zlib
 from base64 import encodebytes
 from unittest import mock
@@ -21,6 +20,7 @@ from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
 from fsyncstorage.pack.pacing import Pacer
 
+from ..often import often
 from ..support import TestCase
 from ..support import begin
 from ..support import commit
@@ -91,8 +91,7 @@ def blobs_of_lines(lines, blobs):
 
 class Oracle(TestCase):
 
-    level = 2
-    histories = 300
+    histories = often(200, 10_000, 60)
 
     def setUp(self):
         super().setUp()
@@ -295,8 +294,6 @@ class Oracle(TestCase):
 class MoreThanStock(TestCase):
     """What is kept, and not by stock (docs/internals/pack.rst)."""
 
-    level = 2
-
     def test_what_an_object_refers_to_that_an_undo_makes_reachable(self):
         storage = self.open(pack_process=False)
         first = commit(storage, {
@@ -313,12 +310,6 @@ class MoreThanStock(TestCase):
         self.assertEqual(storage.load(oid(2))[0], state_of(3))
 
 
-class ManyHistories(Oracle):
-
-    level = 3
-    histories = 10000
-
-
 def state_of(*oids):
     return state(random.Random(1), oids)
 
@@ -326,9 +317,3 @@ def state_of(*oids):
 def time_of(tid):
     """A pack time just after this transaction."""
     return TimeStamp(tid).timeTime() + 1e-6
-
-
-def test_suite():
-    load = unittest.defaultTestLoader.loadTestsFromTestCase
-    return unittest.TestSuite(
-        map(load, (Oracle, MoreThanStock, ManyHistories)))

@@ -1,20 +1,20 @@
-"""Packs: beside commits and readers, with blobs, on a full disk."""
+"""Packs: beside commits and readers, with blobs, on a full disk.
+
+How much of the file is copied under the append lock (I2), and who waits for
+that: a transaction that is alone has it from its vote until its client ends
+it, which may be never.
+"""
 
 import contextlib
-import errno
 import os
-import shutil
 import threading
 import time
 import weakref
 from unittest import mock
 
-import transaction
 import ZODB
 from BTrees.OOBTree import OOBTree
-from persistent.mapping import PersistentMapping
 from ZODB.FileStorage import FileStorage
-from ZODB.FileStorage import fspack
 from ZODB.serialize import referencesf
 from ZODB.tests.MinPO import MinPO
 
@@ -22,23 +22,26 @@ from fsyncstorage import datafile
 from fsyncstorage.commit import policies
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import index
-from fsyncstorage.format import scan
+from fsyncstorage.interrupts.awaiting import Awaited
 from fsyncstorage.pack import packing
-from fsyncstorage.pack.copying import Copier
+from fsyncstorage.pack.progress import COPY
+from fsyncstorage.pack.progress import Cancelled
 
-from ..format.sealing import changed
-from ..format.sealing import number as number_in_file
-from ..format.sealing import read
-from ..format.sealing import window_of
-from ..format.sealing import write
+from ..often import often
 from ..support import TestCase
 from ..support import Thread
+from ..support import begin
 from ..support import commit
 from ..support import oid
+from ..support import until
 from ..support import vote
-from . import phases
-
-ENOSPC = OSError(errno.ENOSPC, 'No space left on device')
+from .phases import at
+from .undos import GONE
+from .undos import LEAF
+from .undos import NODE
+from .undos import ROOT
+from .undos import UndoInPackCase
+from .undos import undo
 
 
 def fill(db, keys=50, revisions=4):
@@ -62,7 +65,7 @@ class Packing(TestCase):
         return db
 
     def test_it_frees_space_and_keeps_what_is_current(self):
-        for policy in policies.POLICIES:
+        for policy in often(('group-commit',), policies.POLICIES):
             with self.subTest(policy):
                 storage = self.open(policy, durability=policy)
                 db = ZODB.DB(storage)
@@ -80,46 +83,6 @@ class Packing(TestCase):
                         values = connection.root()['tree'].values()
                         self.assertEqual({each.value for each in values}, {3})
                     db.close()
-
-    def test_a_wrong_back_pointer_of_what_goes(self):
-        """Without a blob directory, nobody asks whether it leads to a blob."""
-        db = ZODB.DB(FileStorage(self.path()))
-        for number in 1, 2:
-            with db.transaction() as connection:
-                connection.root()['number'] = number
-        db.undo(db.undoLog(0, 1)[0]['id'])
-        transaction.commit()
-        with db.transaction() as connection:
-            connection.root()['number'] = 3
-        db.close()
-        data = read(self.path())
-        undone, = (record for found in scan.transactions(window_of(data))
-                   for record in found.records if record.back)
-        write(self.path(), changed(
-            data, undone.position + scan.RECORD_HEADER,
-            number_in_file.pack(scan.FIRST)))
-        for pack_process in True, False:
-            with self.subTest(pack_process=pack_process):
-                copy = f'copy-{pack_process}'
-                shutil.copy(self.path(), self.path(copy))
-                db = self.database(name=copy, pack_process=pack_process)
-                db.pack()
-                self.assertLess(db.getSize(), len(data))
-                with db.transaction() as connection:
-                    self.assertEqual(connection.root()['number'], 3)
-
-    def test_blobs_that_stay_are_told_when_the_pack_is_over(self):
-        phases.fill(self.open(blob_dir=self.path('blobs'))).close()
-        for pack_process in True, False:
-            with self.subTest(pack_process=pack_process):
-                name = f'copy-{pack_process}'
-                shutil.copy(self.path(), self.path(name))
-                storage = self.open(name, pack_process=pack_process)
-                with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
-                    storage.pack(time.time(), referencesf)
-                *_, over, warning = logs.output
-                self.assertIn('packed from', over)
-                self.assertIn('19 blobs are not kept', warning)
 
     def test_a_restart_at_any_moment_knows_the_index(self):
         """Once Data.fs is another file, its index is there."""
@@ -197,7 +160,7 @@ class Packing(TestCase):
                     assert {each.value for each in tree.values()} == {3}
 
         threads = [Thread(commit_on), Thread(read_on), Thread(read_on)]
-        packs = 5
+        packs = often(2, 5)
         for _ in range(packs):
             db.pack()
         stop.set()
@@ -232,23 +195,6 @@ class Packing(TestCase):
         self.assertTrue(held.is_set())
         self.assertEqual(storage.load(oid(1)), (b'x', tid))
 
-    def test_a_late_commit_is_in_the_packed_file(self):
-        """A commit between the bulk copy and the commit lock."""
-        storage = self.open()
-        first = commit(storage, {0: b'a'})
-        commit(storage, {0: b'b'}, {0: first})
-        hold_still = storage.hold_still
-
-        def commit_first():
-            commit(storage, {5: b'late'})
-            hold_still()
-
-        storage.hold_still = commit_first
-        storage.pack(time.time() + 1, lambda data: [], gc=False)
-        self.assertEqual(storage.load(oid(5))[0], b'late')
-        storage.close()
-        self.assertEqual(self.open().load(oid(5))[0], b'late')
-
     def test_an_interrupt_leaves_the_append_lock_free(self):
         """Just after it was taken; and when all is ready to be swapped."""
         storage = self.open()
@@ -273,29 +219,6 @@ class Packing(TestCase):
             commit(storage, {number: b'x'})
         storage.pack(time.time() + 1, lambda data: [], gc=False)
 
-    def test_undo_and_iteration_afterwards(self):
-        db = self.database()
-        fill(db, revisions=2)
-        time_of_pack = time.time()
-        with db.transaction() as connection:
-            connection.root()['tree'][0].value = 7
-        size = db.storage.getSize()
-        db.pack(time_of_pack)
-        self.assertLess(db.storage.getSize(), size)
-        db.undo(db.undoLog(0, 1)[0]['id'])
-        transaction.commit()
-        with db.transaction() as connection:
-            self.assertEqual(connection.root()['tree'][0].value, 1)
-        tids = [record.tid for record in db.storage.iterator()]
-        self.assertEqual(tids[-1], db.storage.lastTransaction())
-
-    def test_without_keeping_the_old_file(self):
-        db = self.database(pack_keep_old=False)
-        fill(db)
-        db.pack()
-        db.pack()
-        self.assertFalse(os.path.exists(self.path('Data.fs.old')))
-
     def test_the_old_file_is_closed_with_its_last_reader(self):
         """Else a file without a name would keep its blocks."""
         db = self.database(pack_keep_old=False)
@@ -307,158 +230,9 @@ class Packing(TestCase):
         del view
         self.assertIsNone(old())
 
-    def test_the_old_file_is_whole(self):
-        db = self.database()
-        fill(db)
-        with open(self.path(), 'rb') as file:
-            before = file.read()
-        db.pack()
-        with open(self.path('Data.fs.old'), 'rb') as file:
-            self.assertEqual(file.read(), before)
-
-    def test_with_and_without_gc(self):
-        for gc in True, False:
-            with self.subTest(gc=gc):
-                db = ZODB.DB(self.open(f'gc-{gc}', pack_gc=gc))
-                fill(db)
-                with db.transaction() as connection:
-                    garbage = connection.root()['tree'][3]._p_oid
-                    del connection.root()['tree'][3]
-                    connection.root()['other'] = PersistentMapping()
-                db.pack(time.time() + 1)
-                found = garbage in db.storage._index
-                self.assertEqual(found, not gc)
-                db.close()
-
-    def test_a_full_disk(self):
-        storage = self.open(pack_process=False)
-        db = ZODB.DB(storage)
-        self.addCleanup(db.close)
-        fill(db)
-        with open(self.path(), 'rb') as file:
-            before = file.read()
-
-        def fail(*args, **kw):
-            raise ENOSPC
-
-        places = [
-            (Copier, 'copy_to_pack_end'),
-            (Copier, 'copy_later'),
-            (packing._Packing, '_copy_rest'),
-            (packing.datafile.disk, 'link'),
-            (packing.datafile.disk, 'replace'),
-        ]
-        with db.transaction() as connection:
-            later = time.time()
-            connection.root()['later'] = 1
-        with open(self.path(), 'rb') as file:
-            before = file.read()
-        for owner, name in places:
-            with self.subTest(name):
-                original = getattr(owner, name)
-                setattr(owner, name, fail)
-                try:
-                    with self.assertRaisesRegex(OSError, 'No space left'):
-                        storage.pack(later, referencesf)
-                finally:
-                    setattr(owner, name, original)
-                self.assertFalse(os.path.exists(self.path('Data.fs.pack')))
-                with open(self.path(), 'rb') as file:
-                    self.assertEqual(file.read(), before)
-                self.assertFalse(storage.is_packing)
-                self.assertTrue(storage._commit_lock.acquire(timeout=30))
-                storage._commit_lock.release()
-        db.pack()
-
-    def test_only_one_at_a_time(self):
-        storage = self.open()
-        commit(storage, {0: b'a'})
-
-        def pack_again(storage, *args):
-            with self.assertRaisesRegex(Exception, 'Already packing'):
-                storage.pack(time.time(), lambda data: [])
-
-        storage.packer = pack_again
-        storage.pack(time.time(), lambda data: [])
-
-    def test_a_packer_of_the_users_own(self):
-        calls = []
-
-        def packer(storage, *args):
-            calls.append(storage)
-            result = fspack.FileStoragePacker(storage, *args)
-            try:
-                end = result.pack()
-                return None if end is None else (end, result.index)
-            finally:
-                result.close()
-
-        storage = self.open(packer=packer)
-        db = ZODB.DB(storage)
-        fill(db)
-        size = storage.getSize()
-        db.pack()
-        self.assertEqual([call._file_name for call in calls], [self.path()])
-        self.assertLess(storage.getSize(), size)
-        db.close()
-        with ZODB.DB(self.open()).transaction() as connection:
-            self.assertEqual(len(connection.root()['tree']), 50)
 
 
 class Order(TestCase):
-
-    level = 2
-
-    def trace(self, storage, disk):
-        """The operations on each file, by its path when it was opened."""
-        events = []
-        paths = {storage._file.fileno(): storage._file_name}
-
-        def traced(name, describe):
-            original = getattr(disk, name)
-
-            def call(*args):
-                result = original(*args)
-                if name == 'open':
-                    paths[result] = args[0]
-                events.append((name, describe(args)))
-                return result
-
-            setattr(disk, name, call)
-
-        for name in 'open', 'link', 'replace', 'remove', 'sync_directory':
-            traced(name, lambda args: os.path.basename(args[0]))
-        for name in 'write', 'sync':
-            traced(name, lambda args: os.path.basename(paths[args[0]]))
-        return events
-
-    def test_the_old_file_is_let_go_only_when_the_new_one_is_durable(self):
-        for policy in 'none', 'group-commit':
-            with self.subTest(policy):
-                disk = self.controlled_disk()
-                storage = self.open(policy, durability=policy)
-                db = ZODB.DB(storage)
-                fill(db)
-                events = self.trace(storage, disk)
-                db.pack()
-                directory = os.path.basename(self.directory)
-                link = events.index(('link', policy))
-                # The old file and the new one were synced after the last
-                # write to them.
-                before = events[:link]
-                for name in policy, policy + '.pack', policy + '.pack.index':
-                    last_sync = max((n for n, event in enumerate(before)
-                                     if event == ('sync', name)), default=0)
-                    self.assertNotIn(('write', name), before[last_sync:])
-                after = [event for event in events[link:]
-                         if event[0] != 'open']
-                self.assertEqual(after[:5], [
-                    ('link', policy),
-                    ('replace', policy + '.pack.index'),
-                    ('sync_directory', directory),
-                    ('replace', policy + '.pack'),
-                    ('sync_directory', directory)])
-                db.close()
 
     def test_a_closed_storage_replaces_nothing(self):
         """Somebody else may have opened the file meanwhile."""
@@ -501,3 +275,169 @@ class Order(TestCase):
                     commit(storage, {1: b'x'})
                 storage.close()
                 self.assertEqual(self.open(name).load(oid(0))[0], b'b')
+
+
+# Together they have much more data than may be left.
+LARGE = range(100, 150)
+SIZE = packing.SMALL_REST // 10
+
+
+class Undone(UndoInPackCase):
+
+    def setUp(self):
+        super().setUp()
+        #: What was written under the append lock, each time.
+        self.written = []
+
+    def filled(self, **options):
+        storage = super().filled(**options)
+        # Before the pack time: a revision that is current then.
+        self.large = {
+            number: self.state() + os.urandom(SIZE) for number in LARGE}
+        self.store({**self.large, ROOT: self.state(NODE, *LARGE)})
+        self.later()
+        #: Behind it: what is undone beside the pack.
+        self.changed = self.store({number: self.state() for number in LARGE})
+        return storage
+
+    def pack_and_undo(self, undo_when):
+        """`undo_when` is called with the packing in each round, after it has
+        copied."""
+        copy_meanwhile = packing._Packing._copy_while_others_commit
+        copy_rest = packing._Packing._copy_rest
+        rounds = []
+
+        def copy_and_undo(packing_it, copier):
+            copy_meanwhile(packing_it, copier)
+            rounds.append(copier)
+            undo_when(rounds)
+
+        def copy(packing_it, copier):
+            before = copier.written_to
+            copy_rest(packing_it, copier)
+            if packing_it._storage._commit_lock.locked():
+                self.written.append(copier.written_to - before)
+
+        with mock.patch.multiple(
+                packing._Packing, _copy_rest=copy,
+                _copy_while_others_commit=copy_and_undo):
+            self.storage.pack(self.time, referencesf)
+        self.wanted.update(self.large)
+        self.check()
+        return len(rounds)
+
+    def undo(self):
+        size = self.storage.getSize()
+        undo(self.storage, self.changed)
+        # As the old file has it, it is tiny.
+        self.assertLess(self.storage.getSize() - size, packing.TINY_REST)
+
+    def test_of_large_objects(self):
+        """A pointer is 50 bytes, and the data that take its place are not."""
+        for pack_process in True, False:
+            with self.subTest(pack_process=pack_process):
+                self.written.clear()
+                self.filled(pack_process=pack_process)
+
+                def once(rounds):
+                    if len(rounds) == 1:
+                        self.undo()
+
+                self.assertEqual(self.pack_and_undo(once), 2)
+                self.assertEqual(self.written, [0])
+
+    def test_while_the_lock_is_taken(self):
+        """The pack lets go of it, and copies them first."""
+        storage = self.filled(pack_process=False)
+        hold_still = storage.hold_still
+        undos = [self.undo]
+
+        def undo_and_hold_still():
+            if undos:
+                undos.pop()()
+            hold_still()
+
+        with mock.patch.object(storage, 'hold_still', undo_and_hold_still):
+            self.assertEqual(self.pack_and_undo(lambda rounds: None), 2)
+        self.assertEqual(self.written, [0])
+
+
+class Waiting(UndoInPackCase):
+
+    def voted(self):
+        """A transaction that has the lock."""
+        storage = self.storage
+        transaction = begin(storage)
+        self.wanted = {GONE: self.state(), LEAF: self.first[LEAF]}
+        storage.restore(oid(GONE), self.deleted, self.wanted[GONE], '', None,
+                        transaction)
+        storage.tpc_vote(transaction)
+        self.assertTrue(storage._commit_lock.locked())
+        return transaction
+
+    def waiting(self):
+        """A pack that looks, again and again, whether it must end."""
+        looks = []
+        seconds = Awaited._seconds
+
+        def look(awaited):
+            looks.append(awaited)
+            return seconds(awaited)
+
+        patch = mock.patch.object(Awaited, '_seconds', look)
+        patch.start()
+        self.addCleanup(patch.stop)
+        pack = Thread(self.storage.pack, self.time, referencesf)
+        until(lambda: looks[1:] and looks[-1] is looks[-2], 'it waits')
+        return pack
+
+    def check_as_before(self):
+        storage = self.storage
+        self.assertIsNone(storage.restorable)
+        self.assertIsNone(storage.pack_watch)
+        self.assertFalse(storage.is_packing or storage.is_swapping)
+        self.assertNotIn(self.name + '.pack', os.listdir(self.directory))
+
+    def cancel(self, transaction, pack):
+        """The transaction is not disturbed."""
+        storage = self.storage
+        storage.packs.cancel()
+        with self.assertRaises(Cancelled):
+            pack.result()
+        self.check_as_before()
+        storage.tpc_finish(transaction)
+        storage.pack(self.time, referencesf)
+        self.check()
+
+    def close(self, transaction, pack):
+        storage = self.storage
+        storage.close()
+        with self.assertRaisesRegex(ValueError, 'closed'):
+            pack.result()
+        self.check_as_before()
+        storage.tpc_abort(transaction)
+
+    def go_on(self, transaction, pack):
+        """The wait is over when the transaction is."""
+        storage = self.storage
+        storage.tpc_finish(transaction)
+        pack.result()
+        self.check_as_before()
+        self.check()
+
+    def at_its_begin(self):
+        transaction = self.voted()
+        return transaction, self.waiting()
+
+    def at_its_end(self):
+        voted = []
+        with at(COPY, lambda watch: voted.append(self.voted())):
+            pack = self.waiting()
+        return *voted, pack
+
+    def test_each(self):
+        for begin_to_wait in self.at_its_begin, self.at_its_end:
+            for end in self.cancel, self.close, self.go_on:
+                with self.subTest(begin_to_wait.__name__, end=end.__name__):
+                    self.filled(pack_process=False)
+                    end(*begin_to_wait())

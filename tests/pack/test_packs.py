@@ -18,17 +18,11 @@ from ZODB.serialize import referencesf
 from ZODB.tests.hexstorage import HexStorage
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage import datafile
 from fsyncstorage.format.window import Window
-from fsyncstorage.pack import bulk
-from fsyncstorage.pack import forecast
-from fsyncstorage.pack import naming
-from fsyncstorage.pack import pacing
 from fsyncstorage.pack import packing
 from fsyncstorage.pack import packs
 from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
-from fsyncstorage.processes import starting
 from fsyncstorage.processes.rate import Rate
 
 from ..server.serving import record
@@ -37,7 +31,6 @@ from ..support import TestCase
 from ..support import Thread
 from ..support import commit
 from . import phases
-from .processes import on_linux
 
 PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
           progress.SWAP]
@@ -68,8 +61,6 @@ class PacksCase(TestCase):
 
 
 class Status(PacksCase):
-
-    level = 2
 
     def test_before_and_after_a_pack(self):
         storage = self.packable()
@@ -107,18 +98,6 @@ class Status(PacksCase):
         self.assertLessEqual(shares[-1], 1)
         self.assertGreater(shares[-1], 0.9)
 
-    def test_a_pack_that_is_refused_is_not_the_last_one(self):
-        storage = self.packable()
-
-        def again():
-            with self.assertRaisesRegex(FileStorageError, 'Already packing'):
-                self.pack(storage)
-            self.assertIsNone(storage.packs.status()['last'])
-
-        with self.at(progress.CHECK, again):
-            self.pack(storage)
-        self.assertEqual(storage.packs.status()['last']['outcome'], 'packed')
-
     def test_one_that_fails(self):
         storage = self.packable()
         with mock.patch.object(
@@ -129,8 +108,6 @@ class Status(PacksCase):
 
 
 class Cancel(PacksCase):
-
-    level = 2
 
     def test_in_each_phase(self):
         """Nothing is left behind, and nothing is changed."""
@@ -206,14 +183,6 @@ class Forecasts(PacksCase):
         with self.assertRaisesRegex(FileStorageError, 'another file'):
             reader.packs.forecast(time.time())
 
-    def test_beside_a_pack(self):
-        storage = self.packable()
-        found = []
-        with self.at(progress.COPY, lambda: found.append(
-                storage.packs.forecast(time.time()))):
-            self.pack(storage)
-        self.assertEqual(found[0]['new_size'], storage.getSize())
-
     def test_one_at_a_time(self):
         storage = self.packable()
 
@@ -259,28 +228,6 @@ class Forecasts(PacksCase):
             with self.assertRaisesRegex(ValueError, 'closed'):
                 thread.result()
 
-    def test_no_process_can_be_started(self):
-        storage = self.packable(pack_process=True)
-        with mock.patch.object(
-                packs, 'Process', side_effect=starting.NotStarted('why')):
-            found = storage.packs.forecast(time.time())
-        self.assertGreater(found['freed'], 0)
-
-    @on_linux
-    def test_where_it_cannot_begin_it_closes_its_files(self):
-        storage = self.packable()
-        before = set(os.listdir('/proc/self/fd'))
-        for where, name in (work, 'share_on_disk'), (storage, 'reopened'):
-            with self.subTest(name), mock.patch.object(
-                    where, name, side_effect=OSError):
-                try:
-                    storage.packs.forecast(time.time())
-                except OSError:     # (assertRaises would clear the frames)
-                    self.assertLessEqual(
-                        set(os.listdir('/proc/self/fd')), before)
-                else:
-                    self.fail('it has begun')
-
     def test_a_damaged_file(self):
         for pack_process in True, False:
             with self.subTest(pack_process=pack_process):
@@ -292,24 +239,8 @@ class Forecasts(PacksCase):
                 with self.assertRaisesRegex(CorruptedError, 'fsync-check'):
                     storage.packs.forecast(time.time())
 
-    def test_what_cannot_be_is_not_believed(self):
-        made = forecast.Forecast(1, 1, 0, .5, 0, [('A', 1, 2, 3)])
-        self.assertEqual(
-            forecast.Forecast.from_json(list(made)).rows[0].records, 2)
-        for wrong in (
-                [], [1, 1, 0, 0, 0], ['1', 1, 0, 0, 0, []],
-                [1, 1, 0, 0, 0, 7], [1, 1, 0, 0, 0, [1]],
-                [1, 1, 0, 0, 0, [['A', 1, 2]]],
-                [1, 1, 0, 0, 0, [['A', 1, 2, None]]],
-                [1, 1, 0, 0, 0, [[1, 1, 2, 3]]]):
-            with self.subTest(wrong):
-                with self.assertRaises((TypeError, ValueError)):
-                    forecast.Forecast.from_json(wrong)
-
 
 class PackTime(PacksCase):
-
-    level = 2
 
     def test_a_time_in_the_future(self):
         """Of days below 0, as `zeopack -d -1` asks for them."""
@@ -345,24 +276,17 @@ def storage_time(storage):
 class Wrapped(PacksCase):
     """Where a wrapper changes records, a forecast would be wrong."""
 
-    level = 2
-
     def test_it_is_refused(self):
-        for home, process in ('within', False), ('process', True):
-            for gc in True, False:
-                with self.subTest(home, gc=gc):
-                    self.check(f'{home}{gc}', process, gc)
-
-    def check(self, home, process, gc):
-        os.makedirs(self.path(home))
-        storage = self.open(
-            f'{home}/Data.fs', pack_process=process, pack_gc=gc)
-        db = ZODB.DB(HexStorage(storage))
-        for text in 'one', 'two':
-            with db.transaction() as connection:
-                connection.root()['text'] = text
-        with self.assertRaisesRegex(ValueError, 'wrapped'):
-            storage.packs.forecast(time.time())
+        for process, gc in (False, False), (True, True):
+            with self.subTest(process=process, gc=gc):
+                storage = self.open(
+                    f'{process}', pack_process=process, pack_gc=gc)
+                db = ZODB.DB(HexStorage(storage))
+                for text in 'one', 'two':
+                    with db.transaction() as connection:
+                        connection.root()['text'] = text
+                with self.assertRaisesRegex(ValueError, 'wrapped'):
+                    storage.packs.forecast(time.time())
 
 
 as_root = unittest.skipUnless(os.getuid() == 0, 'only root gives files away')
@@ -370,8 +294,6 @@ as_root = unittest.skipUnless(os.getuid() == 0, 'only root gives files away')
 
 class Owners(PacksCase):
     """A pack changes neither who has the file, nor who may read it."""
-
-    level = 2
 
     def test_the_mode(self):
         for home, process in ('within', False), ('process', True):
@@ -399,21 +321,6 @@ class Owners(PacksCase):
             found = os.stat(self.path(name))
             self.assertEqual((found.st_uid, found.st_gid), (1234, 2345))
 
-    @as_root
-    def test_one_who_may_not_give_it_away(self):
-        """The mode was not meant for the group that it has now."""
-        storage = self.packable()
-        os.chown(self.path(), 1234, 2345)
-        os.chmod(self.path(), 0o664)
-        with (mock.patch.object(naming.os, 'fchown', side_effect=OSError(
-                errno.EPERM, 'Operation not permitted')),
-              self.assertLogs(naming.logger, 'WARNING') as said):
-            self.pack(storage)
-        self.assertEqual(len(said.output), 2)  # and of the index
-        self.assertIn('1234:2345', said.output[0])
-        self.assertEqual(os.stat(self.path()).st_uid, os.getuid())
-        self.assertEqual(self.mode(self.path()), 0o604)
-
 
 class Room(PacksCase):
 
@@ -440,30 +347,6 @@ class Room(PacksCase):
             self.pack(storage)
         self.assertLess(storage.getSize(), needed)
 
-    def test_it_is_counted_only_where_it_may_be_too_little(self):
-        """That reads the file once more."""
-        for home, more, is_counted in ('enough', 0, False), (
-                'less', -1, True):
-            storage = self.packable(home)
-            gone = storage.packs.forecast(time.time())['objects']
-            self.assertGreater(gone, 0)
-            free = storage.getSize() + 12 * len(storage) + 8 * gone + more
-            counted = []
-            with (mock.patch.object(work, 'free_bytes', lambda file: free),
-                  self.at(progress.COUNT, lambda: counted.append(1))):
-                self.pack(storage)
-            self.assertEqual(bool(counted), is_counted)
-
-    def test_what_is_beside_the_new_file(self):
-        """Its index, and the list of the objects that go."""
-        storage = self.open(pack_process=False)
-        commit(storage, {number: record() for number in range(100)})
-        with mock.patch.object(work, 'share_on_disk', lambda file: 1):
-            found = storage.packs.forecast(time.time())
-        self.assertEqual(found['objects'], 99)
-        self.assertEqual(
-            found['needed'] - found['new_size'], 100 * 12 + 99 * 8)
-
     def test_a_disk_that_compresses(self):
         """The new file will take less there, too."""
         for process in False, True:
@@ -478,15 +361,6 @@ class Room(PacksCase):
                     with mock.patch.object(
                             work, 'free_bytes', lambda file: half['needed']):
                         self.pack(storage)
-
-    def test_what_a_file_takes_on_the_disk(self):
-        with datafile.open_new(self.path('new')) as file:
-            self.assertEqual(work.share_on_disk(file), 1)
-            file.write(b'x')
-            file.sync()
-            self.assertEqual(work.share_on_disk(file), 1)
-            file.truncate(1 << 24)
-            self.assertLess(work.share_on_disk(file), .5)
 
     def test_where_nothing_can_be_freed(self):
         """Little room is left: it is not filled to find that out."""
@@ -507,11 +381,6 @@ class Room(PacksCase):
             self.pack(storage)
         self.assertEqual(storage.packs.status()['last']['outcome'], 'packed')
 
-    def test_what_the_process_says(self):
-        error = packing.process._error({'room': [20, 10]})
-        self.assertIsInstance(error, work.NoRoom)
-        self.assertEqual((error.needed, error.free), (20, 10))
-
 
 class Rates(PacksCase):
 
@@ -527,25 +396,6 @@ class Rates(PacksCase):
 
     def wait(self, seconds):
         self.now += seconds
-
-    def test_reads(self):
-        read = pacing.reading_at(
-            self.rate(1000), lambda length, position: bytes(length))
-        for _ in range(100):
-            self.assertEqual(read(50, 0), bytes(50))
-        self.assertAlmostEqual(self.now, 5)
-
-    def test_writes(self):
-        told = []
-        written = pacing.writing_at(self.rate(1000), told.append)
-        for end in range(0, 5001, 50):
-            written(end)
-        self.assertAlmostEqual(self.now, 5)
-        self.assertEqual(told, list(range(0, 5001, 50)))
-
-    def test_none(self):
-        self.assertIs(pacing.reading_at(None, os.pread), os.pread)
-        self.assertIs(pacing.writing_at(None, print), print)
 
     def test_a_pack_reads_and_writes_at_the_rate(self):
         storage = self.packable(pack_rate='1MB')
@@ -581,14 +431,6 @@ class Rates(PacksCase):
         self.assertEqual(len(held), 1)
         self.assertEqual(storage.packs.status()['last']['outcome'], 'packed')
 
-    def test_a_forecast_reads_at_the_rate(self):
-        storage = self.packable(pack_rate='1MB')
-        with (mock.patch.object(forecast, 'Rate', self.rate),
-              mock.patch.object(Window, 'SIZE', 1 << 12)):
-            storage.packs.forecast(time.time())
-        self.assertGreaterEqual(
-            self.now * (1 << 20), 2 * storage.getSize())
-
     def test_what_is_refused(self):
         for wrong in 0, '1KB', '-1', 'fast', '', '1.5MB', 'off', 1e6:
             with self.subTest(wrong):
@@ -602,37 +444,3 @@ class Rates(PacksCase):
                 storage = self.open(pack_rate=rate)
                 self.assertEqual(storage.pack_rate, number)
                 storage.close()
-
-    def test_the_process_is_told(self):
-        storage = self.packable(pack_process=True, pack_rate='2MB')
-        jobs = []
-        for module in bulk, packs:
-            class Process(module.Process):
-
-                def __init__(self, *args):
-                    super().__init__(*args)
-                    jobs.append(self._job['rate'])
-
-            with mock.patch.object(module, 'Process', Process):
-                storage.packs.forecast(time.time())
-                self.pack(storage)
-        self.assertEqual(jobs, [2 << 20] * 2)
-
-    def test_the_same_bytes(self):
-        """At any rate (I15)."""
-        self.packable().close()
-        with open(self.path(), 'rb') as file:
-            content = file.read()
-        packed = []
-        for options in {}, {'pack_rate': '1MB'}, {
-                'pack_rate': '1MB', 'pack_process': False}:
-            with open(self.path(), 'wb') as file:
-                file.write(content)
-            os.remove(self.path('Data.fs.index'))
-            storage = self.open(**options)
-            self.pack(storage)
-            storage.close()
-            with open(self.path(), 'rb') as file:
-                packed.append(file.read())
-        self.assertEqual(packed[1:], packed[:1] * 2)
-        self.assertLess(len(packed[0]), len(content))

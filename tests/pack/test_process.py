@@ -16,11 +16,11 @@ import ZODB
 from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.format import index
 from fsyncstorage.pack import bulk
 from fsyncstorage.pack import packing
 from fsyncstorage.pack import progress
 
+from ..often import often
 from ..support import commit
 from ..support import oid
 from .histories import random_history
@@ -37,13 +37,13 @@ class Bytes(ProcessTestCase):
     def test_the_same_as_within(self):
         """I15, for whoever packs."""
         packed = 0
-        for number in 3, 4, 17, 18, 23, 41:
+        for number in often((3, 18, 41), (3, 4, 17, 18, 23, 41)):
             _, history = random_history(number)
             with open(self.path('history'), 'wb') as file:
                 file.write(bytes(history))
             self.check_same(number)
             packed += self.content() != bytes(history)
-        self.assertGreater(packed, 2)
+        self.assertGreater(packed, 1)
 
     def check_same(self, number):
         outcomes = []
@@ -135,7 +135,9 @@ class Bytes(ProcessTestCase):
 
         self.pack(storage, told)
         [(nicer, of_disk, of_session, of_memory)] = found
-        self.assertGreater(nicer, 0)
+        # Nobody is nicer than 19, as the tests themselves may be.
+        self.assertEqual(
+            nicer > 0, os.getpriority(os.PRIO_PROCESS, 0) < NICEST)
         self.assertIn(of_disk, (LOWEST, None))
         if of_session is not None:
             self.assertRegex(of_session, ' nice 10$')
@@ -163,31 +165,6 @@ class Bytes(ProcessTestCase):
             {self.path(name) for name in (
                 'Data.fs', 'Data.fs.pack', 'Data.fs.pack.index',
                 'blobs/.removed')})
-
-    def test_a_large_transaction_had_the_append_lock(self):
-        """What it wrote is copied without it (I2)."""
-        storage = self.packable()
-        hold_still, copy_rest = storage.hold_still, packing._Packing._copy_rest
-        large = [1001, 1002]
-        rests = []
-
-        def hold():
-            if large:
-                commit(storage, {large.pop(): bytes(packing.SMALL_REST)})
-            hold_still()
-
-        def copy(packing, copier):
-            if storage._commit_lock.locked():
-                rests.append(storage.getSize() - copier.copied_to)
-            copy_rest(packing, copier)
-
-        storage.hold_still = hold
-        with mock.patch.object(packing._Packing, '_copy_rest', copy):
-            self.pack(storage)
-        self.assertEqual(rests, [0])
-        for number in 1001, 1002:
-            self.assertEqual(
-                storage.load(oid(number))[0], bytes(packing.SMALL_REST))
 
     def rests_under_the_lock(self, storage, sizes):
         """Pack, with a commit of the next size in each round; return how much
@@ -226,38 +203,6 @@ class Bytes(ProcessTestCase):
                 self.packable(), [2 * packing.TINY_REST, 8 << 20]),
             [0])
 
-    def test_a_rest_that_is_tiny(self):
-        storage = self.packable()
-        copy = packing._Packing._copy_while_others_commit
-        copied = []
-
-        def copy_and_commit(packing_it, copier):
-            copy(packing_it, copier)
-            copied.append(copier)
-            commit(storage, {1000: bytes(packing.TINY_REST // 2)})
-
-        with mock.patch.object(
-                packing._Packing, '_copy_while_others_commit',
-                copy_and_commit):
-            self.pack(storage)
-        self.assertEqual(len(copied), 1)
-
-    def test_a_process_that_is_slower_than_committers(self):
-        """It leaves the rest to its parent, which does not give way.  But when
-        its index is written, it copies what came meanwhile."""
-        mb = bulk.REST_OF_PROCESS // 4
-        size = mock.Mock()
-        next_end = bulk.Bulk._next_end(mock.Mock(_size=size))
-        ends = []
-        for copied_to, end in (
-                (10, 50), (50, 80), (80, 110), (110, 150),  # not smaller
-                (150, 160), (160, 161), (161, 200)):        # then small
-            size.return_value = end * mb
-            ends.append(next_end(copied_to * mb))
-        self.assertEqual(
-            ends,
-            [50 * mb, 80 * mb, None, 150 * mb, 160 * mb, None, 200 * mb])
-
     def test_no_process_copies_without_end(self):
         size = mock.Mock()
         next_end = bulk.Bulk._next_end(mock.Mock(_size=size))
@@ -269,28 +214,6 @@ class Bytes(ProcessTestCase):
                 if ends[-1] is None:
                     break
             self.assertEqual(len(ends), 1 + bulk.MOST_ROUNDS)
-
-    def test_a_rest_that_does_not_become_smaller(self):
-        """To go on would make it larger and larger."""
-        storage = self.packable()
-        copy = packing._Packing._copy_while_others_commit
-        committed = []
-
-        def copy_and_commit(packing_it, copier):
-            copy(packing_it, copier)
-            committed.append(1000 + len(committed))
-            commit(storage, {
-                committed[-1]: bytes((2 + len(committed)) << 20)})
-
-        with mock.patch.object(bulk, 'REST_OF_PROCESS', 4 << 20), \
-                mock.patch.object(
-                    packing._Packing, '_copy_while_others_commit',
-                    copy_and_commit):
-            self.pack(storage)
-        self.assertEqual(len(committed), 1 + packing.MOST_IN_VAIN)
-        for number in committed:
-            self.assertGreaterEqual(
-                len(storage.load(oid(number))[0]), packing.SMALL_REST)
 
     def test_committers_that_are_faster_have_to_wait(self):
         storage = self.packable()
@@ -310,34 +233,6 @@ class Bytes(ProcessTestCase):
         self.assertEqual(
             storage.load(oid(1002))[0], bytes(packing.SMALL_REST))
 
-    def test_nothing_to_do(self):
-        storage = self.packable()
-        self.pack(storage)
-        before = self.content()
-        with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
-            self.pack(storage)
-        self.assertIn('nothing is packed', logs.output[-1])
-        self.assertEqual(self.content(), before)
-        self.check_nothing_is_left()
-
-    def test_what_the_log_says(self):
-        storage = self.packable()
-        with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
-            self.pack(storage)
-        said = '\n'.join(logs.output)
-        self.assertIn(f'in a process of its own ({self.started[0]})', said)
-        for phase in PHASES:
-            self.assertIn(f'the phase "{phase}" of the pack took', said)
-        self.assertRegex(logs.output[-1], 'packed from [0-9,]+ to [0-9,]+ b')
-
-    def test_where_modules_are_may_be_told_in_bytes(self):
-        storage = self.packable()
-        with mock.patch.object(
-                sys, 'path', [*sys.path, b'/nowhere\xff', None]):
-            self.pack(storage)
-        self.assertEqual(len(self.started), 1)
-        self.check_nothing_is_left()
-
     def test_where_sockets_have_a_timeout(self):
         self.addCleanup(socket.setdefaulttimeout, socket.getdefaulttimeout())
         socket.setdefaulttimeout(.001)
@@ -345,35 +240,6 @@ class Bytes(ProcessTestCase):
         self.pack(storage)
         self.assertEqual(len(self.started), 1)
         self.assertEqual(len(self.blobs()), 1)
-
-    def test_what_the_index_of_the_process_does_not_know(self):
-        """It is written before the last copies."""
-        storage = self.packable()
-        ends = []
-
-        def commit_one(copied_to):
-            ends.append(copied_to)
-            number = len(ends)
-            if number < 6:
-                commit(storage, {1000 + number: b'meanwhile'})
-            # The index is written after the fourth time.
-            return None if number in (4, 8) else storage.getSize()
-
-        with mock.patch.object(
-                bulk.Bulk, '_next_end', lambda bulk: commit_one), \
-                mock.patch.object(
-                    bulk.Bulk, 'write_index', self.fail):
-            self.pack(storage)
-        self.assertEqual(len(ends), 8)
-        self.assertLess(
-            index.load(self.path('Data.fs.index')).position,
-            storage.getSize())
-        for _ in range(2):
-            for number in range(1, 6):
-                self.assertEqual(
-                    storage.load(oid(1000 + number))[0], b'meanwhile')
-            storage.close()
-            storage = self.open(blob_dir=self.path('blobs'))
 
     def test_a_record_that_takes_gigabytes_to_unpickle(self):
         """ZODB's referencesf takes 4 GB for it, and 34 for the next one."""
@@ -399,6 +265,7 @@ class Bytes(ProcessTestCase):
         self.assertLess(tracemalloc.get_traced_memory()[1], 32 << 20)
 
 
+NICEST = 19
 # Of ioprio_get(2): the lowest priority of those that get their turn.
 LOWEST = 2 << 13 | 7
 _IOPRIO_GET = {'x86_64': 252, 'aarch64': 31}

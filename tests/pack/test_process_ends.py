@@ -1,11 +1,15 @@
-"""The process that packs, or its parent, ends or hangs: all is as before."""
+"""The process that packs, or its parent, ends or hangs: all is as before.
+Where there is no process, the pack is done within that of the storage.
+"""
 
 import errno
+import functools
 import json
 import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -19,12 +23,11 @@ from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
-from fsyncstorage.pack import child
-from fsyncstorage.pack import packing
 from fsyncstorage.pack import process
 from fsyncstorage.pack import progress
 from fsyncstorage.processes import starting
 
+from ..often import often
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
@@ -64,25 +67,29 @@ class Failures(ProcessTestCase):
 
         return told
 
-    def test_the_process_is_killed(self):
-        for phase in PHASES[:-1]:
-            with self.subTest(phase):
-                storage = self.packable()
-                self.check_failure(
-                    storage, (process.Gone, 'nothing was changed'),
-                    self.at(phase, lambda: os.kill(
-                        self.started[-1], signal.SIGKILL)))
-                storage.close()
+    def test_it_is_broken_off(self):
+        """The process is killed, the pack is cancelled, or Ctrl-C meets the
+        thread that packs."""
+        def interrupt(storage):
+            raise KeyboardInterrupt
 
-    def test_it_is_cancelled(self):
-        for phase in PHASES:
-            with self.subTest(phase):
-                storage = self.packable()
-                self.check_failure(
-                    storage, (progress.Cancelled, 'cancelled'),
-                    self.at(phase, lambda: storage.pack_watch.cancel()))
-                self.check_gone(self.started[0])
-                storage.close()
+        for do, error, phases in (
+                (lambda storage: os.kill(self.started[-1], signal.SIGKILL),
+                 (process.Gone, 'nothing was changed'),
+                 often([progress.COPY], PHASES[:-1])),
+                (lambda storage: storage.pack_watch.cancel(),
+                 (progress.Cancelled, 'cancelled'),
+                 often([progress.MARK], PHASES)),
+                (interrupt, (KeyboardInterrupt, ''),
+                 often([progress.SWAP], PHASES))):
+            for phase in phases:
+                with self.subTest(phase, error=error):
+                    self.started.clear()
+                    storage = self.packable()
+                    self.check_failure(storage, error, self.at(
+                        phase, functools.partial(do, storage)))
+                    self.check_gone(self.started[0])
+                    storage.close()
 
     def test_it_hangs(self):
         """A cancel ends it, and so does a close."""
@@ -143,23 +150,6 @@ class Failures(ProcessTestCase):
         left[0].wait()
         self.check_nothing_happened(storage, before)
 
-    def test_a_process_that_does_not_end(self):
-        """The pack does not wait for it; and says that there is one."""
-        storage = self.packable()
-        Popen = subprocess.Popen
-        left = []
-
-        def wait(popen, timeout):
-            left.append(popen)
-            raise subprocess.TimeoutExpired('python', timeout)
-
-        with mock.patch.object(Popen, 'wait', wait):
-            with self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
-                self.pack(storage)
-        left[0].wait()
-        self.assertIn(f'{self.started[0]} that packed', logs.output[0])
-        self.check_nothing_is_left()
-
     def test_what_it_reports_is_checked(self):
         storage = self.packable()
         done = {'copied_to': storage.getSize(), 'written_to': 0, 'places': {
@@ -180,43 +170,6 @@ class Failures(ProcessTestCase):
                 self.check_failure_once(
                     storage, (process.Gone, 'Nothing was changed'))
 
-    def test_half_a_report(self):
-        """It was killed in the middle of one."""
-        storage = self.packable()
-        for half in '{"copied_to": 4', '{"nothing": "is pa':
-            with self.subTest(half), self.python_that_says(
-                    says_when_asked(half, end='')):
-                self.check_failure_once(
-                    storage, (process.Gone, 'nothing was changed'))
-
-    def test_it_is_interrupted(self):
-        """Ctrl-C, in the thread that packs."""
-        for phase in PHASES:
-            with self.subTest(phase):
-                storage = self.packable()
-
-                def interrupt():
-                    raise KeyboardInterrupt
-
-                self.check_failure(storage, (KeyboardInterrupt, ''),
-                                   self.at(phase, interrupt))
-                self.check_gone(self.started[0])
-                self.started.clear()
-                storage.close()
-
-    def test_an_interrupt_just_after_the_begin(self):
-        """Nobody packs then."""
-        storage = self.packable()
-
-        def interrupt(storage):
-            raise KeyboardInterrupt
-
-        with mock.patch.object(
-                FsyncStorage, 'packer', property(interrupt)):
-            with self.assertRaises(KeyboardInterrupt):
-                self.pack(storage)
-        self.check_nothing_happened(storage, self.content())
-
     def test_a_second_pack_leaves_the_first_one_alone(self):
         storage = self.packable()
 
@@ -230,7 +183,7 @@ class Failures(ProcessTestCase):
         self.assertFalse(storage.is_packing)
 
     def test_the_storage_is_closed(self):
-        for phase in PHASES:
+        for phase in often([progress.COPY, progress.SWAP], PHASES):
             with self.subTest(phase):
                 storage = self.packable()
                 before = self.content()
@@ -241,29 +194,10 @@ class Failures(ProcessTestCase):
                 self.check_nothing_happened(storage, before)
                 storage.close()
 
-    def test_the_storage_is_closed_while_the_rest_is_copied(self):
-        """Under the append lock."""
-        storage = self.packable()
-        before = self.content()
-        copy_rest = packing._Packing._copy_rest
-
-        def copy_and_close(packing_it, copier):
-            copy_rest(packing_it, copier)
-            if storage._commit_lock.locked():
-                storage.close()
-
-        with mock.patch.object(
-                packing._Packing, '_copy_rest', copy_and_close):
-            with self.assertRaisesRegex(ValueError, 'closed'):
-                self.pack(storage)
-        self.assertFalse(storage._commit_lock.locked())
-        self.check_nothing_is_left()
-        storage = self.open(blob_dir=self.path('blobs'))
-        self.check_nothing_happened(storage, before)
-
     @on_linux
     def test_the_disk_is_full(self):
-        for full in 'Data.fs.pack', 'Data.fs.pack.index':
+        for full in often(
+                ['Data.fs.pack'], ['Data.fs.pack', 'Data.fs.pack.index']):
             with self.subTest(full):
                 storage = self.packable()
                 self.check_full(storage, self.path(full))
@@ -334,7 +268,7 @@ class Failures(ProcessTestCase):
     @on_linux
     def test_the_storage_is_killed(self):
         """The process ends, and the next opening removes its files."""
-        for phase in PHASES:
+        for phase in often([progress.COPY], PHASES):
             with self.subTest(phase):
                 self.packable().close()
                 before = self.content()
@@ -343,26 +277,6 @@ class Failures(ProcessTestCase):
                 storage = self.open(blob_dir=self.path('blobs'))
                 self.check_nothing_happened(storage, before)
                 storage.close()
-
-    @on_linux
-    def test_it_waits_for_a_command_and_its_parent_is_gone(self):
-        """Another process has the other end of the pipe."""
-        commands, other_end = os.pipe()
-        self.addCleanup(os.close, commands)
-        self.addCleanup(os.close, other_end)
-        pid = os.fork()
-        if not pid:
-            try:
-                os.dup2(commands, 0)
-                sys.stdin = open(0)
-                # (Any other process than its parent.)
-                child._Parent(os.getpid()).command()
-            finally:
-                os._exit(3)
-        self.addCleanup(self.end, pid)
-        self.wait_for_the_end_of(pid)
-        self.assertEqual(
-            os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 1)
 
     def kill_a_storage(self, phase):
         """Return the process that packs."""
@@ -392,3 +306,102 @@ def says_when_asked(report, end=r'\n'):
     """A script that is ready, and reports this when it has its job."""
     return (rf"read modules; printf '%s\n' '{READY}'; read job;"
             f" printf '%s{end}' '{report}'")
+
+
+class Within(ProcessTestCase):
+    """Where there is no process, all is done by the storage's own."""
+
+    level = 2
+
+    def check_within(self, storage):
+        before = len(self.content())
+        with self.assertLogs('fsyncstorage.pack', 'INFO') as logs:
+            self.pack(storage)
+        self.assertIn('packing within this process', '\n'.join(logs.output))
+        self.assertLess(len(self.content()), before)
+        self.assertEqual(len(self.blobs()), 1)
+        self.check_nothing_is_left()
+        return logs.records
+
+    def test_where_the_operator_wants_that(self):
+        self.check_within(self.packable(pack_process=False))
+        self.assertEqual(self.started, [])
+
+    def test_where_a_wrapper_reads_records(self):
+        storage = self.packable()
+        storage.pack(time.time() + 1, lambda data: referencesf(data))
+        self.assertEqual(self.started, [])
+        self.assertEqual(len(self.blobs()), 1)
+
+    def test_where_python_is_a_part_of_another_program(self):
+        storage = self.packable()
+        for executable in often(
+                ('/usr/bin/uwsgi_python3', None),
+                ('/usr/bin/uwsgi', '/usr/bin/uwsgi_python3',
+                 '/usr/bin/python3-server', '', None)):
+            with self.subTest(executable), mock.patch.object(
+                    sys, 'executable', executable):
+                self.fill(storage)
+                self.check_within(storage)
+        with mock.patch.object(sys, 'frozen', True, create=True):
+            self.fill(storage)
+            self.check_within(storage)
+        self.assertEqual(self.started, [])
+
+    def check_warning(self, storage, why):
+        self.fill(storage)
+        [warning] = [record for record in self.check_within(storage)
+                     if record.levelname == 'WARNING']
+        self.assertIn(why, warning.getMessage())
+
+    def test_where_the_process_says_something_else_first(self):
+        storage = self.packable()
+        for said in often(('[1', r'\377'), ('hello', '{}', '[1', r'\377')):
+            with self.subTest(said), self.python_that_says(
+                    f"printf '{said}\\n'; exec {sys.executable} \"$@\""):
+                self.check_warning(storage, 'it said')
+
+    def test_where_other_code_is_on_the_disk(self):
+        storage = self.packable()
+        with mock.patch.object(starting, 'VERSION', 'an old one'):
+            self.check_warning(storage, 'restart it')
+        self.assertEqual(len(self.started), 1)
+
+    def test_one_that_is_not_ready_gets_no_job(self):
+        """It could do it in its own way, and beside its parent."""
+        storage = self.packable()
+        with self.python_that_says(
+                f'read modules; read job && echo >{self.path("job")}'), \
+                mock.patch.object(starting, 'READY_WITHIN', .1):
+            self.check_warning(storage, 'it said')
+        self.assertFalse(os.path.exists(self.path('job')))
+
+    def test_where_the_process_does_not_start(self):
+        storage = self.packable()
+        path = self.path('python')
+        with open(path, 'w') as file:
+            file.write('#!/bin/sh\nexit 3\n')
+        for mode, why in (0, 'Permission'), (stat.S_IRWXU, 'exit code 3'):
+            os.chmod(path, mode)
+            with self.subTest(why), mock.patch.object(
+                    sys, 'executable', path):
+                self.fill(storage)
+                records = self.check_within(storage)
+                [warning] = [record for record in records
+                             if record.levelname == 'WARNING']
+                self.assertIn(why, warning.getMessage())
+
+    def test_it_runs_nothing_of_the_environment(self):
+        evil = self.path('evil')
+        os.mkdir(evil)
+        for name in 'sitecustomize.py', 'usercustomize.py', 'json.py':
+            with open(os.path.join(evil, name), 'w') as file:
+                file.write(f'open({self.path("was-run")!r}, "w")\n')
+        storage = self.packable()
+        home = os.getcwd()
+        os.chdir(evil)
+        self.addCleanup(os.chdir, home)
+        with mock.patch.dict(os.environ, {'PYTHONPATH': evil}):
+            self.pack(storage)
+        self.assertEqual(len(self.started), 1)
+        self.assertFalse(os.path.exists(self.path('was-run')))

@@ -1,29 +1,44 @@
-"""What may be undone while a pack is under way: each order of events."""
+"""What may be undone while a pack is under way: each order of events, what is
+undone at its swap or behind it, and random histories; with blobs, too.  And
+what a pack keeps because an undo after the pack time points back to it.
+"""
 
+import array
 import base64
+import collections
+import os
+import random
+import tempfile
 import threading
+from types import SimpleNamespace
 from unittest import mock
 
 from BTrees.Length import Length
+from ZODB.POSException import POSKeyError
 from ZODB.POSException import UndoError
+from ZODB.POSException import Unsupported
 from ZODB.serialize import referencesf
 from ZODB.tests.StorageTestBase import zodb_pickle
-from ZODB.utils import p64
-from ZODB.utils import u64
-from ZODB.utils import z64
 
+from fsyncstorage.datafile import Descriptor
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack import packing
+from fsyncstorage.pack.marking import Kept
 from fsyncstorage.pack.progress import COPY
-from fsyncstorage.pack.progress import MARK
 from fsyncstorage.pack.progress import REFERENCES
 from fsyncstorage.pack.progress import Cancelled
-from fsyncstorage.pack.restorable import NothingRestorable
 from fsyncstorage.pack.restorable import Restorable
+from fsyncstorage.pack.restorable import write_gone
 
+from ..often import often
+from ..support import TestCase
 from ..support import Thread
 from ..support import begin
+from ..support import commit
 from ..support import oid
+from .histories import BLOB as BLOB_RECORD
+from .histories import random_history
+from .histories import tid
 from .phases import at
 from .undos import DEEP
 from .undos import GONE
@@ -61,31 +76,6 @@ class Orders(UndoInPackCase):
 
         self.each(check)
 
-    def test_what_restores_a_later_revision(self):
-        """Always."""
-        def check(phase, gc):
-            def change_and_undo():
-                self.wanted[NODE] = self.state(DEEP, LEAF)
-                self.store({NODE: self.wanted[NODE]})
-                undo(self.storage, self.store({NODE: self.state()}))
-
-            self.pack(phase, change_and_undo, gc)
-
-        self.each(check)
-
-    def test_what_was_changed_before_the_pack_and_after_its_time(self):
-        def check(phase, gc):
-            tids = [self.store({NODE: self.state()}) for _ in range(2)]
-
-            def undo_both():
-                for tid in reversed(tids):
-                    undo(self.storage, tid)
-
-            self.wanted[NODE] = self.first[NODE]
-            self.pack(phase, undo_both, gc)
-
-        self.each(check, KNOWN)
-
     def test_what_was_not_reached_at_the_pack_time(self):
         """What it refers to goes."""
         def check(phase, gc):
@@ -102,34 +92,6 @@ class Orders(UndoInPackCase):
             self.pack(phase, change_and_undo, gc)
 
         self.each(check)
-
-    def test_what_was_restored_with_a_later_serial(self):
-        """From another storage: it is its transaction that counts."""
-        storage = self.filled()
-        transaction = begin(storage)
-        storage.restore(
-            oid(LOST), p64(u64(self.before) + (1 << 50)), self.state(), '',
-            None, transaction)
-        finish(storage, transaction)
-        self.later()
-        self.pack(COPY, lambda: self.refused(
-            'nothing referred', self.store({LOST: self.state()})))
-
-    def test_what_an_earlier_undo_has_restored(self):
-        """So the pack follows its references, though nothing reaches it."""
-        def check(phase, gc):
-            changed = self.store({LOST: self.state()})
-            undone = undo(self.storage, changed)
-
-            def undo_twice():
-                undo(self.storage, undone)
-                undo(self.storage, changed)
-                self.store({ROOT: self.state(LEAF, NODE, LOST)})
-
-            self.wanted[LOST] = self.first[LOST]
-            self.pack(phase, undo_twice, gc)
-
-        self.each(check, KNOWN)
 
     def test_of_a_transaction_before_the_pack_time(self):
         """The pack makes it final."""
@@ -168,17 +130,6 @@ class Orders(UndoInPackCase):
 
         self.each(check)
 
-    def test_what_is_merged_and_was_not_reached(self):
-        def merge():
-            changed = self.store({LOST: zodb_pickle(Length(15))})
-            self.store({LOST: zodb_pickle(Length(18))})
-            self.refused('nothing referred', changed)
-
-        self.filled()
-        self.store({LOST: zodb_pickle(Length(10))})
-        self.later()
-        self.pack(COPY, merge)
-
     def test_all_of_a_transaction_or_nothing(self):
         """One object may be restored, and the other not."""
         def check(phase, gc):
@@ -205,15 +156,6 @@ class Orders(UndoInPackCase):
 
         self.each(check, KNOWN, [True])
 
-    def test_of_a_creation(self):
-        """It restores nothing, so it goes on always."""
-        def check(phase, gc):
-            created = self.store({GONE: self.state()})
-            self.wanted[GONE] = None
-            self.pack(phase, lambda: undo(self.storage, created), gc)
-
-        self.each(check)
-
     def test_behind_the_swap(self):
         """All that is left is whole."""
         take_away = packedblobs.take_away
@@ -234,16 +176,6 @@ class Orders(UndoInPackCase):
                         packedblobs, 'take_away', undo_and_take_away):
                     self.pack(COPY, lambda: None)
 
-    def test_where_the_pack_time_is_ahead(self):
-        """What is committed beside the pack is later than it."""
-        def change_and_undo():
-            undo(self.storage, self.store({NODE: self.state()}))
-
-        self.filled()
-        self.time += 3600
-        self.wanted[NODE] = self.first[NODE]
-        self.pack(COPY, change_and_undo)
-
     # Begun before, and voted later
 
     def test_what_was_begun_before_the_pack(self):
@@ -263,40 +195,6 @@ class Orders(UndoInPackCase):
             self.pack(phase, vote, gc)
 
         self.each(check)
-
-    def test_what_is_voted_behind_the_swap(self):
-        """Its positions are those of another file."""
-        def check(phase, gc):
-            changed = self.store({NODE: self.state()})
-            undoing = []
-            with mock.patch.object(self, 'check', lambda: None):
-                self.pack(phase, lambda: undoing.append(
-                    undo_of(self.storage, changed)), gc)
-            finish(self.storage, *undoing)
-            self.wanted[NODE] = self.first[NODE]
-            self.check()
-
-        self.each(check, KNOWN)
-
-    def test_what_is_worked_out_again(self):
-        """It need not ask again: it restores the same."""
-        def change_and_vote():
-            undoing = undo_of(storage, changed)
-            self.store({LEAF: self.state()})
-            asked.append('vote')
-            finish(storage, undoing)
-
-        def refuse_and_note(restorable, *args):
-            asked.append('asked')
-            refuse(restorable, *args)
-
-        storage = self.filled()
-        changed = self.store({NODE: self.state()})
-        asked, refuse = [], Restorable.refuse
-        with mock.patch.object(Restorable, 'refuse', refuse_and_note):
-            self.pack(COPY, change_and_vote)
-        self.assertEqual(asked, ['asked', 'vote'])
-        self.wanted[NODE] = self.first[NODE]
 
     def test_a_pack_that_begins_while_it_waits_for_the_append_lock(self):
         storage = self.filled()
@@ -349,14 +247,6 @@ class Orders(UndoInPackCase):
                 storage.pack(self.time, referencesf)
         self.check_no_pack()
 
-    def test_after_one_with_nothing_to_do(self):
-        storage = self.filled()
-        storage.pack(self.time, referencesf)
-        storage.pack(self.time, referencesf)
-        changed = self.store({NODE: self.state()})
-        undo(storage, changed)
-        self.assertEqual(storage.load(oid(NODE))[0], self.first[NODE])
-
     def check_no_pack(self):
         storage = self.storage
         self.assertIsNone(storage.restorable)
@@ -375,19 +265,305 @@ class Orders(UndoInPackCase):
         storage.pack(self.time, referencesf)
         self.check_no_pack()
 
-    def test_the_log_is_there(self):
-        def look():
-            changed = self.store({LEAF: self.state()})
-            [entry] = self.storage.undoLog(0, 1)
-            self.assertEqual(
-                base64.decodebytes(entry['id'] + b'\n'), changed)
 
+# It has two revisions at the pack time, and is reached.
+BLOB = 7
+
+
+class WithBlobs(UndoInPackCase):
+
+    def filled(self, **options):
+        storage = super().filled(
+            blob_dir=self.path(f'blobs-{self.number + 1}'), **options)
+        self.replace_blob(b'first')
+        self.replaced = self.replace_blob(b'second')
+        self.store({ROOT: self.state(LEAF, NODE, BLOB)})
+        self.later()
+        return storage
+
+    def replace_blob(self, content):
+        storage, transaction = self.storage, begin(self.storage)
+        there = oid(BLOB) in storage._index
+        self.store_blob(
+            storage, transaction, BLOB, content,
+            storage.getTid(oid(BLOB)) if there else bytes(8), BLOB_RECORD)
+        return finish(storage, transaction)
+
+    def blob(self):
+        storage = self.storage
+        path = storage.loadBlob(oid(BLOB), storage.getTid(oid(BLOB)))
+        with open(path, 'rb') as file:
+            return file.read()
+
+    def check_nothing_stays(self):
+        """Of a transaction that was refused."""
+        storage = self.storage
+        self.assertEqual(storage._begun, {})
+        self.assertFalse(storage._commit_lock.locked())
+        self.assertEqual(os.listdir(storage.fshelper.temp_dir), [])
+
+
+class Blobs(WithBlobs):
+
+    level = 2
+
+    def test_what_restores_one(self):
+        """It gets a file of its own, which the pack leaves."""
+        def check(phase, gc):
+            def change_and_undo():
+                changed = self.replace_blob(b'third')
+                if gc and phase not in KNOWN:
+                    self.refused(NOT_KNOWN, changed)
+                    restored.append(b'third')
+                else:
+                    undo(self.storage, changed)
+                    restored.append(b'second')
+                self.check_nothing_stays()
+
+            restored = []
+            with mock.patch.object(self, 'check', lambda: None):
+                self.pack(phase, change_and_undo, gc)
+            self.assertEqual([self.blob()], restored)
+            self.check()
+
+        self.each(check)
+
+    def test_one_that_is_voted_behind_the_swap(self):
+        """The file was copied when it was called, and is copied again."""
+        def check(phase, gc):
+            changed = self.replace_blob(b'third')
+            undoing = []
+            with mock.patch.object(self, 'check', lambda: None):
+                self.pack(phase, lambda: undoing.append(
+                    undo_of(self.storage, changed)), gc)
+            finish(self.storage, *undoing)
+            self.assertEqual(self.blob(), b'second')
+            self.check_nothing_stays()
+            self.check()
+
+        self.each(check, KNOWN)
+
+    def test_one_whose_file_a_pack_has_just_taken_away(self):
+        """By the file that it looks at, it may be undone."""
+        storage = self.filled(pack_keep_old=False)
+        refuse = storage._refuse_undo_in_a_pack
+
+        def refuse_and_pack(*args):
+            refuse(*args)
+            storage.pack(self.time, referencesf)
+
+        with mock.patch.object(
+                storage, '_refuse_undo_in_a_pack', refuse_and_pack):
+            self.refused('file of the blob', self.replaced)
+        self.check_nothing_stays()
+
+
+class BehindTheSwap(WithBlobs):
+
+    level = 2
+
+    def lost_and_undone(self, **options):
+        """A new file with a change of LOST, and, behind the pack time, its
+        undo: the tid of that."""
+        self.filled(**options)
+        changed = self.store({LOST: self.state()})
+        self.later()
+        return undo(self.storage, changed)
+
+    def test_what_is_called_as_soon_as_the_new_file_is_shown(self):
+        """The pack is still to make it durable that the file is another."""
+        undone = self.lost_and_undone()
+        storage = self.storage
+        old, undoing, asked = storage._file, [], []
+        rebase = storage._sequencer.rebase
+        sync_directory = storage._spare.sync_directory
+
+        def undo_and_sync(path):
+            if storage._file is not old and not undoing:
+                undoing.append(undo_of(storage, undone))
+            sync_directory(path)
+
+        def look_and_rebase(view):
+            asked.append(storage.restorable)
+            rebase(view)
+
+        with mock.patch.object(self, 'check', lambda: None), \
+                mock.patch.object(
+                    storage._spare, 'sync_directory', undo_and_sync), \
+                mock.patch.object(
+                    storage._sequencer, 'rebase', look_and_rebase):
+            self.pack(COPY, lambda: None)
+        self.assertEqual(asked, [None])
+        finish(storage, *undoing)
+        self.wanted[LOST] = self.first[LOST]
+        self.check()
+
+    # Begun before
+
+
+
+class Restored(UndoInPackCase):
+    """Copied from another storage: begun before the swap, and voted behind
+    it."""
+
+    level = 2
+
+    def check_restored(self, number, data, earlier):
+        """The pack removes the transaction that has the same data."""
+        storage = self.storage
+        transaction = begin(storage)
+        storage.restore(
+            oid(number), earlier, data, '', earlier, transaction)
+        with mock.patch.object(self, 'check', lambda: None):
+            self.pack(COPY, lambda: None)
+        self.assertNotIn(
+            earlier, [found.tid for found in storage.iterator()])
+        finish(storage, transaction)
+        self.wanted[number] = data
+        self.check()
+
+    def test_data(self):
         self.filled()
-        self.pack(MARK, look)
+        data = self.state()
+        earlier = self.store({LEAF: data})
+        self.store({LEAF: self.state()})
+        self.later()
+        self.check_restored(LEAF, data, earlier)
 
-    def test_nothing_is_known_of_another_packer(self):
-        nothing = NothingRestorable()
-        nothing.begin(z64)
-        nothing.learn(None)
-        with self.assertRaisesRegex(UndoError, 'disabled'):
-            nothing.refuse(z64, [])
+    def test_a_creation_that_was_undone(self):
+        self.filled()
+        self.check_restored(GONE, None, self.deleted)
+
+
+class UndoneRevisions(UndoInPackCase):
+
+    def setUp(self):
+        super().setUp()
+        self.name = 'Data.fs'
+        self.storage = self.open(self.name, pack_process=False)
+        self.wanted = {ROOT: self.state(NODE), NODE: self.state(DEEP),
+                       DEEP: self.state()}
+        commit(self.storage, self.wanted)
+
+    def pack_and_check(self, *undone):
+        """The pack time is before these undos."""
+        self.later()
+        for tid in undone:
+            undo(self.storage, tid)
+        self.storage.pack(self.time, referencesf)
+        self.check()
+
+    def test_what_one_refers_to(self):
+        self.pack_and_check(self.store({NODE: self.state()}))
+
+    def test_what_one_refers_to_whose_object_was_not_reachable(self):
+        """At the pack time."""
+        without_reference = self.store({NODE: self.state()})
+        without_node = self.store({ROOT: self.state()})
+        self.pack_and_check(without_node, without_reference)
+
+
+class Gone(TestCase):
+
+    def gone(self, kept, tell=lambda *progress: None):
+        with tempfile.TemporaryFile() as file:
+            write_gone(kept, file.fileno(), tell)
+            found = Restorable(collects_garbage=True)
+            found.learn(Descriptor(os.dup(file.fileno())))
+        return found._gone
+
+    @staticmethod
+    def kept(numbers, marks=None, positions=None, targets=()):
+        """Nothing is, unless the marks say so."""
+        return Kept(
+            SimpleNamespace(
+                oids=array.array('Q', numbers),
+                positions=array.array(
+                    'Q', range(1, len(numbers) + 1)
+                    if positions is None else positions)),
+            bytearray(len(numbers) if marks is None else marks),
+            frozenset(targets))
+
+    def test_what_is_in_it(self):
+        rng = random.Random(2)
+        for count in 0, 1, 2, 3, 100:
+            numbers = sorted(rng.getrandbits(64) for _ in range(count))
+            gone = self.gone(self.kept(numbers))
+            for number in numbers:
+                self.assertIn(oid(number), gone)
+                for other in number - 1, number + 1:
+                    if 0 <= other < 2 ** 64:
+                        self.assertNotIn(oid(other), gone)
+            self.assertNotIn(b'\xff' * 8, gone)
+
+
+SAME, REFUSED = 'the same', 'refused'
+
+
+class Histories(TestCase):
+
+    level = 2
+    histories = often(60, 2000)
+
+    def test_called_before_the_pack_or_beside_it(self):
+        outcomes = collections.Counter()
+        for number in range(self.histories):
+            with self.subTest(number):
+                outcomes.update(self.outcomes(number))
+        self.assertGreater(outcomes[SAME], self.histories / 2)
+        self.assertGreater(outcomes[REFUSED], self.histories / 2)
+
+    def outcomes(self, number):
+        """Of the undo of each transaction, voted behind the swap."""
+        rng, history = random_history(number)
+        name = f'{number}.fs'
+        with open(self.path(name), 'wb') as file:
+            file.write(bytes(history))
+        storage = self.open(name, durability='none', pack_process=False)
+        all_of_them = range(history.last + 1)
+        early = [each for each in all_of_them if rng.random() < .5]
+        called = []
+        self.call(storage, early, called)
+        with at(COPY, lambda watch: self.call(
+                    storage, set(all_of_them) - {*early}, called)), \
+                mock.patch.object(packing, 'stop_of', return_value=tid(
+                    rng.choice(all_of_them))):
+            try:
+                storage.pack(0, referencesf, gc=rng.random() < .8)
+            except POSKeyError:
+                pass    # a reference leads nowhere
+        for transaction, wanted in called:
+            try:
+                storage.tpc_vote(transaction)
+            except UndoError:
+                yield REFUSED
+            else:
+                self.assertEqual(self.restored(storage, transaction), wanted)
+                yield SAME
+            storage.tpc_abort(transaction)
+        storage.close()
+
+    def call(self, storage, numbers, called):
+        """Undo these transactions, each by itself, as far as that can be."""
+        for number in numbers:
+            transaction = begin(storage)
+            try:
+                storage.undo(
+                    base64.encodebytes(tid(number)).rstrip(), transaction)
+            except (UndoError, Unsupported):
+                storage.tpc_abort(transaction)
+            else:
+                called.append(
+                    (transaction, self.restored(storage, transaction)))
+
+    @staticmethod
+    def restored(storage, transaction):
+        """What the objects would have; None: they would not be there."""
+        found = {}
+        for record in storage._find(transaction).records:
+            try:
+                found[record.oid] = record.data or storage._appended.load_back(
+                    record.oid, record.back)[0]
+            except POSKeyError:
+                found[record.oid] = None
+        return found

@@ -14,6 +14,7 @@ from fsyncstorage.pack import checksum
 from fsyncstorage.pack import progress
 from fsyncstorage.pack.unopened import Why
 
+from ..often import often
 from ..support import TestCase
 from .nodes import Committer
 from .nodes import Follower
@@ -130,7 +131,7 @@ class History(Hooks):
 class SameBytes(TestCase):
 
     level = 2
-    histories, of_process = range(50), 25
+    histories, of_process = range(often(20, 1000)), often(20, 10)
 
     def test_whatever_happens_meanwhile(self):
         """I15."""
@@ -155,9 +156,3 @@ class SameBytes(TestCase):
         self.assertLess(failed, count / 2)
         self.assertGreater(undone, count)
         self.assertGreater(rest, count / 2)
-
-
-class ManySameBytes(SameBytes):
-
-    level = 3
-    histories, of_process = range(1000, 2000), 10

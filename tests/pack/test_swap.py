@@ -9,21 +9,17 @@ import threading
 import time
 from unittest import mock
 
-import ZODB
 from zc.lockfile import LockError
 from zc.lockfile import LockFile
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.format import CorruptedError
+from ZODB.utils import z64
 
-from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.commit import blobs
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import WritingStopped
-from fsyncstorage.format import index
-from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack import plan
-from fsyncstorage.pack.copying import Copier
 from fsyncstorage.storage.recovery import DamagedFile
 
 from ..support import PATIENCE
@@ -58,17 +54,14 @@ class SwapTestCase(TestCase):
         for revision in b'one', b'two':
             tid = storage.getTid(oid(0)) if oid(0) in storage._index else None
             commit(storage, {0: revision * 100}, {0: tid} if tid else {})
-            self.store_blob(storage, revision)
+            self.replace_blob(storage, revision)
 
-    def store_blob(self, storage, content):
-        path = os.path.join(storage.temporaryDirectory(), 'new')
-        with open(path, 'wb') as file:
-            file.write(content)
-        serial = (storage.getTid(oid(1)) if oid(1) in storage._index
-                  else b'\0' * 8)
+    def replace_blob(self, storage, content):
         transaction = begin(storage)
-        storage.storeBlob(oid(1), serial, b'cZODB.blob\nBlob\n.', path, '',
-                          transaction)
+        self.store_blob(
+            storage, transaction, 1, content,
+            storage.getTid(oid(1)) if oid(1) in storage._index else z64,
+            b'cZODB.blob\nBlob\n.')
         storage.tpc_vote(transaction)
         return storage.tpc_finish(transaction)
 
@@ -245,14 +238,6 @@ class NothingIsEmptied(SwapTestCase):
                     self.check(self.packable())
                     self.remove_all()
 
-    def test_by_the_list_of_blobs(self):
-        storage = self.packable()
-        with open(self.path('precious'), 'wb') as file:
-            file.write(b'x')
-        os.symlink(self.path('precious'), self.path('blobs/.removed'))
-        self.pack(storage)
-        self.assertEqual(self.content('precious'), b'x')
-
     def test_by_a_torn_tail_that_is_kept(self):
         self.packable().close()
         with open(self.path(), 'ab') as file:
@@ -308,20 +293,6 @@ class Halves(SwapTestCase):
     def reopened(self):
         return self.open(blob_dir=self.path('blobs'))
 
-    def test_both_names(self):
-        self.interrupted()
-        for suffix in '.pack', '.pack.index':
-            os.replace(self.path('Data.fs.pack'), self.path())
-            os.link(self.path(), self.path('Data.fs' + suffix))
-            storage = self.reopened()
-            self.assertNotIn('Data.fs' + suffix, self.names())
-            self.check(storage)
-            self.revise(storage)
-            self.pack(storage)
-            self.check(storage)
-            storage.close()
-            os.link(self.path(), self.path('Data.fs.pack'))
-
     def test_both_names_of_which_the_file_system_knows_one(self):
         """To remove one would lose the file."""
         self.interrupted()
@@ -340,11 +311,6 @@ class Halves(SwapTestCase):
             with self.assertRaisesRegex(DamagedFile, 'check the file system'):
                 self.reopened()
         self.assertIn('Data.fs.pack', self.names())
-        self.check(self.reopened())
-
-    def test_the_new_name_only(self):
-        self.interrupted()
-        os.replace(self.path('Data.fs.pack'), self.path())
         self.check(self.reopened())
 
     def test_the_old_name_is_gone_and_the_new_file_is_whole(self):
@@ -387,16 +353,6 @@ class Halves(SwapTestCase):
     def lose_the_index(self):
         os.remove(self.path('Data.fs.index'))
 
-    def test_neither_name(self):
-        self.interrupted()
-        os.remove(self.path())
-        os.remove(self.path('Data.fs.pack'))
-        with self.assertRaisesRegex(
-                DamagedFile, 'rename .*Data.fs.old to .*Data.fs'):
-            self.reopened()
-        os.rename(self.path('Data.fs.old'), self.path())
-        self.check(self.reopened())
-
     def test_what_an_earlier_pack_kept_is_not_the_last_state(self):
         """A pack that was killed while it copied leaves it, too."""
         storage = self.packable()
@@ -410,17 +366,6 @@ class Halves(SwapTestCase):
                 DamagedFile, 'older than the last commit, an earlier'
                 ' pack has kept it'):
             self.reopened()
-
-    def test_of_the_index(self):
-        self.interrupted()
-        os.replace(self.path('Data.fs.pack'), self.path())
-        os.link(self.path('Data.fs.index'), self.path('Data.fs.pack.index'))
-        storage = self.reopened()
-        self.assertNotIn('Data.fs.pack.index', self.names())
-        self.check(storage)
-        storage.close()
-        os.remove(self.path('Data.fs.index'))
-        self.check(self.reopened())
 
     def test_somebody_else_is_in_the_middle_of_it(self):
         self.interrupted()
@@ -493,78 +438,6 @@ class Leftovers(SwapTestCase):
         os.rename(self.path('Data.fs.pack'), self.path())
         self.check(self.open(blob_dir=self.path('blobs')))
 
-    def test_of_a_pack_that_was_killed_are_never_later(self):
-        storage = self.packable()
-        packed = self.path('packed')
-        real = datafile.disk.replace
-
-        def replace(source, target):
-            if source == self.path('Data.fs.pack'):
-                shutil.copy(source, packed)
-            real(source, target)
-
-        with mock.patch.object(datafile.disk, 'replace', replace):
-            self.pack(storage)
-        storage.close()
-        os.rename(self.path('Data.fs.old'), self.path())
-        whole = self.content('packed')
-        for end in 0, 3, 4, 8, 12, 100, len(whole) - 1, len(whole):
-            with open(self.path('Data.fs.pack'), 'wb') as file:
-                file.write(whole[:end])
-            self.open(blob_dir=self.path('blobs')).close()
-            self.assertNotIn('Data.fs.pack', self.names())
-
-    def test_that_cannot_be_removed_are_said(self):
-        self.packable().close()
-        os.mkdir(self.path('Data.fs.pack'))
-        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-            self.check(self.open(blob_dir=self.path('blobs')))
-        self.assertIn('Data.fs.pack could not be removed', logs.output[0])
-
-    def test_a_pack_that_is_closed_leaves_nothing(self):
-        storage = self.packable()
-        before = self.content()
-        copied, closed = threading.Event(), threading.Event()
-        copy = Copier.copy_to_pack_end
-
-        def copy_and_wait(*args):
-            copy(*args)
-            copied.set()
-            closed.wait(PATIENCE)
-
-        with mock.patch.object(Copier, 'copy_to_pack_end', copy_and_wait):
-            thread = Thread(self.pack, storage)
-            self.assertTrue(copied.wait(PATIENCE))
-            storage.close()
-            closed.set()
-            with self.assertRaisesRegex(ValueError, 'closed'):
-                thread.result()
-        self.assertEqual(self.content(), before)
-        self.assertEqual(self.names(), {
-            'Data.fs', 'Data.fs.index', 'Data.fs.lock', 'blobs'})
-        self.assertFalse(os.path.exists(self.path('blobs/.removed')))
-
-    def test_a_pack_that_is_closed_removes_nothing_of_another(self):
-        storage = self.packable()
-        hold_still = storage.hold_still
-        others = [self.path('Data.fs.pack'), self.path('blobs/.removed')]
-
-        def close_first():
-            hold_still()
-            storage.close()
-            self.open(blob_dir=self.path('blobs')).close()
-            for name in others:
-                if os.path.exists(name):
-                    os.remove(name)
-                with open(name, 'wb') as file:
-                    file.write(b'of another')
-
-        storage.hold_still = close_first
-        with self.assertRaisesRegex(ValueError, 'closed'):
-            self.pack(storage)
-        for name in others:
-            self.assertEqual(self.content(name), b'of another')
-
 
 class ClosedInAPack(SwapTestCase):
     """The file is open again, and packed, while the first pack goes on."""
@@ -601,31 +474,6 @@ class ClosedInAPack(SwapTestCase):
                 self.pack(second)
         self.check(second)
 
-    def test_it_takes_away_its_own_blobs(self):
-        """The list of the next pack is not of what can go."""
-        storage = self.packable()
-        remove = packedblobs._remove
-        os.mkdir(self.path('blobs.old'))
-        other = self.path('blobs/.removed')
-        current = self.blob_of_the_next_pack(storage)
-
-        def close_first(path):
-            if path == self.path('blobs.old'):
-                storage.close()
-                self.open(blob_dir=self.path('blobs')).close()
-                with open(other, 'wb') as file:
-                    file.write(current)
-            remove(path)
-
-        with mock.patch.object(packedblobs, '_remove', close_first):
-            self.pack(storage)
-        self.assertEqual(self.content('blobs/.removed'), current)
-        os.remove(other)
-        self.assertEqual(len(self.blobs_below('blobs')), 1)
-        self.check(self.open(blob_dir=self.path('blobs')))
-
-    def blob_of_the_next_pack(self, storage):
-        return (oid(1) + storage.getTid(oid(1))).hex().encode() + b'\n'
 
 
 class FullDisk(SwapTestCase):
@@ -718,25 +566,6 @@ class NoHardLinks(SwapTestCase):
         self.assertEqual(self.content(), before)
         self.check(storage)
 
-    def test_a_swap_that_fails_is_taken_back(self):
-        storage = self.packable()
-        before = self.content()
-        real = datafile.disk.replace
-
-        def replace(source, target):
-            if source.endswith('.pack'):
-                raise OSError(errno.EIO, 'Input/output error')
-            real(source, target)
-
-        with self.no_links(), mock.patch.object(
-                datafile.disk, 'replace', replace):
-            with self.assertRaisesRegex(OSError, 'Input/output error'):
-                self.pack(storage)
-        self.assertEqual(self.content(), before)
-        self.assertNotIn('Data.fs.old', self.names())
-        self.assertNotIn('Data.fs.pack', self.names())
-        self.check(storage)
-
     def test_a_swap_that_is_taken_back_is_so_for_good(self):
         """A power cut would bring the new file back, with what was committed
         meanwhile in the old one."""
@@ -791,62 +620,6 @@ class NoHardLinks(SwapTestCase):
         with self.assertLogs('fsyncstorage', 'WARNING'):
             self.check(self.open(blob_dir=self.path('blobs')))
 
-    def test_killed_in_the_moment_without_a_file(self):
-        self.kill_in_the_moment_without_a_file()
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            storage = self.open(blob_dir=self.path('blobs'))
-        self.check(storage)
-
-    def test_the_same_with_a_commit_that_the_index_does_not_know(self):
-        def commit_late(storage):
-            hold_still = storage.hold_still
-
-            def commit_first():
-                commit(storage, {5: b'late'})
-                hold_still()
-
-            storage.hold_still = commit_first
-
-        self.kill_in_the_moment_without_a_file(commit_late)
-        loaded = index.load(self.path('Data.fs.index'))
-        whole = self.content('Data.fs.pack')
-        self.assertLess(loaded.position, len(whole))
-        self.assertEqual(loaded.whole, len(whole))
-        # A file that fits the index, and is shorter, proves nothing.
-        with open(self.path('Data.fs.pack'), 'wb') as file:
-            file.write(whole[:loaded.position])
-        with self.assertRaises(DamagedFile):
-            self.open(blob_dir=self.path('blobs'))
-        with open(self.path('Data.fs.pack'), 'wb') as file:
-            file.write(whole)
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            storage = self.open(blob_dir=self.path('blobs'))
-        self.assertEqual(storage.load(oid(5))[0], b'late')
-        self.check(storage)
-
-    def kill_in_the_moment_without_a_file(self, prepare=lambda storage: None):
-        pid = os.fork()
-        if not pid:
-            try:
-                storage = FsyncStorage(
-                    self.path(), blob_dir=self.path('blobs'))
-                self.revise(storage)
-                prepare(storage)
-                real = datafile.disk.replace
-
-                def replace(source, target):
-                    if source.endswith('.pack'):
-                        os._exit(17)
-                    real(source, target)
-
-                with self.no_links(), mock.patch.object(
-                        datafile.disk, 'replace', replace):
-                    self.pack(storage)
-            finally:
-                os._exit(1)
-        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 17)
-        self.assertNotIn('Data.fs', self.names())
-
     def test_blobs_of_a_file_system_of_their_own(self):
         """blobs.old is on another one: they are copied there."""
         storage = self.packable()
@@ -863,18 +636,3 @@ class NoHardLinks(SwapTestCase):
         self.assertEqual(len(self.blobs_below('blobs.old')), 1)
         self.assertEqual(len(self.blobs_below('blobs')), 1)
         self.check(storage)
-
-    def test_a_database(self):
-        """All of it, with garbage collection."""
-        with self.no_links():
-            db = ZODB.DB(self.open('db', blob_dir=self.path('db-blobs')))
-            with db.transaction() as connection:
-                connection.root()['blob'] = ZODB.blob.Blob(b'garbage')
-            with db.transaction() as connection:
-                connection.root()['blob'] = ZODB.blob.Blob(b'a blob')
-            db.pack(time.time() + 1)
-            with db.transaction() as connection:
-                with connection.root()['blob'].open() as file:
-                    self.assertEqual(file.read(), b'a blob')
-            db.close()
-        self.assertEqual(len(self.blobs_below('db-blobs')), 1)

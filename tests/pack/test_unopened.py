@@ -2,17 +2,13 @@
 
 import os
 import random
-import signal
-import threading
 import time
-from unittest import mock
 
 from ZODB.FileStorage import FileStorage
 from ZODB.serialize import referencesf
 
 from fsyncstorage import datafile
 from fsyncstorage.format import index
-from fsyncstorage.pack import bulk
 from fsyncstorage.pack import checksum
 from fsyncstorage.pack import progress
 from fsyncstorage.pack.unopened import Why
@@ -27,7 +23,6 @@ from . import phases
 from .histories import state
 from .nodes import Follower
 from .nodes import Hooks
-from .processes import on_linux
 
 
 class UnopenedCase(TestCase):
@@ -120,15 +115,6 @@ class Answers(UnopenedCase):
         self.assertEqual(
             self.names(), {'Data.fs', 'Data.fs.index', 'Data.fs.old'})
 
-    def test_what_has_not_got_its_name_stays(self):
-        """The caller has kept that it is to get it."""
-        self.pack()
-        new = made(self.follower.pack, self.follower.size,
-                   self.hooks.becoming)
-        new.file.close()
-        self.follower.close()
-        self.assertIn('Data.fs.pack', self.names())
-
     def test_it_was_away(self):
         self.pack_alone()
         self.check_refused(Why.NOT_BEGUN, 'has not packed')
@@ -168,51 +154,9 @@ class Answers(UnopenedCase):
                     self.hooks.begin, own_process=own_process)
                 self.check_refused(Why.FAILED, 'checksum|seal')
 
-    def test_damage_behind_the_end(self):
-        """What comes later is read by `catch_up`, or for the swap."""
-        self.pack_alone()
-        for catch_up in False, True:
-            self.follower.begins(self.hooks.begin, own_process=False)
-            self.copied()
-            self.follower.pack._thread.join()
-            with mock.patch.object(
-                    self.follower.pack._copier, 'copy_later',
-                    side_effect=OSError(5, 'read error')):
-                if catch_up:
-                    self.follower.pack.catch_up()
-                    self.assertFalse(self.follower.pack.is_copied)
-                    self.assertEqual(self.names(), {'Data.fs'})
-                self.check_refused(Why.FAILED, 'read error')
-
-    def test_what_is_in_the_way(self):
-        os.mkdir(self.path('follower/Data.fs.old'))
-        self.pack()
-        refused = self.follower.swaps(self.hooks.becoming)
-        self.assertIs(refused.why, Why.FAILED)
-        self.assertIn('is a directory', str(refused))
-        self.assertEqual(self.names(), {'Data.fs', 'Data.fs.old'})
-
-    def test_no_room(self):
-        self.pack_alone()
-        with mock.patch.object(bulk.work, 'free_bytes', return_value=100):
-            self.follower.begins(self.hooks.begin, own_process=False)
-            self.check_refused(Why.FAILED, '100 are free')
 
 
 class Ends(UnopenedCase):
-
-    def test_how_far_it_is(self):
-        self.pack_alone()
-        with phases.held_up(progress.COPY) as there:
-            self.follower.begins(self.hooks.begin, own_process=False)
-            self.assertTrue(there.wait(PATIENCE))
-            figures = self.follower.pack.watch.figures()
-            self.assertEqual(figures['phase'], progress.COPY)
-            self.assertGreater(figures['share'], 0)
-            self.assertFalse(self.follower.pack.is_copied)
-            # It does nothing yet.
-            self.follower.pack.catch_up()
-        self.assertIsNone(self.follower.swaps(self.hooks.becoming))
 
     def test_a_cancel(self):
         self.pack_alone()
@@ -225,17 +169,6 @@ class Ends(UnopenedCase):
                     self.assertTrue(there.wait(PATIENCE))
                     self.follower.pack.cancel()
                     self.check_refused(Why.CANCELLED)
-
-    def test_a_cancel_while_the_swap_waits_for_it(self):
-        """A standby that is stopped must not wait for a pack."""
-        self.pack_alone()
-        with phases.held_up(progress.REFERENCES) as there:
-            self.follower.begins(self.hooks.begin, own_process=False)
-            self.assertTrue(there.wait(PATIENCE))
-            canceller = threading.Thread(target=self.follower.pack.cancel)
-            canceller.start()
-            self.check_refused(Why.CANCELLED)
-            canceller.join()
 
     def test_a_close(self):
         """Nothing is left, whatever it does."""
@@ -250,46 +183,3 @@ class Ends(UnopenedCase):
         self.copied()
         self.follower.close()
         self.assertEqual(self.names(), {'Data.fs'})
-
-    @on_linux
-    def test_the_process_is_killed(self):
-        self.pack_alone()
-        started = []
-
-        class Process(bulk.Process):
-
-            def __init__(self, *args):
-                super().__init__(*args)
-                started.append(self.pid)
-
-        with mock.patch.object(bulk, 'Process', Process), phases.at(
-                progress.MARK,
-                lambda watch: os.kill(started[0], signal.SIGKILL)):
-            self.follower.begins(self.hooks.begin)
-            self.check_refused(Why.FAILED, 'ended before it was done')
-
-    def test_the_rest_is_copied_bit_by_bit(self):
-        """So that little is left when the swap comes."""
-        follower = self.follower
-        copied = []
-
-        def begins(*agreed):
-            Hooks.begins(self.hooks, *agreed)
-            follower.apply()
-            follower.begins(self.hooks.begin, own_process=False)
-            self.copied()
-            follower.pack._thread.join()
-            for number in range(100, 105):
-                commit(self.storage, {number: b'%d' % number * 100})
-                follower.apply()
-                follower.pack.catch_up()
-                copied.append(follower.pack._copier.copied_to)
-                self.assertEqual(copied[-1], follower.size)
-            return self.hooks.begin.end
-
-        with mock.patch.object(self.hooks, 'begins', begins):
-            self.pack_alone()
-        self.assertEqual(len(set(copied)), 5)
-        self.assertIsNone(follower.swaps(self.hooks.becoming))
-        with open(self.path(), 'rb') as file:
-            self.assertEqual(follower.content, file.read())

@@ -11,11 +11,13 @@ from ZODB.serialize import referencesf
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import z64
 
+from fsyncstorage.pack.progress import CHECK
 from fsyncstorage.pack.progress import COPY
 from fsyncstorage.pack.progress import MARK
 from fsyncstorage.pack.progress import REFERENCES
 from fsyncstorage.pack.progress import SWAP
 
+from ..often import often
 from ..support import TestCase
 from ..support import begin
 from ..support import commit
@@ -33,11 +35,11 @@ ROOT, LEAF, NODE, DEEP, LOST, DEEP_LOST = range(6)
 GONE = 6
 
 KNOWN = COPY, SWAP
-# Phases of a garbage collection.
-OF_GARBAGE = REFERENCES, MARK
-# Those in which a pack by a process is looked at, too: a process takes long
-# to begin.
-OF_PROCESS = MARK, COPY
+# The phases of packs that are looked at: of one that collects garbage, and of
+# one that does not; and by a process, which takes long to begin.
+WITH_GC = often((REFERENCES, COPY, SWAP), PHASES)
+WITHOUT_GC = often((COPY,), (CHECK, COPY, SWAP))
+OF_PROCESS = often((), (MARK, COPY))
 NOT_KNOWN = 'not known yet'
 
 
@@ -165,7 +167,7 @@ class UndoInPackCase(TestCase):
         for pack_process in True, False:
             for phase in phases:
                 for gc in gcs:
-                    if (not gc and phase in OF_GARBAGE
+                    if (phase not in (WITH_GC if gc else WITHOUT_GC)
                             or pack_process and phase not in OF_PROCESS):
                         continue
                     with self.subTest(

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import os
 import random
-import tracemalloc
 import unittest
 from unittest import mock
 
@@ -59,15 +58,6 @@ class FromDiskTests(FileTestCase):
     def test_the_same_bytes(self):
         self.check_bytes(self.disk())
 
-    def test_what_was_spent(self):
-        """A short read takes a block of the disk."""
-        disk = self.disk()
-        disk(8, 5)
-        self.assertEqual(self.spent, [BLOCK])
-        del self.spent[:]
-        disk(3 * PIECE, 0)
-        self.assertEqual(self.spent, 3 * [PIECE])
-
     @unittest.skipUnless(hasattr(os, 'O_DIRECT'), 'no direct reads here')
     def test_past_the_page_cache(self):
         """What is there is not read there, and stays; nothing is added."""
@@ -113,11 +103,6 @@ class FromDiskTests(FileTestCase):
             self.assertFalse(self.is_direct(number))
             self.check_bytes(disk)
 
-    def test_a_system_without_direct_reads(self):
-        with mock.patch.object(
-                fromdisk, '_Direct', side_effect=AttributeError):
-            self.check_bytes(self.disk())
-
 
 class BadPlaces(FileTestCase):
 
@@ -154,14 +139,6 @@ class BadPlaces(FileTestCase):
                 ' (Input/output error)')
             self.assertIsNone(disk.take_unreadable(len(self.content)))
 
-    def test_a_bad_place_is_tried_twice(self):
-        """Each time may take a disk a minute."""
-        disk = self.bad(7 * BLOCK)
-        disk(len(self.content), 0)
-        self.assertEqual(2, sum(
-            position < 8 * BLOCK and 7 * BLOCK < position + length
-            for length, position in self.tried))
-
     def test_a_disk_that_tries_for_long_is_left_alone(self):
         """For as long, since a commit may wait for each try."""
         clock = Clock()
@@ -178,31 +155,7 @@ class BadPlaces(FileTestCase):
         self.assertEqual(busy, 6 * 7)
         self.assertEqual(clock.now - begin, 2 * busy)
 
-    def test_those_before_a_position_are_taken(self):
-        disk = self.bad(3 * BLOCK, 9 * BLOCK)
-        disk(PIECE, 0)
-        self.assertIsNone(disk.take_unreadable(3 * BLOCK))
-        self.assertIn(f'at {3 * BLOCK} ', disk.take_unreadable(9 * BLOCK))
-        self.assertIn(f'at {9 * BLOCK} ', disk.take_unreadable(PIECE))
-
     def test_other_errors_are_raised(self):
         disk = self.bad(3 * BLOCK, error=errno.ENOMEM)
         with self.assertRaises(OSError):
             disk(PIECE, 0)
-
-    def test_a_disk_that_reads_nothing(self):
-        """It takes no memory to note that; the first and the last blocks
-        are known."""
-        def read(length, position):
-            raise OSError(errno.EIO, 'bad')
-
-        disk = FromDisk(read, lambda size: None)
-        size = 64 << 20
-        tracemalloc.start()
-        self.addCleanup(tracemalloc.stop)
-        for position in range(0, size, PIECE):
-            self.assertEqual(disk(PIECE, position), bytes(PIECE))
-        self.assertLess(tracemalloc.get_traced_memory()[1], 4 << 20)
-        self.assertLessEqual(len(disk._unreadable), fromdisk._MOST_NOTED)
-        self.assertIn('at 0 ', disk.take_unreadable(size - (1 << 20)))
-        self.assertIn(f'at {size - (1 << 20)} ', disk.take_unreadable(size))

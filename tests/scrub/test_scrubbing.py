@@ -1,30 +1,30 @@
-"""A scrub beside a storage: damage is reported, and nobody waits for it."""
+"""A scrub beside a storage: damage is reported, and nobody waits for it; what
+it notes is there after a restart, and is believed if it can be.
+"""
 
 import contextlib
-import dataclasses
 import json
 import os
 import random
 import shutil
 import signal
 import sys
-import threading
 import time
 import unittest
 from unittest import mock
 
 from ZODB.serialize import referencesf
 
-from fsyncstorage import FsyncStorage
-from fsyncstorage.processes import starting
+from fsyncstorage import datafile
 from fsyncstorage.scrub import notes
 from fsyncstorage.scrub import scrubbing
+from fsyncstorage.scrub.notes import Notes
 from fsyncstorage.scrub.notes import Pass
 from fsyncstorage.scrub.notes import Past
 
 from ..pack.histories import state
+from ..support import TestCase
 from ..support import commit
-from ..support import in_a_child
 from ..support import oid
 from ..support import until
 from .scrubs import DAMAGE
@@ -61,36 +61,6 @@ class Damage(ScrubTestCase):
         self.assertEqual(storage.load(oid(7))[0], b'N.' + b'x' * 100)
         commit(storage, {100: b'N.'})
 
-    def test_while_it_is_open(self):
-        """In each pass it is found, and once a day it is said."""
-        ends = self.fill()
-        self.patch(scrubbing, PASS_AT_LEAST=0)
-        storage = self.scrubbed()
-        self.heard.wait(ENDED)
-        self.assertEqual(storage.stats()['scrub']['damaged'], 0)
-        self.flip(ends[4] - 20)
-        self.heard.wait(DAMAGE)
-        passes = len(self.heard.those(ENDED))
-        self.heard.wait(ENDED, passes + 3)
-        self.assertEqual(len(self.heard.those(DAMAGE)), 1)
-        self.assertEqual(
-            [record.levelname for record in self.heard.those(' 1 damaged')
-             ][:3], ['WARNING', 'INFO', 'INFO'])
-        self.patch(scrubbing, SAY_AGAIN_AFTER=0)
-        self.heard.wait(DAMAGE, 2)
-        storage.close()
-
-    def test_it_is_mended(self):
-        """When a whole pass has found none."""
-        ends = self.fill()
-        self.flip(ends[4] - 20)
-        self.patch(scrubbing, PASS_AT_LEAST=0)
-        storage = self.scrubbed()
-        self.heard.wait(DAMAGE)
-        self.flip(ends[4] - 20)
-        until(lambda: not storage.stats()['scrub']['damaged'], 'it is mended')
-        self.assertGreater(storage.stats()['scrub']['passes'], 0)
-
     def test_a_backup_was_restored(self):
         """The next process reads the place first, wherever the pass is."""
         ends = self.fill()
@@ -121,33 +91,6 @@ class Damage(ScrubTestCase):
             self.assertIn(' 10 sound', self.heard.wait(ENDED))
             storage.close()
 
-    def test_a_pass_that_cannot_be_resumed(self):
-        """What was found before is not forgotten."""
-        self.fill()
-        notes.save(self.path('Data.fs.scrub'), notes.Notes(
-            Pass(1700000000, 500, 7, damaged=2, first_damaged=300,
-                 last_damaged=400), Past()))
-        with self.python_that_says(says(read(Pass(1700000001, 200, 1)))):
-            storage = self.scrubbed()
-            self.wait_until_read(storage, 200)
-            figures = storage.stats()['scrub']
-            storage.close()
-        self.assertEqual((figures['damaged'], figures['first_damaged']),
-                         (2, 300))
-        self.assertEqual(notes.load(self.path('Data.fs.scrub'))
-                         .known_damage(), (2, 300))
-
-    def test_much(self):
-        """Some is said, all is counted."""
-        ends = self.fill()
-        self.patch(scrubbing, MOST_SAID=2)
-        for number in 3, 4, 6, 7:
-            self.flip(ends[number] - 20)
-        storage = self.scrubbed()
-        self.assertIn(' 4 damaged', self.heard.wait(ENDED))
-        self.assertEqual(len(self.heard.those(DAMAGE)), 2)
-        self.assertEqual(storage.stats()['scrub']['damaged'], 4)
-
     def test_it_stays_known(self):
         """After a restart, also where the process was killed."""
         self.fill()
@@ -171,6 +114,8 @@ class Damage(ScrubTestCase):
 
 class Passes(ScrubTestCase):
 
+    level = 2
+
     def test_no_damage(self):
         ends = self.fill()
         storage = self.scrubbed()
@@ -193,12 +138,6 @@ class Passes(ScrubTestCase):
         self.assertGreater(storage._scrub._due,
                            time.monotonic() + scrubbing.PASS_AT_LEAST / 2)
         self.assertEqual(len(self.started), 1)
-
-    def test_without_seals(self):
-        self.fill(checksums=False)
-        self.scrubbed()
-        self.assertIn('10 sound transactions (10 of them without a seal',
-                      self.heard.wait(ENDED))
 
     def test_what_is_not_durable_is_not_read(self):
         end = self.fill()[-1]
@@ -232,13 +171,6 @@ class Passes(ScrubTestCase):
         self.assertIn('106 sound transactions (50 of them without a seal',
                       self.heard.wait(ENDED))
         self.assertEqual(self.heard.those(INTERRUPTED), [])
-
-    def test_notes_of_another_file(self):
-        self.fill()
-        notes.save(self.path('Data.fs.scrub'), notes.Notes(
-            Pass(1700000000, 200, 7, transactions=100), Past()))
-        self.scrubbed()
-        self.assertIn('10 sound transactions', self.heard.wait(ENDED))
 
     def packable(self):
         storage = self.open()
@@ -285,47 +217,6 @@ class Passes(ScrubTestCase):
         self.assertEqual(notes.load(self.path('Data.fs.scrub')),
                          notes.Notes(Pass(0), Past()))
 
-    def test_the_process_ends_before_the_file_is_replaced(self):
-        """Else one could get the old file, and the end of the new one."""
-        self.packable()
-        storage = self.scrubbed(pack_process=False)
-        self.heard.wait(ENDED)
-        seen = []
-        begin_anew = storage._scrub.begin_anew
-
-        def at_once():
-            seen.append((storage._file, storage._sequencer.durable.end))
-            self.assertTrue(storage._swapping.locked())
-            begin_anew()
-
-        before = storage._file, storage._sequencer.durable.end
-        with mock.patch.object(storage._scrub, 'begin_anew', at_once):
-            self.pack(storage)
-        self.assertIsNot(storage._file, before[0])
-        self.assertEqual(seen, [before])
-
-    def test_reports_of_a_file_that_was_replaced(self):
-        """They came just before its process was ended, and do not count."""
-        self.fill()
-        late = Pass(1700000000, 500, 7, damaged=1, first_damaged=300,
-                    last_damaged=300)
-        for report in (read(late), read(late, 'words'),
-                       {'ended': dataclasses.asdict(late)}):
-            storage = self.open()
-            scrub = scrubbing.Scrub(storage, 1)
-
-            def line(within, scrub=scrub, report=report):
-                scrub.begin_anew()
-                return json.dumps(report)
-
-            process = mock.Mock(report=line)
-            before = scrub._notes
-            with self.assertRaises(scrubbing.Failed):
-                scrub._hear(process, scrub._endings)
-            self.assertEqual(scrub._notes, before)
-            self.assertEqual(self.heard.records, [])
-            storage.close()
-
 
 class Ends(ScrubTestCase):
 
@@ -339,52 +230,6 @@ class Ends(ScrubTestCase):
         self.check_gone(self.started[0])
         self.assertEqual(self.heard.records, [])
 
-    def test_a_close_beside_a_process_that_does_not_end(self):
-        """What was committed is synced first."""
-        self.fill()
-        disk = self.controlled_disk()
-        self.patch(scrubbing, CLOSE_WITHIN=.01)
-        with self.python_that_says(says()):
-            storage = self.scrubbed(durability='none')
-            until(lambda: storage.stats()['scrub']['end'], 'it has begun')
-        go_on = threading.Event()
-        ended = starting.ChildProcess.exit_code
-        synced = []
-
-        def wait(process):
-            go_on.wait()
-            return ended(process)
-
-        close = storage._scrub.close
-        commit(storage, {100: b'N.'})
-        syncs = disk.syncs
-        with mock.patch.object(starting.ChildProcess, 'exit_code', wait), \
-                mock.patch.object(storage._scrub, 'close', lambda: (
-                    synced.append(disk.syncs), close())):
-            storage.close()
-            self.assertTrue(storage._scrub._thread._thread.is_alive())
-            go_on.set()
-            storage._scrub._thread._thread.join()
-        self.assertGreater(synced[0], syncs)
-
-    def test_a_new_database_has_no_notes_of_the_old_one(self):
-        self.fill()
-        notes.save(self.path('Data.fs.scrub'), notes.Notes(
-            Pass(1700000000, 500, 7, damaged=1, first_damaged=300,
-                 last_damaged=300), Past()))
-        with self.python_that_says(says()):
-            storage = self.scrubbed(create=True)
-            self.assertEqual(storage.stats()['scrub']['damaged'], 0)
-
-    def test_a_close_while_it_starts(self):
-        self.fill()
-        with self.python_that_says('exec sleep 1000'):
-            storage = self.scrubbed()
-            until(lambda: self.started, 'it was started')
-            storage.close()
-        self.check_gone(self.started[0])
-        self.assertEqual(self.heard.records, [])
-
     def test_a_supervisor_stops_both(self):
         """The storage has its time to end, and ends it then."""
         self.fill(20, 50_000)
@@ -393,45 +238,6 @@ class Ends(ScrubTestCase):
         os.kill(self.started[0], signal.SIGTERM)
         self.heard.wait(ENDED)
         self.assertEqual(self.heard.those(INTERRUPTED), [])
-
-    @unittest.skipUnless(sys.platform == 'linux', 'it waits for any process')
-    def test_its_parent_is_killed(self):
-        self.fill(100, 10_000)
-        told, tell = os.pipe()
-        pid = os.fork()
-        if not pid:
-            try:
-                self.started.clear()
-                storage = FsyncStorage(self.path(), scrub_rate='64KB')
-                until(lambda: os.path.exists(self.path('Data.fs.scrub')),
-                      'it reads')
-                os.write(tell, b'%d' % self.started[0])
-                os.kill(os.getpid(), signal.SIGKILL)
-                storage.close()
-            finally:
-                os._exit(1)
-        os.close(tell)
-        with open(told, 'rb') as file:
-            reading = int(file.read())
-        os.waitpid(pid, 0)
-        self.wait_for_the_end_of(reading)
-
-    def test_a_fork(self):
-        """The child has no scrub; that of the parent goes on."""
-        self.fill()
-        with self.python_that_says(says()):
-            storage = self.scrubbed()
-            until(lambda: storage.stats()['scrub']['end'], 'it has begun')
-
-            def in_the_child():
-                figures = storage.stats()['scrub']
-                storage.close()
-                return figures
-
-            self.assertIsNone(in_a_child(in_the_child))
-            os.kill(self.started[0], 0)
-            storage.close()
-        self.assertEqual(self.heard.records, [])
 
     def test_there_is_none(self):
         """By default, and for a storage that only reads."""
@@ -472,3 +278,88 @@ class Ends(ScrubTestCase):
             pass
         self.open()
         self.assertFalse(os.path.exists(self.path('Data.fs.scrub.new')))
+
+
+PASS = Pass(1700000000, 5000, (1 << 64) - 1, 7, 2, 1, 3, 100, 4000)
+PAST = Past(9, 1690000000, 1, 70, 70)
+
+
+class NotesTests(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.name = self.path('Data.fs.scrub')
+
+    def write(self, content):
+        with open(self.name, 'wb') as file:
+            file.write(content)
+
+    def test_what_is_saved_is_loaded(self):
+        for saved in Notes(PASS, PAST), Notes(Pass(0), Past()):
+            notes.save(self.name, saved)
+            self.assertEqual(notes.load(self.name), saved)
+        self.assertEqual(os.listdir(self.directory), ['Data.fs.scrub'])
+
+    def test_the_old_ones_stay_until_the_new_ones_are_durable(self):
+        notes.save(self.name, Notes(PASS, PAST))
+        disk = self.controlled_disk()
+        disk.fail_sync(OSError(28, 'full'))
+        with self.assertRaises(OSError):
+            notes.save(self.name, Notes(Pass(0), Past()))
+        self.assertEqual(notes.load(self.name), Notes(PASS, PAST))
+
+        def replace(new, name):
+            self.assertEqual(disk.log[-1], 'sync')
+            self.assertEqual(notes.load(self.name), Notes(PASS, PAST))
+            os.rename(new, name)
+
+        with mock.patch.object(disk, 'replace', replace):
+            notes.save(self.name, Notes(Pass(0), Past()))
+        self.assertEqual(notes.load(self.name), Notes(Pass(0), Past()))
+
+    def test_what_cannot_be(self):
+        notes.save(self.name, Notes(PASS, PAST))
+        with open(self.name, 'rb') as file:
+            good = file.read()
+        current, past = json.loads(good)
+        wrong = [b'', b'\0' * 200, b'\xff', good[:-1], good + b'x',
+                 b'[' * 4000, b'9' * 4000, b'7', b'[]', b'[1, 2]', b'{}',
+                 b'[{}, {}, {}]', b'[{}, {}]', b' ' * 5000 + good]
+        for change in (
+                {'position': -1}, {'position': '4'}, {'position': None},
+                {'position': 1 << 64}, {'tid': 1.5}, {'tid': True},
+                {'damaged': []}, {'damaged': 0},
+                {'first_damaged': None}, {'last_damaged': None},
+                {'first_damaged': 4001}, {'more': 1}):
+            wrong.append(json.dumps([{**current, **change}, past]).encode())
+            wrong.append(json.dumps([current, {**past, **change}]).encode())
+        self.assertIsNotNone(notes.load(self.name))
+        for content in wrong:
+            # (A Past has no position.)
+            with self.subTest(content[:200]):
+                self.write(content)
+                self.assertIsNone(notes.load(self.name))
+
+    def test_no_file_and_no_regular_file(self):
+        self.assertIsNone(notes.load(self.name))
+        os.mkfifo(self.name)  # an open would wait for a writer
+        self.assertIsNone(notes.load(self.name))
+
+    def test_a_link_in_the_place_of_the_new_file(self):
+        """What it leads to is not written to."""
+        self.write(b'data')
+        datafile.disk.link(self.name, self.path('Data.fs.scrub.new'))
+        os.rename(self.name, self.path('precious'))
+        notes.save(self.name, Notes(PASS, PAST))
+        with open(self.path('precious'), 'rb') as file:
+            self.assertEqual(file.read(), b'data')
+
+    def test_a_pass_that_has_begun_anew(self):
+        """What was found before stays known until it has ended."""
+        found = Notes(PASS, PAST).after(Pass(7, 300, 8, 9))
+        self.assertEqual(found.current, Pass(7, 300, 8, 9))
+        self.assertEqual(found.past, Past(9, 1690000000, 3, 100, 4000))
+        self.assertEqual(Notes(PASS, PAST).after(PASS), Notes(PASS, PAST))
+        self.assertEqual(
+            found.after_the_end(Pass(7, 900, 8, 9), 8).known_damage(),
+            (0, None))

@@ -5,18 +5,14 @@ import random
 import shutil
 import threading
 import time
-from unittest import mock
 
-from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.fsIndex import fsIndex
 from ZODB.utils import z64
 
 from fsyncstorage.format import index
 from fsyncstorage.format import scan
-from fsyncstorage.positions import Positions
 from fsyncstorage.storage import recovery
-from fsyncstorage.storage.checkpoints import TIMES_ITS_SIZE
 from fsyncstorage.storage.recovery import DamagedFile
 
 from ..format import sealing
@@ -127,21 +123,6 @@ class IndexFile(TestCase):
     def test_after_a_close_nothing_is_scanned(self):
         storage = self.open()
         index_was = self.fill(storage)
-        end = storage.getSize()
-        storage.close()
-        self.assertEqual(self.scanned_from(), (end, index_was))
-
-    def test_after_an_object_that_was_stored_twice(self):
-        """As ZEO stores the record of a blob.  Stock scans all then."""
-        storage = self.open()
-        self.fill(storage)
-        txn = TransactionMetaData()
-        storage.tpc_begin(txn)
-        for data in b'1', b'2':
-            storage.store(oid(99), z64, data, '', txn)
-        storage.tpc_vote(txn)
-        storage.tpc_finish(txn)
-        index_was = entries(storage._index)
         end = storage.getSize()
         storage.close()
         self.assertEqual(self.scanned_from(), (end, index_was))
@@ -286,24 +267,6 @@ class IndexFile(TestCase):
         self.assertEqual(len(self.open()), 50)
         self.assertEqual(sealing.read(self.path()), content)
 
-    def test_one_of_what_was_there_before_a_new_storage(self):
-        middle, _ = self.cut_off()
-        self.assertEqual(len(self.open(create=True)), 0)
-
-    def test_nothing_is_said_of_one_of_an_empty_storage(self):
-        for open_it in self.open, lambda: FileStorage(self.path()):
-            open_it().close()
-            with self.assertNoLogs('ZODB'):
-                self.open().close()
-            os.remove(self.path('Data.fs.index'))
-
-    def test_a_file_of_empty_transactions(self):
-        storage = self.open()
-        for _ in range(5):
-            tid = commit(storage, {})
-        storage.close()
-        self.assertEqual(self.open().lastTransaction(), tid)
-
     def test_one_that_stock_wrote_is_accepted(self):
         storage = self.open()
         index_was = self.fill(storage)
@@ -383,14 +346,6 @@ class Told:
 
 class WhileRunning(TestCase):
 
-    def crash_copy(self):
-        """What is on disk, as another database."""
-        for name in 'Data.fs', 'Data.fs.index':
-            with open(self.path(name), 'rb') as source:
-                with open(self.path(name.replace('Data', 'Copy')),
-                          'wb') as target:
-                    target.write(source.read())
-
     def test_it_is_written_and_exact(self):
         for policy in 'none', 'group-commit':
             with self.subTest(policy):
@@ -432,18 +387,6 @@ class WhileRunning(TestCase):
             until(lambda: end - storage._checkpoints._position
                   <= 65536, 'a checkpoint in time')
 
-    def test_a_large_index_is_written_less_often(self):
-        """From the start on: the size of the file that is found counts."""
-        storage = self.open(index_checkpoint='16KB')
-        commit(storage, {number << 16: b'x' for number in range(500)})
-        storage.close()
-        size = os.path.getsize(self.path('Data.fs.index'))
-        step = TIMES_ITS_SIZE * size
-        self.assertGreater(step, 16384)
-        storage = self.open(index_checkpoint='16KB')
-        self.assertEqual(storage._checkpoints.step, step)
-        self.assertEqual(storage._checkpoints.due, storage.getSize() + step)
-
     def test_commits_do_not_wait_for_it(self):
         storage = self.open(index_checkpoint='16KB')
         writing, go_on = threading.Event(), threading.Event()
@@ -466,16 +409,6 @@ class WhileRunning(TestCase):
         self.assertEqual(storage.load(oid(number + 20))[0], b'x')
         go_on.set()
         until(lambda: storage._checkpoints.written > 1, 'a checkpoint')
-
-    def test_closing_while_one_is_due(self):
-        """The thread hears that it shall end, whenever that is said."""
-        for _ in range(40):
-            storage = self.open('closing', index_checkpoint='16KB')
-            serial = storage._index and storage.getTid(oid(0))
-            for number in range(3):
-                serial = commit(storage, {0: b'x' * 4000},
-                                {0: serial} if serial else {})
-            Thread(storage.close).result()
 
     def test_a_pack_cancels_it(self):
         """An index of the old file never gets its name beside the new one."""
@@ -502,54 +435,6 @@ class WhileRunning(TestCase):
         self.assertFalse(checkpoint.result())
         self.assertEqual(index.load(self.path('Data.fs.index')).position,
                          storage.getSize())
-
-    def test_a_pack_cancels_one_that_begins_in_the_swap(self):
-        storage = self.open(index_checkpoint='16KB')
-        tid = commit(storage, {0: b'a' * 100})
-        commit(storage, {0: b'b' * 100}, {0: tid})
-        replace_file = storage.replace_file
-        checkpoints = []
-
-        def begin_one(*args):
-            checkpoints.append(Thread(storage._checkpoints.write))
-            until(lambda: storage._checkpoints.snapshot, 'a snapshot')
-            replace_file(*args)
-
-        storage.replace_file = begin_one
-        storage.pack(time.time() + 1, lambda data: [], False)
-        self.assertFalse(checkpoints[0].result())
-        self.assertEqual(index.load(self.path('Data.fs.index')).position,
-                         storage.getSize())
-
-    def test_a_snapshot_never_comes_between_position_and_index(self):
-        storage = self.open()
-        commit(storage, {0: b'a'})
-        in_between, go_on = threading.Event(), threading.Event()
-        self.addCleanup(go_on.set)
-
-        class Slow(Positions):
-
-            def put(self, *args):
-                super().put(*args)
-                in_between.set()
-                go_on.wait(30)
-
-        storage._positions = Slow(storage._positions)
-        other = Thread(commit, storage, {1: b'b'})
-        self.assertTrue(in_between.wait(30))
-        snapshots = []
-        storage._lock = Told(storage._lock, go_on.set)
-        original = index.Snapshot
-
-        def snapshot(entries, position):
-            snapshots.append((len(entries), position))
-            go_on.set()
-            return original(entries, position)
-
-        with mock.patch.object(index, 'Snapshot', snapshot):
-            storage._checkpoints.write()
-        other.result()
-        self.assertEqual(snapshots, [(2, storage._pos)])
 
     def test_a_snapshot_never_knows_what_the_pipeline_does_not(self):
         """It would get its name before what it knows is synced."""
@@ -580,27 +465,6 @@ class WhileRunning(TestCase):
             self.assertLessEqual(position, durable)
         self.assertEqual(named[0][0], storage._pos)
 
-    def test_a_disk_that_fails_is_a_warning(self):
-        storage = self.open(index_checkpoint='16KB')
-        original = index.save
-
-        def save(*args):
-            raise OSError(28, 'No space left on device')
-
-        index.save = save
-        try:
-            with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-                for number in range(100):
-                    commit(storage, {number: b'x' * 500})
-                until(lambda: logs.output, 'a warning')
-        finally:
-            index.save = original
-        self.assertIn('no index could be written', logs.output[0])
-        before = storage._checkpoints.written
-        for number in range(200, 400):
-            commit(storage, {number: b'x' * 500})
-        until(lambda: storage._checkpoints.written > before, 'a checkpoint')
-
     def test_nothing_is_written_after_a_failed_sync(self):
         disk = self.controlled_disk()
         storage = self.open()
@@ -613,20 +477,6 @@ class WhileRunning(TestCase):
         storage.close()
         self.assertEqual(os.stat(self.path('Data.fs.index')).st_mtime_ns,
                          written)
-
-    def test_the_data_is_durable_first(self):
-        disk = self.controlled_disk()
-        storage = self.open(durability='none')
-        commit(storage, {1: b'x'})
-        replace, seen = disk.replace, []
-
-        def note(source, target):
-            seen.append(storage._sequencer.durable.end)
-            replace(source, target)
-
-        disk.replace = note
-        storage._checkpoints.write()
-        self.assertEqual(seen, [storage.getSize()])
 
 
 class BadInput(TestCase):

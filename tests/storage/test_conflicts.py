@@ -24,11 +24,12 @@ from BTrees.OOBTree import OOBucket
 from persistent.mapping import PersistentMapping
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage.FileStorage import FileStorage
+from ZODB.POSException import ConflictError
 from ZODB.serialize import ObjectWriter
-from ZODB.tests.hexstorage import HexStorage
 
-from fsyncstorage.processes.starting import ChildProcess
+from fsyncstorage.processes import starting
 from fsyncstorage.server import committer
+from fsyncstorage.server import quiet
 from fsyncstorage.storage import records
 from fsyncstorage.storage import resolution
 from fsyncstorage.storage import resolver
@@ -95,10 +96,6 @@ class Checked(unittest.TestCase):
             when=datetime.datetime(2026, 11, 22, tzinfo=datetime.timezone.utc),
             price=decimal.Decimal('1.50'), tags={'a'}))
         self.accepted(bucket(value=Value(5)))
-
-    def test_what_is_not_installed_does_no_harm(self):
-        self.accepted(bucket(value=Value(5)).replace(
-            b'tests.storage.test_conflicts', b'tests.storage.test_configure'))
 
     def test_calls(self):
         for function in os.system, eval, exec, open, getattr:
@@ -221,17 +218,7 @@ class Fails(Length):
         raise ValueError(new)
 
 
-class OneHash:
-    """A dictionary of many numbers that have one hash."""
-
-    def __reduce__(self):
-        return dict, (), None, None, zip(
-            range(0, 100_000 * sys.hash_info.modulus, sys.hash_info.modulus),
-            range(100_000))
-
-
-class Bounded(Served):
-    """Whatever is in a record."""
+class BoundedCase(Served):
 
     def setUp(self):
         super().setUp()
@@ -270,37 +257,19 @@ class Bounded(Served):
         process = self.storage._resolver._process
         return [] if process is None else [process.pid]
 
+
+class Bounded(BoundedCase):
+    """Whatever is in a record."""
+
+    level = 2
+
     def test_a_number_of_many_digits(self):
         digits = Calling(fractions.Fraction, '1e300000000')
         self.check_ended(record(digits), 'it took more than')
 
-    def test_numbers_of_one_hash(self):
-        self.check_ended(record(OneHash()), 'it took more than')
-
-    def test_a_method_that_never_returns(self):
-        self.check_ended(record(5, Forever), 'it took more than')
-
-    def test_imports_that_take_long(self):
-        with open(self.path('takeslong.py'), 'w') as file:
-            file.write('import time; time.sleep(600)')
-        with mock.patch.object(resolver, 'IMPORTING', 2), \
-                mock.patch.object(sys, 'path', [self.directory, *sys.path]):
-            self.check_ended(
-                front() + b'ctakeslong\nX\n.', 'its imports took more than 2')
-
     def test_a_long_list(self):
         zeros = Calling(bytes, 2 * 10**8)
         self.check_ended(record(Calling(list, zeros)), 'memory')
-
-    def test_names_that_are_refused(self):
-        """They do not change the limits of later conflicts."""
-        for number in range(10, 18):
-            self.refused(self.conflict(record(Calling(eval, '1')), number))
-        zeros = Calling(bytes, 4 * 10**7)
-        self.check_ended(record(Calling(list, zeros)), 'memory')
-
-    def test_a_memo_number(self):
-        self.check_ended(front() + A_BIG_MEMO, 'memory')
 
     def test_a_state_that_is_nested_deeply(self):
         ask = self.conflict(front() + b'N' + b'\x85' * 10**6 + b'.')
@@ -353,20 +322,6 @@ class Bounded(Served):
         self.assertEqual(
             self.peer.vote(changes, first), [oid(2), oid(3)])
 
-    def test_an_undo(self):
-        first = self.honest.commit({1: record(1, Forever)})
-        undone = self.honest.commit({1: record(2, Forever)}, first)
-        self.honest.commit({1: record(3, Forever)}, undone)
-        self.peer.begin()
-        self.peer.post('undoa', base64.encodebytes(undone).rstrip(),
-                       self.peer.id)
-        question = self.peer.ask('vote', self.peer.id)
-        with self.assertLogs(resolver.__name__, 'WARNING'):
-            with self.assertRaises(ErrorReply) as caught:
-                self.peer.answer(question)
-        self.assertEqual(caught.exception.name, 'MultipleUndoErrors')
-        self.resolved(2)
-
     def test_a_process_that_was_killed(self):
         self.resolved(2)
         ask = self.conflict(counter(10))
@@ -401,38 +356,34 @@ class Bounded(Served):
             os.kill(pid, 0)
 
 
-class TheTimeOfOneTransaction(TestCase):
-    """Before its last conflict: what the process takes to resolve the others.
-    """
+class BoundedToo(BoundedCase):
 
-    def check(self, old, committed, new):
-        storage = self.open()
-        storage.distrust_records()
-        first = commit(storage, {1: old, 2: old})
-        commit(storage, {1: committed, 2: committed}, {1: first, 2: first})
-        changed = vote(storage, {1: new, 2: new}, {1: first, 2: first})
-        storage.tpc_finish(changed)
+    level = 3
 
-    def test_the_start_of_the_process(self):
-        late, begin, monotonic = [], ChildProcess.begin, time.monotonic
-
-        def begin_late(process, job):
-            begin(process, job)
-            late.append(100)
-
-        with mock.patch.object(ChildProcess, 'begin', begin_late), \
-                mock.patch.object(
-                    time, 'monotonic', lambda: monotonic() + sum(late)):
-            self.check(counter(0), counter(1), counter(2))
-        self.assertEqual(late, [100])
-
-    def test_imports(self):
+    def test_imports_that_take_long(self):
         with open(self.path('takeslong.py'), 'w') as file:
-            file.write('import time; time.sleep(1.5)')
-        new = front() + b'\x80\x03ctakeslong\nX\n0K\2.'
-        with mock.patch.object(records, 'LONGEST_WAIT', 1.4), \
+            file.write('import time; time.sleep(600)')
+        with mock.patch.object(resolver, 'IMPORTING', 2), \
                 mock.patch.object(sys, 'path', [self.directory, *sys.path]):
-            self.check(counter(0), counter(1), new)
+            self.check_ended(
+                front() + b'ctakeslong\nX\n.', 'its imports took more than 2')
+
+    def test_a_memo_number(self):
+        self.check_ended(front() + A_BIG_MEMO, 'memory')
+
+    def test_an_undo(self):
+        first = self.honest.commit({1: record(1, Forever)})
+        undone = self.honest.commit({1: record(2, Forever)}, first)
+        self.honest.commit({1: record(3, Forever)}, undone)
+        self.peer.begin()
+        self.peer.post('undoa', base64.encodebytes(undone).rstrip(),
+                       self.peer.id)
+        question = self.peer.ask('vote', self.peer.id)
+        with self.assertLogs(resolver.__name__, 'WARNING'):
+            with self.assertRaises(ErrorReply) as caught:
+                self.peer.answer(question)
+        self.assertEqual(caught.exception.name, 'MultipleUndoErrors')
+        self.resolved(2)
 
 
 class BeingAppended(TestCase):
@@ -477,9 +428,6 @@ class LeftToClients(Served):
     def test_ours(self):
         self.check(self.open())
 
-    def test_ours_behind_a_wrapper(self):
-        self.check(HexStorage(self.open()))
-
     def test_stock(self):
         storage = FileStorage(self.path('Stock.fs'))
         self.addCleanup(storage.close)
@@ -494,3 +442,35 @@ def bombs_at_the_beginning(canary):
     yield b'N0cos\nsystem\n(' + text + b'tR.' + pickle.dumps({}, 3)
     # Nothing shows it but the last call.
     yield b'N0' + front()[2:-1] + b'0' + called + b'.' + pickle.dumps({}, 3)
+
+
+class Closed(TestCase):
+
+    def test_no_process_is_started_any_more(self):
+        storage = self.open()
+        storage.distrust_records()
+        first = commit(storage, {1: counter(0)})
+        commit(storage, {1: counter(1)}, {1: first})
+        storage.about_to_close()
+        with mock.patch.object(starting, 'ChildProcess') as process, \
+                self.assertNoLogs(resolver.__name__), \
+                self.assertRaises(ConflictError):
+            vote(storage, {1: counter(2)}, {1: first})
+        process.assert_not_called()
+
+
+class Lines(Served):
+
+    def test_clients_cannot_fill_the_log(self):
+        peer = self.connect(self.serve())
+        first = peer.commit({1: counter(0)})
+        peer.commit({1: counter(1)}, first)
+        text = ObjectWriter().serialize(Length('text'))  # it cannot be added
+        now = quiet.time.monotonic()
+        with mock.patch.object(
+                quiet, 'time', mock.Mock(monotonic=lambda: now)), \
+                self.assertLogs(resolver.__name__, 'WARNING') as logs:
+            for _ in range(2 * quiet.BURST):
+                with self.assertRaises(ErrorReply):
+                    peer.vote({1: text}, first)
+        self.assertEqual(len(logs.output), quiet.BURST)

@@ -56,23 +56,10 @@ class State(TestCase):
         super().setUp()
         self.storage = self.open()
 
-    def test_the_tid_given_last(self):
-        tid = commit(self.storage, {1: b'x'})
-        self.assertEqual(self.storage._tid, tid)
-        self.assertEqual(self.storage._ts.raw(), tid)
-
     def test_a_clock_that_was_ahead(self):
         ahead = TimeStamp(*time.gmtime(time.time() + 900)[:6])
         self.storage._ts = ahead
         self.assertGreater(commit(self.storage, {1: b'x'}), ahead.raw())
-
-    def test_the_transaction_in_progress(self):
-        self.assertIsNone(self.storage._transaction)
-        transaction = begin(self.storage)
-        self.assertIs(self.storage._transaction, transaction)
-        self.assertIs(self.storage.tpc_transaction(), transaction)
-        self.storage.tpc_abort(transaction)
-        self.assertIsNone(self.storage.tpc_transaction())
 
     def test_the_locks(self):
         """As a packer takes them: the new ones, and those of old."""
@@ -184,12 +171,6 @@ class BlobFiles(TestCase):
 
 class Public(TestCase):
 
-    def test_the_last_tid_of_an_object(self):
-        storage = self.open()
-        tid = commit(storage, {1: b'x'})
-        self.assertEqual(storage.lastTid(oid(1)), tid)
-        self.assertIsNone(storage.lastTid(oid(2)))
-
     def test_cleanup(self):
         storage = self.open()
         commit(storage, {1: b'x'})
@@ -199,41 +180,6 @@ class Public(TestCase):
         storage.cleanup()
         self.assertEqual(os.listdir(self.directory), [])
 
-    def test_extension_methods(self):
-        storage = self.open()
-        for name in storage.getExtensionMethods():
-            self.assertEqual(getattr(storage, name)(), 42)
-
-    def test_names(self):
-        storage = self.open()
-        for name in storage.getName(), storage.sortKey():
-            self.assertEqual(name, self.path())
-
-
-class Copying(TestCase):
-
-    def test_there_and_back(self):
-        """The same transactions and records, with the same pointers."""
-        source = self.open('source.fs')
-        first = commit(source, {1: b'one', 2: b'two'})
-        commit(source, {1: b'other'}, {1: first})
-        transaction = begin(source)
-        source.undo(source.undoLog(0, 1)[0]['id'], transaction)
-        source.tpc_vote(transaction)
-        source.tpc_finish(transaction)
-        stock = FileStorage(self.path('stock.fs'))
-        self.addCleanup(stock.close)
-        stock.copyTransactionsFrom(source)
-        copy = self.open('copy.fs')
-        copy.copyTransactionsFrom(stock)
-        self.assertEqual(transactions(copy), transactions(source))
-        self.assertEqual(copy.getSize(), source.getSize())
-
-
-def transactions(storage):
-    return [(each.tid, each.status, [
-        (record.oid, record.tid, record.data, record.data_txn)
-        for record in each]) for each in storage.iterator()]
 
 
 class Packers(TestCase):
@@ -258,9 +204,6 @@ class Packers(TestCase):
         self.assertEqual(
             [(call[0]._file_name, call[2]) for call in calls],
             [(storage._file_name, False)])
-
-    def test_our_own(self):
-        self.check_a_pack(self.open(pack_gc=False))
 
     def check_a_pack(self, storage):
         commit(storage, {1: b'one'})
@@ -290,16 +233,6 @@ class Iterating(TestCase):
                 self.assertEqual(
                     [each.tid for each in storage.iterator(start, stop)],
                     [each.tid for each in stock.iterator(start, stop)])
-
-    def test_it_ends_once(self):
-        storage = self.open()
-        commit(storage, {1: b'x'})
-        iterator = storage.iterator()
-        self.assertEqual(len(list(iterator)), 1)
-        self.assertEqual(list(iterator), [])
-        iterator.close()
-        self.assertIs(iterator.iterator(), iterator)
-        self.assertEqual(len(iterator), 0)
 
     def test_damage_ends_it(self):
         """What is behind it may be anything."""

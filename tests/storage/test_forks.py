@@ -164,10 +164,7 @@ class Forks(TestCase):
         """The child takes nothing of it back, and writes none of it."""
         storage = self.storage
         transaction = begin(storage)
-        with open(self.path('upload'), 'wb') as file:
-            file.write(b'content')
-        storage.storeBlob(oid(5), b'\0' * 8, b'blob', self.path('upload'), '',
-                          transaction)
+        self.store_blob(storage, transaction, 5)
         # What was not written yet to the file of a large transaction.
         large = bytes(SPOOL_IN_MEMORY + 1)
         storage.store(oid(6), b'\0' * 8, large, '', transaction)
@@ -196,16 +193,3 @@ class Forks(TestCase):
         self.assertEqual(self.content(), before)
         self.storage.tpc_finish(transaction)
         self.goes_on()
-
-    def test_a_child_of_its_own(self):
-        """What the child opens is its own; also a reader's is no harm."""
-        self.storage.close()
-        reader = self.open(read_only=True)
-
-        def child():
-            with contextlib.closing(FsyncStorage(self.path())) as storage:
-                commit(storage, {2: b'child'})
-                return reader.load(oid(1))[0].decode()
-
-        self.assertEqual(in_a_child(child), 'first')
-        self.assertEqual(self.open().load(oid(2))[0], b'child')

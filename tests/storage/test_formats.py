@@ -13,7 +13,6 @@ from unittest import mock
 import transaction
 import ZODB
 from BTrees.OOBTree import OOBTree
-from ZODB.blob import Blob
 from ZODB.FileStorage import FileStorage
 from ZODB.scripts import fsrefs
 from ZODB.scripts import fstail
@@ -134,21 +133,6 @@ class Formats(TestCase):
                 self.assertEqual(without_sizes(contents(copy)),
                                  without_sizes(contents(source)))
                 copy.close()
-
-    def test_copying_blobs(self):
-        source = self.open(blob_dir=self.path('blobs'))
-        db = ZODB.DB(source)
-        self.addCleanup(db.close)
-        for content in b'one', b'two':
-            with db.transaction() as connection:
-                connection.root()['blob'] = Blob(content)
-        copy = FsyncStorage(self.path('copy'), blob_dir=self.path('copied'))
-        copy.copyTransactionsFrom(source)
-        copied = ZODB.DB(copy)
-        self.addCleanup(copied.close)
-        with copied.transaction() as connection:
-            with connection.root()['blob'].open() as blob:
-                self.assertEqual(blob.read(), b'two')
 
     def test_reading_while_another_process_writes(self):
         """A read-only storage shows what was there when it was opened."""

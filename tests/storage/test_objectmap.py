@@ -7,7 +7,6 @@ import os
 import threading
 import time
 import unittest
-import weakref
 from unittest import mock
 
 from ZODB.serialize import referencesf
@@ -20,7 +19,6 @@ from fsyncstorage.format.objectmap import NotAMap
 from fsyncstorage.format.objectmap import Reader
 from fsyncstorage.storage import objectmap
 from fsyncstorage.storage.objectmap import NoMap
-from fsyncstorage.storage.objectmap import ObjectMap
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -72,9 +70,6 @@ class Content(MapTestCase):
                 if beside >= 0 and beside not in numbers:
                     self.assertIsNone(reader.get(oid(beside)))
         return storage, reader
-
-    def test_one_after_the_other(self):
-        self.check(*range(2000))
 
     def test_with_gaps(self):
         self.check(*range(0, 5000, 3))
@@ -130,14 +125,6 @@ class Ends(MapTestCase):
         storage = self.open(**options)
         commit(storage, {1: b'data'})
         return storage, self.reader(self.build(storage))
-
-    def test_at_the_beginning(self):
-        storage, reader = self.open_and_read()
-        self.assertEqual(reader.end, storage.getSize())
-        self.assertEqual(reader.durable, storage.getSize())
-        self.assertFalse(reader.retired)
-        self.assertEqual(
-            reader.marks(), (reader.end, reader.durable, reader.retired))
 
     def test_a_position_comes_before_the_sync_the_ends_behind_it(self):
         disk = self.controlled_disk()
@@ -238,26 +225,6 @@ class Retired(MapTestCase):
         self.reader(self.build(storage))
         self.assertTrue(reader.retired)
 
-    def test_it_is_told_once(self):
-        told = []
-        storage = self.open()
-        made = storage.object_map(SECRET, lambda: told.append(1))
-        self.addCleanup(made.close)
-        made.retire()
-        made.retire()
-        self.assertEqual(told, [1])
-
-    def test_while_it_is_built(self):
-        storage = self.open()
-        commit(storage, dict.fromkeys(range(10), b'data'))
-
-        def fill(made, prefix, bucket):
-            made.retire()
-
-        with mock.patch.object(ObjectMap, 'fill', fill):
-            with self.assertRaisesRegex(NoMap, 'while it was built'):
-                self.build(storage)
-
     @staticmethod
     def descriptors_of(path):
         return [number for number in os.listdir('/proc/self/fd')
@@ -295,14 +262,6 @@ class Bounds(MapTestCase):
         commit(storage, {1: b'data'})
         self.assertIsNone(storage._map)
 
-    def test_very_far_apart_is_known_before_anything_is_copied(self):
-        storage = self.open()
-        commit(storage, dict.fromkeys(range(0, 300 << 16, 1 << 16), b'data'))
-        with mock.patch.object(
-                ObjectMap, 'fill', side_effect=AssertionError):
-            with self.assertRaises(objectmap.TooFarApart):
-                self.build(storage)
-
     def test_whatever_goes_wrong_does_not_reach_a_commit(self):
         storage = self.open()
         serial = commit(storage, {1: b'data'})
@@ -311,53 +270,6 @@ class Bounds(MapTestCase):
                 made, '_chunk', side_effect=ValueError('no')):
             commit(storage, {1: b'new'}, {1: serial})
         self.assertTrue(made.is_retired)
-
-    def test_the_memory_of_a_retired_one_is_given_back_without_the_lock(self):
-        def gone(_):
-            free.append(storage._lock.acquire(blocking=False))
-            storage._lock.release()
-
-        storage = self.open()
-        serial = commit(storage, {1: b'data'})
-        free = []
-        for end in (
-                lambda: storage.object_map(SECRET, lambda: None).close(),
-                lambda: commit(storage, {1: b'changed'}, {1: serial})
-                and storage.pack(time.time(), referencesf, gc=False)):
-            made = storage.object_map(SECRET, lambda: None)
-            made.close()
-            reference = weakref.ref(made, lambda _: Thread(gone, _).result())
-            del made
-            end()
-            self.assertIsNone(reference())
-        self.assertEqual(free, [True, True])
-
-    def test_later(self):
-        storage = self.open()
-        commit(storage, {1: b'data'})
-        reader = self.reader(self.build(storage))
-        commit(storage, dict.fromkeys(self.APART, b'data'))
-        self.assertTrue(reader.retired)
-        self.assertTrue(self.retired.is_set())
-
-    def test_so_many_are_no_trouble_one_after_the_other(self):
-        storage = self.open()
-        commit(storage, {1: b'data'})
-        reader = self.reader(self.build(storage))
-        for first in range(1000, 151000, 10000):
-            commit(storage, dict.fromkeys(range(first, first + 9999), b'd'))
-        self.assertFalse(reader.retired)
-        self.check_equal_to_index(storage, reader)
-
-    def test_a_full_one(self):
-        storage = self.open()
-        commit(storage, {1: b'data'})
-        with mock.patch.object(objectmap, 'SPARE_CHUNKS', 1):
-            made = self.build(storage)
-        made._capacity = 1
-        reader = self.reader(made)
-        commit(storage, {600: b'data'})
-        self.assertTrue(reader.retired)
 
     def test_no_memory(self):
         storage = self.open()
@@ -372,14 +284,6 @@ class Bounds(MapTestCase):
             commit(storage, dict.fromkeys(
                 range(100_000, 100_000 + 512 * 40, 512), b'data'))
         self.assertTrue(made.is_retired)
-
-    def test_it_takes_memory_only_where_something_is(self):
-        storage = self.open()
-        commit(storage, dict.fromkeys(range(1000), b'data'))
-        made = self.build(storage)
-        status = os.fstat(made._descriptor)
-        self.assertLess(512 * status.st_blocks, 1 << 20)
-        self.assertGreater(status.st_size, 1 << 20)
 
     def test_a_reader_touches_only_what_is_allocated(self):
         """The page of the directory behind its last word, too."""
@@ -405,28 +309,6 @@ class Bounds(MapTestCase):
         self.open().close()
         with self.assertRaisesRegex(NoMap, 'read-only'):
             self.build(self.open(read_only=True))
-
-    def test_not_without_sealed_memory(self):
-        storage = self.open()
-        for error in OSError('no'), AttributeError('no such call'):
-            with mock.patch.object(os, 'memfd_create', side_effect=error):
-                with self.assertRaises(NoMap):
-                    self.build(storage)
-
-    def test_no_descriptor_is_left(self):
-        storage = self.open()
-        commit(storage, {1: b'data'})
-        before = len(os.listdir('/proc/self/fd'))
-        for _ in range(5):
-            made = storage.object_map(SECRET, lambda: None)
-            for each in made.open():
-                os.close(each)
-            made.retire()
-            made.close()
-        storage.object_map(SECRET, lambda: None).close()
-        del made
-        # Of the one that the storage has: a mapping keeps a descriptor.
-        self.assertLessEqual(len(os.listdir('/proc/self/fd')), before + 1)
 
 
 class Sealed(MapTestCase):
@@ -463,9 +345,6 @@ class Sealed(MapTestCase):
         commit(self.storage, {2: b'data'})
         self.assertEqual(Reader(self.map, SECRET).end,
                          self.storage.getSize())
-
-    def test_no_other_user_opens_it_again(self):
-        self.assertEqual(os.fstat(self.map).st_mode & 0o777, 0o600)
 
     def test_each_client_has_open_files_of_its_own(self):
         os.set_blocking(self.data, False)

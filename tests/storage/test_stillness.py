@@ -1,6 +1,5 @@
 """No transaction is voted, and all that were are settled."""
 
-from fsyncstorage.errors import Occupied
 from fsyncstorage.storage.stillness import Stillness
 
 from ..support import PATIENCE
@@ -29,19 +28,6 @@ class Still(TestCase):
         until(lambda: self.storage.stats()['lock_waiting'], 'it waits')
         stillness.end()
         voting.result()
-        self.storage.tpc_finish(transaction)
-
-    def test_no_transaction_is_in_the_way_of_a_vote(self):
-        """A vote waits, but not for another transaction."""
-        stillness = Stillness(self.storage)
-        self.assertTrue(stillness.begin(0))
-        transaction = begin(self.storage)
-        self.storage.store(oid(1), bytes(8), b'x', '', transaction)
-        with self.assertRaises(Occupied):
-            self.storage.tpc_vote(transaction, wait=False)
-        self.assertIsNone(self.storage.in_the_way(transaction))
-        stillness.end()
-        self.storage.tpc_vote(transaction)
         self.storage.tpc_finish(transaction)
 
     def test_what_was_voted_goes_on_to_its_end(self):

@@ -1,24 +1,25 @@
-"""A transaction is an object: its records, and nothing of it elsewhere."""
+"""A transaction is an object: its records, and nothing of it elsewhere.
+
+Serials of records that were written lately are known without reading; tids are
+those that ZODB gives.
+"""
 
 import gc
-import os
+import random
+import time
 import tracemalloc
+import unittest
 from unittest import mock
 
-from ZODB.Connection import TransactionMetaData
-from ZODB.FileStorage.FileStorage import FileStorageError
-from ZODB.POSException import StorageError
+from ZODB.POSException import ConflictError
+from ZODB.utils import newTid
 from ZODB.utils import p64
 from ZODB.utils import z64
 
-from fsyncstorage import datafile
-from fsyncstorage.commit.policies import policy_named
-from fsyncstorage.format import scan
-from fsyncstorage.format import seal
-from fsyncstorage.format.window import Window
+from fsyncstorage.format import view
+from fsyncstorage.storage import transaction
 from fsyncstorage.storage import transaction as module
-from fsyncstorage.storage.transaction import Record
-from fsyncstorage.storage.transaction import Transaction
+from fsyncstorage.storage.tids import Tids
 
 from ..support import TestCase
 from ..support import begin
@@ -28,227 +29,8 @@ from ..support import owners
 from ..support import under_way
 from ..support import vote
 
-GROUP_COMMIT = policy_named('group-commit')
-START = 1000
-TID = p64(77)
-
-
-class Objects(TestCase):
-
-    def made(self, sealed=True, **metadata):
-        self.metadata = TransactionMetaData(**metadata)
-        made = Transaction(self.metadata, None, b' ', GROUP_COMMIT, sealed,
-                           self.directory, None, None, lambda caller: None)
-        self.addCleanup(made.close)
-        return made
-
-    def add(self, transaction, number, data, **options):
-        record = Record(oid(number), data, **options)
-        transaction.add(record)
-        return record
-
-    def written(self, transaction, counts=True):
-        """As a scan reads it from the file."""
-        with datafile.open_new(self.path('written')) as file:
-            transaction.write(file, TID, START, 4, counts)
-            self.assertEqual(file.size(), START + transaction.length)
-            # What makes it count, in the end.
-            file.write_at(transaction.status, START + module.STATUS_OFFSET)
-            return scan.read_transaction(
-                Window.of_file(file.fileno()), START)
-
-    def test_its_records_have_their_places(self):
-        for sealed in True, False:
-            for counts in True, False:
-                with self.subTest(sealed=sealed, counts=counts):
-                    transaction = self.made(
-                        sealed, user='somebody', description='a change')
-                    self.add(transaction, 1, b'one', previous=5)
-                    self.add(transaction, 2, b'', serial=p64(3), back=99)
-                    found = self.written(transaction, counts)
-                    self.assertEqual(
-                        [(each.oid, each.position) for each in found.records],
-                        [(each.oid, each.place)
-                         for each in transaction.records])
-                    self.assertEqual(
-                        [each.tid for each in found.records], [TID, p64(3)])
-                    self.assertEqual((found.user, found.description),
-                                     (b'somebody', b'a change'))
-                    self.assertEqual(
-                        found.seal, seal.SOUND if sealed else seal.ABSENT)
-
-    def test_until_it_is_written_nothing_depends_on_its_place(self):
-        transaction = self.made()
-        self.add(transaction, 1, b'one')
-        with datafile.open_new(self.path('two')) as file:
-            for start in START, 3 * START:
-                transaction.write(file, TID, start, 4, True)
-                found = scan.read_transaction(
-                    Window.of_file(file.fileno()), start)
-                self.assertEqual(found.seal, seal.SOUND)
-
-    def test_its_data_are_kept_in_memory_or_in_a_file(self):
-        """Which has no name."""
-        large = bytes(module.SPOOL_IN_MEMORY)
-        transaction = self.made()
-        first = self.add(transaction, 1, b'one', original=b'before')
-        for _ in range(2):
-            self.assertEqual(transaction.read_data(first.data), b'one')
-            self.assertEqual(transaction.read_data(first.original), b'before')
-            other = self.add(transaction, 3, large, original=b'other')
-            self.assertEqual(transaction.read_data(other.data), large)
-            self.assertEqual(transaction.read_data(other.original), b'other')
-        self.assertNotEqual(first.data, b'one')  # it is in the file
-        self.assertEqual(len(self.written(transaction).records), 3)
-        self.assertEqual(os.listdir(self.directory), ['written'])
-
-    def test_a_conflict_that_is_resolved_again(self):
-        for large in b'', bytes(module.SPOOL_IN_MEMORY):
-            transaction = self.made()
-            record = self.add(transaction, 1, b'one' + large)
-            before = transaction.length
-            for data in b'merged' + large, b'merged again' + large:
-                transaction.resolved_again(record, data)
-                self.assertEqual(transaction.read_data(record.data), data)
-                self.assertEqual(
-                    transaction.read_data(record.original), b'one' + large)
-            self.assertEqual(transaction.length, before + 9)
-            self.assertEqual(
-                self.written(transaction).records[0].length,
-                len(b'merged again' + large))
-
-    def test_records_that_are_worked_out_again(self):
-        transaction = self.made()
-        record = self.add(transaction, 1, b'data', back=99)
-        short = transaction.length
-        self.assertEqual(transaction.start_over(), [record])
-        self.assertEqual(transaction.last, {})
-        record.points_to(0)
-        transaction.add(record)
-        self.assertEqual(transaction.length, short - 8 + 4)
-        self.assertEqual(self.written(transaction).records[0].length, 4)
-
-    def test_the_last_record_of_an_object_counts(self):
-        transaction = self.made()
-        self.add(transaction, 1, b'one')
-        last = self.add(transaction, 1, b'two')
-        self.assertEqual(transaction.last, {oid(1): last})
-        found = self.written(transaction)
-        self.assertEqual(found.records[-1].position, last.place)
-
-    def test_what_is_spooled_is_in_the_file(self):
-        """Not in a buffer: there may be no room for it at the finish."""
-        transaction = self.made()
-        self.add(transaction, 1, bytes(module.SPOOL_IN_MEMORY + 1))
-        self.add(transaction, 2, b'two')
-        transaction.flush()
-        self.assertEqual(os.fstat(transaction._spool.fileno()).st_size,
-                         module.SPOOL_IN_MEMORY + 1 + len(b'two'))
-
-    def test_an_interrupt_in_the_middle_of_spooling(self):
-        transaction = self.made()
-        self.add(transaction, 1, bytes(module.SPOOL_IN_MEMORY + 1))
-        spool = transaction._spool
-        for steps in range(3):
-            def write(data):
-                spool.write(data[:steps])
-                raise KeyboardInterrupt
-
-            self.add(transaction, 4, b'before')  # then it is at the end
-            transaction._spool = mock.Mock(seek=spool.seek, write=write)
-            with self.assertRaises(KeyboardInterrupt):
-                self.add(transaction, 2, b'interrupted')
-            transaction._spool = spool
-            record = self.add(transaction, 3, b'%d' % steps * 9)
-            self.assertEqual(
-                transaction.read_data(record.data), b'%d' % steps * 9)
-
-    def test_what_is_too_large_to_be_written_at_once(self):
-        transaction = self.made()
-        with mock.patch.object(module, 'MOST_BYTES_AT_ONCE', 1100):
-            self.add(transaction, 1, bytes(900))
-            self.assertFalse(transaction.is_large())
-            self.add(transaction, 2, bytes(900))
-            self.assertTrue(transaction.is_large())
-        with mock.patch.object(module, 'MOST_OBJECTS_AT_ONCE', 2):
-            self.assertFalse(transaction.is_large())
-            transaction.read[oid(4)] = z64
-            self.assertTrue(transaction.is_large())
-
-    def test_who_drops_its_metadata_is_noticed(self):
-        dropped = []
-        metadata = TransactionMetaData()
-        made = Transaction(metadata, None, b' ', GROUP_COMMIT, True,
-                           self.directory, None, None, dropped.append)
-        self.assertIs(made.metadata, metadata)
-        del metadata
-        gc.collect()
-        self.assertIsNone(made.metadata)
-        self.assertEqual(dropped, [made.caller])
-
-    def test_a_record_that_failed_leaves_no_gap(self):
-        """The next one is where its pointer says, not behind what there is of
-        the other."""
-        for size in 1, module.SPOOL_IN_MEMORY + 1:
-            with self.subTest(size):
-                transaction = self.made()
-                self.add(transaction, 1, bytes(size))
-                with self.assertRaises(TypeError):
-                    self.add(transaction, 2, 'text')
-                self.add(transaction, 3, b'three')
-                found = self.written(transaction)
-                self.assertEqual(
-                    [(each.oid, each.position) for each in found.records],
-                    [(oid(number), transaction.last[oid(number)].place)
-                     for number in (1, 3)])
-
-    def test_a_spool_that_lost_its_end(self):
-        """Half a transaction is no transaction; and its finish ends."""
-        transaction = self.made()
-        self.add(transaction, 1, bytes(module.SPOOL_IN_MEMORY + 1))
-        transaction._spool.truncate(module.SPOOL_IN_MEMORY)
-        with self.assertRaisesRegex(StorageError, 'are lost'):
-            self.written(transaction)
-
-    def test_fields_that_do_not_fit(self):
-        for text, metadata in (
-            ('user name too long', {'user': 'x' * 65536}),
-            ('description too long', {'description': 'x' * 65536}),
-            ('too much extension', {'extension': {'x': 'x' * 65536}}),
-        ):
-            with self.assertRaisesRegex(FileStorageError, text):
-                self.made(**metadata)
-
-    def test_an_extension_without_room_for_a_seal(self):
-        transaction = self.made(extension={'x': 'x' * 65480})
-        self.assertFalse(transaction.sealed)
-        self.assertEqual(self.written(transaction).seal, seal.ABSENT)
-
 
 class Owners(TestCase):
-
-    def state(self, storage):
-        return {name: value for name, value in vars(storage).items()
-                if name not in ('_last_given', '_oid', '_begun')}
-
-    def test_the_storage_has_nothing_of_it_but_the_object(self):
-        storage = self.open(blob_dir=self.path('blobs'))
-        first = commit(storage, {1: b'one'})
-        before = self.state(storage)
-        with open(self.path('upload'), 'wb') as file:
-            file.write(b'content')
-        transaction = begin(storage, user='somebody')
-        storage.store(oid(1), first, b'two', '', transaction)
-        storage.storeBlob(oid(2), z64, b'blob', self.path('upload'), '',
-                          transaction)
-        storage.tpc_vote(transaction)
-        self.assertEqual(self.state(storage), before)
-        self.assertEqual(len(storage._begun), 1)
-        size = os.path.getsize(storage._file_name)
-        storage.tpc_abort(transaction)
-        self.assertEqual(storage._begun, {})
-        self.assertEqual(self.state(storage), before)
-        self.assertEqual(os.path.getsize(storage._file_name), size)
 
     def test_its_memory_goes_with_it(self):
         storage = self.open()
@@ -263,32 +45,6 @@ class Owners(TestCase):
             self.assertNotIn(made, [
                 id(each) for each in gc.get_objects()
                 if isinstance(each, module.Transaction)])
-
-    def test_its_end_frees_its_records(self):
-        """Also for a caller that still waits for the sync."""
-        storage = self.open()
-        for end in 'tpc_finish', 'tpc_abort':
-            transaction = vote(storage, {1 + len(storage): b'x'})
-            made = under_way(storage)
-            getattr(storage, end)(transaction)
-            self.assertEqual((made.records, made.last), ([], {}))
-
-    def test_a_failed_begin_leaves_nothing(self):
-        storage = self.open()
-        with mock.patch.object(module, 'as_bytes', side_effect=MemoryError):
-            with self.assertRaises(MemoryError):
-                begin(storage)
-        self.assertEqual(storage._begun, {})
-        commit(storage, {1: b'x'})
-
-    def test_a_close_ends_it(self):
-        storage = self.open()
-        transaction = begin(storage)
-        storage.close()
-        with self.assertRaisesRegex(ValueError, 'closed'):
-            storage.store(oid(1), z64, b'x', '', transaction)
-        storage.tpc_abort(transaction)
-        self.assertFalse(storage._commit_lock.locked())
 
     def test_many_that_are_open_cost_little(self):
         """1,000 of 1 KB: 8 KB each at most."""
@@ -311,6 +67,29 @@ class Owners(TestCase):
             storage.tpc_abort(transaction)
         self.assertEqual(owners(storage._turns), 0)
         self.assertEqual(storage._reserve.total, 0)
+
+
+class Spooled(TestCase):
+
+    def test_its_conflicts_are_resolved_from_the_file(self):
+        """At the vote: what is merged comes behind all that is there."""
+        storage = self.open()
+        storage.tryToResolveConflict = lambda *args: args[3] + b' merged'
+        first = commit(storage, {1: b'one', 2: b'two'})
+        data = {number: b'%d' % number * module.SPOOL_IN_MEMORY
+                for number in (1, 2)}
+        late = begin(storage)
+        for number, each in data.items():
+            storage.store(oid(number), first, each, '', late)
+        second = commit(storage, {1: b'x', 2: b'x'}, {1: first, 2: first})
+        storage.store(oid(3), z64, b'three', '', late)
+        commit(storage, {1: b'y', 2: b'y'}, {1: second, 2: second})
+        storage.tpc_vote(late)
+        tid = storage.tpc_finish(late)
+        self.assertEqual(storage.load(oid(3)), (b'three', tid))
+        for number, each in data.items():
+            self.assertEqual(
+                storage.load(oid(number)), (each + b' merged', tid))
 
 
 class Large(TestCase):
@@ -342,3 +121,82 @@ class VeryLarge(Large):
 
     level = 3
     records = 3000
+
+
+class Serials(TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open(durability='none')
+        self.serials = self.storage._file.serials
+
+    def test_an_object_that_changes_again_is_not_read(self):
+        tid = commit(self.storage, {1: b'one'})
+        with mock.patch.object(view, 'read_header', side_effect=OSError):
+            tid = commit(self.storage, {1: b'two'}, {1: tid})
+            with self.assertRaises(ConflictError) as caught:
+                vote(self.storage, {1: b'three'}, {1: z64})
+        self.assertEqual(caught.exception.serials, (tid, z64))
+
+    def test_a_restored_record_has_its_own(self):
+        tid, serial = p64(1 << 60), p64(1 << 50)
+        description = begin(self.storage)
+        self.storage.tpc_abort(description)
+        self.storage.tpc_begin(description, tid, ' ')
+        self.storage.restore(oid(1), serial, b'one', '', None, description)
+        self.storage.tpc_vote(description)
+        self.storage.tpc_finish(description)
+        self.assertEqual([*self.serials.values()], [serial])
+
+    def test_what_is_written_in_the_place_of_a_failed_one(self):
+        first = commit(self.storage, {1: b'one'})
+        disk = self.controlled_disk()
+        failed = vote(self.storage, {1: b'two'}, {1: first})
+        with mock.patch.object(disk, 'write', side_effect=OSError):
+            with self.assertRaises(OSError):
+                self.storage.tpc_finish(failed)
+        second = commit(self.storage, {1: b'new'}, {1: first})
+        third = commit(self.storage, {1: b'last'}, {1: second})
+        self.assertEqual(self.storage.load(oid(1))[1], third)
+
+    def test_after_a_pack_they_are_those_of_the_new_file(self):
+        first = commit(self.storage, {1: b'one', 2: b'two'})
+        second = commit(self.storage, {2: b'other'}, {2: first})
+        self.storage.pack(time.time() + 1, lambda data: [], gc=False)
+        self.assertIsNot(self.storage._file.serials, self.serials)
+        self.assertEqual(self.storage._file.serials, {})
+        commit(self.storage, {1: b'1'}, {1: first})
+        commit(self.storage, {2: b'2'}, {2: second})
+
+    def test_they_do_not_grow_without_end(self):
+        with mock.patch.object(transaction, 'MOST_SERIALS', 5):
+            for number in range(20):
+                commit(self.storage, {number: b'x'})
+                self.assertLessEqual(len(self.serials), 5)
+            commit(self.storage, {number: b'y' for number in range(30, 40)})
+            self.assertLessEqual(len(self.serials), 5)
+
+
+STEPS = 0, 1e-7, 1e-6, 0.001, 0.5, 7.3, 59.999, 60, 61, -3, 31 * 86400
+
+
+class TidsTests(unittest.TestCase):
+
+    def test_they_are_those_of_zodb(self):
+        """Whatever the clock does, to the last bit."""
+        choose = random.Random(3)
+        tids, last, now = Tids(), z64, 1e9
+        with mock.patch.object(time, 'time', lambda: now):
+            for _ in range(20_000):
+                now += choose.choice(STEPS)
+                tid = tids.next(last)
+                self.assertEqual(tid, newTid(last))
+                last = choose.choice((tid, tid, z64))
+
+    def test_they_rise_while_the_clock_stands_still(self):
+        tids, last = Tids(), z64
+        with mock.patch.object(time, 'time', lambda: 1e9):
+            for _ in range(1000):
+                tid = tids.next(last)
+                self.assertGreater(tid, last)
+                last = tid

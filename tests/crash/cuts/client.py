@@ -47,6 +47,9 @@ from ...resource import Resource
 from ...support import PATIENCE
 
 THREADS = 3
+# Seconds between two blocks of a thread, which else would have the processors
+# of what is cut.
+PAUSE = 0.005
 TRIES = 4
 # What the attempts of a client increment: conflicts of the first are resolved.
 COUNTERS = 'resolving', 'plain'
@@ -173,7 +176,7 @@ def main(port, name, log):
     with impatience(client), contextlib.closing(DB(client)) as db:
         threads = [
             threading.Thread(target=Blocks(db, log, f'{name}.{number}').run,
-                             args=(over.is_set,))
+                             args=(functools.partial(over.wait, PAUSE),))
             for number in range(THREADS)]
         for thread in threads:
             thread.start()

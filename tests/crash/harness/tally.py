@@ -1,6 +1,6 @@
 """Counts images, and the kinds of problems that they have.
 
-`Report` is a layer for the test runner that prints a tally after its last
+`Report` is a layer for the test runner that prints the sum after its last
 test.
 """
 
@@ -16,8 +16,7 @@ class Tally:
     def __init__(self, title, *names):
         """The names are those of what an image is counted under."""
         self._title = title
-        self._names = names
-        self._images = collections.Counter()
+        self._images = 0
         self._problems = collections.defaultdict(collections.Counter)
         self._seconds = 0.0
 
@@ -29,7 +28,7 @@ class Tally:
 
     def count(self, key, problems):
         """One image; each kind of problem counts once."""
-        self._images[key] += 1
+        self._images += 1
         self._problems[key].update({problem.kind for problem in problems})
 
     def count_all(self, trial, *key):
@@ -55,27 +54,13 @@ class Tally:
                    for kind in kinds)
 
     def summary(self):
-        """Lines: the sum, and a part for each of the names."""
-        lines = [f'{self._title}: {self._images.total()} images in'
-                 f' {self._seconds:.0f} s; {self._words(lambda key: True)}']
-        for place, name in enumerate(self._names):
-            for value in dict.fromkeys(key[place] for key in self._images):
-                lines.append(f'  {name} {value}: ' + self._part(
-                    lambda key: key[place] == value))
-        return '\n'.join(lines)
-
-    def _part(self, belongs):
-        images = sum(number for key, number in self._images.items()
-                     if belongs(key))
-        return f'{images} images; {self._words(belongs)}'
-
-    def _words(self, belongs):
-        kinds = collections.Counter()
-        for key, problems in self._problems.items():
-            if belongs(key):
-                kinds += problems
-        return ', '.join(f'{kinds[kind]} {kind}' for kind in KINDS
-                         if kinds[kind]) or 'nothing wrong'
+        found = collections.Counter()
+        for problems in self._problems.values():
+            found += problems
+        words = ', '.join(f'{found[kind]} {kind}' for kind in KINDS
+                          if found[kind]) or 'nothing wrong'
+        return (f'{self._title}: {self._images} images in'
+                f' {self._seconds:.0f} s; {words}')
 
 
 class Report:

@@ -12,8 +12,6 @@ import pickle
 from fsyncstorage.errors import DiskError
 from fsyncstorage.format import scan
 
-from ...often import often
-
 SECTOR = 512
 PAGE = 4096
 
@@ -21,8 +19,8 @@ PAGE = 4096
 class Workload:
 
     blobs = False
-    #: How many images are judged.
-    images = often(60, 200)
+    #: How many images it is good for.
+    images = 60
 
     def prepare(self, site):
         site.open()
@@ -35,7 +33,7 @@ class Workload:
 class Creation(Workload):
     """A new storage, its first commit, and a close."""
 
-    images = often(40, 120)    # there are not many
+    images = 40    # there are not many
 
     def prepare(self, site):
         pass
@@ -49,7 +47,7 @@ class Creation(Workload):
 class BlobCreation(Creation):
 
     blobs = True
-    images = often(60, 200)
+    images = 60
 
     def run(self, site):
         site.open()
@@ -129,7 +127,7 @@ class SamePlaces(Workload):
 class Unsealable(Workload):
     """Between others is one whose extension has no room for a seal."""
 
-    images = often(45, 150)
+    images = 45
 
     def run(self, site):
         site.commit({1: 3000})
@@ -166,7 +164,7 @@ class Asking(Workload):
     """Some ask for more than the policy promises; others do not."""
 
     blobs = True
-    images = often(150, 600)
+    images = 150
 
     def run(self, site):
         site.commit({1: 30})
@@ -322,7 +320,7 @@ class SlowSyncs(Workload):
     INTERVAL = 0.4
     SYNC = 0.036
     BLOBS = 25
-    images = often(30, 90)
+    images = 30
 
     def run(self, site):
         site.PACE = 0.01
@@ -345,31 +343,12 @@ class SlowSyncs(Workload):
 class Large(Workload):
     """Transactions that are spilled to a file, and take several writes."""
 
-    images = often(12, 30)
+    images = 12
 
     def run(self, site):
         site.commit({1: 900_000, 2: 700_000})
         site.abort(site.voted({3: 1_300_000}))
         site.commit({3: 1_200_000, 1: 10})
-
-
-class Quota(Workload):
-    """Some commits are more than the quota allows."""
-
-    images = often(24, 60)
-
-    def prepare(self, site):
-        site.open(quota=4000)
-        site.commit({0: 20, 1: 100}, references=[1])
-
-    def run(self, site):
-        site.commit_if_it_fits({1: 900})
-        site.commit_if_it_fits({2: 5000, 1: 20})
-        site.commit_if_it_fits({1: 600})
-        site.commit_if_it_fits({2: 3000})
-        site.close()
-        site.open(quota=4000)
-        site.commit_if_it_fits({1: 400})
 
 
 class DiskFull(Workload):
@@ -379,7 +358,7 @@ class DiskFull(Workload):
     """
 
     blobs = True
-    images = often(24, 60)
+    images = 24
 
     def __init__(self, room):
         self._room = room
@@ -460,21 +439,6 @@ class Recovery(Workload):
         site.open()
         site.commit({1: 40})
         site.commit({2: 900, 7: 5000})
-
-
-class RecoveryOnFullDisk(Recovery):
-    """First there is no room to keep a torn tail; then there is."""
-
-    def run(self, site):
-        site.disk.room = 0
-        try:
-            site.open()
-        except OSError as error:
-            assert site.path in str(error), f'in words? {error}'
-        else:
-            site.close()
-        site.disk.room = None
-        super().run(site)
 
 
 class FailingSync(Workload):
