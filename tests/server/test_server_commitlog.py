@@ -123,7 +123,6 @@ class Conflicts(CommitLogCase):
             rf' \(2 at 0x01 \({MAPPING}\), 1 at 0x02 \({MAPPING}\)\) of'
             r' 2 clients \(2 of one 127[^,]*, 1 of other 127[^,]*\)$')
 
-
     def in_the_loop(self, function):
         done = []
         self.server.acceptor.event_loop.call_soon_threadsafe(

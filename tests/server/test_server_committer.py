@@ -472,7 +472,6 @@ class InTheLoop(ByHand):
         self.world.deliver()
         self.assertEqual(len(self.world.voters.jobs), module.VOTERS)
 
-
     def voted_by_threads(self):
         """The names of the clients, in their order."""
         names = []
