@@ -48,6 +48,8 @@ SAID = {
     'blob-cache-mode 0440': {'blob_cache_mode': 0o440},
     'read-channels 9': {'read_channels': 9},
     'server-timeout 5s': {'server_timeout': 5},
+    'server-timeout OFF': {'server_timeout': None},
+    'server-timeout AUTO': {'server_timeout': 'auto'},
     'local-reads OFF': {'local_reads': 'off'},
     'local-reads-socket /tmp/here': {'local_reads_socket': '/tmp/here'},
     'local-blob-dir /tmp/blobs': {'local_blob_dir': '/tmp/blobs'},
@@ -90,17 +92,6 @@ class Keys(unittest.TestCase):
                     expected['addr'] = plain['addr']
                     said += '\nserver localhost:1'
                 self.assertEqual(self.arguments(said), plain | expected)
-
-    def test_a_server_is_never_given_up(self):
-        for off in 'off', 'OFF':
-            self.assertIsNone(self.arguments(
-                'server localhost:1', f'server-timeout {off}')[
-                    'server_timeout'])
-
-    def test_a_server_is_given_up_where_there_is_another_one(self):
-        for said in [], ['server-timeout AUTO']:
-            self.assertEqual(self.arguments('server localhost:1', *said)[
-                'server_timeout'], 'auto')
 
     def test_several_servers(self):
         """In one key, or a key for each, as in stock's sections."""

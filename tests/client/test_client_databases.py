@@ -295,6 +295,7 @@ class PointsServed(Served, Points):
 
 class PointsServedBehind(Served, Points):
 
+    level = 3
     half = [1, 0]
     other_name = '2'
     is_last = False
@@ -405,6 +406,8 @@ class CutsBehind(Cuts):
 class CutsWithSql(Sql, Cuts):
     """SQL has committed when our finish leaves, and what becomes of that is
     asked for."""
+
+    level = 3
 
 
 class Together(Site):

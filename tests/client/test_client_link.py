@@ -355,5 +355,3 @@ class Transactions(ConnectedTestCase):
                 self.assertEqual(self.storage.lastTransaction(), before)
                 self.check_all_is_well()
                 self.client = self.connect()
-
-    # What cannot be sent

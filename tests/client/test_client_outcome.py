@@ -23,12 +23,14 @@ from ZODB.utils import z64
 
 from fsyncstorage.client import link
 from fsyncstorage.client import zeoconnection
+from fsyncstorage.client.answer import Unanswered
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import SyncFailed
 from fsyncstorage.server import commitchannel
 from fsyncstorage.server import outcomes
 from fsyncstorage.server.commitchannel import CommitChannel
+from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 
 from ..support import Thread
@@ -90,6 +92,19 @@ class OutcomeTestCase(ConnectedTestCase):
         lost = Lost(CommitChannel._finished, goes_on=True)
         self.patch(CommitChannel, '_finished', lost)
         return lost
+
+    @contextlib.contextmanager
+    def done_is_taken_by_another(self):
+        """It is completed, and the stream is over for the one that waits."""
+        wait = Stream._wait
+
+        def lose(stream, answer):
+            wait(stream, answer)
+            if answer.event.__class__ is commits.Done:
+                raise Unanswered('the connection has ended')
+
+        with mock.patch.object(Stream, '_wait', lose):
+            yield
 
     def check_all_is_well(self):
         until(self.has_channel, 'connected again')
@@ -480,6 +495,11 @@ class OfDatabases(OutcomeTestCase):
             self.manager.commit()
         self.assertEqual(states, [None])
         self.check_resolved(length)
+
+    def test_a_resolved_conflict_that_another_thread_completed(self):
+        length = self.make_conflict()
+        with self.done_is_taken_by_another():
+            self.commit_and_look(length)
 
     def test_a_resolved_conflict_whose_answer_is_lost(self):
         length = self.make_conflict()

@@ -76,8 +76,6 @@ class Loads(ConnectedTestCase):
         with self.assertRaisesRegex(ServerException, 'a reason'):
             self.load(self.client, 1)
 
-    # What is kept
-
     # Two who want the same
 
     def test_it_is_asked_for_once(self):

@@ -154,6 +154,11 @@ class Frozen(SilentTestCase):
         until(lambda: gc.collect() is not None and open_files() <= before,
               'closed')
 
+
+class FrozenAndKilled(SilentTestCase):
+
+    level = 3
+
     def test_close_with_what_cannot_leave(self):
         """The server does not take it, and is not waited for."""
         client = self.connect_to_two(
@@ -201,11 +206,6 @@ class Frozen(SilentTestCase):
             self.assertGreater(each.result(), 0)
         self.check_all_is_well(client, self.second)
 
-
-class FrozenForLong(SilentTestCase):
-
-    level = 3
-
     def test_an_interrupt_while_it_waits(self):
         class Interrupt(BaseException):
             pass
@@ -247,7 +247,7 @@ class FrozenForLong(SilentTestCase):
 
 class FrozenLocally(SilentTestCase):
 
-    level = 2
+    level = 3
     local_reads = 'on'
 
     def load(self, client, number):

@@ -118,12 +118,6 @@ class Updates(Served):
     def test_three_clients(self):
         self.assertTrue(self.check([ONE_TRIP] * 3, 1, often(20, 30)))
 
-    def test_three_clients_in_two_trips(self):
-        self.assertTrue(self.check([TWO_TRIPS] * 3, 1, often(20, 30)))
-
-    def test_threads_of_one_client(self):
-        self.assertTrue(self.check([ONE_TRIP], 4, often(12, 20)))
-
     def test_threads_of_one_client_in_two_trips(self):
         self.assertTrue(self.check([TWO_TRIPS], 4, often(12, 20)))
 
@@ -134,6 +128,12 @@ class Updates(Served):
 class Many(Updates):
 
     level = 3
+
+    def test_three_clients_in_two_trips(self):
+        self.assertTrue(self.check([TWO_TRIPS] * 3, 1, often(20, 30)))
+
+    def test_threads_of_one_client(self):
+        self.assertTrue(self.check([ONE_TRIP], 4, often(12, 20)))
 
     def test_sixteen_clients(self):
         self.check(6 * [ONE_TRIP] + 6 * [TWO_TRIPS] + 4 * [STOCK], 1, 15)

@@ -279,6 +279,23 @@ class Hostile(HandoutTestCase):
         until(lambda: made.clients == 1, 'gone')
         until(lambda: open_files() <= before, 'closed')
 
+    def test_connections_are_taken_at_a_limited_rate(self):
+        with mock.patch.object(time, 'monotonic', lambda: now):
+            now = 7.0
+            bucket = handout.Bucket(3, 10)
+            for _ in range(3):
+                self.assertEqual(bucket.wait(), 0)
+                bucket.take()
+            self.assertAlmostEqual(bucket.wait(), 0.1)
+            now += 0.1
+            self.assertAlmostEqual(bucket.wait(), 0)
+            bucket.take()
+            now += 1000
+            for _ in range(3):
+                self.assertEqual(bucket.wait(), 0)
+                bucket.take()
+            self.assertGreater(bucket.wait(), 0)
+
 
 NOBODY = 65534
 NAMESPACES = 0x10000000 | 0x00020000 | 0x20000000  # user, mount, pid

@@ -123,7 +123,6 @@ class Conflicts(CommitLogCase):
             rf' \(2 at 0x01 \({MAPPING}\), 1 at 0x02 \({MAPPING}\)\) of'
             r' 2 clients \(2 of one 127[^,]*, 1 of other 127[^,]*\)$')
 
-
     def in_the_loop(self, function):
         done = []
         self.server.acceptor.event_loop.call_soon_threadsafe(
@@ -180,3 +179,25 @@ class Hostile(CommitLogCase):
         self.assertEqual(len(lines), 2)
         self.assertEqual(
             lines[1], '1: 5 lines about commits were left out')
+
+    def check_what_is_read(self, times):
+        """For lines about five conflicts."""
+        self.begin(conflict_log='each')
+        first = self.peer.commit({1: record(1)})
+        self.peer.commit({1: record(2)}, first)
+        with mock.patch.object(
+                self.storage, 'history', side_effect=self.storage.history
+                ) as history:
+            for _ in range(5):
+                self.conflict(self.peer, first, 1)
+            self.server.close()
+        self.assertEqual(history.call_count, times)
+
+    def test_more_than_are_allowed(self):
+        """Nothing is read for a line that is not written."""
+        with mock.patch.object(commitlog, 'BURST', 2), \
+                mock.patch.object(commitlog, 'INTERVAL', 3600), \
+                self.assertLogs('fsyncstorage.server.commitlog') as logged:
+            self.check_what_is_read(2)
+        self.assertEqual(len(logged.output), 2)
+        self.assertEqual(self.service.commit_log._left_out, 3)

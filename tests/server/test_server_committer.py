@@ -254,6 +254,13 @@ class Ends(ByHand):
         self.assertEqual(self.storage._begun, {})
         late.abort()
 
+    def test_votes_that_wait_for_a_thread_at_the_end(self):
+        for number in range(module.VOTERS + 1):
+            self.vote(str(number), {number: b'x'}, small=False)
+        self.committer.close()
+        self.world.deliver()
+        self.assertFalse(self.world.voters.jobs)
+
 
 class NoThread(ByHand):
     """The system starts no thread for a step.  The committer goes on."""
@@ -464,7 +471,6 @@ class InTheLoop(ByHand):
         self.world.voters.do_one()
         self.world.deliver()
         self.assertEqual(len(self.world.voters.jobs), module.VOTERS)
-
 
     def voted_by_threads(self):
         """The names of the clients, in their order."""

@@ -1,6 +1,6 @@
 """What stock's server does wrong, and ours does not.
 
-(The lock that it keeps after a timeout is in test_server_transactions.)
+(The lock that it keeps after a timeout is in test_server_ballots.)
 """
 
 import asyncio

@@ -88,9 +88,12 @@ class Letters(unittest.TestCase):
             self.loop.run()
             for each in posted:
                 self.mailbox.post(self.log.append, each)
+            self.loop.scheduled.clear()  # that is the function
             if not before_line(line, function, between, self.mailbox):
                 break
             self.loop.run()
+            self.assertEqual(sorted(self.log), sorted(
+                ['before', *posted, *self.posted]))
             self.mailbox.post(self.log.append, 'behind')
             self.loop.run()
             self.assertEqual(

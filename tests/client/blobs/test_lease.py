@@ -98,9 +98,6 @@ class WrongClocks(LeaseTest):
         self.assertLessEqual(
             os.stat(path).st_atime_ns, time.time_ns() + LONGEST_LEASE)
 
-    def put_ahead(self, path):
-        os.utime(path, ns=(time.time_ns() + self.ahead, 0))
-
     def test_a_day_is_the_longest_lease(self):
         cache = self.cache()
         self.lease(cache, 1, 10**9)
