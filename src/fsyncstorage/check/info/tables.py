@@ -10,24 +10,19 @@ from rich.table import Table
 from rich.text import Text
 
 from ..terminal import printable
+from ..terminal import without_blanks
 
 # The width if the output is no terminal: nothing is folded.
 UNFOLDED = 10_000
 
 
 def show(found):
-    """Print a document.
-
-    The blanks with which rich fills up the lines are left out, so that the
-    output can be compared.
-    """
+    """Print a document."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console.width = UNFOLDED
-    with console.capture() as printed:
+    with without_blanks(console):
         Report(found, console).print()
-    for line in printed.get().rstrip('\n').split('\n'):
-        print(line.rstrip())
 
 
 class Report:
