@@ -212,10 +212,6 @@ class Stock(ClientsCase):
         self.check(label='stock 1', version=None, reads_locally=None,
                    commits=1, loads=1, conflicts=1)
 
-    def test_one_that_only_reads(self):
-        self.client(ZEO.ClientStorage.ClientStorage, read_only=True)
-        self.check(read_only=True, commits=0)
-
 
 class Ours(ClientsCase):
 
@@ -265,23 +261,6 @@ class Ours(ClientsCase):
             found['sent'], self.server.traffic.sent + figures.sent)
         # Two loads; a begin, a store, a vote, a finish and a ping.
         self.assertEqual(found['messages'] - before['messages'], 7)
-
-    def test_a_client_that_disconnects_leaves_nothing(self):
-        client = self.client(local_reads='off')
-        commit_over(client, {1: record(1)})
-        client.loadBefore(oid(1), maxtid)
-        client.close()
-        until(lambda: not self.clients(), 'gone')
-        self.assertEqual(self.server.tallies, {})
-
-    def test_a_channel_of_nobody(self):
-        """Of a mark that no client has: what it does is nobody's."""
-        commit(self.storage, {1: record(1)})
-        client = self.client(local_reads='off')
-        with mock.patch.object(self.server, 'tallies', {}):
-            client.loadBefore(oid(1), maxtid)
-        self.check(loads=0)
-        self.assertEqual(self.service.figures.requests, 1)
 
 
 class Holding(ClientsCase):
@@ -420,19 +399,6 @@ class Bounds(ClientsCase):
                      for client in self.clients()], expected)
         holder.abort()
         waits.answer(asked)
-
-    def test_nor_does_it_matter_of_which_storage_they_are(self):
-        self.connect(self.server)
-        other = self.serve(self.open('other.fs'))
-        self.connect(other).vote({1: b'x'})
-        shown = [Shown(name, None) for name in ('one', 'two')]
-        for each, server in zip(shown, (self.server, other)):
-            each.service = server.services['1']
-        with mock.patch.object(served, 'MOST', 1):
-            found = json.loads(served.clients(shown).body)['storages']
-        self.assertEqual(
-            [(len(found[name]['clients']), found[name]['left_out'])
-             for name in ('one', 'two')], [(0, 1), (1, 0)])
 
     def test_it_is_kept_for_a_moment(self):
         with mock.patch.object(exporter, 'KEPT', 1000):
