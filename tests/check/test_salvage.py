@@ -80,7 +80,7 @@ class EveryByteTests(SalvageCase):
 
     level = 2
 
-    CUTS, BYTES = often(101, 1), often(89, 1)
+    CUTS, BYTES = often(151, 1), often(89, 1)
 
     def setUp(self):
         super().setUp()
