@@ -26,7 +26,6 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage.client import local
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.fsyncpack import commandline
-from fsyncstorage.fsyncpack import looking
 from fsyncstorage.fsyncpack import target
 from fsyncstorage.fsyncpack import words
 from fsyncstorage.pack import progress
@@ -53,8 +52,7 @@ class PackCase(Served):
     def setUp(self):
         super().setUp()
         # Tests wait for what is seen at such a look.
-        for module in looking, commandline:
-            self.patch(module, 'EVERY', 0.01)
+        self.patch(commandline, 'EVERY', 0.01)
         self.patch(target, 'FsyncStorage', functools.partial(
             FsyncStorage, pack_process=False))
 
@@ -235,7 +233,7 @@ class OfAFile(PackCase):
                     self.assertEqual(self.run_pack(), (INTERRUPTED, '', ''))
 
     def test_how_far_it_is(self):
-        self.packable_file()
+        self.packable_file_without_blobs()
         told = []
 
         @contextlib.contextmanager
@@ -244,7 +242,7 @@ class OfAFile(PackCase):
                 (stages[stage], position / size))
 
         with (phases.held_up(progress.COPY) as there,
-              mock.patch.object(looking, 'progress_bar', bar)):
+              mock.patch.object(commandline, 'progress_bar', bar)):
             running = Thread(lambda: commandline.main([self.path()]))
             self.assertTrue(there.wait(PATIENCE))
             until(lambda: 'copying' in dict(told), 'progress')
@@ -566,7 +564,7 @@ class OfAServer(PackCase):
             yield lambda stage, position: told.append(stages[stage])
 
         with (phases.held_up(progress.COPY) as there,
-              mock.patch.object(looking, 'progress_bar', bar)):
+              mock.patch.object(commandline, 'progress_bar', bar)):
             running = Thread(self.run_pack)
             self.assertTrue(there.wait(PATIENCE))
             until(lambda: 'copying' in told, 'progress')

@@ -29,9 +29,6 @@ class Objects:
         #: 1 if one of their revisions counts.
         self.is_counted = bytearray()
 
-    def __len__(self):
-        return len(self.positions)
-
     def number(self, oid):
         """The number of an object; None if there is no such object."""
         return self._get(int.from_bytes(oid, 'big'))
