@@ -643,16 +643,6 @@ class BlobTests(CheckCase):
                          (findings.UNREAD, False))
         self.assertIn('symbolic link', problem['reason'])
 
-    def test_a_record_that_looks_like_another(self):
-        """Behind a wrapper that encrypts, random bytes can look so."""
-        path = FilesystemHelper(self.blobs).getBlobFilename(
-            z64, self.db.lastTransaction())
-        os.makedirs(os.path.dirname(path))
-        write(path, b'')
-        report = self.report('--blobs', self.blobs)
-        self.assertEqual(report['problems'], [])
-        self.assertEqual(report['blobs'], {'records': 3, 'files': 4})
-
     def test_a_wrong_back_pointer(self):
         """Whether it led to a blob is not known."""
         self.db.close()

@@ -96,12 +96,6 @@ class RecordTests(BlobCase):
         self.assertTrue(os.path.exists(under_way))
         self.assertIn(f'orphan: {orphan}', self.words())
 
-    def test_missing_files(self):
-        for path in self.files():
-            os.rename(path, self.path(os.path.basename(path)))
-        self.assertEqual(self.blob_report()['without_file'], 2)
-        self.assertIn('2 records of blobs have no file', self.words())
-
     def test_the_current_file_is_missing(self):
         """An older one does not take its place."""
         first, current = self.files()
@@ -256,12 +250,6 @@ class DirectoryTests(BlobCase):
         self.assertEqual(report['orphans']['files'], 2)
         self.assertEqual(report['orphans_listed'], [])
         self.assertFalse(report['some_belong'])
-        self.assertIn('No file belongs to a record', self.words())
-
-    def test_the_parent(self):
-        self.blobs = self.directory
-        report = self.blob_report()
-        self.assert_files(report, 0, 0, 0)
         self.assertIn('No file belongs to a record', self.words())
 
     def test_directories_that_are_none(self):

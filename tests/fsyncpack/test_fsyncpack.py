@@ -23,7 +23,6 @@ from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.client import local
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.fsyncpack import commandline
 from fsyncstorage.fsyncpack import target
@@ -217,21 +216,6 @@ class OfAFile(PackCase):
         self.assertEqual(
             err, f'{self.path()}: it was too late: packed\n')
 
-    def test_an_interrupt_where_no_pack_has_begun(self):
-        FsyncStorage(self.path()).close()
-
-        def interrupt(work, ask):
-            self.assertTrue(work.is_over.wait(PATIENCE))
-            raise KeyboardInterrupt
-
-        with mock.patch.object(commandline, 'look_on', interrupt):
-            for why, around in (
-                    ('there is nothing', contextlib.nullcontext()),
-                    ('it is refused', mock.patch.object(
-                        FsyncStorage, 'pack', side_effect=OSError))):
-                with self.subTest(why), around:
-                    self.assertEqual(self.run_pack(), (INTERRUPTED, '', ''))
-
     def test_how_far_it_is(self):
         self.packable_file_without_blobs()
         told = []
@@ -342,13 +326,6 @@ class FilesThatAreRefused(PackCase):
             self.assert_cannot_run(f'belongs to the user {uid}')
             self.assertIn('would free', self.said('--dry-run'))
         self.assertEqual(self.files(), files)
-
-    def test_no_permission_for_the_directory(self):
-        self.packable_file()
-        refuse = PermissionError(13, 'Permission denied', self.path('x.lock'))
-        with mock.patch.object(
-                commandline.target, 'FsyncStorage', side_effect=refuse):
-            self.assert_cannot_run('x.lock: Permission denied')
 
     def test_a_damaged_file(self):
         size = self.packable_file()
@@ -472,12 +449,6 @@ class OfAServer(PackCase):
         self.assertIn(f'would free {found["freed"]:,} of', said)
         self.said()
         self.assertEqual(found['new_size'], self.storage.getSize())
-
-    def test_it_reads_nothing_locally(self):
-        """A server would build a map for it, in vain."""
-        with mock.patch.object(local, 'begin', return_value=None) as begin:
-            self.said('--status')
-        begin.assert_not_called()
 
     def test_status(self):
         self.assertEqual(

@@ -255,19 +255,6 @@ class Trouble(Shown):
         with storage._sequencer.mutex:
             self.assertEqual(get(address, '/ready')[0], 200)
 
-    def test_a_fork_leaves_them_to_its_parent(self):
-        storage = self.open()
-        address = self.show(storage, free_address()).exporter.address
-
-        def in_child():
-            with mock.patch.object(exporter.logger, 'warning') as warning:
-                Showing(address, '1', storage).close()
-            return len(warning.mock_calls)
-
-        # The parent has the address; it goes on.
-        self.assertEqual(in_a_child(in_child), 1)
-        self.assertEqual(metrics(address)['fsyncstorage_objects',], 0)
-
     def test_a_fork_waits_for_no_lock_and_keeps_no_connection(self):
         storage = self.open()
         showing = self.show(storage)
@@ -307,18 +294,6 @@ class Trouble(Shown):
             ours.close()
             os.waitpid(child, 0)
 
-    def test_a_thread_that_has_ended_by_an_error(self):
-        storage = self.open()
-        storage.metrics = self.show(storage)
-        ended = storage.metrics.exporter._answering
-        with mock.patch('threading.excepthook'), mock.patch.object(
-                ended._loop, 'sock_accept', side_effect=MemoryError):
-            with contextlib.suppress(OSError):
-                get(ended.address, '/ready')
-            ended._thread.join(PATIENCE)
-        storage.close()
-        self.assertEqual(exporters._exporters._open, {})
-
 
 class Names(Shown):
 
@@ -327,7 +302,3 @@ class Names(Shown):
         showing = self.show(self.open(), name='a"b\n\\')
         _, text = get(showing.exporter.address, '/metrics')
         self.assertIn(r'fsyncstorage_objects{storage="a\"b\n\\"} 0.0', text)
-
-    def test_nothing_is_left_of_what_was_shown(self):
-        self.show(self.open()).close()
-        self.assertEqual(exporters._exporters._open, {})

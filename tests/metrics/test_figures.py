@@ -7,13 +7,11 @@ import re
 import time
 from unittest import mock
 
-from ZODB.FileStorage import FileStorage
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
 from ZODB.POSException import ReadConflictError
 from ZODB.utils import z64
 
-from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics.collector import Collector
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.pack.progress import Watch
@@ -32,6 +30,7 @@ from ..support import commit
 from ..support import oid
 from ..support import until
 from ..support import vote
+from .asking import NothingIsKept
 from .asking import metrics
 from .asking import probe
 
@@ -56,13 +55,7 @@ class Wrapper:
         return len(self.__storage)
 
 
-class FiguresTestCase(TestCase):
-
-    def setUp(self):
-        super().setUp()
-        kept = mock.patch.object(exporter, 'KEPT', 0)
-        kept.start()
-        self.addCleanup(kept.stop)
+class FiguresTestCase(NothingIsKept, TestCase):
 
     def figures(self):
         self.now = {
@@ -356,15 +349,6 @@ class OverZeo(Served, FiguresTestCase):
             self.check(objects=1, commits_total=1)
             self.assertEqual(probe(self.address, '/ready')[0], 200)
         self.assertFalse(any(each.mock_calls for each in called))
-
-    def test_conflicts_that_another_storage_resolves(self):
-        peer = self.served(FileStorage(self.path('stock.fs')))
-        tid = peer.commit({1: counter(0), 2: counter(0)})
-        peer.commit({1: counter(1), 2: counter(1)}, tid)
-        peer.vote({1: counter(2)}, tid)
-        peer.abort()  # of this, nothing is counted
-        peer.commit({1: counter(2), 2: counter(2)}, tid)
-        self.check(conflicts_resolved_total=2, conflicts_total=0)
 
     def test_one_in_a_wrapper(self):
         peer = self.served(Wrapper(self.open()))

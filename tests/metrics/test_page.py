@@ -27,6 +27,7 @@ from ..support import TestCase
 from ..support import Thread
 from ..support import commit
 from ..support import until
+from .asking import NothingIsKept
 from .asking import get
 from .asking import metrics
 from .asking import probe
@@ -49,13 +50,7 @@ def response(address, path, method='GET', **headers):
         connection.close()
 
 
-class PageTestCase(TestCase):
-
-    def setUp(self):
-        super().setUp()
-        kept = mock.patch.object(exporter, 'KEPT', 0)
-        kept.start()
-        self.addCleanup(kept.stop)
+class PageTestCase(NothingIsKept, TestCase):
 
     def show(self, storage, name='main', address=HERE):
         showing = Showing(address, name, storage)
@@ -185,20 +180,6 @@ class States(PageTestCase):
     def verdicts(self):
         return [(each['level'], each['words'])
                 for each in self.storage_now()['verdicts']]
-
-    def test_writing_that_has_stopped(self):
-        disk = self.controlled_disk()
-        storage = self.open()
-        self.show(storage)
-        self.assertEqual(self.verdicts(), [])
-        disk.fail_sync(OSError('I/O error'))
-        with self.assertRaises(Exception), self.assertLogs('fsyncstorage'):
-            commit(storage, {1: b'x'})
-        (level, words), = self.verdicts()
-        self.assertEqual(level, 'bad')
-        self.assertIn('I/O error', words)
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            storage.close()
 
     def test_a_disk_that_does_not_answer(self):
         disk = self.controlled_disk()

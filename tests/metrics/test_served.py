@@ -12,7 +12,6 @@ from ZODB.utils import maxtid
 
 from fsyncstorage import wire
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics import served
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.metrics.shown import Shown
@@ -32,6 +31,7 @@ from ..support import begin
 from ..support import commit
 from ..support import oid
 from ..support import until
+from .asking import NothingIsKept
 from .asking import get
 from .asking import probe
 
@@ -74,13 +74,10 @@ class _Counted:
         self._connection.close()
 
 
-class ClientsCase(Served):
+class ClientsCase(NothingIsKept, Served):
 
     def setUp(self):
         super().setUp()
-        kept = mock.patch.object(exporter, 'KEPT', 0)
-        kept.start()
-        self.addCleanup(kept.stop)
         self.storage = self.open(local_reads=True)
         self.showing = Showing(HERE, '1', self.storage)
         self.addCleanup(self.showing.close)
@@ -168,14 +165,6 @@ class ByHand(ClientsCase):
     def test_its_address(self):
         peer = self.connect(self.server)
         self.check(address='{}:{}'.format(*peer.socket.getsockname()))
-
-    def test_an_address_that_is_none(self):
-        path = self.path('socket')
-        server = self.serve(self.open('other.fs'), path)
-        client = FsyncClient(path, wait_timeout=PATIENCE, wait=True)
-        self.addCleanup(client.close)
-        found, = server.services['1'].clients().first(10)['clients']
-        self.assertEqual(found['address'], clients.UNIX)
 
     def test_a_client_that_disconnects_leaves_nothing(self):
         peer = self.peer()
@@ -399,13 +388,6 @@ class Bounds(ClientsCase):
                      for client in self.clients()], expected)
         holder.abort()
         waits.answer(asked)
-
-    def test_it_is_kept_for_a_moment(self):
-        with mock.patch.object(exporter, 'KEPT', 1000):
-            self.assertEqual(self.clients(), [])
-            self.connect(self.server)
-            self.assertEqual(self.clients(), [])
-        self.assertEqual(len(self.clients()), 1)
 
     def test_without_a_server(self):
         storage = self.open('alone.fs')
