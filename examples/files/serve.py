@@ -24,9 +24,8 @@ from webob import exc
 from ZODB.blob import Blob
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.files.application import Application
-from fsyncstorage.files.application import File
 from fsyncstorage.files.handover import configured
+from fsyncstorage.files.response import BlobResponse
 
 PAGE = pathlib.Path(__file__).with_name('page.html')
 
@@ -38,16 +37,14 @@ class Site:
 
     def __init__(self, db, hand_over=None):
         self._db = db
+        self._hand_over = hand_over
         with db.transaction() as connection:
             connection.root().setdefault('files', OOBTree())
-        # Everybody may have everything.
-        self._files = Application(
-            db, find_file, lambda request, names: True, hand_over)
 
     def __call__(self, environ, start_response):
         request = Request(environ)
         if request.path_info.startswith('/files/'):
-            answer = self._files
+            answer = self._download(request)
         elif request.path_info != '/':
             answer = exc.HTTPNotFound()
         elif request.method == 'POST':
@@ -55,6 +52,20 @@ class Site:
         else:
             answer = self._list()
         return answer(environ, start_response)
+
+    def _download(self, request):
+        """Everybody may have everything.
+
+        The connection is closed before the file is sent.
+        """
+        name = request.path_info.removeprefix('/files/')
+        with self._db.transaction() as connection:
+            upload = connection.root()['files'].get(name)
+            if upload is None:
+                return exc.HTTPNotFound()
+            return BlobResponse(
+                request, upload['blob'], upload['type'], name,
+                hand_over=self._hand_over)
 
     def _list(self):
         with self._db.transaction() as connection:
@@ -78,12 +89,6 @@ class Site:
         with self._db.transaction() as connection:
             connection.root()['files'][sent.filename] = upload
         return exc.HTTPSeeOther(location='/')
-
-
-def find_file(root, names):
-    name = '/'.join(names[1:])
-    upload = root['files'][name]
-    return File(upload['blob'], name, upload['type'])
 
 
 def readable(size):

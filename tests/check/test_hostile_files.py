@@ -85,8 +85,6 @@ class TimeTests(unittest.TestCase):
 
 class ChainTests(unittest.TestCase):
 
-    level = 2
-
     def test_long_chains_of_back_pointers_are_followed_once(self):
         count = 1000
         data = bytes(hostilefiles.chain_of_back_pointers(count))
@@ -96,17 +94,6 @@ class ChainTests(unittest.TestCase):
             report = verify.verify(window_of(data)).report
         self.assertEqual(report.problems, [])
         self.assertLess(earlier.call_count, 2 * (verify.STEPS + 2) * count)
-
-    def test_what_they_lead_to(self):
-        """The same with and without what is remembered."""
-        data = hostilefiles.chain_of_back_pointers(100)
-        *_, last = positions(bytes(data))[:-1]
-        verification = verify.verify(window_of(bytes(data)))
-        found = list(scan.transactions(window_of(bytes(data))))
-        self.assertTrue(verification.led_to)
-        for each in found:
-            self.assertEqual(
-                verification.holder(each.records[0]), found[0].records[0])
 
     def test_an_error_is_remembered(self):
         data = bytearray(hostilefiles.chain_of_back_pointers(100))
@@ -124,6 +111,8 @@ class PickleTests(unittest.TestCase):
     level = 2
 
     MEMORY = 3 * wrapped.LARGEST
+    #: Zeros, far beyond the bound.
+    MUCH = often(1 << 27, 1 << 30)
 
     def check(self, *pickles):
         """The report, and what memory it took."""
@@ -150,13 +139,13 @@ class PickleTests(unittest.TestCase):
             for at in range(0, size, step)) + stream.flush()
 
     def test_what_is_compressed_beyond_the_bound(self):
-        report = self.check(self.compressed(1 << 30))
+        report = self.check(self.compressed(self.MUCH))
         self.assertEqual(report.counts, {findings.UNREAD: 1})
         self.assertIn('more than 33,554,432 bytes', report.problems[0].reason)
         self.assertEqual(report.damages, 0)
 
     def test_what_is_compressed_twice(self):
-        twice = b'.z' + zlib.compress(self.compressed(1 << 30), 9)
+        twice = b'.z' + zlib.compress(self.compressed(self.MUCH), 9)
         self.assertLess(len(twice), 8000)
         report = self.check(twice)
         self.assertEqual(report.damages, 1)
@@ -165,11 +154,12 @@ class PickleTests(unittest.TestCase):
     def test_a_hex_of_what_is_compressed(self):
         report = self.check(
             b'.h' + b'.z' .hex().encode()
-            + self.compressed(often(1 << 28, 1 << 30))[2:].hex().encode())
+            + self.compressed(self.MUCH)[2:].hex().encode())
         self.assertEqual(report.counts, {findings.UNREAD: 1})
 
     def test_many_values(self):
-        pickle = b'N.' + b'(N' * ((wrapped.LARGEST - 100) // 2) + b'.'
+        size = often(1 << 21, wrapped.LARGEST) - 100
+        pickle = b'N.' + b'(N' * (size // 2) + b'.'
         report = self.check(b'.z' + zlib.compress(pickle, 9))
         self.assertEqual(report.counts, {findings.UNREAD: 1})
         self.assertIn('more than 500,000 values', report.problems[0].reason)
@@ -197,7 +187,7 @@ class PickleTests(unittest.TestCase):
         self.assertEqual(report.walked, 2)
 
     def test_deep(self):
-        deep = b')' + b'\x85' * often(200_000, 1_000_000)
+        deep = b')' + b'\x85' * often(50_000, 1_000_000)
         self.check(deep + b'Q.N.', b'}' + deep + b'Ns.N.')
 
     def test_references_that_are_no_oids(self):
@@ -215,8 +205,6 @@ class PickleTests(unittest.TestCase):
 
 class ReaderTests(TestCase):
     """Of a storage that believes its index: nothing was scanned."""
-
-    level = 2
 
     TID = bytes(7) + b'\5'
 

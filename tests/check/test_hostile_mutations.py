@@ -25,8 +25,8 @@ class MutationTests(TestCase):
 
     #: So many mutations, and so many of which the memory is counted.
     level = 2
-    number = often(120, 300)
-    traced = often(25, 60)
+    number = often(60, 1000)
+    traced = often(12, 150)
 
     def setUp(self):
         super().setUp()
@@ -57,13 +57,6 @@ class MutationTests(TestCase):
         for number in range(self.traced):
             for name, _, memory in fuzzer.run(number):
                 self.assertLess(memory, MOST_MEMORY, (number, name))
-
-
-class MoreMutationTests(MutationTests):
-
-    level = 3
-    number = 1000
-    traced = 150
 
 
 class ManyMutationsTests(TestCase):

@@ -5,17 +5,14 @@ from unittest import mock
 
 import transaction
 from persistent.mapping import PersistentMapping
-from ZODB.blob import Blob
 from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage.check import lost
-from fsyncstorage.format import scan
 
 from ..format.sealing import changed
 from ..format.sealing import positions
 from ..format.sealing import read
 from ..format.sealing import stock_file
-from ..format.sealing import window_of
 from ..format.sealing import write
 from .test_check import DAMAGE
 from .test_check import CheckCase
@@ -113,12 +110,6 @@ class Lost(CheckCase):
             self.report(status=DAMAGE)['lost'],
             {'(unknown class)': {'unreadable': 1}})
 
-    def test_only_a_status(self):
-        """The records are there."""
-        self.fill()
-        write(self.path(), changed(self.data, self.begins[1] + 16, b'x'))
-        self.assertEqual(self.report(status=DAMAGE)['lost'], {})
-
     def test_an_end_that_the_index_knows(self):
         self.fill(1)
         os.truncate(self.path(), self.begins[2])
@@ -140,31 +131,3 @@ class Lost(CheckCase):
             out = self.words()
         # The tenth is the root, which has a later revision.
         self.assertIn('Lost: 9 objects, and more', out)
-
-    def test_words_of_a_salvage(self):
-        self.fill()
-        self.flip(1)
-        out = self.words('--salvage', self.path('saved.fs'))
-        self.assertLess(out.count('\n'), 30)
-        self.assertLess(max(map(len, out.splitlines())), 300)
-        last = out.splitlines()[-1]
-        self.assertNotIn('DAMAGED', last)
-        self.assertIn(self.path('saved.fs'), last)
-        verbose = self.words('--verbose', '--salvage', self.path('more.fs'))
-        found = list(scan.transactions(window_of(self.data)))[1]
-        for record in found.records:
-            self.assertRegex(verbose, rf'\b{record.oid.hex()}\b')
-        self.assertLess(max(map(len, verbose.splitlines())), 300)
-
-    def test_a_blob_file(self):
-        db = self.database(blob_dir=self.path('blobs'))
-        with db.transaction() as connection:
-            connection.root()['blob'] = Blob(b'content')
-        db.close()
-        for path, _, names in os.walk(self.path('blobs')):
-            for name in names:
-                if name.endswith('.blob'):
-                    os.remove(os.path.join(path, name))
-        out = self.words('--blobs', self.path('blobs'))
-        self.assertRegex(out, 'Next: .*blob files from a backup')
-        self.assertNotIn('--salvage', out)

@@ -4,9 +4,6 @@ import contextlib
 import os
 import random
 
-import ZODB
-from ZODB.blob import Blob
-
 from fsyncstorage import FsyncStorage
 from fsyncstorage.check import findings
 from fsyncstorage.format import index
@@ -124,19 +121,3 @@ class Refused(CheckCase):
         status, out, err = self.run_check('--repair-index')
         self.assertEqual((status, err), (DAMAGE, ''))
         self.assertEqual(read(self.index), before)
-
-    def test_blob_files_of_later_transactions(self):
-        """They were there when the backup of the data was cut off."""
-        blobs = self.path('blobs')
-        db = ZODB.DB(self.open('with', blob_dir=blobs))
-        with contextlib.closing(db):
-            for number in range(3):
-                with db.transaction() as connection:
-                    connection.root()[number] = Blob(b'content')
-        os.remove(self.path('with.index'))
-        second = positions(read(self.path('with')))[2]
-        os.truncate(self.path('with'), second)
-        status, out, err = self.run_check(
-            '--blobs', blobs, path=self.path('with'))
-        self.assertIn('1 files, 0 without a record', out)
-        self.assertIn('2 of later transactions', out)

@@ -6,7 +6,7 @@ from fsyncstorage.check import findings
 from fsyncstorage.check import tails
 from fsyncstorage.check import verify
 from fsyncstorage.check.info import survey
-from fsyncstorage.check.laterseals import LaterSeals
+from fsyncstorage.check.tails import LaterSeals
 from fsyncstorage.format.window import Window
 
 from ..format import hostilefiles

@@ -6,8 +6,10 @@ import socket
 
 import transaction
 import waitress
+from transaction.interfaces import TransientError
 from waitress import wasyncore
 from webob import Request
+from webob import exc
 from ZODB.blob import Blob
 from ZODB.DB import DB
 
@@ -46,6 +48,25 @@ class FilesTest(TestCase):
         return ask(request, BlobResponse(request, blob, **options))
 
 
+class Application:
+    """Serves the blobs at the root of a database by their names."""
+
+    def __init__(self, db, **options):
+        self._db = db
+        self._options = options
+
+    def __call__(self, environ, start_response):
+        request = Request(environ)
+        try:
+            with self._db.transaction() as connection:
+                answer = BlobResponse(
+                    request, connection.root()[request.path_info[1:]],
+                    **self._options)
+        except TransientError:
+            answer = exc.HTTPServiceUnavailable()
+        return answer(environ, start_response)
+
+
 class Waitress:
     """An application under waitress, in threads, until the test ends.
 
@@ -64,9 +85,11 @@ class Waitress:
         test.addCleanup(self._stop)
 
     def _stop(self):
-        self._server.trigger.pull_trigger(
-            lambda: wasyncore.close_all(self._channels))
-        self._thread.result()
+        try:
+            self._server.trigger.pull_trigger(
+                lambda: wasyncore.close_all(self._channels))
+        finally:    # an error of the thread says more
+            self._thread.result()
         self._server.task_dispatcher.shutdown()
 
     @property

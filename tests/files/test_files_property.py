@@ -5,11 +5,12 @@ import re
 from hypothesis import HealthCheck
 from hypothesis import strategies as st
 
-from fsyncstorage.files.preconditions import http_date
+from fsyncstorage.files.asked import http_date
 from fsyncstorage.files.source import Source
 
 from ..generated import given
 from ..generated import settings
+from ..often import often
 from .asking import FilesTest
 
 SIZES = 0, 1, 2, 1000, (1 << 16) + 1
@@ -42,7 +43,7 @@ class Property(FilesTest):
             (self.put(data, f'{size}'), data) for size in SIZES
             for data in [bytes(n * n % 251 for n in range(size))]]
 
-    @settings(deadline=None, max_examples=300,
+    @settings(deadline=None, max_examples=often(100, 300, 30),
               suppress_health_check=list(HealthCheck))
     @given(st.integers(0, len(SIZES) - 1), st.sampled_from(['GET', 'HEAD']),
            _headers)

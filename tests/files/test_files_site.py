@@ -9,13 +9,13 @@ from webob import Request
 from ZODB.blob import Blob
 from ZODB.DB import DB
 
-from fsyncstorage.files.application import Application
 from fsyncstorage.files.handover import XSendfile
 
 from ..client.connected import ConnectedTestCase
 from ..support import PATIENCE
 from ..support import until
 from .asking import Answer
+from .asking import Application
 from .asking import FilesTest
 from .asking import Waitress
 from .asking import ask

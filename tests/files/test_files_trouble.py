@@ -14,7 +14,6 @@ from ZODB.blob import Blob
 from ZODB.DB import DB
 
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.files.application import Application
 from fsyncstorage.server.blobsender import SENT_AT_ONCE
 
 from ..client.blobs.caches import Disk
@@ -28,6 +27,7 @@ from ..support import Thread
 from ..support import until
 from .asking import BUFFER
 from .asking import Answer
+from .asking import Application
 from .asking import Waitress
 
 ZEO_CONF = '''
@@ -48,6 +48,8 @@ SIZE = 4 * SENT_AT_ONCE
 
 class Site(Commands):
     """The blob `cached`, and two that the cache does not have."""
+
+    level = 2
 
     cache_size = 1 << 30
 
@@ -179,7 +181,7 @@ class KilledServer(Site):
 
 class SlowReaders(Site):
 
-    def test_of_what_arrives(self):
+    def test_of_what_arrives_and_what_is_cached(self):
         go_on = self.hold_up_downloads()
         with self.slow_reader('cold'):
             others = Thread(self.assert_whole, 'cold')
@@ -189,7 +191,6 @@ class SlowReaders(Site):
             self.assert_others_are_served('cold', busy=1)
         self.assert_nothing_is_left()
 
-    def test_of_what_is_cached(self):
         with self.slow_reader('cached'):
             # waitress has taken the file over.
             self.assert_others_are_served('cached', busy=0)

@@ -23,11 +23,8 @@ from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.check import terminal
-from fsyncstorage.client import local
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.fsyncpack import commandline
-from fsyncstorage.fsyncpack import looking
 from fsyncstorage.fsyncpack import target
 from fsyncstorage.fsyncpack import words
 from fsyncstorage.pack import progress
@@ -49,14 +46,19 @@ INTERRUPTED = 130
 
 
 class PackCase(Served):
+    """A file is packed by this process, if a test does not say otherwise."""
 
     def setUp(self):
         super().setUp()
         # Tests wait for what is seen at such a look.
-        for module in looking, commandline:
-            patch = mock.patch.object(module, 'EVERY', 0.01)
-            patch.start()
-            self.addCleanup(patch.stop)
+        self.patch(commandline, 'EVERY', 0.01)
+        self.patch(target, 'FsyncStorage', functools.partial(
+            FsyncStorage, pack_process=False))
+
+    def patch(self, module, name, value):
+        patch = mock.patch.object(module, name, value)
+        patch.start()
+        self.addCleanup(patch.stop)
 
     def packable(self, **options):
         """A storage with something to free."""
@@ -91,11 +93,6 @@ class PackCase(Served):
         self.assertEqual(err.count('\n'), 1, err)
         self.assertIn(reason, err)
 
-    def within(self):
-        """While this lasts, a file is packed by this process."""
-        return mock.patch.object(target, 'FsyncStorage', functools.partial(
-            FsyncStorage, pack_process=False))
-
     def files(self):
         return sorted(
             os.path.join(parent, name)
@@ -104,9 +101,8 @@ class PackCase(Served):
 
 class OfAFile(PackCase):
 
-    level = 2
-
     def test_a_pack(self):
+        self.patch(target, 'FsyncStorage', FsyncStorage)
         before = self.packable_file()
         said = self.said('--blobs', self.path('blobs'))
         after = os.stat(self.path()).st_size
@@ -120,27 +116,18 @@ class OfAFile(PackCase):
 
     def test_blobs_without_their_directory(self):
         """Their files stay, and it is said."""
-        for around in contextlib.nullcontext, self.within:
-            with self.subTest(around), around():
-                before = self.packable_file()
-                files = self.files()
-                said = self.said('--dry-run')
-                self.assertIn('Blobs are among what would go', said)
-                self.assertIn('blob-dir for a server', said)
-                status, out, err = self.run_pack()
-                self.assertEqual((status, err.count('\n')), (0, 1))
-                self.assertIn(f'packed from {before:,}', out)
-                self.assertIn('19 blobs are not kept, and the pack', err)
-                self.assertLessEqual(
-                    {path for path in files if path.endswith('.blob')},
-                    set(self.files()))
-                shutil.rmtree(self.directory)
-                os.mkdir(self.directory)
-
-    def test_without_blobs(self):
-        self.packable_file_without_blobs()
-        self.assertNotIn('Blobs', self.said('--dry-run'))
-        self.assertIn('packed', self.said())
+        before = self.packable_file()
+        files = self.files()
+        said = self.said('--dry-run')
+        self.assertIn('Blobs are among what would go', said)
+        self.assertIn('blob-dir for a server', said)
+        status, out, err = self.run_pack()
+        self.assertEqual((status, err.count('\n')), (0, 1))
+        self.assertIn(f'packed from {before:,}', out)
+        self.assertIn('19 blobs are not kept, and the pack', err)
+        self.assertLessEqual(
+            {path for path in files if path.endswith('.blob')},
+            set(self.files()))
 
     def test_a_link(self):
         """The file that it leads to is packed."""
@@ -153,19 +140,15 @@ class OfAFile(PackCase):
 
     def test_json(self):
         before = self.packable_file_without_blobs()
-        found = self.report()
+        self.assertNotIn('Blobs', self.said('--dry-run'))
+        self.assertIn('nothing can be freed', self.said('--days', '0.5'))
+        self.assertEqual(os.stat(self.path()).st_size, before)
+        found = self.report('--days', '0')
         self.assertGreater(found.pop('seconds'), 0)
         self.assertEqual(found, {
             'path': self.path(), 'outcome': 'packed', 'before': before,
             'after': os.stat(self.path()).st_size})
         self.assertEqual(self.report()['outcome'], 'nothing')
-
-    def test_days(self):
-        before = self.packable_file_without_blobs()
-        self.assertIn('nothing can be freed', self.said('--days', '0.5'))
-        self.assertEqual(os.stat(self.path()).st_size, before)
-        self.said('--days', '0')
-        self.assertLess(os.stat(self.path()).st_size, before)
 
     def test_a_dry_run(self):
         before = self.packable_file()
@@ -214,8 +197,7 @@ class OfAFile(PackCase):
                 self.assertTrue(there.wait(PATIENCE))
                 raise KeyboardInterrupt
 
-            with (self.within(), mock.patch.object(
-                    commandline, 'look_on', interrupt)):
+            with mock.patch.object(commandline, 'look_on', interrupt):
                 status, out, err = self.run_pack()
         self.assertEqual((status, out, err), (INTERRUPTED, '', ''))
         self.assertEqual(os.stat(self.path()).st_size, before)
@@ -234,30 +216,8 @@ class OfAFile(PackCase):
         self.assertEqual(
             err, f'{self.path()}: it was too late: packed\n')
 
-    def test_an_interrupt_where_no_pack_has_begun(self):
-        FsyncStorage(self.path()).close()
-
-        def interrupt(work, ask):
-            self.assertTrue(work.is_over.wait(PATIENCE))
-            raise KeyboardInterrupt
-
-        with mock.patch.object(commandline, 'look_on', interrupt):
-            for why, around in (
-                    ('there is nothing', contextlib.nullcontext()),
-                    ('it is refused', mock.patch.object(
-                        FsyncStorage, 'pack', side_effect=OSError))):
-                with self.subTest(why), around:
-                    self.assertEqual(self.run_pack(), (INTERRUPTED, '', ''))
-
-    def test_a_report_that_cannot_be_written(self):
-        self.packable_file_without_blobs()
-        with mock.patch.object(
-                words, 'of_pack', side_effect=BrokenPipeError):
-            status, out, err = self.run_pack()
-        self.assertEqual((status, out, err), (terminal.NOBODY_READS, '', ''))
-
     def test_how_far_it_is(self):
-        self.packable_file()
+        self.packable_file_without_blobs()
         told = []
 
         @contextlib.contextmanager
@@ -265,8 +225,8 @@ class OfAFile(PackCase):
             yield lambda stage, position: told.append(
                 (stages[stage], position / size))
 
-        with (phases.held_up(progress.COPY) as there, self.within(),
-              mock.patch.object(looking, 'progress_bar', bar)):
+        with (phases.held_up(progress.COPY) as there,
+              mock.patch.object(commandline, 'progress_bar', bar)):
             running = Thread(lambda: commandline.main([self.path()]))
             self.assertTrue(there.wait(PATIENCE))
             until(lambda: 'copying' in dict(told), 'progress')
@@ -318,8 +278,6 @@ class ByRoot(PackCase):
 
 class FilesThatAreRefused(PackCase):
 
-    level = 2
-
     def test_one_that_is_in_use(self):
         self.packable()
         self.assert_cannot_run(
@@ -336,12 +294,12 @@ class FilesThatAreRefused(PackCase):
                     {*self.files()} - {*files}, {self.path('other.lock')})
                 os.remove(self.path('other'))
 
-    def test_none(self):
-        self.assert_cannot_run('No such file')
-        self.assert_cannot_run('No such file', '--dry-run')
-        self.assertEqual(self.files(), [])
-
     def test_no_data_file(self):
+        for options in (), ('--dry-run',):
+            self.assert_cannot_run('No such file', *options)
+            self.assert_cannot_run(
+                'is a directory', *options, path=self.directory)
+        self.assertEqual(self.files(), [])
         for content in b'', b'FS', b'FS21' * 10, b'something else' * 10:
             with open(self.path(), 'wb') as file:
                 file.write(content)
@@ -349,9 +307,6 @@ class FilesThatAreRefused(PackCase):
                 with self.subTest(content, options=options):
                     self.assert_cannot_run('', *options)
                     self.assertEqual(self.files(), [self.path()])
-
-    def test_a_directory(self):
-        self.assert_cannot_run('is a directory', path=self.directory)
 
     @unittest.skipIf(os.getuid() == 0, 'root may do anything')
     def test_no_permission(self):
@@ -372,13 +327,6 @@ class FilesThatAreRefused(PackCase):
             self.assertIn('would free', self.said('--dry-run'))
         self.assertEqual(self.files(), files)
 
-    def test_no_permission_for_the_directory(self):
-        self.packable_file()
-        refuse = PermissionError(13, 'Permission denied', self.path('x.lock'))
-        with mock.patch.object(
-                commandline.target, 'FsyncStorage', side_effect=refuse):
-            self.assert_cannot_run('x.lock: Permission denied')
-
     def test_a_damaged_file(self):
         size = self.packable_file()
         with open(self.path(), 'r+b') as file:
@@ -398,23 +346,19 @@ class FilesThatAreRefused(PackCase):
     def test_too_little_room(self):
         self.packable_file()
         files = self.files()
-        with self.within(), mock.patch.object(
+        with mock.patch.object(
                 work, 'free_bytes', lambda file: 100):
             self.assert_cannot_run(f'fsync-pack: {self.path()}: a pack needs')
             self.assert_cannot_run('and 100 are free')
             self.assertIn('ONLY 100 ARE FREE', self.said('--dry-run'))
         self.assertEqual(self.files(), files)
 
-    def test_no_blob_directory(self):
-        self.packable_file()
-        self.assert_cannot_run(
-            'is no directory', '--blobs', self.path('other'))
-        self.assertFalse(os.path.exists(self.path('other')))
-
-
     def test_a_directory_of_something_else(self):
         """A pack would remove what is in it, or in what is `.old`."""
         before = self.packable_file()
+        self.assert_cannot_run(
+            'is no directory', '--blobs', self.path('other'))
+        self.assertFalse(os.path.exists(self.path('other')))
         for name, given in ('photos', 'photos'), ('blobs.old', 'blobs'):
             os.mkdir(self.path(name))
             with open(self.path(f'{name}/mine'), 'w'):
@@ -429,8 +373,6 @@ class FilesThatAreRefused(PackCase):
 
 
 class Options(PackCase):
-
-    level = 2
 
     def test_what_is_refused(self):
         self.packable_file()
@@ -448,8 +390,6 @@ class Options(PackCase):
                 ('unrecognized', '--no-such-option')):
             with self.subTest(options):
                 self.assert_cannot_run(reason, *options)
-
-    def test_what_is_for_a_file(self):
         for options in ('--no-gc',), ('--blobs', 'blobs'):
             self.assert_cannot_run(
                 'are for a file', *options, path='127.0.0.1:1')
@@ -495,15 +435,13 @@ class OfAServer(PackCase):
             f'{self.address}: packed from {before:,} to {after:,} bytes', said)
         self.assertIn('nothing can be freed', self.said())
 
-    def test_json(self):
-        before = self.storage.getSize()
-        found = self.report()
-        self.assertEqual(
-            (found['outcome'], found['before'], found['after']),
-            ('packed', before, self.storage.getSize()))
+        self.assertRegex(
+            self.said('--status'),
+            r'the last one ended [\d.]+ s ago: nothing could be freed\n')
         status = self.report('--status')
-        self.assertEqual(status['last']['outcome'], 'packed')
+        self.assertEqual(status['last']['outcome'], 'nothing')
         self.assertIsNone(status['pack'])
+        self.assertEqual(self.report()['outcome'], 'nothing')
 
     def test_a_dry_run(self):
         found = self.report('--dry-run')
@@ -511,12 +449,6 @@ class OfAServer(PackCase):
         self.assertIn(f'would free {found["freed"]:,} of', said)
         self.said()
         self.assertEqual(found['new_size'], self.storage.getSize())
-
-    def test_it_reads_nothing_locally(self):
-        """A server would build a map for it, in vain."""
-        with mock.patch.object(local, 'begin', return_value=None) as begin:
-            self.said('--status')
-        begin.assert_not_called()
 
     def test_status(self):
         self.assertEqual(
@@ -532,13 +464,6 @@ class OfAServer(PackCase):
         self.assertRegex(
             self.said('--status'),
             'the last one ended .* ago: packed from .* to .* bytes in ')
-
-    def test_status_after_one_that_found_nothing(self):
-        self.said()
-        self.said()
-        self.assertRegex(
-            self.said('--status'),
-            r'the last one ended [\d.]+ s ago: nothing could be freed\n')
 
     def test_a_second_pack(self):
         with phases.held_up(progress.CHECK) as there:
@@ -585,8 +510,6 @@ class OfAServer(PackCase):
     def test_a_server_that_was_restarted_meanwhile(self):
         with mock.patch.object(self.storage.packs, 'cancel'):
             self.assert_cannot_run('was restarted', '--cancel')
-
-    def test_nothing_to_cancel(self):
         self.assert_cannot_run('No pack is under way', '--cancel')
 
     def test_an_interrupt_lets_it_go_on(self):
@@ -612,7 +535,7 @@ class OfAServer(PackCase):
             yield lambda stage, position: told.append(stages[stage])
 
         with (phases.held_up(progress.COPY) as there,
-              mock.patch.object(looking, 'progress_bar', bar)):
+              mock.patch.object(commandline, 'progress_bar', bar)):
             running = Thread(self.run_pack)
             self.assertTrue(there.wait(PATIENCE))
             until(lambda: 'copying' in told, 'progress')
@@ -675,9 +598,9 @@ class OtherServers(PackCase):
         self.assertIn('no pack is under way',
                       self.said('--status', path=self.address(server)))
 
-    def test_a_storage_that_only_reads(self):
-        self.packable_file()
-        server = self.serve(self.open(read_only=True))
+        server = self.serve(self.open('other.fs', read_only=False))
+        server.close()
+        server = self.serve(self.open('other.fs', read_only=True))
         self.assert_cannot_run('read-only', path=self.address(server))
 
     def test_stocks_storage_on_our_server(self):
@@ -707,17 +630,13 @@ class OtherServers(PackCase):
         found = self.report(path=address)
         self.assertEqual(found, {'path': address, 'outcome': None})
 
-    def test_an_address_that_does_not_answer(self):
-        with socket.socket() as bound:
-            bound.bind(('127.0.0.1', 0))
-            address = '%s:%s' % bound.getsockname()
-            self.assert_cannot_run('Connection refused', path=address)
-
-    def test_a_socket_file_without_a_server(self):
+    def test_where_nobody_answers(self):
         path = self.path('socket')
-        with socket.socket(socket.AF_UNIX) as bound:
-            bound.bind(path)
-            self.assert_cannot_run('Connection refused', path=path)
+        with socket.socket() as bound, socket.socket(socket.AF_UNIX) as other:
+            bound.bind(('127.0.0.1', 0))
+            other.bind(path)
+            for address in '%s:%s' % bound.getsockname(), path:
+                self.assert_cannot_run('Connection refused', path=address)
 
     def test_one_that_says_nothing(self):
         """As one that waits for TLS to begin."""
@@ -728,8 +647,6 @@ class OtherServers(PackCase):
 
 
 class Words(PackCase):
-
-    level = 2
 
     def test_of_durations(self):
         self.assertEqual(

@@ -3,12 +3,24 @@
 import json
 import urllib.error
 import urllib.request
+from unittest import mock
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics.address import shown
 
 from ..support import PATIENCE
+
+
+class NothingIsKept:
+    """For a TestCase: figures are read whenever they are asked for."""
+
+    def setUp(self):
+        super().setUp()
+        kept = mock.patch.object(exporter, 'KEPT', 0)
+        kept.start()
+        self.addCleanup(kept.stop)
 
 
 def get(address, path):

@@ -16,7 +16,6 @@ from prometheus_client import generate_latest
 from ZODB.FileStorage import FileStorage
 
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import pulse
 from fsyncstorage.metrics.clients import ClientCollector
@@ -36,6 +35,7 @@ from .alerting import Node
 from .alerting import Series
 from .alerting import rules
 from .alerting import samples
+from .asking import NothingIsKept
 from .asking import get
 
 HERE = '127.0.0.1', 0
@@ -57,13 +57,7 @@ def queries():
                    .replace('$instance', '.*'))
 
 
-class ServedAndShown(Served):
-
-    def setUp(self):
-        super().setUp()
-        kept = mock.patch.object(exporter, 'KEPT', 0)
-        kept.start()
-        self.addCleanup(kept.stop)
+class ServedAndShown(NothingIsKept, Served):
 
     def show(self, **options):
         self.storage = self.open(**options)

@@ -69,22 +69,6 @@ class Requests(AnsweringTestCase):
         self.assertIn(b'Content-Type: text/plain\r\n', head)
         self.assertIn(b'Content-Length: %d' % len(BODY), head)
 
-    def test_a_body_is_not_copied(self):
-        """So one that is kept is there once, however many take it."""
-        _, body = answering.response(REQUEST, PAGES.get, lambda *named: True)
-        self.assertIs(body, BODY)
-
-    def test_what_comes_behind_a_question_mark_is_ignored(self):
-        self.assertIn(BODY, self.say(b'GET /page?a=b HTTP/1.0\r\n\r\n'))
-
-    def test_the_head_alone(self):
-        answer = self.say(b'HEAD /page HTTP/1.0\r\n\r\n')
-        self.assertRegex(answer, rb'^HTTP/1.0 200 OK\r\n')
-        self.assertTrue(answer.endswith(b'\r\n\r\n'))
-
-    def test_no_such_page(self):
-        self.assertEqual(get(self.answering.address, '/other')[0], 404)
-
     def test_a_request_in_pieces(self):
         connection = self.connect()
         for byte in REQUEST:
@@ -230,17 +214,3 @@ class Processor(AnsweringTestCase):
                 socket.create_connection(closing.address, PATIENCE):
             self.assertTrue(resting.wait(PATIENCE))
             Thread(closing.close).result()
-
-
-class NoAddress(TestCase):
-
-    def test_one_that_is_taken(self):
-        with socket.create_server(('127.0.0.1', 0)) as other:
-            with self.assertRaises(OSError):
-                Answering(other.getsockname(), PAGES.get)
-
-    def test_no_thread(self):
-        with mock.patch.object(
-                threading.Thread, 'start', side_effect=RuntimeError('none')):
-            with self.assertRaises(RuntimeError):
-                Answering(('127.0.0.1', 0), PAGES.get)

@@ -1,7 +1,6 @@
 """What goes wrong with metrics is a line of the log, and nothing else."""
 
 import contextlib
-import importlib.metadata
 import os
 import socket
 import sys
@@ -14,7 +13,6 @@ from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import probes
 from fsyncstorage.metrics.exporters import Showing
-from fsyncstorage.version import own_version
 from perf.ports import free_address
 
 from ..support import PATIENCE
@@ -148,15 +146,6 @@ class Addresses(Shown):
         with self.one_line(r'0\.0\.0\.0:\d+: whoever can reach'):
             self.show(self.open(), ('0.0.0.0', 0))
 
-    def test_ipv6(self):
-        try:
-            socket.create_server(('::1', 0), family=socket.AF_INET6).close()
-        except OSError:
-            self.skipTest('no IPv6 here')
-        showing = self.show(self.open(), ('::1', 0))
-        self.assertEqual(get(showing.exporter.address, '/ready')[0], 200)
-
-
     def can_listen(self, host):
         try:
             socket.create_server((host, 0), family=socket.AF_INET6).close()
@@ -173,21 +162,6 @@ class Addresses(Shown):
         _, port = showing.exporter.address
         for host in '127.0.0.1', '::1':
             self.assertEqual(get((host, port), '/ready')[0], 200)
-
-    def test_a_name(self):
-        """IPv6 is for those that have no other address."""
-        for families, expected in [
-                ([socket.AF_INET6], socket.AF_INET6),
-                ([socket.AF_INET6, socket.AF_INET], socket.AF_INET)]:
-            with mock.patch.object(
-                    socket, 'getaddrinfo',
-                    return_value=[(family,) for family in families]), \
-                    mock.patch.object(
-                        socket, 'create_server', autospec=True) as create:
-                answering._listening(('zeo.example', 8190))
-            self.assertEqual(
-                create.call_args.kwargs.get('family', socket.AF_INET),
-                expected)
 
 
 class Trouble(Shown):
@@ -219,18 +193,6 @@ class Trouble(Shown):
             with self.one_line("no metrics .* can't start new thread"):
                 self.show(storage)
         self.check_it_commits(storage)
-
-    def test_where_the_package_has_no_metadata(self):
-        """As in a source tree, or a bundle."""
-        own_version.cache_clear()
-        self.addCleanup(own_version.cache_clear)
-        with mock.patch.object(
-                importlib.metadata, 'version',
-                side_effect=importlib.metadata.PackageNotFoundError):
-            address = self.show(self.open()).exporter.address
-            self.assertEqual(
-                metrics(address)['fsyncstorage_build_info', 'unknown'], 1)
-            self.assertEqual(probe(address, '/now')[1]['version'], 'unknown')
 
     def test_without_the_library_there_are_probes(self):
         storage = self.open()
@@ -293,19 +255,6 @@ class Trouble(Shown):
         with storage._sequencer.mutex:
             self.assertEqual(get(address, '/ready')[0], 200)
 
-    def test_a_fork_leaves_them_to_its_parent(self):
-        storage = self.open()
-        address = self.show(storage, free_address()).exporter.address
-
-        def in_child():
-            with mock.patch.object(exporter.logger, 'warning') as warning:
-                Showing(address, '1', storage).close()
-            return len(warning.mock_calls)
-
-        # The parent has the address; it goes on.
-        self.assertEqual(in_a_child(in_child), 1)
-        self.assertEqual(metrics(address)['fsyncstorage_objects',], 0)
-
     def test_a_fork_waits_for_no_lock_and_keeps_no_connection(self):
         storage = self.open()
         showing = self.show(storage)
@@ -345,18 +294,6 @@ class Trouble(Shown):
             ours.close()
             os.waitpid(child, 0)
 
-    def test_a_thread_that_has_ended_by_an_error(self):
-        storage = self.open()
-        storage.metrics = self.show(storage)
-        ended = storage.metrics.exporter._answering
-        with mock.patch('threading.excepthook'), mock.patch.object(
-                ended._loop, 'sock_accept', side_effect=MemoryError):
-            with contextlib.suppress(OSError):
-                get(ended.address, '/ready')
-            ended._thread.join(PATIENCE)
-        storage.close()
-        self.assertEqual(exporters._exporters._open, {})
-
 
 class Names(Shown):
 
@@ -365,7 +302,3 @@ class Names(Shown):
         showing = self.show(self.open(), name='a"b\n\\')
         _, text = get(showing.exporter.address, '/metrics')
         self.assertIn(r'fsyncstorage_objects{storage="a\"b\n\\"} 0.0', text)
-
-    def test_nothing_is_left_of_what_was_shown(self):
-        self.show(self.open()).close()
-        self.assertEqual(exporters._exporters._open, {})

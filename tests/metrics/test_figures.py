@@ -4,19 +4,14 @@ import contextlib
 import os
 import pathlib
 import re
-import shutil
-import subprocess
 import time
-import unittest
 from unittest import mock
 
-from ZODB.FileStorage import FileStorage
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
 from ZODB.POSException import ReadConflictError
 from ZODB.utils import z64
 
-from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics.collector import Collector
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.pack.progress import Watch
@@ -35,7 +30,7 @@ from ..support import commit
 from ..support import oid
 from ..support import until
 from ..support import vote
-from .asking import get
+from .asking import NothingIsKept
 from .asking import metrics
 from .asking import probe
 
@@ -60,13 +55,7 @@ class Wrapper:
         return len(self.__storage)
 
 
-class FiguresTestCase(TestCase):
-
-    def setUp(self):
-        super().setUp()
-        kept = mock.patch.object(exporter, 'KEPT', 0)
-        kept.start()
-        self.addCleanup(kept.stop)
+class FiguresTestCase(NothingIsKept, TestCase):
 
     def figures(self):
         self.now = {
@@ -275,30 +264,6 @@ class OverZeo(Served, FiguresTestCase):
         self.assertEqual(figures['loads_total', 'memory'], 3)
         self.assertEqual(figures['loads_total', 'disk'], 2)
 
-    def test_loads_from_memory_do_not_go_down(self):
-        """Nor when others come from the disk while figures are read."""
-        peer = self.served()
-        figures = self.service.figures
-        summary = figures.commit_time.summary
-
-        def meanwhile():
-            self.service.stats.loads += 1
-            figures.loads_from_disk += 1
-            return summary()
-
-        peer.commit({1: b'x'})
-        peer.load(1)
-        with mock.patch.object(figures.commit_time, 'summary', meanwhile):
-            self.assertEqual(self.figures()['loads_total', 'memory'], 1)
-
-    def test_a_load_of_nothing_is_no_load(self):
-        peer = self.served()
-        with self.assertRaises(ErrorReply):
-            peer.load(7)
-        figures = self.figures()
-        self.assertEqual(figures['loads_total', 'memory'], 0)
-        self.assertEqual(figures['loads_total', 'disk'], 0)
-
     def test_conflicts(self):
         peer = self.served()
         tid = peer.commit({1: record(1), 2: counter(0)})
@@ -341,37 +306,6 @@ class OverZeo(Served, FiguresTestCase):
             storage.store(oid(1), z64, record(3), '', transaction)
         storage.tpc_abort(transaction)
         self.check(conflicts_total=2)
-
-    def test_a_commit_that_fails_at_its_end_has_no_duration(self):
-        storage = MappingStorage()
-        finish = storage.tpc_finish
-
-        def fail(transaction, f):
-            finish(transaction, f)
-            raise OSError('behind all others')
-
-        storage.tpc_finish = fail
-        peer = self.served(storage)
-        with self.assertRaises(ErrorReply), self.assertLogs('fsyncstorage'):
-            peer.commit({1: b'x'})
-        self.check(commit_duration_seconds_count=0)
-
-    def test_a_conflict_with_what_is_not_published_is_one(self):
-        disk = self.controlled_disk()
-        peer = self.served()
-        other = self.connect(self.server)
-        disk.hold_syncs()
-        peer.vote({1: record(1)})
-        finish = peer.ask_finish()
-        disk.wait_for_sync()
-        vote_of_other = other.ask_vote({1: record(2)})
-        until(lambda: self.service.committer._aside, 'it is put aside')
-        self.check(conflicts_total=0)
-        disk.release_syncs()
-        peer.answer(finish)
-        with self.assertRaises(ErrorReply):
-            other.answer(vote_of_other)
-        self.check(conflicts_total=1)
 
     def test_waiting(self):
         peer = self.served()
@@ -416,21 +350,6 @@ class OverZeo(Served, FiguresTestCase):
             self.assertEqual(probe(self.address, '/ready')[0], 200)
         self.assertFalse(any(each.mock_calls for each in called))
 
-    def test_another_storage_may_have_metrics_of_its_own(self):
-        storage = MappingStorage()
-        storage.metrics = {'something': 'else'}
-        self.served(storage).commit({1: b'x'})
-        self.check(commits_total=1)
-
-    def test_conflicts_that_another_storage_resolves(self):
-        peer = self.served(FileStorage(self.path('stock.fs')))
-        tid = peer.commit({1: counter(0), 2: counter(0)})
-        peer.commit({1: counter(1), 2: counter(1)}, tid)
-        peer.vote({1: counter(2)}, tid)
-        peer.abort()  # of this, nothing is counted
-        peer.commit({1: counter(2), 2: counter(2)}, tid)
-        self.check(conflicts_resolved_total=2, conflicts_total=0)
-
     def test_one_in_a_wrapper(self):
         peer = self.served(Wrapper(self.open()))
         peer.commit({1: b'x'})
@@ -461,13 +380,3 @@ class OverZeo(Served, FiguresTestCase):
             r'^``(\w+)`` ', the_page().partition('Of a client')[0],
             re.MULTILINE)
         self.assertEqual(sorted(documented), sorted(names))
-
-    @unittest.skipUnless(shutil.which('promtool'), 'no promtool here')
-    def test_prometheus_finds_nothing_to_say(self):
-        peer = self.served(self.open(scrub_rate='2MB'))
-        peer.commit({1: b'x'})
-        _, text = get(self.address, '/metrics')
-        done = subprocess.run(
-            ['promtool', 'check', 'metrics'], input=text, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.assertEqual((done.returncode, done.stdout), (0, ''))

@@ -6,11 +6,8 @@ installed (without what it needs will do), it is asked itself, too.
 """
 
 import dataclasses
-import importlib
-import re
 import sys
 import types
-import unittest
 from unittest import mock
 
 import OFS.interfaces
@@ -169,22 +166,3 @@ class WithoutThePackage(ObservabilityTestCase):
         with mock.patch.dict(sys.modules, {'plone.observability': None}):
             self.load_zcml()
         self.assertNotIn('fsyncstorage.metrics.observability', sys.modules)
-
-
-@unittest.skipUnless(formatters, 'plone.observability is not installed')
-class AsInstalled(ObservabilityTestCase):
-
-    def test_the_text_for_prometheus(self):
-        self.load_zcml()
-        interfaces = importlib.import_module('plone.observability.interfaces')
-        provider = self.provided(interfaces.IMetricProvider)['fsyncclient']
-        text = formatters.PrometheusFormatter().format(provider.collect())
-        # (The parser of prometheus_client gives counters other names.)
-        figures = {}
-        for name, labels, value in re.findall(
-                r'^(\w+)\{(.*)\} (\S+)$', text, re.MULTILINE):
-            labels = dict(re.findall(r'(\w+)="([^"]*)"', labels))
-            self.assertEqual(labels['scope'], 'instance')
-            figures[name, labels.get('source'), labels.get('le')] = float(
-                value)
-        self.check_figures(figures)

@@ -5,9 +5,6 @@ import http.client
 import json
 import pathlib
 import re
-import shutil
-import subprocess
-import time
 import unittest
 from unittest import mock
 
@@ -30,6 +27,7 @@ from ..support import TestCase
 from ..support import Thread
 from ..support import commit
 from ..support import until
+from .asking import NothingIsKept
 from .asking import get
 from .asking import metrics
 from .asking import probe
@@ -52,13 +50,7 @@ def response(address, path, method='GET', **headers):
         connection.close()
 
 
-class PageTestCase(TestCase):
-
-    def setUp(self):
-        super().setUp()
-        kept = mock.patch.object(exporter, 'KEPT', 0)
-        kept.start()
-        self.addCleanup(kept.stop)
+class PageTestCase(NothingIsKept, TestCase):
 
     def show(self, storage, name='main', address=HERE):
         showing = Showing(address, name, storage)
@@ -140,11 +132,6 @@ class Figures(Served, PageTestCase):
         shown = self.check_it_says_what_the_metrics_say()
         self.assertEqual(shown['figures']['commits_total'], 1)
 
-    def test_the_time(self):
-        before = time.time()
-        self.served()
-        self.assertTrue(before <= self.now()['time'] <= time.time())
-
     def test_samples(self):
         """What was between two of them, and nothing else."""
         peer = self.served()
@@ -175,16 +162,6 @@ class Samples(PageTestCase):
 
             until(there_are_some, 'two samples')
 
-    def test_a_storage_that_is_hidden_is_forgotten(self):
-        self.show(self.open(), 'stays')
-        other = self.exporter.show('goes', self.open('other.fs'))
-        page = self.exporter._page
-        page.sample()
-        self.assertEqual(len(page._pasts), 2)
-        self.exporter.hide(other)
-        page.sample()
-        self.assertEqual([each.name for each in page._pasts], ['stays'])
-
     def test_the_answer_is_bounded(self):
         self.show(self.open())
         page = self.exporter._page
@@ -197,37 +174,12 @@ class Samples(PageTestCase):
             {MOST})
         self.assertLess(len(get(self.address, '/now')[1]), 32768)
 
-    def test_one_that_fails_is_one_line(self):
-        self.show(self.open())
-        with self.assertLogs('fsyncstorage.metrics') as logged, \
-                mock.patch.object(self.exporter._page, 'sample',
-                                  side_effect=ZeroDivisionError):
-            self.exporter._sample()
-            self.exporter._sample()
-        self.assertEqual(
-            [each.getMessage() for each in logged.records],
-            ['a sample of the metrics could not be made'])
-
 
 class States(PageTestCase):
 
     def verdicts(self):
         return [(each['level'], each['words'])
                 for each in self.storage_now()['verdicts']]
-
-    def test_writing_that_has_stopped(self):
-        disk = self.controlled_disk()
-        storage = self.open()
-        self.show(storage)
-        self.assertEqual(self.verdicts(), [])
-        disk.fail_sync(OSError('I/O error'))
-        with self.assertRaises(Exception), self.assertLogs('fsyncstorage'):
-            commit(storage, {1: b'x'})
-        (level, words), = self.verdicts()
-        self.assertEqual(level, 'bad')
-        self.assertIn('I/O error', words)
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            storage.close()
 
     def test_a_disk_that_does_not_answer(self):
         disk = self.controlled_disk()
@@ -258,12 +210,6 @@ class States(PageTestCase):
         self.assertEqual(good['verdicts'], [])
         self.assertEqual(good['figures']['objects'], 0)
 
-    def test_several_storages(self):
-        self.show(self.open(), 'one')
-        self.exporter.show('two', self.open('other.fs'))
-        self.assertEqual(
-            [each['name'] for each in self.now()['storages']], ['one', 'two'])
-
     def test_a_name_is_only_text(self):
         name = '</script><img src=x onerror=alert(1)>\n"\u2028'
         self.show(self.open(), name)
@@ -273,13 +219,6 @@ class States(PageTestCase):
         self.assertEqual(headers['X-Content-Type-Options'], 'nosniff')
         # The page itself has no name in it.
         self.assertNotIn(b'alert', response(self.address, '/')[2])
-
-    def test_without_the_library(self):
-        with mock.patch.dict('sys.modules', {'prometheus_client': None}), \
-                self.assertLogs('fsyncstorage.metrics'):
-            self.show(self.open())
-        self.assertEqual(self.storage_now()['figures']['commits_total'], 0)
-        self.assertEqual(get(self.address, '/')[0], 200)
 
 
 class Asking(PageTestCase):
@@ -395,22 +334,6 @@ class Outside(unittest.TestCase):
         self.assertEqual(
             set(names) - set(FILES),
             {'metrics', 'live', 'ready', 'startup', 'now'})
-
-    @unittest.skipUnless(shutil.which('node'), 'node is not installed')
-    def test_times_are_by_the_clock_of_the_server(self):
-        """Whatever that of the browser says."""
-        done = subprocess.run(
-            ['node', '-e', """
-                globalThis.document = {hidden: true, addEventListener() {}};
-                const text = require('fs').readFileSync(process.argv[1]);
-                Date.now = () => 0;
-                require('vm').runInThisContext(text + `
-                    now = 1e9;
-                    console.log(since(1e9 - 30), since(1e9 + 1));
-                    process.exit();`);
-            """, str(ROOM / 'page.js')], text=True, timeout=PATIENCE,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        self.assertEqual(done.stdout, '30 s ago just now\n')
 
     def test_the_program_makes_no_html(self):
         text = (ROOM / 'page.js').read_text()

@@ -75,14 +75,6 @@ class Durations(PastTestCase):
         self.assertAlmostEqual(self.column('sync_p99')[0], 0.010, delta=0.002)
         self.assertIsNone(none)
 
-    def test_the_longest_of_a_few(self):
-        histogram = Histogram()
-        self.add(0, histogram)
-        for each in 0.010, 0.5:
-            histogram.add(each)
-        self.add(5, histogram)
-        self.assertAlmostEqual(self.column('sync_p99')[0], 0.5, delta=0.07)
-
     def test_those_of_threads_and_of_clients_together(self):
         of_threads, of_clients = Histogram(), Histogram()
         self.add(0, of_threads, of_clients)
@@ -98,13 +90,6 @@ class Durations(PastTestCase):
         histogram.add(1000.0)
         self.add(5, histogram)
         self.assertEqual(self.column('sync_p99'), [100.0])
-
-    def test_a_histogram_that_comes_or_goes(self):
-        histogram = Histogram()
-        histogram.add(1.0)
-        for now, each in enumerate(([], [histogram], [])):
-            self.add(now, *each)
-        self.assertEqual(self.column('sync_p50'), [None, None])
 
     def test_one_of_several_that_goes(self):
         """As that of a server; nothing is told of what is below zero."""
@@ -122,13 +107,6 @@ class Durations(PastTestCase):
 
 class Bounds(PastTestCase):
 
-    def test_no_more_than_so_many(self):
-        for now in range(10 * past.MOST):
-            self.past.add(Reading(), now * 0.001)
-        self.assertEqual(
-            {len(column) for column in self.past.columns(0).values()},
-            {past.MOST})
-
     def test_ten_minutes_fit(self):
         for number in range(2 * past.MOST):
             self.past.add(Reading(), number * past.EVERY)
@@ -143,9 +121,3 @@ class Bounds(PastTestCase):
         self.assertEqual(self.column('ago', now), [6, 0])
         self.assertEqual(
             {len(column) for column in self.past.columns(now).values()}, {2})
-
-    def test_what_is_asked_for_before_there_is_enough(self):
-        self.assertEqual(self.past.last('commits', 2), [])
-        for now in 1, 2:
-            self.past.add(Reading(), now)
-        self.assertEqual(self.past.last('commits', 2), [0.0])

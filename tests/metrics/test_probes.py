@@ -82,14 +82,6 @@ class Loops(Served):
         self.assertIsNone(shown.service)
         self.assertTrue(pulse._is_over)
 
-    def test_a_server_that_has_ended_is_watched_no_more(self):
-        self.served()
-        exporter = self.server._shown[0].exporter
-        pulse = exporter.servers()[0].pulse
-        self.server.close()
-        self.assertTrue(pulse._is_over)
-        self.assertEqual(exporters._exporters._open, {})
-
 
 class Storages(TestCase):
 

@@ -12,7 +12,6 @@ from ZODB.utils import maxtid
 
 from fsyncstorage import wire
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics import served
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.metrics.shown import Shown
@@ -32,6 +31,7 @@ from ..support import begin
 from ..support import commit
 from ..support import oid
 from ..support import until
+from .asking import NothingIsKept
 from .asking import get
 from .asking import probe
 
@@ -74,13 +74,10 @@ class _Counted:
         self._connection.close()
 
 
-class ClientsCase(Served):
+class ClientsCase(NothingIsKept, Served):
 
     def setUp(self):
         super().setUp()
-        kept = mock.patch.object(exporter, 'KEPT', 0)
-        kept.start()
-        self.addCleanup(kept.stop)
         self.storage = self.open(local_reads=True)
         self.showing = Showing(HERE, '1', self.storage)
         self.addCleanup(self.showing.close)
@@ -169,14 +166,6 @@ class ByHand(ClientsCase):
         peer = self.connect(self.server)
         self.check(address='{}:{}'.format(*peer.socket.getsockname()))
 
-    def test_an_address_that_is_none(self):
-        path = self.path('socket')
-        server = self.serve(self.open('other.fs'), path)
-        client = FsyncClient(path, wait_timeout=PATIENCE, wait=True)
-        self.addCleanup(client.close)
-        found, = server.services['1'].clients().first(10)['clients']
-        self.assertEqual(found['address'], clients.UNIX)
-
     def test_a_client_that_disconnects_leaves_nothing(self):
         peer = self.peer()
         peer.vote({1: b'x'})
@@ -211,10 +200,6 @@ class Stock(ClientsCase):
         client.ping()
         self.check(label='stock 1', version=None, reads_locally=None,
                    commits=1, loads=1, conflicts=1)
-
-    def test_one_that_only_reads(self):
-        self.client(ZEO.ClientStorage.ClientStorage, read_only=True)
-        self.check(read_only=True, commits=0)
 
 
 class Ours(ClientsCase):
@@ -265,23 +250,6 @@ class Ours(ClientsCase):
             found['sent'], self.server.traffic.sent + figures.sent)
         # Two loads; a begin, a store, a vote, a finish and a ping.
         self.assertEqual(found['messages'] - before['messages'], 7)
-
-    def test_a_client_that_disconnects_leaves_nothing(self):
-        client = self.client(local_reads='off')
-        commit_over(client, {1: record(1)})
-        client.loadBefore(oid(1), maxtid)
-        client.close()
-        until(lambda: not self.clients(), 'gone')
-        self.assertEqual(self.server.tallies, {})
-
-    def test_a_channel_of_nobody(self):
-        """Of a mark that no client has: what it does is nobody's."""
-        commit(self.storage, {1: record(1)})
-        client = self.client(local_reads='off')
-        with mock.patch.object(self.server, 'tallies', {}):
-            client.loadBefore(oid(1), maxtid)
-        self.check(loads=0)
-        self.assertEqual(self.service.figures.requests, 1)
 
 
 class Holding(ClientsCase):
@@ -420,26 +388,6 @@ class Bounds(ClientsCase):
                      for client in self.clients()], expected)
         holder.abort()
         waits.answer(asked)
-
-    def test_nor_does_it_matter_of_which_storage_they_are(self):
-        self.connect(self.server)
-        other = self.serve(self.open('other.fs'))
-        self.connect(other).vote({1: b'x'})
-        shown = [Shown(name, None) for name in ('one', 'two')]
-        for each, server in zip(shown, (self.server, other)):
-            each.service = server.services['1']
-        with mock.patch.object(served, 'MOST', 1):
-            found = json.loads(served.clients(shown).body)['storages']
-        self.assertEqual(
-            [(len(found[name]['clients']), found[name]['left_out'])
-             for name in ('one', 'two')], [(0, 1), (1, 0)])
-
-    def test_it_is_kept_for_a_moment(self):
-        with mock.patch.object(exporter, 'KEPT', 1000):
-            self.assertEqual(self.clients(), [])
-            self.connect(self.server)
-            self.assertEqual(self.clients(), [])
-        self.assertEqual(len(self.clients()), 1)
 
     def test_without_a_server(self):
         storage = self.open('alone.fs')

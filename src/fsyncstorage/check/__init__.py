@@ -6,7 +6,6 @@
 - verify        what is checked
 - magic         is it a Data.fs at all?
 - tails         what is a tail, and what is damage
-- laterseals    what later seals prove to have been durable
 - fileorder     positions in the order of the file
 - findings      what was found
 - lost          which objects were lost, by class

@@ -85,6 +85,16 @@ def output():
         raise CannotRun(f'standard output: {error.strerror}') from None
 
 
+@contextlib.contextmanager
+def without_blanks(console):
+    """Print what is printed on this console of rich, but without the blanks
+    with which rich fills up lines: so it can be compared."""
+    with console.capture() as printed:
+        yield
+    for line in printed.get().rstrip('\n').split('\n'):
+        print(line.rstrip())
+
+
 def opened(path):
     """Open the file, if it is a regular file."""
     file = datafile.DataFile(path, os.O_RDONLY | os.O_NONBLOCK)

@@ -2,8 +2,8 @@
 
 The response reads all that it needs from the database when it is made.  So it
 can be sent after the connection was closed, or while the connection is used
-for something else.  The steps: does it need a full answer (`preconditions`),
-can the front server send the file (`handover`), which bytes (`ranges`)?  The
+for something else.  The steps: does it need a full answer (`asked`),
+can the front server send the file (`handover`), which bytes (`asked`)?  The
 WSGI server sends the bytes if it has a `wsgi.file_wrapper`; otherwise `bodies`
 does.
 
@@ -14,15 +14,12 @@ import contextlib
 
 from webob import Response
 
-from . import preconditions
+from . import asked
 from .bodies import PIECE
 from .bodies import Body
 from .bodies import InPieces
 from .disposition import content_disposition
 from .disposition import content_type as checked_type
-from .ranges import Unsatisfiable
-from .ranges import content_range
-from .ranges import select
 from .source import Source
 from .source import is_complete
 
@@ -47,9 +44,9 @@ class BlobResponse(Response):
         source = Source.of(blob)
         super().__init__(app_iter=(), headerlist=[
             ('ETag', source.tag),
-            ('Last-Modified', preconditions.http_date(source.modified)),
+            ('Last-Modified', asked.http_date(source.modified)),
         ])
-        refusal = preconditions.refusal(
+        refusal = asked.refusal(
             request.environ, source.tag, source.modified)
         if refusal:
             self._say(refusal)
@@ -85,15 +82,15 @@ class BlobResponse(Response):
         with contextlib.ExitStack() as unless_taken:
             unless_taken.callback(file.close)
             try:
-                asked = _range(environ, source, size)
-            except Unsatisfiable:
+                part = _range(environ, source, size)
+            except asked.Unsatisfiable:
                 self._refuse(size)
                 return
-            start, stop = asked or (0, size)
-            if asked:
+            start, stop = part or (0, size)
+            if part:
                 self.status = 206
-                self.headers['Content-Range'] = content_range(
-                    start, stop, size)
+                self.headers['Content-Range'] = (
+                    f'bytes {start}-{stop - 1}/{size}')
             self.app_iter = _body(environ, file, start, stop, size)
             self._say_length(stop - start)
             unless_taken.pop_all()
@@ -118,10 +115,10 @@ class BlobResponse(Response):
 
 
 def _range(environ, source, size):
-    if environ['REQUEST_METHOD'] != 'GET' or not preconditions.range_counts(
+    if environ['REQUEST_METHOD'] != 'GET' or not asked.range_counts(
             environ, source.tag):
         return None
-    return select(environ.get('HTTP_RANGE'), size)
+    return asked.select(environ.get('HTTP_RANGE'), size)
 
 
 def _body(environ, file, start, stop, size):

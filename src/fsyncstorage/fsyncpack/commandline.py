@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import sys
+import threading
 import time
 
 import zc.lockfile
@@ -23,11 +24,9 @@ from ..check.terminal import CannotRun
 from ..check.terminal import CommandParser
 from ..check.terminal import exit_code
 from ..check.terminal import printable
+from ..check.terminal import progress_bar
 from . import target
 from . import words
-from .looking import EVERY
-from .looking import Work
-from .looking import look_on
 
 DESCRIPTION = """\
 Pack a Data.fs that no process has open, or ask a ZEO server to pack: free what
@@ -41,7 +40,20 @@ ADDRESS is host:port, or the path of a unix socket.  Progress, --status,
 exit status: 0 done; 2 it could not be done.
 """
 
+STAGES = {
+    'check': 'checking the file',
+    'references': 'reading references',
+    'mark': 'finding what is reachable',
+    'count': 'counting what is freed',
+    'copy': 'copying',
+    'swap': 'swapping the files',
+}
+
 DAY = 24 * 3600
+#: Seconds between two looks at the progress.
+EVERY = 1.0
+# The end of the progress bar.
+_WHOLE = 1000
 # Seconds within which a cancelled pack must have ended.
 END_WITHIN = 60
 
@@ -158,6 +170,44 @@ def _opened(options):
 
 def pack_time(options):
     return time.time() - (options.days or 0) * DAY
+
+
+class Work(threading.Thread):
+
+    def __init__(self, function):
+        super().__init__(daemon=True)
+        self._function = function
+        self._result = self.error = None
+        self.is_over = threading.Event()
+        self.start()
+
+    def run(self):
+        try:
+            self._result = self._function()
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.is_over.set()
+
+    def result(self):
+        self.is_over.wait()
+        if self.error is not None:
+            raise self.error
+        return self._result
+
+
+def look_on(work, ask):
+    """Wait for the work, and return its result.
+
+    `ask()` returns the progress, or None.  It is called at most once a second,
+    since the answer may come from a server.
+    """
+    with progress_bar(_WHOLE, STAGES) as tell:
+        while not work.is_over.wait(EVERY):
+            found = ask()
+            if found and found['phase'] in STAGES:
+                tell(found['phase'], int(found['share'] * _WHOLE))
+    return work.result()
 
 
 def forecast(storage, when):

@@ -8,6 +8,7 @@ from ZEO.Exceptions import ServerException
 from ZODB.POSException import POSKeyError
 
 from ..check.terminal import printable
+from ..check.terminal import without_blanks
 from ..format.classes import BLOB
 
 # Most classes that are listed.
@@ -96,7 +97,6 @@ def show_forecast(found):
 
 
 def show_table(found):
-    """Print the table, without the blanks with which rich fills up lines."""
     console = Console(highlight=False)
     table = Table(box=box.HORIZONTALS, pad_edge=False)
     table.add_column('class', overflow='fold')
@@ -115,11 +115,9 @@ def show_table(found):
     for name, *figures in rows:
         table.add_row(Text(printable(name)), *(
             '' if each is None else f'{each:,}' for each in figures))
-    with console.capture() as printed:
+    with without_blanks(console):
         console.print('What would be freed, by class')
         console.print(table)
-    for line in printed.get().rstrip('\n').split('\n'):
-        print(line.rstrip())
 
 
 def duration(seconds):

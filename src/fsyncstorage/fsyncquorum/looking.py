@@ -6,7 +6,6 @@ a value that only a majority knows is None, and the reason is in `trouble`.
 However long the log is, only a few of its records are read.
 """
 
-import bisect
 import contextlib
 import time
 from typing import Any
@@ -21,7 +20,6 @@ from ..quorum.etcd.trouble import Trouble
 from ..quorum.history.record import Damaged
 from ..quorum.history.record import Data
 from ..quorum.history.record import Ends
-from ..quorum.history.record import Epoch
 from ..quorum.history.record import Place
 from ..quorum.history.record import Record
 from ..quorum.history.record import Unknown
@@ -74,7 +72,7 @@ def _of_log(log: EtcdLog, ends: Ends) -> dict[str, Any]:
         'log': {
             'identity': ends.log.hex(), 'first': ends.first,
             'head': ends.head.sequence, 'bytes': _between(first, last)},
-        'epoch': last and _epoch(log, ends, last),
+        'epoch': last and _epoch(last),
         'lease': leader, 'nodes': _nodes(log, ends, last, leader)}
 
 
@@ -104,22 +102,9 @@ def _end(record: Record) -> int:
     return record.position + (len(body.data) if isinstance(body, Data) else 0)
 
 
-def _epoch(log: EtcdLog, ends: Ends, last: Record) -> dict[str, Any]:
-    """Epochs only grow, so bisection finds the first record of this one."""
-    def epoch(sequence: int) -> int:
-        record = _record(log, sequence)
-        return 0 if record is None else record.epoch
-
-    numbers = range(ends.first, ends.head.sequence + 1)
-    at = bisect.bisect_left(numbers, last.epoch, key=epoch)
-    begin = _record(log, numbers[at]) if at < len(numbers) else None
-    return {
-        'number': last.epoch, 'writer': last.writer.hex(),
-        # None if that record was trimmed: nothing else in the log names the
-        # node.  (The node that has the lease may be a later one.)
-        'node': (_name(begin.body.node) if begin is not None
-                 and isinstance(begin.body, Epoch) else None),
-        'generation': last.generation}
+def _epoch(last: Record) -> dict[str, Any]:
+    return {'number': last.epoch, 'writer': last.writer.hex(),
+            'generation': last.generation}
 
 
 def _name(node: bytes) -> str:

@@ -34,10 +34,7 @@ def _of_log(found: dict[str, Any]) -> Iterator[str]:
                f' {log["head"]:,}{_counted(log["bytes"])}')
     yield f'  identity  {log["identity"]}'
     if epoch is not None:
-        # (Only the first record of an epoch names its node.)
-        begun = (f', begun by {epoch["node"]}' if epoch['node'] else
-                 ' (which node began it was trimmed from the log)')
-        yield f'  epoch     {epoch["number"]}{begun}'
+        yield f'  epoch     {epoch["number"]}'
     yield f'  lease     {found["lease"] or "nobody has it"}'
 
 

@@ -11,7 +11,6 @@ import math
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Console
 from rich.console import Group
@@ -26,9 +25,7 @@ from ..check.terminal import printable
 from ..metrics import address
 from . import asking
 from . import table
-from .asking import Client
-from .rows import Answer
-from .rows import Row
+from .asking import Answer
 from .rows import rows
 
 DESCRIPTION = """\
@@ -59,8 +56,7 @@ SHORTEST, LONGEST = 1.0, 3600.0
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser()
-    options = arguments.parse_args(argv)
-    code: int = exit_code(run, options, arguments.prog)
+    code: int = exit_code(run, arguments.parse_args(argv), arguments.prog)
     return code
 
 
@@ -102,31 +98,18 @@ def _interval(text: str) -> float:
 def run(options: argparse.Namespace) -> int:
     answer = asking.ask(options.address)
     with terminal.output():
+        console = Console(highlight=False)
         if options.json:
-            _print_json(answer)
-        elif (console := Console(highlight=False)).is_terminal and not (
-                console.is_dumb_terminal):
+            json.dump({'storages': answer}, sys.stdout, indent=1)
+            print()
+        elif console.is_terminal and not console.is_dumb_terminal:
             _draw_again_and_again(console, answer, options)
         else:
             time.sleep(options.interval)
             now = asking.ask(options.address)
-            table.print_once(
-                address.shown(options.address), rows(now, answer),
-                _left_out(now))
+            with terminal.without_blanks(console):
+                console.print(_picture(now, answer, options, console.width))
     return 0
-
-
-def _print_json(answer: Answer) -> None:
-    json.dump({'storages': {
-        name: {'clients': [_as_table(client) for client in storage.clients],
-               'left_out': storage.left_out}
-        for name, storage in answer.items()}}, sys.stdout, indent=1)
-    print()
-
-
-def _as_table(client: Client) -> dict[str, Any]:
-    return {**client._asdict(), 'transactions': [
-        each._asdict() for each in client.transactions]}
 
 
 def _draw_again_and_again(console: Console, answer: Answer,
@@ -134,8 +117,7 @@ def _draw_again_and_again(console: Console, answer: Answer,
     with Live(console=console, screen=True, auto_refresh=False) as live:
         before: Answer = {}
         while True:
-            found = rows(answer, before)
-            live.update(_picture(console, found, answer, options),
+            live.update(_picture(answer, before, options, *console.size),
                         refresh=True)
             before, answer = answer, _next(live, options)
 
@@ -155,15 +137,13 @@ def _next(live: Live, options: argparse.Namespace) -> Answer:
                         refresh=True)
 
 
-def _picture(console: Console, found: list[Row], answer: Answer,
-             options: argparse.Namespace) -> Group:
-    return table.picture(
-        address.shown(options.address), found, _left_out(answer),
-        *console.size)
-
-
-def _left_out(answer: Answer) -> int:
-    return sum(storage.left_out for storage in answer.values())
+def _picture(now: Answer, before: Answer, options: argparse.Namespace,
+             width: int, height: int | None = None) -> Group:
+    with asking.understood(options.address):
+        return table.picture(
+            address.shown(options.address), rows(now, before),
+            sum(storage['left_out'] for storage in now.values()), width,
+            height)
 
 
 if __name__ == '__main__':

@@ -9,11 +9,10 @@ then clients that wait for objects, as the first ones may be the reason.
 """
 
 from collections.abc import Iterator
+from typing import Any
 from typing import NamedTuple
 
-from .asking import Client
-from .asking import Storage
-from .asking import Transaction
+from .asking import Answer
 
 # Seconds: no commit should hold its objects for longer.
 LONG = 1.0
@@ -21,79 +20,65 @@ LONG = 1.0
 #: The counts of a client: each has a rate.
 COUNTED = ('messages', 'received', 'sent', 'loads', 'commits', 'conflicts')
 
-
-class Rates(NamedTuple):
-    """Each per second."""
-
-    messages: float
-    received: float
-    sent: float
-    loads: float
-    commits: float
-    conflicts: float
+Client = dict[str, Any]
 
 
 class Row(NamedTuple):
 
     storage: str
     client: Client
-    #: None: they are not known yet.
-    rates: Rates | None
+    #: By the names of the counts, per second.  None: they are not known yet.
+    rates: dict[str, float] | None
 
     @property
-    def transaction(self) -> Transaction | None:
+    def transaction(self) -> dict[str, Any] | None:
         """The one that has held its objects for longest; if none holds any,
         one that waits."""
-        return next(iter(self.client.transactions), None)
+        return next(iter(self.client['transactions']), None)
 
     @property
     def held(self) -> float:
         """Seconds for which this transaction has held its objects."""
         first = self.transaction
-        return first.seconds if first is not None and first.holds else 0.0
+        return first['seconds'] if first and first['holds'] else 0.0
 
     @property
     def waited(self) -> float:
-        return max((each.seconds for each in self.client.transactions
-                    if not each.holds), default=0.0)
-
-
-Answer = dict[str, Storage]
+        return max((each['seconds'] for each in self.client['transactions']
+                    if not each['holds']), default=0.0)
 
 
 def rows(now: Answer, before: Answer) -> list[Row]:
-    known = {(name, client.number): client for name, client in _all(before)}
+    known = {(name, client['number']): client for name, client in _all(before)}
     found = [Row(name, client, _rates(client, known.get(
-        (name, client.number)))) for name, client in _all(now)]
+        (name, client['number'])))) for name, client in _all(now)]
     return sorted(found, key=_order, reverse=True)
 
 
 def _all(answer: Answer) -> Iterator[tuple[str, Client]]:
     for name, storage in answer.items():
-        for client in storage.clients:
+        for client in storage['clients']:
             yield name, client
 
 
-def _rates(now: Client, before: Client | None) -> Rates | None:
-    if before is None or before.address != now.address:
+def _rates(now: Client, before: Client | None) -> dict[str, float] | None:
+    if before is None or before['address'] != now['address']:
         # (After a restart, the server may give the same number to another.)
         return None
-    seconds = now.seconds - before.seconds
+    seconds = now['seconds'] - before['seconds']
     if seconds <= 0:
         return None
-    return Rates(*(
-        max(0, getattr(now, name) - getattr(before, name)) / seconds
-        for name in COUNTED))
+    return {name: max(0, now[name] - before[name]) / seconds
+            for name in COUNTED}
 
 
 def _order(row: Row) -> tuple[float, ...]:
     return (row.held if row.held >= LONG else 0.0,
             row.waited if row.waited >= LONG else 0.0,
-            row.rates.messages if row.rates is not None else 0.0,
-            row.client.messages)
+            row.rates['messages'] if row.rates is not None else 0.0,
+            row.client['messages'])
 
 
 def total(found: list[Row], name: str) -> float:
     """The sum of all rates that are known."""
-    return sum(getattr(row.rates, name) for row in found
-               if row.rates is not None)
+    return sum(row.rates[name] for row in found if row.rates is not None)

@@ -47,8 +47,6 @@ function since(timestamp) {
 }
 
 const percent = share => `${Math.floor(100 * share)} %`;
-const minutes = ago => `${Math.floor(ago / 60)}:${
-  String(Math.floor(ago % 60)).padStart(2, '0')} min ago`;
 const newest = column => column?.length ? column[column.length - 1] : null;
 
 function sum(...values) {
@@ -105,7 +103,7 @@ function roundedUp(value) {
 
 class Picture {
 
-  // `series`: for each line, its label, and how it reads a column.
+  // `series`: for each line, its words, and the name of its column.
   constructor(title, inWords, least, ...series) {
     this.title = title;
     this.inWords = inWords;
@@ -114,107 +112,73 @@ class Picture {
     this.keys = series.map((_, index) => make('span', index ? 'key second' : 'key'));
     this.lines = series.map((_, index) => draw('path', index ? 'second' : 'first'));
     this.grid = draw('path', 'grid');
-    this.here = draw('path', 'here');
     this.svg = draw('svg');
     this.svg.setAttribute('preserveAspectRatio', 'none');
     this.svg.setAttribute('role', 'img');
-    this.svg.append(this.grid, this.here, ...this.lines);
+    this.svg.append(this.grid, ...this.lines);
     this.top = make('span', 'top');
     this.from = make('span');
-    this.to = make('span', '', 'now');
     this.element = make(
       'figure', '',
       make('figcaption', '', make('strong', '', title), ...this.keys),
       make('div', 'plot', this.svg, this.top),
-      make('div', 'times', this.from, this.to));
-    this.at = null;        // where the pointer is, from 0 to 1
-    this.element.addEventListener('pointermove', event => this.point(event));
-    this.element.addEventListener('pointerleave', () => this.point(null));
+      make('div', 'times', this.from, make('span', '', 'now')));
   }
 
   update(past, span, every) {
-    this.ago = past.ago;
-    this.span = span;
-    this.columns = this.series.map(({read}) => read(past));
-    const known = this.columns.flat().filter(value => value != null);
+    const columns = this.series.map(([, name]) => past[name]);
+    const known = columns.flat().filter(value => value != null);
+    // (There are no durations while nothing happens.)
     this.element.hidden = past.ago.length > 0 && !known.length
-      && !this.series.some(({isDuration}) => isDuration);
+      && !this.series.some(([, name]) => name.endsWith('_p50'));
     const most = Math.max(0, ...known);
     const top = roundedUp(Math.max(most, this.least));
     say(this.top, this.inWords(top));
+    say(this.from, `${seconds(span)} ago`);
     this.svg.setAttribute('viewBox', `0 0 ${span} ${HEIGHT}`);
     this.grid.setAttribute(
       'd', `M0 0H${span}M0 ${HEIGHT / 2}H${span}M0 ${HEIGHT}H${span}`);
-    this.columns.forEach((column, index) => this.lines[index].setAttribute(
-      'd', this.path(column, top, every)));
+    columns.forEach((column, index) => this.lines[index].setAttribute(
+      'd', this.path(column, past.ago, top, span, every)));
+    const words = this.series.map(
+      ([words], index) => `${words} ${this.inWords(newest(columns[index]))}`);
     this.svg.setAttribute('aria-label', `${this.title}, the last ${
-      seconds(span)}: at most ${this.inWords(most)}, now ${
-      this.series.map(({words}, index) => `${words} ${
-        this.inWords(newest(this.columns[index]))}`).join(', ')}`);
-    this.sayKeys();
+      seconds(span)}: at most ${this.inWords(most)}, now ${words.join(', ')}`);
+    words.forEach((each, index) => say(this.keys[index], each));
   }
 
   // The line has gaps where nothing is known.
-  path(column, top, every) {
+  path(column, ago, top, span, every) {
     let path = '';
     column.forEach((value, index) => {
       if (value == null) return;
       const isNext = index && column[index - 1] != null
-        && this.ago[index - 1] - this.ago[index] < 2.5 * every;
-      const x = (this.span - this.ago[index]).toFixed(1);
+        && ago[index - 1] - ago[index] < 2.5 * every;
+      const x = (span - ago[index]).toFixed(1);
       const y = (HEIGHT * (1 - value / top)).toFixed(2);
       path += isNext ? `L${x} ${y}` : `M${x} ${y}h.1`;
     });
     return path;
   }
-
-  point(event) {
-    if (event) {
-      const {left, width} = this.svg.getBoundingClientRect();
-      this.at = Math.min(1, Math.max(0, (event.clientX - left) / width));
-    } else {
-      this.at = null;
-    }
-    if (this.columns) this.sayKeys();
-  }
-
-  sayKeys() {
-    let shown = this.ago.length - 1;
-    if (this.at != null && this.ago.length) {
-      const distances = this.ago.map(
-        ago => Math.abs(this.span - ago - this.at * this.span));
-      shown = distances.indexOf(Math.min(...distances));
-    }
-    const isPast = this.at != null && this.ago.length;
-    this.here.setAttribute(
-      'd', isPast ? `M${this.span - this.ago[shown]} 0V${HEIGHT}` : '');
-    say(this.from, isPast ? minutes(this.ago[shown]) : `${seconds(this.span)} ago`);
-    this.series.forEach(({words}, index) => say(
-      this.keys[index],
-      `${words} ${this.inWords(this.columns[index][shown])}`));
-  }
 }
 
 // One storage
 
-const column = (name, words) => ({words, read: past => past[name]});
-const duration = (name, words) => ({words, isDuration: true, read: past => past[name]});
-
 function pictures() {
   return [
     new Picture('Commits a second', number, 5,
-                column('commits', 'commits'), column('conflicts', 'conflicts')),
+                ['commits', 'commits'], ['conflicts', 'conflicts']),
     new Picture('Commit time', seconds, .001,
-                duration('commit_p50', 'half within'), duration('commit_p99', '99 % within')),
+                ['half within', 'commit_p50'], ['99 % within', 'commit_p99']),
     new Picture('Sync time', seconds, .001,
-                duration('sync_p50', 'half within'), duration('sync_p99', '99 % within')),
+                ['half within', 'sync_p50'], ['99 % within', 'sync_p99']),
     new Picture('Loads a second', number, 5,
-                column('loads_from_memory', 'from memory'),
-                column('loads_from_disk', 'from disk')),
+                ['from memory', 'loads_from_memory'],
+                ['from disk', 'loads_from_disk']),
     new Picture('Transactions that wait', number, 5,
-                column('waiting_for_objects', 'for objects'),
-                column('waiting_for_sync', 'for a sync')),
-    new Picture('Clients', number, 5, column('clients', 'connected')),
+                ['for objects', 'waiting_for_objects'],
+                ['for a sync', 'waiting_for_sync']),
+    new Picture('Clients', number, 5, ['connected', 'clients']),
   ];
 }
 

@@ -6,11 +6,9 @@
 - survey        reads the file, and adds up
 - blobfiles     looks through the blob directory
 - objects       what is known of each object, in arrays
-- graph         what refers to what: paths from the root
-- days          figures by day
 - moments       the times that people write, and those of a file
 
-Memory is bounded: see `objects` and `days`.
+Memory is bounded: see `objects`.
 """
 
 from .commandline import main

@@ -1,4 +1,4 @@
-"""The files of a blob directory, in figures: by kind of record, and by class.
+"""The files of a blob directory, in figures, by kind of record.
 
 Left to others: the search itself, and what an orphan is (check.blobfiles).
 """
@@ -16,19 +16,14 @@ NOW, OLD, ORPHAN, OTHER = KINDS = 'now', 'old', 'orphans', 'others'
 class BlobFiles(blobfiles.BlobFiles):
     """Files and bytes of each kind, after `read`."""
 
-    def __init__(self, helper, survey, class_of_referrer):
-        """`class_of_referrer(number)` names the class of the object that
-        refers to a blob."""
+    def __init__(self, helper, survey):
         super().__init__(helper, survey.newest_tid, survey.since)
         self.files = Counter()
         self.bytes = Counter()
-        #: Files and bytes of current blobs, by the class of the referrer.
-        self.by_class = {}
         #: Records that certainly have a blob, and have a file.
         self.with_file = 0
         self.transactions_again = survey.transactions_again
         self._survey = survey
-        self._class_of_referrer = class_of_referrer
 
     def has_record(self, oid, tid):
         survey = self._survey
@@ -49,14 +44,8 @@ class BlobFiles(blobfiles.BlobFiles):
         if newest is None:
             self.with_file += 1
             newest = survey.blobs[number][-1]
-        if tid != newest or not survey.objects.positions[number]:
-            self._add(OLD, size)
-            return
-        self._add(NOW, size)
-        row = self.by_class.setdefault(
-            self._class_of_referrer(number), [0, 0])
-        row[0] += 1
-        row[1] += size
+        is_now = tid == newest and survey.objects.positions[number]
+        self._add(NOW if is_now else OLD, size)
 
     def note_orphan(self, oid, tid, size):
         super().note_orphan(oid, tid, size)

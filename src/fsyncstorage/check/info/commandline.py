@@ -46,21 +46,14 @@ not be done.
 
 STAGES = {
     'transactions': 'reading transactions',
-    'objects': 'reading references',
     'blobs': 'looking through the blob files',
 }
 MOST_ROWS = 1000
-# Values of `--by` that need the references, and those that `--blobs` adds to.
-BY_REFERENCES = (None, 'oid')
-BY_BLOBS = (None, 'class')
 
 
 def main(argv=None):
     arguments = parser()
-    options = arguments.parse_args(argv)
-    if options.blobs is not None and options.by not in BY_BLOBS:
-        arguments.error(f'--blobs has nothing to add to --by {options.by}')
-    return exit_code(run, options, arguments.prog)
+    return exit_code(run, arguments.parse_args(argv), arguments.prog)
 
 
 def parser():
@@ -71,9 +64,6 @@ def parser():
     made.add_argument(
         '--blobs', metavar='DIR',
         help='count the blob files in this blob directory, too')
-    made.add_argument(
-        '--by', choices=list(document.PARTS),
-        help='show this part alone: classes, objects, or days')
     made.add_argument(
         '--since', metavar='TIME', type=time_since,
         help='only what was written since then: '
@@ -125,7 +115,7 @@ def run(options):
         if options.json:
             print(json.dumps(found, indent=1))
         else:
-            tables.show(found, options.by)
+            tables.show(found)
     blobs = found['blobs']
     return 1 if found['damage'] or blobs and blobs['unread']['count'] else 0
 
@@ -140,11 +130,7 @@ def look_into(options, file, helper):
             survey.read_transactions()
         except NoDataFile as error:
             raise CannotRun(f'{options.path}: {error}') from None
-        if options.by in BY_REFERENCES or helper:
-            survey.read_references()
-        made = document.Document(survey, options.top, options.by)
-        if helper:
-            made.blob_files = BlobFiles(
-                helper, survey, made.class_of_referrer)
-            made.blob_files.read()
-    return made.as_dict()
+        blob_files = helper and BlobFiles(helper, survey)
+        if blob_files:
+            blob_files.read()
+    return document.made(survey, options.top, blob_files)

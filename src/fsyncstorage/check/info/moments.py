@@ -17,7 +17,6 @@ _AGO = re.compile(
     r'(\d{1,9}) ?(min|minute|h|hour|d|day|w|week)s?( ago)?', re.ASCII)
 _MINUTES = {'min': 1, 'minute': 1, 'h': 60, 'hour': 60, 'd': 1440,
             'day': 1440, 'w': 10080, 'week': 10080}
-_DAY = 1440     # minutes
 _FIRST_YEAR = 1900
 
 
@@ -57,22 +56,16 @@ def tid_of(moment):
         moment.second + moment.microsecond / 1e6).raw()
 
 
-def day_of(tid):
-    """The number of the day of a tid, as tids count days."""
-    return int.from_bytes(tid[:4], 'big') // _DAY
+def name(tid):
+    """The time of a tid, to the second.
 
-
-def day_name(number):
-    """Each month has 31 days in a tid, and each year 12 months."""
-    months, day = divmod(number, 31)
+    Each month has 31 days in a tid, and each year 12 months.
+    """
+    minutes, part = divmod(int.from_bytes(tid, 'big'), 1 << 32)
+    days, minute = divmod(minutes, 24 * 60)
+    months, day = divmod(days, 31)
     years, month = divmod(months, 12)
-    return f'{_FIRST_YEAR + years:04}-{month + 1:02}-{day + 1:02}'
-
-
-def second_name(tid):
-    """The time of a tid, to the second."""
-    minute, part = divmod(int.from_bytes(tid, 'big'), 1 << 32)
-    hours, minute = divmod(minute % _DAY, 60)
     # Seconds in a tid are rounded down, so that 5 s are 4.9999999 there.
     second = min((part * 60 + 60) >> 32, 59)
-    return f'{day_name(day_of(tid))} {hours:02}:{minute:02}:{second:02}'
+    return (f'{_FIRST_YEAR + years:04}-{month + 1:02}-{day + 1:02}'
+            f' {minute // 60:02}:{minute % 60:02}:{second:02}')

@@ -1,9 +1,7 @@
 """Reads a Data.fs, and adds up what takes the space.
 
-The first pass reads all transactions, with the walk and the seals of
-`fsync-check`.  The second pass reads the current records in the order of the
-file, and notes what they refer to.  It is left out if no requested part of the
-report needs it.
+It reads all transactions, with the walk and the seals of `fsync-check`, and
+the beginning of each record, which has its class.
 
 A survey takes no lock and changes nothing.  The file may be written at the
 same time: it is read up to the size that it had at the beginning, and what is
@@ -18,31 +16,18 @@ The size of a record is that of its data in the file.  A record that an undo
 made has no data of its own, but points back to others: the record counts with
 its header, and its object with the data that the record points to.
 
-Memory: see `objects`; one record, and what reading its references takes, which
-is bounded; the records of one transaction, 300 bytes each; and, for objects
-that have a blob, the tids of their records, about 300 bytes each.
+Memory: see `objects`; the records of one transaction, 300 bytes each; and, for
+objects that have a blob, the tids of their records, about 300 bytes each.
 """
-
-import zlib
-from array import array
 
 from BTrees.QQBTree import QQBTree
 from ZODB.utils import z64
 
 from ...format import scan
 from ...format.classes import Classes
-from ...format.quickreferences import quick_references
 from ...format.window import Window
-from ...format.wrapped import MOST_VALUES
-from ...format.wrapped import Budget
-from ...format.wrapped import TooMuch
-from ...format.wrapped import unwrap
-from ..fileorder import in_file_order
 from ..magic import wrong_magic
 from ..tails import Tails
-from . import moments
-from .days import Days
-from .graph import Graph
 from .objects import Objects
 
 
@@ -51,10 +36,7 @@ class Changed(Exception):
 
 
 class Survey:
-    """What was found.
-
-    Call `read_transactions`, and then, if needed, `read_references`.
-    """
+    """What was found, after `read_transactions`."""
 
     def __init__(self, window, since=z64, with_blobs=False,
                  tell=lambda *_: None):
@@ -65,14 +47,10 @@ class Survey:
         self.damage = None          # the Damage at which the survey stopped
         self.objects = Objects()
         self.classes = Classes()
-        self.days = Days()
         self.first_tid = self.last_tid = None   # of those that count
         self.newest_tid = z64                   # of all
         self.transactions = self.records = self.records_without_data = 0
         self.transaction_bytes = 0      # with all that is in them
-        #: Numbers of objects whose current record cannot be read.
-        self.unread = array('I')
-        self.graph = None
         #: Records that certainly have a blob: their tids, rising, by the
         #: number of the object; and how many such records there are.
         self.blobs = {}
@@ -80,8 +58,6 @@ class Survey:
         self._kind_of_blobs = self.classes.blob if with_blobs else None
         # Record without data -> position of the data that it points to.
         self._led_to = QQBTree()
-
-    # The first reading
 
     def read_transactions(self):
         """Read all transactions up to the tail, or up to damage."""
@@ -111,7 +87,7 @@ class Survey:
         numbered, class_of = objects.numbered, classes.of_plain
         positions, sizes, kinds = (
             objects.positions, objects.sizes, objects.classes)
-        revisions, history = objects.revisions, objects.history
+        is_counted = objects.is_counted
         for record in transaction.records:
             oid, _, _, position, length, _ = record
             number = numbered(oid)
@@ -127,8 +103,7 @@ class Survey:
             if counts:
                 classes.records[kind] += 1
                 classes.bytes[kind] += length
-                revisions[number] += 1
-                history[number] += length
+                is_counted[number] = True
                 if kind == self._kind_of_blobs and positions[number]:
                     self._note_blob(number, transaction.tid)
 
@@ -149,15 +124,12 @@ class Survey:
             self.window, holder.position, holder.length)
 
     def _count(self, transaction):
-        count = len(transaction.records)
-        size = transaction.end - transaction.position
         if self.first_tid is None:
             self.first_tid = transaction.tid
         self.last_tid = transaction.tid
         self.transactions += 1
-        self.records += count
-        self.transaction_bytes += size
-        self.days.add(moments.day_of(transaction.tid), count, size)
+        self.records += len(transaction.records)
+        self.transaction_bytes += transaction.end - transaction.position
 
     def _holder(self, record):
         """The record whose data this one has, or None.
@@ -181,47 +153,6 @@ class Survey:
         if not tids or tids[-1] != tid:
             tids.append(tid)
             self.blob_records += 1
-
-    # The second reading
-
-    def read_references(self):
-        """Read the references of every current record."""
-        numbers = self.objects.numbers
-        self.graph = Graph(len(self.objects))
-        budget = Budget(self.window.end)
-        for position in in_file_order(filter(None, self.objects.positions)):
-            self.tell('objects', position)
-            number, length = self._current(position)
-            try:
-                oids = self._references(position, length, budget)
-            except (TooMuch, ValueError, zlib.error):
-                self.unread.append(number)
-                continue
-            if oids:
-                self.graph.add(number, numbers(oids))
-
-    def _current(self, position):
-        """The number of the object of a record, and the length of its data."""
-        try:
-            oid, _, _, _, _, length = scan.unpack_record(
-                *self.window.cover(position, scan.SMALLEST_RECORD))
-        except EOFError:
-            raise Changed from None
-        number = self.objects.number(oid)
-        if number is None or self.objects.positions[number] != position:
-            raise Changed
-        return number, length
-
-    def _references(self, position, length, budget):
-        budget.spend(length)
-        data = self.window.read(position + scan.RECORD_HEADER, length)
-        if len(data) < length:
-            raise Changed
-        if data[:1] == b'.':
-            data = unwrap(data, budget)[1]
-            if data is None:
-                raise ValueError('only a storage wrapper can read it')
-        return quick_references(data, MOST_VALUES)
 
     # Another reading, for blob files whose record is not known
 

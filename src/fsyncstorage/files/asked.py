@@ -1,4 +1,5 @@
-"""Whether a request needs a full answer (RFC 9110, section 13).
+"""What a request asks for: its conditions and its range (RFC 9110, sections 13
+and 14).
 
 Pure functions of the environ of a request (WSGI), the entity tag of what would
 be sent (quoted, and strong), and its time in seconds.
@@ -6,6 +7,10 @@ be sent (quoted, and strong), and its time in seconds.
 A date says less than a tag, since two commits in one second have the same
 date.  A date is used only if there is no tag.  It is never used for If-Range,
 because the client could then mix two revisions.  An invalid date is ignored.
+
+A range is `(start, stop)`, as in a slice; it is never empty, and lies within
+the file.  A header that is invalid, or asks for several ranges, is ignored, as
+the RFC allows: the whole file is sent.
 """
 
 import functools
@@ -15,6 +20,14 @@ from email.utils import formatdate
 from email.utils import parsedate_to_datetime
 
 _TAG = re.compile(r'(W/)?("[^"]*")')
+
+# No file needs more digits.
+_RANGE = re.compile(
+    r'bytes\s*=\s*([0-9]{0,20})-([0-9]{0,20})\s*', re.IGNORECASE)
+
+
+class Unsatisfiable(Exception):
+    """The range has no byte of the file."""
 
 
 def refusal(environ, tag, modified):
@@ -36,6 +49,25 @@ def refusal(environ, tag, modified):
 def range_counts(environ, tag):
     """Does If-Range allow a part, because the client has this revision?"""
     return environ.get('HTTP_IF_RANGE', tag).strip() == tag
+
+
+def select(header, size):
+    """The range of a file of this size; None: send all of it."""
+    match = _RANGE.fullmatch(header or '')
+    if match is None or not any(match.groups()):
+        return None
+    first, last = (int(each) if each else None for each in match.groups())
+    if first is None:  # `last` bytes at the end
+        start, stop = max(size - last, 0), size
+    elif last is None:
+        start, stop = first, size
+    elif last < first:
+        return None
+    else:
+        start, stop = first, min(last + 1, size)
+    if start >= stop:
+        raise Unsatisfiable(header)
+    return start, stop
 
 
 @functools.lru_cache(1000)  # files are asked for again
