@@ -27,7 +27,7 @@ from fsyncstorage.server.hosting import Hosting
 from fsyncstorage.server.manager import Manager
 from fsyncstorage.server.runzeo import Runner
 from fsyncstorage.storage.host import Host
-from fsyncstorage.timing.zeo.zeowire import call
+from perf.zeowire import call
 
 from ..metrics.asking import metrics
 from ..metrics.asking import probe

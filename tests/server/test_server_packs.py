@@ -21,7 +21,7 @@ from fsyncstorage.pack import packs
 from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
 from fsyncstorage.server import packs as server_packs
-from fsyncstorage.timing.zeo import zeowire
+from perf import zeowire
 
 from ..pack import phases
 from ..support import PATIENCE

@@ -1,0 +1,331 @@
+"""What the campaigns add to a machine: a network, a slow disk, a large file,
+PostgreSQL.  PostgreSQL is a stand-in.
+"""
+
+import contextlib
+import importlib.util
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+import unittest
+from unittest import mock
+
+from ZODB.FileStorage import FileStorage
+
+from fsyncstorage.check import verify
+from fsyncstorage.format.window import Window
+from fsyncstorage.timing import zeo as timingzeo
+from fsyncstorage.timing.running import served
+from fsyncstorage.timing.running import supervisor
+from fsyncstorage.timing.running.zeosites import CONTESTANTS
+from perf import contents
+from perf import network
+from perf import pack
+from perf import slowdisk
+from perf import zeo
+from perf.peers import postgresql
+from perf.peers import relstorages
+
+from ..support import PATIENCE
+from ..timing.support import Scratch
+
+DELAY = 0.02
+
+NO_NETWORKS = network.obstacle()
+
+
+class ForwardingTests(unittest.TestCase):
+    """Packets, without a network: sockets stand in for the devices."""
+
+    def work(self):
+        """Send numbers one way; return what came, and after how long."""
+        (one, one_device), (other, other_device) = (
+            socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            for _ in range(2))
+        other.settimeout(PATIENCE)
+        with one, other, network.forwarding(
+                one_device.detach(), other_device.detach(), DELAY):
+            began = time.monotonic()
+            for number in range(50):
+                one.send(bytes([number]))
+            first = other.recv(10)
+            took = time.monotonic() - began
+            return b''.join([first, *(other.recv(9) for _ in range(49))]), took
+
+    def test_packets_arrive_in_order_and_late(self):
+        came, took = supervisor.run(self.work)
+        self.assertEqual(came, bytes(range(50)))
+        self.assertGreaterEqual(took, DELAY)
+
+
+@unittest.skipIf(NO_NETWORKS, NO_NETWORKS)
+class NetworkTests(Scratch):
+
+    level = 2
+
+    def test_a_round_trip_has_the_delay_twice(self):
+        here = os.readlink('/proc/thread-self/ns/net')
+        self.assertGreaterEqual(network.round_trip(DELAY), 2 * DELAY)
+        self.assertEqual(os.readlink('/proc/thread-self/ns/net'), here)
+
+    def test_commits(self):
+        figures = self.sample(
+            zeo.RemoteSite(CONTESTANTS['zeo']), timingzeo.measure_writes,
+            clients=2, objects=1, seconds=0, network_delay=DELAY)
+        # A vote and a finish go there and back.
+        self.assertGreaterEqual(figures['p50_seconds'], 4 * DELAY)
+
+
+class ObstacleTests(unittest.TestCase):
+
+    def test_where_there_are_no_networks(self):
+        for control, user, expected in [
+                ('/no/such', 0, 'this system has no /no/such'),
+                (os.devnull, 1000, 'only root may')]:
+            with mock.patch.object(network, 'CONTROL', control), \
+                    mock.patch.object(shutil, 'which', lambda name: name), \
+                    mock.patch.object(os, 'geteuid', lambda: user):
+                self.assertIn(expected, network.obstacle())
+        with mock.patch.object(
+                network, '_call', side_effect=PermissionError('unshare')), \
+                self.assertRaisesRegex(
+                    OSError, 'cannot be made here: PermissionError: unshare'):
+            network.round_trip(DELAY)
+
+
+class SlowDiskTests(Scratch):
+
+    SPEED = 1000
+
+    def setUp(self):
+        super().setUp()
+        self.slept, self.synced = [], []
+        self.file = self.opened('before', b'x' * 50)
+
+    def opened(self, name, data):
+        file = self.enterContext(open(
+            os.path.join(self.scratch, name), 'wb', buffering=0))
+        file.write(data)
+        return file
+
+    def slowed(self, *settings, is_first=True):
+        disk = slowdisk.SlowDisk(self.scratch, *settings, self.slept.append)
+        if is_first:
+            disk.begin()
+        return disk.slowed(self.synced.append)
+
+    def test_what_was_written_since_the_last_sync(self):
+        """By this process, or by another one."""
+        sync = self.slowed(self.SPEED, 0.5)
+        other = self.slowed(self.SPEED, 0.5, is_first=False)
+        new = self.opened('new', b'x' * 100)
+        for sync_it, file, more in (
+                (sync, self.file, b''), (sync, self.file, b'x' * 10),
+                (other, new, b''), (sync, new, b''), (sync, new, b'x' * 20),
+                (other, new, b'')):
+            file.write(more)
+            sync_it(file.fileno())
+        self.assertEqual(self.slept, [0.5, 0.51, 0.6, 0.5, 0.52, 0.5])
+        self.assertEqual(len(self.synced), 6)
+
+    def test_the_disk_as_it_is(self):
+        self.slowed(None, 0)(self.file.fileno())
+        self.assertEqual((self.slept, self.synced), ([], [self.file.fileno()]))
+
+    def test_one_sync_at_a_time(self):
+        turns = []
+        with mock.patch.object(slowdisk.fcntl, 'flock', (
+                lambda file, how: turns.append((file.name, how)))):
+            self.slowed(None, 0.5)(self.file.fileno())
+        self.assertEqual(turns, [(
+            os.path.join(self.scratch, slowdisk.TURN),
+            slowdisk.fcntl.LOCK_EX)])
+
+
+class PackTests(Scratch):
+
+    level = 2
+    OBJECTS = 2500      # the last folder is not full
+
+    def figures(self, contestant, **settings):
+        directory = os.path.join(self.scratch, f'sample-{contestant.name}')
+        os.mkdir(directory)
+        return supervisor.run(lambda: pack.measure(contestant, directory, **{
+            'objects': self.OBJECTS, 'clients': 2, 'packs': True,
+            'seconds': 0.1, **pack.AS_IT_IS, 'loop': 'asyncio', **settings}))
+
+    def test_packs_beside_clients(self):
+        stock, ours = pack.CAMPAIGNS[0].contestants
+        self.assertNotIn('child_peak_mb', self.figures(stock))
+        # The process that packs is on the slow disk, too.
+        found = self.figures(ours, speed=None, latency=0.02)
+        self.assertGreater(found['child_peak_mb'], 1)
+        built = os.path.join(
+            self.scratch, f'built-{self.OBJECTS}', 'Data.fs')
+        self.assertLess(found['packed_bytes'], os.path.getsize(built))
+        for figure in (
+                'commits', 'reads', 'max_seconds', 'reads_max_seconds',
+                'pack_seconds', 'server_peak_mb'):
+            self.assertGreater(found[figure], 0, figure)
+
+    def test_the_file_is_sound(self):
+        path = os.path.join(self.scratch, 'Data.fs')
+        records = contents.build(path, self.OBJECTS)
+        with open(path, 'rb') as file:
+            report = verify.verify(Window.of_file(file.fileno())).report
+        self.assertEqual(report.problems, [])
+        self.assertEqual(
+            (report.objects, report.records), (self.OBJECTS, records))
+        with contextlib.closing(FileStorage(path, read_only=True)) as storage:
+            self.assertEqual(len(storage), self.OBJECTS)
+        self.assertEqual(
+            [each for each in range(1, self.OBJECTS)
+             if not contents.is_page(each)], [1, 1001, 2001])
+
+
+#: The programs of PostgreSQL: what is told to them, and what they say.
+INITDB = """\
+import os, sys
+arguments = dict(zip(sys.argv[1:], sys.argv[2:]))
+if not os.path.exists(arguments['--pwfile']):
+    sys.exit('no password')
+os.mkdir(arguments['-D'])
+"""
+BASEBACKUP = """\
+import os, sys
+arguments = dict(zip(sys.argv[1:], sys.argv[2:]))
+if '--write-recovery-conf' not in sys.argv:
+    sys.exit('it would be no standby')
+os.mkdir(arguments['-D'])
+"""
+#: Leaves its process id, and its options; serves until it is told to end.
+POSTGRES = """\
+import json, os, signal, sys
+with open(os.path.join(sys.argv[2], '..', '..', 'told'), 'w') as file:
+    json.dump([os.getpid(), sys.argv[3:]], file)
+print('LOG:  starting', file=sys.stderr)
+print('LOG:  database system is ready to accept connections',
+      file=sys.stderr, flush=True)
+signal.pause()
+"""
+FAILING = """\
+import sys
+print('LOG:  starting', file=sys.stderr)
+sys.exit('FATAL:  no room')
+"""
+STANDBY = POSTGRES.replace(
+    'database system is ready to accept connections',
+    'started streaming WAL from primary at 0/3000000 on timeline 1')
+
+
+class PostgreSQLTests(Scratch):
+
+    level = 2
+
+    def setUp(self):
+        super().setUp()
+        programs = self.enterContext(tempfile.TemporaryDirectory())
+        self.programs = pathlib.Path(programs)
+        for name, text in [('initdb', INITDB), ('postgres', POSTGRES),
+                           ('pg_basebackup', BASEBACKUP)]:
+            self.write(name, text)
+        # Also when this is root, it does not run as another user.
+        for owner, name, value in [
+                (postgresql, '_found', lambda one: str(self.programs / one)),
+                (os, 'geteuid', lambda: 1000)]:
+            self.enterContext(mock.patch.object(owner, name, value))
+
+    def write(self, name, text):
+        path = self.programs / name
+        path.write_text(f'#!{sys.executable}\n{text}')
+        path.chmod(0o755)
+
+    def run_it(self, work=lambda server, pid: None, **options):
+        """The address; what it was told; and it has ended."""
+        def in_sample():
+            with served.running(
+                    postgresql.serve, self.scratch,
+                    **{'host': '127.0.0.1', **options}) as server:
+                import json
+                number, told = json.loads(
+                    pathlib.Path(self.scratch, 'told').read_text())
+                work(server, number)
+                self.assertEqual(server.usage(), {})
+                return server.address, told
+
+        try:
+            return supervisor.run(in_sample)
+        finally:
+            told = pathlib.Path(self.scratch, 'told')
+            if told.exists():
+                number = int(told.read_text()[1:].partition(',')[0])
+                with self.assertRaises(ProcessLookupError):
+                    os.kill(number, 0)
+
+    def test_it_ends_when_it_is_not_needed_any_more(self):
+        address, _ = self.run_it()
+        self.assertRegex(
+            address, r'^host=127.0.0.1 port=\d+ user=zodb'
+            r' password=[0-9a-f]{64} dbname=postgres$')
+
+    def test_a_standby_at_a_unix_socket(self):
+        """It is there when it streams what its primary writes."""
+        self.write('postgres', STANDBY)
+        address, told = self.run_it(
+            host=None, primary='any', settings={'max_connections': 300})
+        self.assertRegex(address, f'^host={self.scratch}/')
+        self.assertIn('--max_connections=300', told)
+
+    def test_it_dies(self):
+        for killed, code in [
+                (lambda server, pid: os.kill(pid, signal.SIGKILL), 137),
+                (lambda server, pid: os.kill(os.getpid(), signal.SIGKILL),
+                 None)]:
+            expected = (f'the server died with exit code {code}' if code
+                        else 'its process died with exit code -9')
+            with self.assertRaisesRegex(supervisor.Failed, expected):
+                self.run_it(lambda server, pid: (
+                    killed(server, pid), time.sleep(PATIENCE * (not code)),
+                    server._pipe.poll(PATIENCE)))
+            shutil.rmtree(os.path.join(self.scratch, 'postgresql'))
+
+    def test_it_does_not_start(self):
+        for program in 'postgres', 'initdb':
+            self.write(program, FAILING)
+            with self.assertRaisesRegex(
+                    supervisor.Failed,
+                    r'the server died with exit code 1: .*FATAL: +no room'):
+                self.run_it()
+            shutil.rmtree(os.path.join(self.scratch, 'postgresql'))
+
+
+class MissingTests(unittest.TestCase):
+    """A peer that is not installed is named and left out."""
+
+    def test_relstorage_and_its_driver(self):
+        for absent, contestant, expected in [
+                ('relstorage', relstorages.SQLITE, 'RelStorage'),
+                ('psycopg2', relstorages.POSTGRESQL, 'psycopg2')]:
+            with mock.patch.object(
+                    importlib.util, 'find_spec',
+                    lambda name, *args: None if name == absent else name):
+                self.assertEqual(
+                    contestant.missing(), f'{expected} is not installed')
+
+    def test_postgresql(self):
+        with mock.patch.object(shutil, 'which', lambda *args, **kw: None):
+            self.assertEqual(
+                postgresql.missing(), 'PostgreSQL is not installed')
+
+    def test_the_version_is_told_where_it_takes_part(self):
+        with mock.patch.object(postgresql, 'version', lambda: '15.4'):
+            for peers, expected in [
+                    ([relstorages.POSTGRESQL], ['PostgreSQL was 15.4.']),
+                    ([relstorages.SQLITE], [])]:
+                self.assertEqual(
+                    list(relstorages.versions(peers)), expected)
