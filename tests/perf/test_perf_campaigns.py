@@ -23,7 +23,6 @@ from perf import campaign
 from perf import claims
 from perf import fsync_2004
 from perf import light
-from perf import pinning
 from perf import table2009
 from perf import zeo
 from perf import zeowire
@@ -69,10 +68,6 @@ class TableOf2009Tests(unittest.TestCase):
             ['1', '0.013520', '0.005740', '0.000620', '0.000170']])
         self.assertIn('0.018090', self.shown((1,), {'network_delay': 0.001}))
 
-    def test_only_of_what_was_written_and_read(self):
-        for other in {'objects': 1}, {'loop': 'uvloop'}, {'clients': 2}:
-            self.assertEqual(self.shown((1,), **other), '', other)
-
 
 class ClaimTests(unittest.TestCase):
 
@@ -95,15 +90,6 @@ class ClaimTests(unittest.TestCase):
             [RACE], [(0, 'zeo', 1, {'fast': 1, 'slow': 10})], names=['zeo'])
         self.assertEqual(claim.measured(document), 0.1)
         self.assertTrue(claim.holds(document))
-
-    def test_what_the_rounds_carry(self):
-        document = of_commits((100, 900), (300, 900), (200, 900))
-        claim = fsync_2004.ratio(
-            'fsync:none', 'filestorage', 8, 0.005, at_least=4)
-        self.assertRegex(
-            shown(document, lambda document, console: claims.show(
-                [claim], document, console)).replace('\n', ' '),
-            r'4\.50x +\d\.\d\dx')
 
     def test_each_claim_is_about_something_that_is_measured(self):
         with mock.patch.object(loops, 'installed', lambda: ['asyncio']):
@@ -215,11 +201,6 @@ class RecordTests(Perf):
         self.assertEqual(self.recorded(), 0.5)
         self.assertNotIn('tried.json.new', self.files)
 
-    def test_an_interrupted_run_records_nothing(self):
-        with mock.patch.object(sampling, 'run', return_value=130):
-            self.assertEqual(self.record()[0], 130)
-        self.assertEqual(self.files, [])
-
     def test_what_cannot_be_measured_is_said(self):
         self.campaign(types.SimpleNamespace(
             name='it', missing=lambda: 'not installed'))
@@ -282,25 +263,6 @@ class MeasureTests(Scratch):
             shared=False)
         self.assertEqual(figures['syncs'], 2 * figures['transactions'])
 
-    @unittest.skipIf(pinning.obstacle(None), 'processes cannot be pinned')
-    def test_server_and_clients_run_where_they_are_told(self):
-        first, *_, last = sorted(os.sched_getaffinity(0))
-        for pin, expected in [
-                ('same', [{first}, {first}]), ('across', [{first}, {last}])]:
-            self.assertEqual(
-                supervisor.run(self.processors, pin), expected, pin)
-
-    def processors(self, pin):
-        """Those of a server, and of a client."""
-        pinned = pinning.PinnedSite(zeosites.CONTESTANTS['zeo'])
-        asked, site = [], mock.MagicMock()
-        with mock.patch.object(
-                zeosites.ZeoSite, 'running', lambda *args, **kw: (
-                    asked.append(os.sched_getaffinity(0)), site)[1]):
-            with pinned.running(self.scratch, pin=pin):
-                asked.append(os.sched_getaffinity(0))
-        return asked
-
     def test_light_commits(self):
         """They are stored, each is synced, and the server keeps promises."""
         def deaf(message, read=zeowire.read):
@@ -332,6 +294,11 @@ class MeasureTests(Scratch):
             os.path.join(self.scratch, 'Data.fs'), read_only=True)
         self.addCleanup(storage.close)
         self.assertEqual(len(list(storage.iterator())), 6)
+
+
+class SlowTests(Scratch):
+
+    level = 3
 
     def test_commits_beside_something_slow(self):
         contestant = zeo.RemoteSite(zeosites.CONTESTANTS['zeo'])

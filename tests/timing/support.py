@@ -1,6 +1,7 @@
 """What the tests of the timing driver share: a disk, a command, documents."""
 
 import contextlib
+import importlib
 import io
 import os
 import pathlib
@@ -19,6 +20,10 @@ from fsyncstorage.timing.running import supervisor
 
 from ..support import PATIENCE
 from ..support import run_command
+
+# A sample is forked: it has these already.
+for _module in 'ZEO.runzeo', 'fsyncstorage.server.runzeo':
+    importlib.import_module(_module)
 
 #: Of a ZEO site.
 SETTINGS = {'loop': 'asyncio', 'sync_latency': 0.0, 'socket': False}

@@ -20,12 +20,10 @@ from ZODB.POSException import ConflictError
 
 from fsyncstorage.timing import commits
 from fsyncstorage.timing import custom
-from fsyncstorage.timing.running import crew
 from fsyncstorage.timing.running import population
 from fsyncstorage.timing.running import supervisor
 
 from ..support import PATIENCE
-from .support import SETTINGS
 from .support import Command
 
 FILESTORAGE = """\
@@ -37,6 +35,8 @@ FILESTORAGE = """\
 
 class CustomTests(Command):
     """A database of the user's, with data in it."""
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -109,27 +109,6 @@ class CustomTests(Command):
         self.assertUntouched()
         self.assertIsNone(population._key)
 
-    def test_its_clients_write_below_the_key(self):
-        storage = self.storage()
-        storage.add_key()
-
-        def work():
-            with storage.running(self.scratch, **SETTINGS) as site:
-                oids = population.plant(
-                    site, population.small(read=2))['read']
-
-                def job(start):
-                    with crew.connected(site) as (_, connection):
-                        objects = population.ghosts(connection, 'read')
-                        return [one._p_oid for one in objects]
-
-                [found] = crew.processes(site, [job]).results
-                return found == oids
-
-        self.assertTrue(supervisor.run(work))
-        storage.remove_key()
-        self.assertUntouched()
-
     def test_a_failing_sample_leaves_nothing(self):
         def failing(contestant, *arguments, **settings):
             with contestant.opened(self.scratch) as opened, \
@@ -150,14 +129,6 @@ class CustomTests(Command):
             os._exit(3)
 
         self.fails('exit code 3', (custom.CustomStorage, 'add_key', killed))
-
-    def test_what_cannot_be_opened_again_is_left_clean(self):
-        def gone(storage, has_key=custom.CustomStorage.has_key):
-            if has_key(storage):
-                raise OSError('gone')
-
-        self.fails('mine cannot be used: OSError: gone',
-                   (custom.CustomStorage, 'has_key', gone))
 
     def test_interrupts_leave_nothing(self):
         """One comes in a sample, another one before the key is removed."""

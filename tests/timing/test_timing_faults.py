@@ -13,7 +13,6 @@ import tempfile
 import unittest
 from unittest import mock
 
-from fsyncstorage.timing import zeo
 from fsyncstorage.timing.results import document as documents
 from fsyncstorage.timing.running import crew
 from fsyncstorage.timing.running import supervisor
@@ -24,7 +23,6 @@ from ..support import until
 from .support import SETTINGS
 from .support import Driver
 from .support import Scratch
-from .support import processes_of
 
 COMMITS = (
     'commits', 'filestorage', '--threads', '1', '--seconds', '10ms',
@@ -89,13 +87,10 @@ class ChildTests(unittest.TestCase):
                     supervisor.run(max, 3, 5, meanwhile=tuple), 5)
             self.assertIs(
                 signal.getsignal(each), signal.default_int_handler)
-
-    def test_what_is_ignored_stays_ignored(self):
-        self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(
-            signal.SIGHUP, signal.SIG_IGN))  # as nohup does
-        with supervisor.interrupts_noted():
-            os.kill(os.getpid(), signal.SIGHUP)
-            supervisor.check()
+            signal.signal(each, signal.SIG_IGN)  # as nohup does
+            with supervisor.interrupts_noted():
+                os.kill(os.getpid(), each)
+                supervisor.check()
 
     def nothing_is_left_of(self, work):
         """Run it with a descriptor that it should leave to no process."""
@@ -131,8 +126,10 @@ class ChildTests(unittest.TestCase):
         self.addCleanup(own.close)
 
         def work():
-            if os.fork() == 0:
-                os.setpgrp()  # it is not killed with the others
+            child = os.fork()
+            if child:
+                os.setpgid(child, 0)  # it is not killed with the others
+            else:
                 own.close()
                 theirs.recv(1)
                 os._exit(0)
@@ -166,12 +163,27 @@ class DyingTests(Scratch):
         self.assertFails(
             "died with exit code 1: .*No module named 'no'", broken, None)
 
-    def test_a_port_that_is_in_use(self):
-        with socket.create_server(('127.0.0.1', 0)) as busy, \
-                mock.patch.object(
-                    zeosites, 'CONFIGURATION', zeosites.CONFIGURATION.replace(
-                        '{address}', '127.0.0.1:%d' % busy.getsockname()[1])):
-            self.assertFails('already in use', STOCK, None)
+    def test_the_driver_is_killed(self):
+        """The server and the clients end, too."""
+        own, theirs = socket.socketpair()
+        self.addCleanup(own.close)
+        own.settimeout(PATIENCE)
+
+        def job(start):
+            theirs.sendall(b'!')
+            signal.pause()
+
+        def work():
+            with STOCK.running(self.scratch, **SETTINGS) as site:
+                crew.processes(site, [job])
+
+        driver = supervisor.FORK.Process(target=supervisor.run, args=(work,))
+        driver.start()
+        theirs.close()
+        self.assertEqual(own.recv(1), b'!')
+        driver.kill()
+        driver.join()
+        self.assertEqual(own.recv(1), b'')  # none of them has it any more
 
     def killed(self, wait):
         """The client kills the server, whose process leads no group."""
@@ -206,11 +218,8 @@ class DyingTests(Scratch):
         self.assertFails('a client failed: OSError: disk full', STOCK, bad, 2)
 
 
-@unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
-class DriverTests(Driver):
+class DriverCase(Driver):
     """A whole run, in a process of its own."""
-
-    level = 2
 
     def begin(self, *arguments, within=()):
         self.json = os.path.join(self.enterContext(
@@ -240,35 +249,31 @@ class DriverTests(Driver):
             130, f': interrupted; what was measured so far is in {self.json}')
         self.assertKept()
 
+
+@unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
+class DriverTests(DriverCase):
+
+    level = 2
+
     def test_ctrl_c(self):
-        self.begin(*COMMITS)
+        self.begin(*ZEO)
         self.wait_for_second_sample()
         os.killpg(self.driver.pid, signal.SIGINT)
         self.assertInterrupted()
 
+
+@unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
+class MoreDriverTests(DriverCase):
+
+    level = 3
+
     def test_impatience(self):
-        self.begin(*ZEO)
+        self.begin(*COMMITS)
         self.wait_for_second_sample()
         for _ in range(20):
             os.killpg(self.driver.pid, signal.SIGINT)
             self.driver.terminate()
         self.assertInterrupted()
-
-    def test_a_terminal_that_is_closed(self):
-        # The tests may run under nohup.
-        self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(
-            signal.SIGHUP, signal.SIG_DFL))
-        self.begin(*ZEO)
-        self.wait_for_second_sample()
-        os.killpg(self.driver.pid, signal.SIGHUP)
-        self.assertInterrupted()
-
-    def test_the_driver_is_killed(self):
-        """No process stays; the directory does."""
-        self.begin(*ZEO, '--seconds', '1000')
-        until(lambda: len(processes_of(self.driver.pid)) > 3, 'a server')
-        self.driver.kill()
-        until(lambda: processes_of(self.driver.pid) == [], 'the end of all')
 
     @unittest.skipIf(os.geteuid(), 'only root may mount')
     @unittest.skipUnless(shutil.which('unshare'), 'there is no unshare')
@@ -279,21 +284,3 @@ class DriverTests(Driver):
                 self.begin(*command, '--seconds', '1000', within=within)
                 self.assertEnded(1, 'No space left on device')
                 self.assertKept(0)
-
-
-class StockServerTests(Scratch):
-
-    level = 2
-
-    def test_a_server_that_hands_out_no_file(self):
-        def work():
-            with STOCK.running(self.scratch, **SETTINGS) as site:
-                with self.assertRaisesRegex(TimeoutError, 'hands out no file'):
-                    zeosites.local_client(site.address, 0.2)
-
-        supervisor.run(work)
-
-    def test_a_unix_socket(self):
-        figures = self.sample(STOCK, zeo.measure_writes, clients=1, objects=1,
-                              seconds=0, socket=True)
-        self.assertEqual(figures['transactions'], 1)

@@ -33,7 +33,6 @@ from fsyncstorage.timing.running import served
 from fsyncstorage.timing.running import supervisor
 from fsyncstorage.timing.running import zeosites
 
-from ..support import PATIENCE
 from .support import SETTINGS
 from .support import Scratch
 
@@ -70,12 +69,6 @@ class SyncTests(Scratch):
                 self.assertEqual(
                     self.syncs_of_commits(CONTESTANTS[name], 3),
                     [0.005] * expected)
-
-    def test_nothing_to_add_is_no_sleep(self):
-        with latency.slowed(0, self.slept.append) as syncs, \
-                open(os.path.join(self.scratch, 'any'), 'w') as file:
-            datafile.disk.sync(file.fileno())
-        self.assertEqual((len(syncs), self.slept), (1, []))
 
     def test_everything_is_put_back(self):
         before = latency._stock.fsync, datafile.disk.sync
@@ -133,21 +126,6 @@ class DiskTests(Scratch):
             if way.name != 'F_FULLFSYNC':
                 self.assertEqual(self.calls(way.name), expected)
 
-    def test_the_first_way_is_that_of_the_storage(self):
-        if disk.WAYS[0].name != 'F_FULLFSYNC':
-            self.assertIs(
-                datafile.Disk.sync, getattr(os, disk.WAYS[0].name))
-
-    def test_each_record_is_behind_the_last_one(self):
-        """And what is no disk is not written full."""
-        with mock.patch.object(disk, 'MOST_SYNCS', 3):
-            figures = disk.measure(
-                disk.WAYS[0], self.scratch, seconds=PATIENCE)
-        self.assertEqual(figures['syncs'], 3)
-        self.assertEqual(
-            os.path.getsize(os.path.join(self.scratch, 'Data.fs')),
-            3 * len(disk.RECORD))
-
 
 class CommitTests(Scratch):
 
@@ -171,12 +149,6 @@ class CommitTests(Scratch):
                                  ('commits_per_sync', 1), ('conflicts', 0)]:
             self.assertEqual(figures[figure], expected, figure)
 
-    def test_one_tree_for_all(self):
-        figures = self.commit('filestorage:no-fsync', shared=True)
-        self.assertEqual(self.trees(), {'tree0': [0, 1, 2]})
-        self.assertEqual(figures['syncs'], 0)
-        self.assertIsNone(figures['commits_per_sync'])
-
     def test_conflicts_are_retried_and_counted(self):
         tree, outcomes = {}, [ConflictError(), ConflictError(), None]
         manager = mock.Mock(
@@ -187,15 +159,6 @@ class CommitTests(Scratch):
         self.assertEqual(conflicts, outcomes[:2])
         self.assertEqual(tree, {5: 5})
         self.assertEqual(manager.abort.call_count, 2)
-
-    def test_loads_beside_commits(self):
-        figures = commits.measure_beside(
-            CONTESTANTS['filestorage:no-fsync'], self.scratch,
-            committers=2, seconds=0, sync_latency=0)
-        self.assertEqual(figures['loads'], 1)
-        self.assertEqual(figures['p50_seconds'], figures['max_seconds'])
-        # All committers ended, and what they wrote is whole.
-        self.assertEqual(len(self.trees()), 2)
 
 
 class CountingStorage(FileStorage):
@@ -330,10 +293,6 @@ class BlobTests(Scratch):
             self.assertTrue(
                 blob._p_blob_uncommitted.startswith(self.scratch))
 
-    def test_requests_are_as_many_as_have_room(self):
-        for size, expected in [(1, 10), (100, 10), (200, 5), (5000, 3)]:
-            self.assertEqual(blobs.number(size, 10, 1000), expected, size)
-
 
 class ServedTests(Scratch):
     """Real servers and clients, for a short time."""
@@ -373,7 +332,7 @@ class ServedTests(Scratch):
                 for name in names if name.endswith('.blob'))
 
         for name, clients, caches in [
-                ('zeo', 2, 3), ('zeo:shared', 1, 0), ('fsync-client', 1, 2)]:
+                ('zeo', 2, 3), ('zeo:shared', 1, 0)]:
             with self.subTest(name), mock.patch.object(os, 'sync'):
                 home = os.path.join(self.scratch, name)
                 os.mkdir(home)
@@ -425,17 +384,6 @@ class CrewTests(unittest.TestCase):
         self.assertEqual(len(made), 3)
         self.assertEqual(stretch.durations, [1, 1, 1])
 
-    def test_rates(self):
-        stretches = [crew.Stretch(10, 12, [0.5, 1.5], 3),
-                     crew.Stretch(11, 14, [1, 2], 4)]
-        self.assertEqual(crew.seconds(stretches), 4)
-        self.assertEqual(
-            crew.rates('any', stretches, {'cpu_seconds': 1}),
-            {'any_per_second': 1, 'any_cpu_seconds': 2})
-        self.assertEqual(
-            crew.busy(stretches, {'cpu_seconds': 1, 'syncs': 5}),
-            {'clients_cpu': 7 / 4, 'server_cpu': 1 / 4, 'syncs': 5})
-
     def test_threads_start_together(self):
         log = []
 
@@ -486,13 +434,6 @@ class CrewTests(unittest.TestCase):
 
 class MachineTests(Scratch):
 
-    def test_described(self):
-        with mock.patch.object(machine, '_PROBES', 3):
-            found = machine.describe(self.scratch)
-        self.assertGreater(found['sync_p50_seconds'], 0)
-        self.assertNotEqual(found['packages']['ZODB'], '(not installed)')
-        self.assertEqual(os.listdir(self.scratch), [])
-
     def test_the_innermost_mount_counts(self):
         mounts = [
             '20 1 8:1 / / rw,relatime - ext4 /dev/a rw',
@@ -526,8 +467,3 @@ class MachineTests(Scratch):
         # Not the driver and its samples; and never less than nothing.
         self.assertAlmostEqual(self.seen(1150, used=1.0), 0.5)
         self.assertEqual(self.seen(1150, used=9.0), 0.0)
-
-    def test_on_a_system_that_does_not_tell(self):
-        with mock.patch.object(machine, '_STAT', mock.Mock(
-                **{'read_text.side_effect': FileNotFoundError})):
-            self.assertIsNone(machine.Watch().seen())

@@ -122,25 +122,12 @@ class ReportTests(unittest.TestCase):
         self.assertIn('there are no results', said)
         self.assertEqual(os.listdir(self.directory), [])
 
-    def test_interrupted(self):
-        with mock.patch.object(
-                report, '_documents', side_effect=KeyboardInterrupt):
-            self.assertEqual(
-                self.report(), (130, 'fsync-time: interrupted\n'))
-
-    @unittest.skipUnless(HAS_MATPLOTLIB, 'matplotlib is not installed')
-    def test_pictures_are_in_the_page(self):
-        self.save(some=commits())
-        self.report(report.drawing())
-        self.assertIn(
-            '<img alt="How many commits a second? one tree a thread"'
-            ' src="data:image/svg+xml;base64,', self.html())
-
 
 @unittest.skipUnless(HAS_MATPLOTLIB, 'matplotlib is not installed')
 class PictureTests(unittest.TestCase):
+    """The tests of the documents draw some, too."""
 
-    level = 2
+    level = 3
 
     def setUp(self):
         self.pictures = report.drawing()
@@ -175,21 +162,20 @@ class PictureTests(unittest.TestCase):
         self.assertEqual(found[0].panels['cold']['zeo'],
                          [(1, 3, 2, 4), (16, 1.5, 1, 2)])
 
-    def test_of_what_has_no_axis(self):
-        picture, = self.pictures.of(of_races(
-            zeo.beside_race(seconds=2, **SETTINGS)))
-        # In milliseconds.
-        self.assertEqual(
-            picture.panels['the median']['zeo'], [(0, 1500, 1000, 2000)])
-        self.draw(picture, 'png')
-
-    def test_not_of_what_was_not_measured(self):
-        self.assertEqual(self.names(of_commits(rounds=1)), [])
-
     def draw(self, picture, form):
         file = io.BytesIO()
         self.pictures.save(picture, form, file)
         return file.getvalue()
+
+    def test_the_page(self):
+        with tempfile.TemporaryDirectory() as directory:
+            documents.save(commits(), os.path.join(directory, 'some.json'))
+            self.assertEqual(
+                run_command(main.main, 'report', directory)[0], 0)
+            with open(os.path.join(directory, 'report.html')) as file:
+                self.assertIn(
+                    '<img alt="How many commits a second? one tree a thread"'
+                    ' src="data:image/svg+xml;base64,', file.read())
 
     def test_what_is_drawn(self):
         picture = self.pictures.of(of_races(reads(1), reads(16)))[0]
@@ -201,9 +187,3 @@ class PictureTests(unittest.TestCase):
             self.assertIn(expected, texts)
         self.assertEqual(
             int.from_bytes(self.draw(picture, 'png')[16:20], 'big'), 1200)
-
-    def test_no_two_look_the_same(self):
-        looks = self.pictures.looks_of(map(str, range(40)))
-        self.assertEqual(
-            len({(look['color'], look['marker'])
-                 for look in looks.values()}), 40)
