@@ -10,7 +10,6 @@ from unittest import mock
 from ZODB.FileStorage import FileStorage
 
 from fsyncstorage.timing import report
-from fsyncstorage.timing import zeo as timingzeo
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.results import document as documents
 from fsyncstorage.timing.running import crew
@@ -23,7 +22,6 @@ from perf import campaign
 from perf import claims
 from perf import fsync_2004
 from perf import light
-from perf import table2009
 from perf import zeo
 from perf import zeowire
 
@@ -32,41 +30,8 @@ from ..timing.support import SETTINGS
 from ..timing.support import Scratch
 from ..timing.support import document_of
 from ..timing.support import of_commits
-from ..timing.support import shown
 
 RACE = sampling.Race('any', {}, None, ('n',))
-
-
-class TableOf2009Tests(unittest.TestCase):
-
-    def shown(self, numbers, more={}, **of_writes):
-        """The table of one round, by number of clients."""
-        site = {**SETTINGS, 'objects': 4, **more}
-        races = [
-            *(timingzeo.write_race(
-                **{'clients': number, 'seconds': 1, **site, **of_writes})
-              for number in numbers),
-            *(timingzeo.read_race(clients=number, access='get', **site)
-              for number in numbers)]
-        figures = {'write_seconds': 0.001, 'cold_seconds': 0.01,
-                   'hot_seconds': 0.1, 'steamin_seconds': 0.5}
-        return shown(document_of(races, [
-            (number, name, 1, {figure: value * (number + 1)
-                               for figure, value in figures.items()})
-            for number in range(len(races)) for name in ('zeo', 'ours')],
-            names=('zeo', 'ours'), rounds=1), table2009.show)
-
-    def test_as_in_the_post(self):
-        lines = [line.split() for line in self.shown((2, 1)).splitlines()]
-        at = lines.index(['zeo'])
-        self.assertIn(
-            ['clients', 'write', 'cold', 'hot', 'steamin'], lines[:at])
-        measured = [['1', '0.002000', '0.040000', '0.400000', '2.000000'],
-                    ['2', '0.001000', '0.030000', '0.300000', '1.500000']]
-        self.assertEqual(lines[at:at + 8], [
-            ['zeo'], *measured, ['ours'], *measured, ['2009:', 'ZEO'],
-            ['1', '0.013520', '0.005740', '0.000620', '0.000170']])
-        self.assertIn('0.018090', self.shown((1,), {'network_delay': 0.001}))
 
 
 class ClaimTests(unittest.TestCase):

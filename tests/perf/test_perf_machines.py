@@ -69,23 +69,6 @@ class NetworkTests(Scratch):
         self.assertEqual(os.readlink('/proc/thread-self/ns/net'), here)
 
 
-class ObstacleTests(unittest.TestCase):
-
-    def test_where_there_are_no_networks(self):
-        for control, user, expected in [
-                ('/no/such', 0, 'this system has no /no/such'),
-                (os.devnull, 1000, 'only root may')]:
-            with mock.patch.object(network, 'CONTROL', control), \
-                    mock.patch.object(shutil, 'which', lambda name: name), \
-                    mock.patch.object(os, 'geteuid', lambda: user):
-                self.assertIn(expected, network.obstacle())
-        with mock.patch.object(
-                network, '_call', side_effect=PermissionError('unshare')), \
-                self.assertRaisesRegex(
-                    OSError, 'cannot be made here: PermissionError: unshare'):
-            network.round_trip(DELAY)
-
-
 class SlowDiskTests(Scratch):
 
     SPEED = 1000
