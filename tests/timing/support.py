@@ -1,12 +1,8 @@
 """What the tests of the timing driver share: a disk, a command, documents."""
 
-import contextlib
 import importlib
 import io
 import os
-import pathlib
-import signal
-import subprocess
 import tempfile
 import unittest
 
@@ -18,7 +14,6 @@ from fsyncstorage.timing.results import document as documents
 from fsyncstorage.timing.results import tables
 from fsyncstorage.timing.running import supervisor
 
-from ..support import PATIENCE
 from ..support import run_command
 
 # A sample is forked: it has these already.
@@ -81,43 +76,6 @@ class Command(Scratch):
         self.assertEqual(len(err.splitlines()), 1, err)
         self.assertIn(expected, err)
         self.assertEqual(os.listdir(self.scratch), [])
-
-
-class Driver(Scratch):
-    """A driver in a session of its own, which ends with the test."""
-
-    def start(self, *command):
-        self.driver = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, start_new_session=True)
-        self.addCleanup(self.end)
-
-    def end(self):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.driver.pid, signal.SIGKILL)
-        self.driver.communicate()
-
-    def assertEnded(self, code, message):
-        """One line, no process, and nothing in the scratch directory."""
-        out, err = self.driver.communicate(timeout=PATIENCE)
-        self.assertEqual((self.driver.returncode, out), (code, ''), err)
-        self.assertRegex(err, message)
-        self.assertEqual(len(err.splitlines()), 1, err)
-        self.assertEqual(processes_of(self.driver.pid), [])
-        self.assertEqual(os.listdir(self.scratch), [])
-
-
-def processes_of(session):
-    """The process ids of a session."""
-    found = []
-    for path in pathlib.Path('/proc').glob('[0-9]*'):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            # 123 (python) S 1 123 123 ...; the name may have anything in it
-            _, _, rest = path.joinpath('stat').read_text().rpartition(') ')
-            state, _, _, its_session = rest.split()[:4]
-            if int(its_session) == session and state != 'Z':
-                found.append(int(path.name))
-    return found
 
 
 class Named:

@@ -3,7 +3,9 @@
 No process, no file in the scratch directory; and what was measured is kept.
 """
 
+import contextlib
 import os
+import pathlib
 import shutil
 import signal
 import socket
@@ -21,7 +23,6 @@ from fsyncstorage.timing.running import zeosites
 from ..support import PATIENCE
 from ..support import until
 from .support import SETTINGS
-from .support import Driver
 from .support import Scratch
 
 COMMITS = (
@@ -189,16 +190,10 @@ class DyingTests(Scratch):
         """The client kills the server, whose process leads no group."""
         def job(site, start):
             start()
-            os.kill(self.server_of(site), signal.SIGKILL)
+            os.kill(site.server.process.pid, signal.SIGKILL)
             wait()
 
         return job
-
-    def server_of(self, site):
-        # Of the processes that the sample started, the first.
-        listed = f'/proc/{os.getppid()}/task/{os.getppid()}/children'
-        with open(listed) as file:
-            return int(file.read().split()[1])  # behind the one that guards
 
     def test_a_server_that_dies(self):
         self.assertFails('the server died with exit code -9', STOCK,
@@ -218,15 +213,41 @@ class DyingTests(Scratch):
         self.assertFails('a client failed: OSError: disk full', STOCK, bad, 2)
 
 
-class DriverCase(Driver):
-    """A whole run, in a process of its own."""
+@unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
+class DriverCase(Scratch):
+    """A whole run, in a session of its own, which ends with the test."""
 
     def begin(self, *arguments, within=()):
         self.json = os.path.join(self.enterContext(
             tempfile.TemporaryDirectory()), 'result.json')
-        self.start(
-            *within, sys.executable, '-m', 'fsyncstorage.timing.main',
-            *arguments, '--directory', self.scratch, '--json', self.json)
+        self.driver = subprocess.Popen(
+            [*within, sys.executable, '-m', 'fsyncstorage.timing.main',
+             *arguments, '--directory', self.scratch, '--json', self.json],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, start_new_session=True)
+        self.addCleanup(self.end)
+
+    def end(self):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.driver.pid, signal.SIGKILL)
+        self.driver.communicate()
+
+    def assertEnded(self, code, message, least):
+        """One line; no process, and nothing but results, is left."""
+        out, err = self.driver.communicate(timeout=PATIENCE)
+        self.assertEqual((self.driver.returncode, out), (code, ''), err)
+        self.assertRegex(err, message)
+        self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertEqual(processes_of(self.driver.pid), [])
+        self.assertEqual(os.listdir(self.scratch), [])
+        document = documents.load(self.json)
+        self.assertFalse(document['complete'])
+        self.assertGreaterEqual(len(document['samples']), least)
+
+
+class DriverTests(DriverCase):
+
+    level = 2
 
     def wait_for_second_sample(self):
         seen = set()
@@ -239,41 +260,18 @@ class DriverCase(Driver):
 
         until(begun, 'a second sample')
 
-    def assertKept(self, least=1):
-        document = documents.load(self.json)
-        self.assertFalse(document['complete'])
-        self.assertGreaterEqual(len(document['samples']), least)
-
-    def assertInterrupted(self):
-        self.assertEnded(
-            130, f': interrupted; what was measured so far is in {self.json}')
-        self.assertKept()
-
-
-@unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
-class DriverTests(DriverCase):
-
-    level = 2
-
     def test_ctrl_c(self):
         self.begin(*ZEO)
         self.wait_for_second_sample()
-        os.killpg(self.driver.pid, signal.SIGINT)
-        self.assertInterrupted()
+        for _ in range(5):  # it is pressed again and again
+            os.killpg(self.driver.pid, signal.SIGINT)
+        self.assertEnded(130, ': interrupted; what was measured so far is in'
+                         f' {self.json}', 1)
 
 
-@unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
-class MoreDriverTests(DriverCase):
+class FullDiskTests(DriverCase):
 
     level = 3
-
-    def test_impatience(self):
-        self.begin(*COMMITS)
-        self.wait_for_second_sample()
-        for _ in range(20):
-            os.killpg(self.driver.pid, signal.SIGINT)
-            self.driver.terminate()
-        self.assertInterrupted()
 
     @unittest.skipIf(os.geteuid(), 'only root may mount')
     @unittest.skipUnless(shutil.which('unshare'), 'there is no unshare')
@@ -282,5 +280,17 @@ class MoreDriverTests(DriverCase):
         for command in COMMITS, ZEO:
             with self.subTest(command[0]):
                 self.begin(*command, '--seconds', '1000', within=within)
-                self.assertEnded(1, 'No space left on device')
-                self.assertKept(0)
+                self.assertEnded(1, 'No space left on device', 0)
+
+
+def processes_of(session):
+    """The process ids of a session."""
+    found = []
+    for path in pathlib.Path('/proc').glob('[0-9]*'):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            # 123 (python) S 1 123 123 ...; the name may have anything in it
+            _, _, rest = path.joinpath('stat').read_text().rpartition(') ')
+            state, _, _, its_session = rest.split()[:4]
+            if int(its_session) == session and state != 'Z':
+                found.append(int(path.name))
+    return found

@@ -23,6 +23,7 @@ from . import tables
 from .estimates import spread
 from .questions import QUESTIONS
 from .questions import conditions
+from .wording import added
 from .wording import duration
 
 #: The width of a picture; its height depends on what is in it.
@@ -73,14 +74,14 @@ class Picture(typing.NamedTuple):
 
 def of(document, questions=QUESTIONS):
     """All pictures of a document, without those that would be empty."""
-    return [picture for question in questions if question.picture
+    return [picture for question in questions
             for picture in _pictures(document, question)]
 
 
 def _pictures(document, question):
     inside = {question.setting, *documents.AMOUNTS}
     if question.alike:
-        inside.add(question.apart)
+        inside.add('sync_latency')
     groups = documents.grouped(document, question.workload, inside)
     differing = [
         name for name in dict.fromkeys(key for one, _ in groups for key in one)
@@ -117,9 +118,7 @@ def _points(document, question, races):
                         found['median'], place)):
                     points[contestant] = (place, *(
                         value * question.scale for value in found.values()))
-            yield title or conditions({
-                question.apart: settings.get(question.apart, 0.0)
-            }), points
+            yield title or added(settings.get('sync_latency', 0.0)), points
 
 
 def _place(document, question, race):

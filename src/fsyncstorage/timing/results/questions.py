@@ -32,10 +32,7 @@ class Question:
     scale: float = 1
     #: Called with a value of the setting: the text for it.
     put: typing.Callable = str
-    #: If there is a single figure: panels of a picture differ in this setting.
-    apart: str = 'sync_latency'
     table: bool = True
-    picture: bool = True
 
     @property
     def alike(self):

@@ -53,7 +53,7 @@ class NoServer:
 class Server:
 
     def __init__(self, process, pipe):
-        self._pipe = pipe
+        self.process, self._pipe = process, pipe
         self.address = pipe.recv()
         #: These become readable when the server has died.
         self.sentinels = (process.sentinel,)
