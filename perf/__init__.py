@@ -5,9 +5,8 @@
 
 from the root of a checkout.  `README.rst` says what each of them measures.
 
-A campaign is in a module that is named after its result, like `zeo_client`; it
-says what takes part, in which races, and what is claimed.  Some modules have
-several campaigns, like `files` and `zeo_local`.  What they share:
+A module has one campaign, or several, like `zeo`: what takes part, in which
+races, and what is claimed.  What they share:
 
 - __main__      the command line
 - campaign      a campaign: measured, recorded, drawn again
@@ -17,11 +16,12 @@ several campaigns, like `files` and `zeo_local`.  What they share:
 What takes part in them, and is not in `fsyncstorage.timing`:
 
 - peers         RelStorage over SQLite, and over a PostgreSQL of its own
+- light         connections that cost their client next to nothing; the tests
+                of the server have them, too
 - network       server and clients in two networks, with a delay
-- colddisk      a server whose data are on the disk alone
+- slowdisk      a server whose disk is slow
 - contents      a large Data.fs
 - pagecache     what of a file is in the memory of the machine
-- web           applications, web servers, nginx, and what sends requests
 
 This package imports `fsyncstorage.timing`, which does not depend on it.
 """

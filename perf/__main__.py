@@ -10,18 +10,15 @@ import importlib
 import pathlib
 import sys
 
-from fsyncstorage.timing.options import arguments
-from fsyncstorage.timing.reports import commandline as reports
+from fsyncstorage.timing import arguments
+from fsyncstorage.timing import report
 
 from . import campaign
 from . import questions
 
 RESULTS = pathlib.Path(__file__).with_name('results')
 
-MODULES = (
-    'fsync_2004', 'zeo_server', 'zeo_client', 'zeo_2009', 'zeo_cold',
-    'zeo_commits', 'zeo_local', 'blobs_2004', 'files', 'pack', 'quorum',
-    'wsgi')
+MODULES = 'fsync_2004', 'zeo', 'blobs_2004', 'pack', 'quorum'
 
 CAMPAIGNS = {
     each.name: each for name in MODULES
@@ -91,14 +88,14 @@ def _draw(options):
             one for one in CAMPAIGNS.values()
             if (options.results / f'{one.name}.json').exists()]:
         campaign.draw(each, options.results)
-    return reports.write(options.results, _show, questions.ALL)
+    return report.write(options.results, _show, questions.ALL)
 
 
 def _show(name, document, console):
     if name in CAMPAIGNS:
         CAMPAIGNS[name].show_all(document, console)
     else:
-        reports.show(name, document, console)
+        report.show(name, document, console)
 
 
 if __name__ == '__main__':

@@ -12,7 +12,7 @@ how to read them.
 import argparse
 import functools
 
-from fsyncstorage.timing.blobs import commandline as blobs
+from fsyncstorage.timing import blobs
 from fsyncstorage.timing.results import tables
 from fsyncstorage.timing.results.wording import size as put
 

@@ -20,12 +20,10 @@ import typing
 
 from rich.console import Console
 
-from fsyncstorage.timing.reports import commandline as reports
-from fsyncstorage.timing.reports import pictures
+from fsyncstorage.timing import report
 from fsyncstorage.timing.results import document as documents
-from fsyncstorage.timing.results import otherload
 from fsyncstorage.timing.results import tables
-from fsyncstorage.timing.running import measurement
+from fsyncstorage.timing.running import sampling
 
 from . import claims
 from . import questions
@@ -79,7 +77,7 @@ def record(campaign, options):
     path = options.results / f'{campaign.name}.json'
     new = path.with_suffix('.json.new')
     hold = []
-    code = measurement.run(
+    code = sampling.run(
         argparse.Namespace(
             contestants=contestants, directory=options.directory,
             json=None if options.quick else os.fspath(new),
@@ -89,7 +87,7 @@ def record(campaign, options):
         campaign.races(options.quick),
         lambda document, console: hold.append(
             campaign.show_all(document, console)),
-        added=lambda _: campaign.added(contestants))
+        added=lambda: campaign.added(contestants))
     if code:
         return code
     if not options.quick:
@@ -109,13 +107,13 @@ def draw(campaign, results):
     documents.summarise(document)
     with open(path.with_suffix('.txt'), 'w', encoding='utf-8') as file:
         campaign.show_all(document, Console(file=file, width=WIDTH))
-    if not (drawing := reports.drawing()):
+    if not (pictures := report.drawing()):
         _complain(campaign, 'there is no matplotlib to draw its pictures')
         return
     for picture in pictures.of(document, questions.ALL):
         path = results / 'pictures' / campaign.name / f'{picture.name}.png'
         path.parent.mkdir(parents=True, exist_ok=True)
-        drawing.save(picture, 'png', path)
+        pictures.save(picture, 'png', path)
 
 
 def _able(campaign):
@@ -140,7 +138,7 @@ def _is_worse(new, path):
     with contextlib.suppress(FileNotFoundError):
         before, now = (
             company(documents.load(each)) for each in (path, new))
-        if now > max(before, otherload.MOST):
+        if now > max(before, documents.MOST):
             return (
                 f'others kept {now:.2f} processors busy, and {before:.2f} when'
                 ' what is recorded was measured')
@@ -150,7 +148,7 @@ def _is_worse(new, path):
 def company(document):
     """How many processors others kept busy during the run; if unknown, the
     load average before it."""
-    found = otherload.share(document)
+    found = documents.share(document)
     return document['machine']['load_average'] if found is None else found
 
 

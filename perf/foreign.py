@@ -1,19 +1,17 @@
-"""Runs a server that others wrote as a program for `served`.
+"""Runs a server that others wrote, for `served`.
 
-Such a server does not speak JSON.  A program of ours starts it and speaks for
-it: the program tells the driver the address when clients can connect, passes
-on errors, and ends the server when its own standard input is closed, or the
-driver dies.
+Such a server knows nothing of the driver's pipe.  A process of ours starts it
+and speaks for it: it tells the address when clients can connect, passes on
+errors, and ends the server when the driver closes the pipe.
 """
 
-import functools
 import os
 import shutil
 import subprocess
 import sys
 import threading
 
-from fsyncstorage.timing.servers import served
+from fsyncstorage.timing.running import served
 
 _LAST_WORDS_SECONDS = 1
 
@@ -24,8 +22,8 @@ def found(program, *directories):
         program, path=os.pathsep.join(directories))
 
 
-def serve(command, bond, address, *, ready, chatter, end, **options):
-    """Run it, and return its exit code when it has ended.
+def serve(pipe, command, address, *, ready, chatter, end, **options):
+    """Run it until it has ended, and end with its exit code.
 
     On standard error, a line with `chatter` is no error; if it also has
     `ready`, clients can connect.  The signal `end` ends the server.
@@ -36,23 +34,19 @@ def serve(command, bond, address, *, ready, chatter, end, **options):
             if chatter not in line:
                 sys.stderr.write(line)
             elif ready in line:
-                served.tell(address)
+                pipe.send(address)
+
+    def end_after_driver():
+        served.answer(pipe)
+        process.send_signal(end)
 
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True, **options)
-    for needed in served.answer, functools.partial(os.read, bond, 1):
-        threading.Thread(
-            target=_end_after, args=(needed, process, end),
-            daemon=True).start()
+    threading.Thread(target=end_after_driver, daemon=True).start()
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
     code = process.wait()
     # Its children may live on, and keep its standard error open.
     listener.join(_LAST_WORDS_SECONDS)
-    return code if code >= 0 else 128 - code  # as a shell says it
-
-
-def _end_after(needed, process, end):
-    needed()
-    process.send_signal(end)
+    sys.exit(code if code >= 0 else 128 - code)  # as a shell says it

@@ -12,9 +12,9 @@ import importlib
 from rich.text import Text
 from ZODB.FileStorage import FileStorage
 
-from fsyncstorage.timing.commits import commandline as commits
-from fsyncstorage.timing.options.contestants import CONTESTANTS
-from fsyncstorage.timing.options.contestants import Contestant
+from fsyncstorage.timing import commits
+from fsyncstorage.timing.contestants import CONTESTANTS
+from fsyncstorage.timing.contestants import Contestant
 from fsyncstorage.timing.results import tables
 from fsyncstorage.timing.results.wording import added
 from fsyncstorage.timing.results.wording import count

@@ -26,8 +26,8 @@ import struct
 import subprocess
 import time
 import typing
+from statistics import median
 
-from fsyncstorage.timing.results import estimates
 from fsyncstorage.timing.running import supervisor
 
 CONTROL = '/dev/net/tun'
@@ -98,7 +98,7 @@ def round_trip(delay):
 def _round_trip(delay):
     with network(delay) as apart:
         apart.enter_clients()
-        return estimates.median(
+        return median(
             [_refusal() for _ in range(_ROUND_TRIPS)])
 
 
@@ -153,7 +153,6 @@ def forwarding(one, other, delay):
 
 
 def _forward(one, other, delay):
-    supervisor.follow()
     with contextlib.suppress(PermissionError):  # a container may not
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     opposite = {one: other, other: one}

@@ -27,9 +27,9 @@ from fsyncstorage.timing.results.wording import duration
 from fsyncstorage.timing.running import crew
 from fsyncstorage.timing.running import loops
 from fsyncstorage.timing.running import supervisor
-from fsyncstorage.timing.running.campaign import Race
-from fsyncstorage.timing.servers.zeosites import CONTESTANTS
-from fsyncstorage.timing.servers.zeosites import DATA_FILE
+from fsyncstorage.timing.running.sampling import Race
+from fsyncstorage.timing.running.zeosites import CONTESTANTS
+from fsyncstorage.timing.running.zeosites import DATA_FILE
 
 from . import contents
 from . import slowdisk
@@ -219,6 +219,6 @@ def added(contestants):
 
 CAMPAIGNS = [Campaign(
     'pack', 'commits and reads over ZEO while the file is packed',
-    [dataclasses.replace(CONTESTANTS[name], program=slowdisk.__name__)
+    [dataclasses.replace(CONTESTANTS[name], serve=slowdisk.serve)
      for name in (STOCK, OURS)],
     lambda quick: list(races(quick)), rounds=5, claims=claims, added=added)]

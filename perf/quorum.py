@@ -42,7 +42,7 @@ from fsyncstorage.timing.results.wording import count
 from fsyncstorage.timing.running import crew
 from fsyncstorage.timing.running import population
 from fsyncstorage.timing.running import supervisor
-from fsyncstorage.timing.running.campaign import Race
+from fsyncstorage.timing.running.sampling import Race
 from tests.quorum import etcdcluster
 
 from .campaign import Campaign
@@ -249,7 +249,6 @@ def following(path, opened):
 
 
 def _follow(pipe, path, opened):
-    supervisor.follow()
     follower = rejoin(path, opened(), threading.Event())
     synced, real = [], follower.sync
 

@@ -8,9 +8,9 @@ packed file), reads, and the names of files cost what they cost here.  A real
 disk may do better: it can take the few bytes of a commit before the many of
 the other file.
 
-This is the program of such a server, and of the process that packs for it.  It
-patches what `latency` patches, and the choice of the module that the packing
-process runs.
+This is for the process of such a server, and for the one that packs for it.
+It patches what `latency` patches, and the choice of the module that the
+packing process runs.
 
 It also reports the most memory that each of them had; for the server, since it
 was first asked for its usage.
@@ -24,14 +24,13 @@ import json
 import os
 import pathlib
 import re
-import sys
 import time
 from unittest import mock
 
 from fsyncstorage import datafile
 from fsyncstorage.pack import child
 from fsyncstorage.processes import starting
-from fsyncstorage.timing.servers import launcher
+from fsyncstorage.timing.running import zeosites
 
 # The package has an attribute of this name too: the class.
 _stock = importlib.import_module('ZODB.FileStorage.FileStorage')
@@ -93,10 +92,9 @@ def _key(found):
     return f'{found.st_dev}-{found.st_ino}'
 
 
-def serve(options):
-    """Like `main` of the launcher, with the options `speed` and `latency`."""
-    directory = options['directory']
-    settings = directory, options['speed'], options['latency']
+def serve(pipe, speed, latency, **options):
+    """Like `zeosites.serve`, with the options `speed` and `latency`."""
+    settings = os.getcwd(), speed, latency
     os.environ[_SETTINGS] = json.dumps(settings)
     disk = SlowDisk(*settings)
     disk.begin()
@@ -106,11 +104,11 @@ def serve(options):
             patch(datafile.disk, 'sync', slowed(datafile.disk.sync)), \
             patch(starting, '_started', functools.partial(
                 _started, starting._started)):
-        launcher.main(options, server_peak=_Peak())
+        zeosites.serve(pipe, **options, server_peak=_Peak())
 
 
 def _started(start, module, *arguments):
-    return start(__spec__.name if module == child.__name__ else module,
+    return start(__name__ if module == child.__name__ else module,
                  *arguments)
 
 
@@ -146,7 +144,3 @@ class _Peak:
             with contextlib.suppress(OSError):
                 pathlib.Path('/proc/self/clear_refs').write_text('5')
         return peak()
-
-
-if __name__ == '__main__':
-    serve(json.loads(sys.argv[1]))

@@ -5,15 +5,17 @@ those that were measured now.  There is one table for each number of objects in
 a transaction for which both writes and reads were measured.
 """
 
+from statistics import median
+
 from rich.text import Text
 
 from fsyncstorage.timing.results import tables
 from fsyncstorage.timing.results.document import grouped
 from fsyncstorage.timing.results.document import values
-from fsyncstorage.timing.results.estimates import median
 from fsyncstorage.timing.results.questions import conditions
 
 from . import history
+from . import questions
 
 COLUMNS = ('write', 'cold', 'hot', 'steamin')
 
@@ -22,7 +24,7 @@ KEY = 'Seconds: the mean of a sample, and the median of the rounds. {source}\n'
 
 def show_zeo(document, console):
     """Show it below the tables of `fsync-time zeo`."""
-    tables.show(document, console)
+    questions.show(document, console)
     show(document, console)
 
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from fsyncstorage.timing.zeo import light
+from perf import light
 
 from .support import TestCase
 from .support import until

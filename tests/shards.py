@@ -62,7 +62,6 @@ LONGEST = (
     'test_client_commits',
     'test_hostile_files',
     'test_info_hostile',
-    'test_timing_zeo',
     'test_pending',
     'test_server_hostile',
     'test_stress',

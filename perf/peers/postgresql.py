@@ -1,4 +1,4 @@
-"""A program: PostgreSQL, on a new cluster, that the driver watches.
+"""PostgreSQL on a new cluster, which the driver watches.
 
 The cluster has PostgreSQL's defaults, except for `settings`; its commits are
 durable.  It belongs to the user that runs this program; or, if that is root,
@@ -10,12 +10,11 @@ copy, to which the primary streams what is written.
 To connect, a client needs the password, which only the driver is told: a
 client that may do anything in the cluster can run programs as its user.
 
-The program talks to the driver as `served` says; its address is a connection
-string.  It ends when its standard input is closed, or the driver dies.
+Its process talks to the driver as `served` says; the address is a connection
+string.
 """
 
 import glob
-import json
 import os
 import pathlib
 import pwd
@@ -67,22 +66,20 @@ def _found(program):
     return foreign.found(program, *versions)
 
 
-def main(options):
-    """With the options of `served.running`; returns when PostgreSQL ends."""
-    home = pathlib.Path(options['directory'], 'postgresql')
+def serve(pipe, host, settings=None, primary=None):
+    """The process, until PostgreSQL ends."""
+    home = pathlib.Path('postgresql').absolute()
     home.mkdir(0o700)
     account = {}
     if os.geteuid() == 0:
         account = {'user': ACCOUNT, 'group': ACCOUNT, 'extra_groups': []}
         shutil.chown(home, **_owner(account))
-    primary = options.get('primary')
     password = secrets.token_hex()
     cluster = (_new_cluster(home, password, account) if primary is None
                else _copy(home, primary, account))
-    settings, address = _where(
-        home, options['host'], options.get('settings', {}))
-    return foreign.serve(
-        [_found('postgres'), '-D', cluster, *settings], options['bond'],
+    settings, address = _where(home, host, settings or {})
+    foreign.serve(
+        pipe, [_found('postgres'), '-D', cluster, *settings],
         f'{address} user={USER} password={password} dbname={DATABASE}',
         ready=_READY if primary is None else _STREAMS, chatter='LOG:',
         end=signal.SIGQUIT,  # at once: it is not started again
@@ -140,7 +137,3 @@ def _where(home, host, others):
         [f'--{name}={value}' for name, value in {
             **others, **settings}.items()],
         f'host={host} port={port}')
-
-
-if __name__ == '__main__':
-    sys.exit(main(json.loads(sys.argv[1])))

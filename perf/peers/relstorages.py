@@ -15,8 +15,8 @@ import os
 
 import ZODB.config
 
-from fsyncstorage.timing.servers import served
-from fsyncstorage.timing.servers import zeosites
+from fsyncstorage.timing.running import served
+from fsyncstorage.timing.running import zeosites
 
 from . import postgresql
 
@@ -59,7 +59,7 @@ class RelStorageSite:
 
     # PostgreSQL has buffers of its own for what it has read; SQLite reads the
     # files itself.
-    can_be_slowed = takes_light_clients = alone = False
+    can_be_slowed = alone = False
     ways = zeosites.CACHE
 
     def missing(self):
@@ -95,7 +95,7 @@ class PostgreSQLSite(RelStorageSite):
     @contextlib.contextmanager
     def database(self, directory, socket):
         with served.running(
-                postgresql.__name__, directory,
+                postgresql.serve, directory,
                 host=None if socket else self.host) as server:
             yield server, POSTGRESQL_SECTION.format(dsn=server.address)
 
@@ -111,12 +111,12 @@ class ReplicatedSite(PostgreSQLSite):
     @contextlib.contextmanager
     def database(self, directory, socket):
         with served.running(
-                postgresql.__name__, directory, host=None,
+                postgresql.serve, directory, host=None,
                 settings=self.SETTINGS) as server:
             beside = os.path.join(directory, 'standby')
             os.mkdir(beside, 0o711)
             with served.running(
-                    postgresql.__name__, beside, host=None, settings={
+                    postgresql.serve, beside, host=None, settings={
                         'max_connections': self.SETTINGS['max_connections']},
                     primary=server.address):
                 yield server, POSTGRESQL_SECTION.format(dsn=server.address)

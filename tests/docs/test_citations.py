@@ -11,7 +11,7 @@ import unittest
 from fsyncstorage.timing.results import document as documents
 from perf import fsync_2004
 from perf import pinning
-from perf import zeo_client
+from perf import zeo
 from perf.claims import Claim
 
 from .documents import PAGES
@@ -56,9 +56,9 @@ SAID = {
             'half of the loads', 'loads', {}, fsync_2004.STOCK, 'p50_seconds',
             at_least=0.05)),
     '**2 times** the cold reads a second of ZEO, with 16 client processes.':
-        ('zeo_client', zeo_client.of_reads(
+        ('zeo_client', zeo.of_reads(
             'cold objects a second', 'cold_per_second', 'get', pinning.FREE,
-            zeo_client.CROWD, at_least=2.0)),
+            zeo.CROWD, at_least=2.0)),
 }
 
 

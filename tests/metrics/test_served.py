@@ -19,7 +19,7 @@ from fsyncstorage.server import clients
 from fsyncstorage.server.clients import LONGEST
 from fsyncstorage.server.clients import MOST_OIDS
 from fsyncstorage.server.clients import MOST_TRANSACTIONS
-from fsyncstorage.timing.zeo import zeowire
+from perf import zeowire
 
 from ..server.serving import ErrorReply
 from ..server.serving import Peer

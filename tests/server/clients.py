@@ -20,8 +20,8 @@ from ZODB.tests.StorageTestBase import zodb_pickle
 
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.errors import OutcomeUnknown
-from fsyncstorage.timing.zeo import light
-from fsyncstorage.timing.zeo import zeowire
+from perf import light
+from perf import zeowire
 
 from ..support import PATIENCE
 from ..support import oid

@@ -17,7 +17,7 @@ from ZODB.utils import z64
 
 from fsyncstorage import wire
 from fsyncstorage.server import calls
-from fsyncstorage.timing.zeo.zeowire import frame
+from perf.zeowire import frame
 
 from .test_server_decoding import STOCK
 from .test_server_decoding import TRANSACTION

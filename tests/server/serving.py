@@ -18,7 +18,7 @@ from ZODB.utils import maxtid
 from ZODB.utils import z64
 
 from fsyncstorage.server.server import Server
-from fsyncstorage.timing.zeo import zeowire
+from perf import zeowire
 
 from ..support import PATIENCE
 from ..support import TestCase

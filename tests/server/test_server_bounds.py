@@ -29,7 +29,7 @@ from fsyncstorage.server import listing
 from fsyncstorage.server import liveness
 from fsyncstorage.server import quiet
 from fsyncstorage.server import session
-from fsyncstorage.timing.zeo import zeowire
+from perf import zeowire
 
 from ..support import PATIENCE
 from ..support import Thread

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from fsyncstorage.timing.zeo import light
+from perf import light
 
 from ..support import PATIENCE
 from ..support import TestCase

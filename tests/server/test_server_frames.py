@@ -20,7 +20,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.commit.policies import DEFAULT_READER_THREADS
 from fsyncstorage.server.service import SLOW_THREADS
-from fsyncstorage.timing.zeo import zeowire
+from perf import zeowire
 
 from ..support import PATIENCE
 from ..support import Thread

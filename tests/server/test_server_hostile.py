@@ -14,7 +14,7 @@ import unittest
 import msgpack
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.timing.zeo import zeowire
+from perf import zeowire
 
 from ..commands import SCRIPTS
 from ..commands import Commands

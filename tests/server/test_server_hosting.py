@@ -23,7 +23,7 @@ from fsyncstorage.server.connection import announcement
 from fsyncstorage.server.connection import frame
 from fsyncstorage.server.hosting import Hosting
 from fsyncstorage.server.manager import Manager
-from fsyncstorage.timing.zeo.zeowire import call
+from perf.zeowire import call
 
 from ..metrics.asking import metrics
 from ..metrics.asking import probe

@@ -22,7 +22,7 @@ from ZODB.utils import z64
 
 from fsyncstorage import AsyncFinish
 from fsyncstorage.commit.policies import POLICIES
-from fsyncstorage.timing.zeo import light
+from perf import light
 
 from ..crash.harness import campaign
 from ..crash.harness import judge

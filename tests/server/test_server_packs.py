@@ -18,7 +18,7 @@ from ZODB.tests.hexstorage import HexStorage
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.pack import progress
 from fsyncstorage.server import packs as server_packs
-from fsyncstorage.timing.zeo import zeowire
+from perf import zeowire
 
 from ..pack import phases
 from ..support import PATIENCE

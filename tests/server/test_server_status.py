@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-from fsyncstorage.timing.zeo import zeowire
+from perf import zeowire
 
 from ..support import PATIENCE
 from ..support import until

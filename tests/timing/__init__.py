@@ -1,1 +1,1 @@
-"""The driver fsync-time.  No test asserts how fast anything was."""
+"""The timing driver `fsync-time`.  No test asserts how fast anything was."""

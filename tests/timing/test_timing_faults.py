@@ -1,7 +1,6 @@
-"""Failures of a run of `fsync-time`: one line of error, and nothing is left.
+"""However a run of `fsync-time` ends: one line of error, and nothing is left.
 
-Each command runs in a session of its own, so that all its processes can be
-found.
+No process, no file in the scratch directory; and what was measured is kept.
 """
 
 import contextlib
@@ -9,105 +8,222 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 from fsyncstorage.timing.results import document as documents
+from fsyncstorage.timing.running import crew
 from fsyncstorage.timing.running import supervisor
+from fsyncstorage.timing.running import zeosites
 
 from ..support import PATIENCE
 from ..support import until
-from .test_timing import Scratch
+from .support import SETTINGS
+from .support import Scratch
 
 COMMITS = (
     'commits', 'filestorage', '--threads', '1', '--seconds', '10ms',
     '--rounds', '1000')
 ZEO = (
-    'zeo', 'zeo', '--workload', 'light', '--clients', '1', '--loop',
-    'asyncio', '--seconds', '0.1', '--rounds', '1000')
+    'zeo', 'zeo', '--workload', 'write', '--clients', '1', '--objects', '1',
+    '--loop', 'asyncio', '--seconds', '0.1', '--rounds', '1000')
+
+STOCK = zeosites.CONTESTANTS['zeo']
 
 #: A file system that is soon full, and vanishes with the last process in it.
 SMALL = 'mount -t tmpfs -o size=220k none "$1" && shift && exec "$@"'
 
 
-def processes_of(session):
-    """The process ids of a session, and the arguments of each."""
-    found = {}
-    for path in pathlib.Path('/proc').glob('[0-9]*'):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            # 123 (python) S 1 123 123 ...; the name may have anything in it
-            _, _, rest = path.joinpath('stat').read_text().rpartition(') ')
-            state, _, _, its_session = rest.split()[:4]
-            if int(its_session) == session and state != 'Z':
-                found[int(path.name)] = path.joinpath(
-                    'cmdline').read_text().split('\0')
-    return found
+class ChildTests(unittest.TestCase):
+    """A function in a process of its own."""
+
+    def setUp(self):
+        patch = mock.patch.object(supervisor, '_TICK', 0.001)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def tearDown(self):
+        with self.assertRaises(ChildProcessError):
+            os.waitpid(-1, os.WNOHANG)
+
+    def test_result(self):
+        self.assertNotEqual(supervisor.run(os.getpid), os.getpid())
+        self.assertEqual(supervisor.run(max, 3, 5), 5)
+        # What comes from the terminal is for the parent.
+        self.assertNotEqual(supervisor.run(os.getpgrp), os.getpgrp())
+
+    def test_error_is_one_line(self):
+        def fail():
+            raise OSError('disk\nfull')
+
+        with self.assertRaisesRegex(
+                supervisor.Failed,
+                r'^OSError: disk full \(test_timing_faults.py, line \d+\)$'):
+            supervisor.run(fail)
+
+    def test_death(self):
+        with self.assertRaisesRegex(supervisor.Failed, 'exit code 3'):
+            supervisor.run(os._exit, 3)
+
+    def test_each_signal_is_an_interrupt_and_ends_the_child(self):
+        for each in supervisor.SIGNALS:
+            # It may be ignored where the tests run.
+            self.addCleanup(signal.signal, each, signal.signal(
+                each, signal.default_int_handler))
+
+            def interrupt(number=each):
+                os.kill(os.getppid(), number)
+                signal.pause()
+
+            with self.subTest(each), supervisor.interrupts_noted():
+                with self.assertRaises(KeyboardInterrupt):
+                    supervisor.run(interrupt)
+                # Nothing else is interrupted, such as what cleans up.
+                os.kill(os.getpid(), each)
+                self.assertEqual(
+                    supervisor.run(max, 3, 5, meanwhile=tuple), 5)
+            self.assertIs(
+                signal.getsignal(each), signal.default_int_handler)
+            signal.signal(each, signal.SIG_IGN)  # as nohup does
+            with supervisor.interrupts_noted():
+                os.kill(os.getpid(), each)
+                supervisor.check()
+
+    def nothing_is_left_of(self, work):
+        """Run it with a descriptor that it should leave to no process."""
+        own, theirs = socket.socketpair()
+        self.addCleanup(own.close)
+        own.settimeout(PATIENCE)
+        try:
+            supervisor.run(work, theirs)
+        finally:
+            theirs.close()
+            self.assertEqual(own.recv(1), b'')
+
+    def test_no_program_outlives_the_child(self):
+        def work(theirs):
+            self.program = subprocess.Popen(
+                [sys.executable, '-c', 'input()'], stdin=theirs)
+
+        self.nothing_is_left_of(work)
+
+    def test_no_process_outlives_a_child_that_is_killed(self):
+        def work(theirs):
+            parent = os.getpid()
+            if os.fork() == 0:
+                os.kill(parent, signal.SIGKILL)
+                signal.pause()
+            signal.pause()
+
+        with self.assertRaisesRegex(supervisor.Failed, 'exit code -9'):
+            self.nothing_is_left_of(work)
+
+    def test_one_that_does_not_end_is_said(self):
+        own, theirs = socket.socketpair()
+        self.addCleanup(own.close)
+
+        def work():
+            child = os.fork()
+            if child:
+                os.setpgid(child, 0)  # it is not killed with the others
+            else:
+                own.close()
+                theirs.recv(1)
+                os._exit(0)
+
+        with mock.patch.object(supervisor, '_GRACE', 0.01), theirs, \
+                self.assertRaisesRegex(supervisor.Failed, 'does not end'):
+            supervisor.run(work)
 
 
-class SignalTests(unittest.TestCase):
+class DyingTests(Scratch):
+    """If a server or a client dies, there is an error of one line."""
 
     level = 2
 
-    def setUp(self):
-        # One of them may be ignored where the tests run.
-        for each in supervisor.SIGNALS:
-            self.addCleanup(signal.signal, each, signal.signal(
-                each, signal.default_int_handler))
-        self.log = []
+    def assertFails(self, expected, contestant, job, number=1):
+        def work():
+            with contestant.running(self.scratch, **SETTINGS) as site:
+                crew.processes(site, [idle] * (number - 1) + [
+                    lambda start: job(site, start)])
 
-    def come(self, *signals):
-        for each in signals or supervisor.SIGNALS:
-            os.kill(os.getpid(), each)
-        self.log.append('whole')
+        def idle(start):
+            start()
+            signal.pause()
 
-    def test_only_the_first_one_counts(self):
-        before = list(map(signal.getsignal, supervisor.SIGNALS))
-        for first in supervisor.SIGNALS:
-            with self.subTest(first), self.assertRaises(KeyboardInterrupt):
-                with supervisor.one_interrupt():
-                    try:
-                        self.come(first)
-                    finally:
-                        self.come()
-        self.assertEqual(self.log, ['whole'] * 3)
-        self.assertEqual(
-            list(map(signal.getsignal, supervisor.SIGNALS)), before)
+        with self.assertRaisesRegex(supervisor.Failed, expected) as caught:
+            supervisor.run(work)
+        self.assertEqual(len(str(caught.exception).splitlines()), 1)
 
-    def test_what_is_ignored_stays_ignored(self):
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
-        with supervisor.one_interrupt():
-            self.come(signal.SIGHUP)
-        self.assertEqual(self.log, ['whole'])
+    def test_a_server_that_does_not_start(self):
+        broken = zeosites.ZeoSite('x', 'x', 'no.such.module', '')
+        self.assertFails(
+            "died with exit code 1: .*No module named 'no'", broken, None)
 
-    def test_one_that_is_held_comes_at_the_end(self):
-        with self.assertRaises(KeyboardInterrupt):
-            with supervisor.held():
-                self.come(signal.SIGTERM)
-        with self.assertRaises(KeyboardInterrupt):
-            with supervisor.held() as before:
-                try:
-                    with supervisor.let(before):
-                        self.come(signal.SIGINT)
-                finally:
-                    self.come(signal.SIGINT)
-        self.assertEqual(self.log, ['whole'] * 2)
+    def test_the_driver_is_killed(self):
+        """The server and the clients end, too."""
+        own, theirs = socket.socketpair()
+        self.addCleanup(own.close)
+        own.settimeout(PATIENCE)
 
-    def test_inside_of_another_one_that_holds_none_is_let_through(self):
-        with self.assertRaises(KeyboardInterrupt):
-            with supervisor.held(), supervisor.held() as before:
-                with supervisor.let(before):
-                    self.come(signal.SIGHUP)
-        self.assertEqual(self.log, ['whole'])
+        def job(start):
+            theirs.sendall(b'!')
+            signal.pause()
+
+        def work():
+            with STOCK.running(self.scratch, **SETTINGS) as site:
+                crew.processes(site, [job])
+
+        driver = supervisor.FORK.Process(target=supervisor.run, args=(work,))
+        driver.start()
+        theirs.close()
+        self.assertEqual(own.recv(1), b'!')
+        driver.kill()
+        driver.join()
+        self.assertEqual(own.recv(1), b'')  # none of them has it any more
+
+    def killed(self, wait):
+        """The client kills the server, whose process leads no group."""
+        def job(site, start):
+            start()
+            os.kill(site.server.process.pid, signal.SIGKILL)
+            wait()
+
+        return job
+
+    def test_a_server_that_dies(self):
+        self.assertFails('the server died with exit code -9', STOCK,
+                         self.killed(signal.pause), 2)
+
+    def test_a_server_whose_death_no_client_noticed(self):
+        self.assertFails('the server died with exit code -9', STOCK,
+                         self.killed(lambda: None))
+
+    def test_a_client_that_dies(self):
+        def bad(site, start):
+            start()
+            raise OSError('disk\nfull')
+
+        self.assertFails('a client failed: its process died', STOCK,
+                         lambda site, start: os._exit(3))
+        self.assertFails('a client failed: OSError: disk full', STOCK, bad, 2)
 
 
+@unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
 class DriverCase(Scratch):
-    """A driver in a session of its own, which ends with the test."""
+    """A whole run, in a session of its own, which ends with the test."""
 
-    def run_driver(self, command):
+    def begin(self, *arguments, within=()):
+        self.json = os.path.join(self.enterContext(
+            tempfile.TemporaryDirectory()), 'result.json')
         self.driver = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            [*within, sys.executable, '-m', 'fsyncstorage.timing.main',
+             *arguments, '--directory', self.scratch, '--json', self.json],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, start_new_session=True)
         self.addCleanup(self.end)
 
@@ -116,126 +232,65 @@ class DriverCase(Scratch):
             os.killpg(self.driver.pid, signal.SIGKILL)
         self.driver.communicate()
 
+    def assertEnded(self, code, message, least):
+        """One line; no process, and nothing but results, is left."""
+        out, err = self.driver.communicate(timeout=PATIENCE)
+        self.assertEqual((self.driver.returncode, out), (code, ''), err)
+        self.assertRegex(err, message)
+        self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertEqual(processes_of(self.driver.pid), [])
+        self.assertEqual(os.listdir(self.scratch), [])
+        document = documents.load(self.json)
+        self.assertFalse(document['complete'])
+        self.assertGreaterEqual(len(document['samples']), least)
 
-@unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
-class FaultTests(DriverCase):
+
+class DriverTests(DriverCase):
 
     level = 2
-
-    def setUp(self):
-        super().setUp()
-        self.results = self.enterContext(tempfile.TemporaryDirectory())
-        self.json = os.path.join(self.results, 'result.json')
-
-    def start(self, *arguments, within=()):
-        self.run_driver(
-            [*within, sys.executable, '-m', 'fsyncstorage.timing.main',
-             *arguments, '--directory', self.scratch, '--json', self.json])
 
     def wait_for_second_sample(self):
         seen = set()
 
         def begun():
-            seen.update(
-                path for path in pathlib.Path(self.scratch).glob(
-                    '*/fsync-time-*') if path.is_dir())
-            return len(seen) > 1
+            for path, names, _ in os.walk(self.scratch):
+                seen.update(os.path.join(path, name) for name in names
+                            if name.startswith('fsync-time-'))
+            return len(seen) > 2
 
         until(begun, 'a second sample')
 
-    def server(self):
-        """The process id of one that runs now."""
-        found = []
-
-        def there():
-            found[:] = [
-                number
-                for number, its in processes_of(self.driver.pid).items()
-                if 'fsyncstorage.timing.servers.launcher' in its]
-            return found
-
-        until(there, 'a server')
-        return found[0]
-
-    def assertEnded(self, code, message):
-        out, err = self.driver.communicate(timeout=PATIENCE)
-        self.assertEqual((self.driver.returncode, out), (code, ''), err)
-        self.assertRegex(err, message)
-        self.assertEqual(len(err.splitlines()), 1, err)
-        self.assertEqual(processes_of(self.driver.pid), {})
-        self.assertEqual(os.listdir(self.scratch), [])
-        document = documents.load(self.json)
-        self.assertFalse(document['complete'])
-        return document
-
-    def assertInterrupted(self):
-        document = self.assertEnded(
-            130, f': interrupted; what was measured so far is in {self.json}')
-        self.assertGreaterEqual(len(document['samples']), 1)
-
     def test_ctrl_c(self):
-        for command in COMMITS, ZEO:
-            with self.subTest(command[0]):
-                self.start(*command)
-                self.wait_for_second_sample()
-                os.killpg(self.driver.pid, signal.SIGINT)
-                self.assertInterrupted()
-
-    def test_kill(self):
-        for command in COMMITS, ZEO:
-            with self.subTest(command[0]):
-                self.start(*command)
-                self.wait_for_second_sample()
-                self.driver.terminate()
-                self.assertInterrupted()
-
-    def test_a_terminal_that_is_closed(self):
-        # The tests may run under nohup.
-        self.addCleanup(signal.signal, signal.SIGHUP, signal.signal(
-            signal.SIGHUP, signal.SIG_DFL))
-        for command in COMMITS, ZEO:
-            with self.subTest(command[0]):
-                self.start(*command)
-                self.wait_for_second_sample()
-                os.killpg(self.driver.pid, signal.SIGHUP)
-                self.assertInterrupted()
-
-    def test_impatience(self):
-        self.start(*ZEO)
+        self.begin(*ZEO)
         self.wait_for_second_sample()
-        for _ in range(20):
+        for _ in range(5):  # it is pressed again and again
             os.killpg(self.driver.pid, signal.SIGINT)
-            self.driver.terminate()
-        self.assertInterrupted()
+        self.assertEnded(130, ': interrupted; what was measured so far is in'
+                         f' {self.json}', 1)
 
-    def test_before_anything_was_measured(self):
-        self.start(*ZEO)
-        until(lambda: os.listdir(self.scratch), 'a scratch directory')
-        self.driver.terminate()
-        out, err = self.driver.communicate(timeout=PATIENCE)
-        self.assertEqual(self.driver.returncode, 130, err)
-        self.assertEqual(os.listdir(self.scratch), [])
-        self.assertEqual(
-            f'what was measured so far is in {self.json}' in err,
-            os.path.exists(self.json), err)
 
-    def test_a_server_is_killed(self):
-        for number, code in [
-                (signal.SIGKILL, '-9'), (signal.SIGTERM, '-?[0-9]+')]:
-            with self.subTest(number):
-                self.start(*ZEO, '--seconds', '1000')
-                os.kill(self.server(), number)
-                self.assertEnded(
-                    1, '^fsync-time zeo: zeo failed [(].*[)]: .*'
-                       f'the server died with exit code {code}: ')
+class FullDiskTests(DriverCase):
+
+    level = 3
 
     @unittest.skipIf(os.geteuid(), 'only root may mount')
     @unittest.skipUnless(shutil.which('unshare'), 'there is no unshare')
     def test_a_full_disk(self):
         within = 'unshare', '--mount', 'sh', '-c', SMALL, 'sh', self.scratch
-        for command in (
-                (*COMMITS, '--seconds', '1000'),
-                (*ZEO, '--seconds', '1000')):
+        for command in COMMITS, ZEO:
             with self.subTest(command[0]):
-                self.start(*command, within=within)
-                self.assertEnded(1, 'No space left on device')
+                self.begin(*command, '--seconds', '1000', within=within)
+                self.assertEnded(1, 'No space left on device', 0)
+
+
+def processes_of(session):
+    """The process ids of a session."""
+    found = []
+    for path in pathlib.Path('/proc').glob('[0-9]*'):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            # 123 (python) S 1 123 123 ...; the name may have anything in it
+            _, _, rest = path.joinpath('stat').read_text().rpartition(') ')
+            state, _, _, its_session = rest.split()[:4]
+            if int(its_session) == session and state != 'Z':
+                found.append(int(path.name))
+    return found

@@ -1,52 +1,68 @@
-"""Results for others: the page of `fsync-time report`."""
+"""Results for others: the page of `fsync-time report`, and its pictures."""
 
-import contextlib
 import importlib.util
 import io
 import os
 import re
-import shutil
-import subprocess
 import tempfile
 import unittest
 from unittest import mock
 from xml.etree import ElementTree
 
+from fsyncstorage.timing import disk
 from fsyncstorage.timing import main
-from fsyncstorage.timing.reports import commandline as report
+from fsyncstorage.timing import report
+from fsyncstorage.timing import zeo
 from fsyncstorage.timing.results import document as documents
-from fsyncstorage.timing.zeo import reading
-from fsyncstorage.timing.zeo import writing
-from tests.timing.test_timing_plots import SITE
-from tests.timing.test_timing_plots import commits
-from tests.timing.test_timing_plots import document_of
-from tests.timing.test_timing_results import txn
 
-BROWSER = shutil.which('chromium')
+from ..support import run_command
+from .support import SETTINGS
+from .support import document_of
+from .support import of_commits
+
+HAS_MATPLOTLIB = importlib.util.find_spec('matplotlib')
 
 
-class ReportTestCase(unittest.TestCase):
+def commits(**figures):
+    return of_commits(*([{'txn_per_second': one, **figures} for one in pair]
+                        for pair in ((100, 150), (120, 290))))
+
+
+def of_races(*races, names=('zeo', 'fsync-client')):
+    """A document with all compared figures, of two rounds."""
+    return document_of(races, [
+        (number, name, round_number, {
+            figure: (number + 1.0) * round_number for figure in race.compared})
+        for number, race in enumerate(races) for name in names
+        for round_number in (1, 2)], names=names, command='zeo')
+
+
+def reads(clients, access='get'):
+    return zeo.read_race(
+        clients=clients, objects=4, access=access, **SETTINGS)
+
+
+class ReportTests(unittest.TestCase):
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory()
         self.addCleanup(directory.cleanup)
         self.directory = directory.name
-        self.page = os.path.join(self.directory, 'report.html')
 
     def save(self, **found):
         for name, document in found.items():
             documents.save(
                 document, os.path.join(self.directory, f'{name}.json'))
 
-    def report(self, *arguments):
+    def report(self, drawing=None):
         """Exit code, and what was said on standard error."""
-        with contextlib.redirect_stdout(io.StringIO()), \
-                contextlib.redirect_stderr(io.StringIO()) as said:
-            code = main.main(['report', self.directory, *arguments])
-        return code, said.getvalue()
+        with mock.patch.object(report, 'drawing', lambda: drawing):
+            code, _, said = run_command(main.main, 'report', self.directory)
+        return code, said
 
     def html(self):
-        with open(self.page, encoding='utf-8') as file:
+        with open(os.path.join(self.directory, 'report.html'),
+                  encoding='utf-8') as file:
             return file.read()
 
     def text(self):
@@ -54,62 +70,42 @@ class ReportTestCase(unittest.TestCase):
         body = ElementTree.fromstring(self.html()).find('body')
         return ' '.join(' '.join(body.itertext()).split())
 
-
-class ReportTests(ReportTestCase):
-
-    level = 2
-
     def test_tables(self):
-        over_zeo = document_of(*(
-            race(clients=clients, objects=4, **more, **SITE)
-            for race, more in ((writing.race, {'seconds': 1}),
-                               (reading.race, {'access': 'get'}))
-            for clients in (1, 16)))
-        over_zeo['command'] = 'zeo'
-        self.save(disk_a=commits(), zeo_b=over_zeo)
-        self.assertEqual(self.report()[0], 0)
+        own = commits()
+        own['command'] = own['races'][0]['workload'] = 'own'
+        of_disk = of_races(disk.races(True)[0])
+        of_disk.update(command='disk')
+        self.save(a=commits(), b=of_races(reads(1), reads(16)), c=own,
+                  d=of_disk)
+        code, said = self.report()
+        self.assertEqual(code, 0)
+        # There is no matplotlib.
+        self.assertIn('fsyncstorage[plots]', said)
+        self.assertNotIn('<img', self.html())
         text = self.text()
-        for expected in ('disk_a: commits', 'zeo_b', '5 ms added to each sync',
-                         'fsync:none', '150-290', '~2.00x',
-                         'over ZEO? (4 objects a transaction'):
+        for expected in ('a: commits', 'interrupted', 'fsync:none', '150-290',
+                         '5 ms added to each sync', '~2.00x',
+                         '(by Connection.get, 4 objects a transaction',
+                         # Of a race that is not known; of a disk.
+                         'txn_per_second', 'FsyncStorage takes zeo'):
             self.assertIn(expected, text)
 
-    def test_of_races_that_are_not_known(self):
-        document = commits()
-        document['command'] = document['races'][0]['workload'] = 'own'
-        self.save(own=document)
-        self.report()
-        self.assertIn('txn_per_second', self.text())
-
-    def test_needs_nothing_besides(self):
-        self.save(some=commits())
-        self.report()
-        html = self.html()
-        for reference in re.findall(r'(?:href|src)="([^"]*)"', html):
-            self.assertRegex(reference, '^(data:|#)')
-        self.assertNotIn('<script', html)
-        self.assertNotIn('url(', html)
-        self.assertNotIn('@import', html)
-
-    def test_escapes_all(self):
+    def test_it_needs_nothing_besides_and_escapes_all(self):
         document = commits()
         name = '<b>&"mine'
         document['contestants'][name] = '<script>alert(1)</script>'
-        document['samples'] += [
-            {'race': 0, 'contestant': name, 'round': number,
-             'figures': txn(1)} for number in (1, 2)]
+        document['samples'].append({
+            'race': 0, 'contestant': name, 'round': 1,
+            'figures': {'txn_per_second': 1}})
         document['machine']['cpu_model'] = '<i>'
         self.save(**{'a<b': document})
         self.report()
         self.assertIn(name, self.text())
-        self.assertNotIn('<script>', self.html())
-        self.assertNotIn('<i>', self.html())
-        self.assertNotIn('<b>&', self.html())
-
-    def test_says_what_was_interrupted(self):
-        self.save(some=commits())
-        self.report()
-        self.assertIn('interrupted', self.text())
+        html = self.html()
+        for forbidden in '<script', '<i>', '<b>&', 'url(', '@import':
+            self.assertNotIn(forbidden, html)
+        for reference in re.findall(r'(?:href|src)="([^"]*)"', html):
+            self.assertRegex(reference, '^(data:|#)')
 
     def test_what_is_no_result_is_left_out_by_name(self):
         self.save(some=commits(), other={'format': 'another'})
@@ -126,56 +122,68 @@ class ReportTests(ReportTestCase):
         self.assertIn('there are no results', said)
         self.assertEqual(os.listdir(self.directory), [])
 
-    def test_interrupted(self):
-        self.save(some=commits())
-        with mock.patch.object(report, 'html', side_effect=KeyboardInterrupt):
-            self.assertEqual(
-                self.report(), (130, 'fsync-time: interrupted\n'))
 
-    def test_without_matplotlib(self):
-        self.save(some=commits())
-        with mock.patch.object(report, 'drawing', lambda: None):
-            code, said = self.report()
-        self.assertEqual(code, 0)
-        self.assertIn('fsyncstorage[plots]', said)
-        self.assertNotIn('<img', self.html())
-
-    @unittest.skipUnless(
-        importlib.util.find_spec('matplotlib'), 'matplotlib is not installed')
-    def test_pictures(self):
-        self.save(some=commits())
-        self.report()
-        self.assertIn(
-            '<img alt="How many commits a second? one tree a thread, threads'
-            ' that commit: 8" src="data:image/svg+xml;base64,',
-            self.html())
-
-
-@unittest.skipUnless(BROWSER, 'chromium is not installed')
-class BrowserTests(ReportTestCase):
+@unittest.skipUnless(HAS_MATPLOTLIB, 'matplotlib is not installed')
+class PictureTests(unittest.TestCase):
+    """The tests of the documents draw some, too."""
 
     level = 3
 
-    def browse(self, width):
-        """What the console says, and how wide the page is."""
-        probe = ('<script>addEventListener("load", () => console.log("width",'
-                 ' document.documentElement.scrollWidth, innerWidth))'
-                 '</script></body>')
-        page = os.path.join(self.directory, 'probe.html')
-        with open(page, 'w', encoding='utf-8') as file:
-            file.write(self.html().replace('</body>', probe))
-        ended = subprocess.run(
-            [BROWSER, '--headless=new', '--no-sandbox', '--disable-gpu',
-             '--enable-logging=stderr', f'--window-size={width},900',
-             f'--user-data-dir={self.directory}/profile',
-             f'--screenshot={self.directory}/page.png', f'file://{page}'],
-            capture_output=True, text=True, timeout=120)
-        return re.findall(r'CONSOLE.*?\] "(.*)", source', ended.stderr)
+    def setUp(self):
+        self.pictures = report.drawing()
 
-    def test_no_error_and_no_scrolling_sideways(self):
-        self.save(some=commits())
-        self.report()
-        for width in 1280, 390:
-            said, = self.browse(width)
-            _, page, window = said.split()
-            self.assertLessEqual(int(page), int(window))
+    def names(self, document):
+        return [one.name for one in self.pictures.of(document)]
+
+    def test_of_commits(self):
+        picture, = self.pictures.of(commits())
+        self.assertEqual(picture.name, 'commits')
+        self.assertEqual(picture.panels, {'5 ms added to each sync': {
+            'filestorage': [(8, 110, 100, 120)],
+            'fsync:none': [(8, 220, 150, 290)]}})
+        self.assertIn('2 rounds', picture.footer)
+
+    def test_what_did_not_wait_for_its_sync_is_in_no_batch(self):
+        self.assertEqual(
+            self.names(commits(commits_per_sync=8)), ['commits', 'batches'])
+        self.assertEqual(
+            self.names(commits(commits_per_sync=9)), ['commits'])
+
+    def test_of_reads(self):
+        found = self.pictures.of(of_races(*(
+            reads(clients, access) for access in ('get', 'ghosts')
+            for clients in (16, 1))))
+        self.assertEqual([one.name for one in found], [
+            'zeo-reads-get', 'zeo-reads-ghosts', 'zeo-read-times-get',
+            'zeo-read-times-ghosts'])
+        self.assertEqual(
+            list(found[0].panels), ['cold', 'hot', 'steamin', 'prefetch'])
+        # In the order of the clients, not in that of the races.
+        self.assertEqual(found[0].panels['cold']['zeo'],
+                         [(1, 3, 2, 4), (16, 1.5, 1, 2)])
+
+    def draw(self, picture, form):
+        file = io.BytesIO()
+        self.pictures.save(picture, form, file)
+        return file.getvalue()
+
+    def test_the_page(self):
+        with tempfile.TemporaryDirectory() as directory:
+            documents.save(commits(), os.path.join(directory, 'some.json'))
+            self.assertEqual(
+                run_command(main.main, 'report', directory)[0], 0)
+            with open(os.path.join(directory, 'report.html')) as file:
+                self.assertIn(
+                    '<img alt="How many commits a second? one tree a thread"'
+                    ' src="data:image/svg+xml;base64,', file.read())
+
+    def test_what_is_drawn(self):
+        picture = self.pictures.of(of_races(reads(1), reads(16)))[0]
+        texts = [''.join(one.itertext()).strip() for one in
+                 ElementTree.fromstring(self.draw(picture, 'svg')).iter(
+                     '{http://www.w3.org/2000/svg}text')]
+        for expected in ('client processes', '1', '16', 'steamin', 'zeo',
+                         'objects a second, all clients', 'fsync-client'):
+            self.assertIn(expected, texts)
+        self.assertEqual(
+            int.from_bytes(self.draw(picture, 'png')[16:20], 'big'), 1200)

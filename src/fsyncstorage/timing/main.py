@@ -6,13 +6,13 @@ wrong, 130 interrupted.  Errors are one line.
 
 import sys
 
-from .blobs import commandline as blobs
-from .commits import commandline as commits
-from .disk import commandline as disk
-from .options import arguments
-from .reports import commandline as report
-from .running import measurement
-from .zeo import commandline as zeo
+from . import arguments
+from . import blobs
+from . import commits
+from . import disk
+from . import report
+from . import zeo
+from .running import sampling
 
 COMMANDS = (disk, commits, zeo, blobs, report)
 
@@ -24,24 +24,19 @@ over ZEO.
 
 
 def main(argv=None):
-    options = parser().parse_args(argv)
+    parser = arguments.OneLineParser(
+        prog='fsync-time', description=DESCRIPTION,
+        epilog='fsync-time COMMAND --help explains a command.')
+    commands = parser.add_subparsers(metavar='COMMAND', required=True)
+    for command in COMMANDS:
+        command.add_to(commands)
+    options = parser.parse_args(argv)
     try:
         return options.run(options)
     except KeyboardInterrupt:
         # A command that measures something handles the interrupt itself.
         print('fsync-time: interrupted', file=sys.stderr)
-        return measurement.INTERRUPTED
-
-
-def parser():
-    made = arguments.OneLineParser(
-        prog='fsync-time',
-        description=DESCRIPTION,
-        epilog='fsync-time COMMAND --help explains a command.')
-    commands = made.add_subparsers(metavar='COMMAND', required=True)
-    for command in COMMANDS:
-        command.add_to(commands)
-    return made
+        return sampling.INTERRUPTED
 
 
 if __name__ == '__main__':

@@ -24,8 +24,8 @@ from ZODB.utils import p64
 
 from fsyncstorage.commit import asking
 from fsyncstorage.server.server import Server
-from fsyncstorage.timing.zeo import light
-from fsyncstorage.timing.zeo import zeowire
+from perf import light
+from perf import zeowire
 
 from ...support import PATIENCE
 from ...support import Thread

@@ -23,7 +23,7 @@ from fsyncstorage.server import accounts
 from fsyncstorage.server import ballot
 from fsyncstorage.server import frames
 from fsyncstorage.server import workers
-from fsyncstorage.timing.zeo import zeowire
+from perf import zeowire
 
 from ...support import oid
 from ..serving import ErrorReply

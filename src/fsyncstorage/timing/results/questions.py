@@ -3,7 +3,7 @@
 A question is about the races of one workload, and about one or several of
 their figures.  Each group of races that differ in one setting alone is an
 answer: each value of the setting is a column in `tables`, and a place on an
-axis in `reports.pictures`.  Both use the same words for what the races share.
+axis in `pictures`.  Both use the same words for what the races share.
 """
 
 import dataclasses
@@ -32,10 +32,7 @@ class Question:
     scale: float = 1
     #: Called with a value of the setting: the text for it.
     put: typing.Callable = str
-    #: If there is a single figure: panels of a picture differ in this setting.
-    apart: str = 'sync_latency'
     table: bool = True
-    picture: bool = True
 
     @property
     def alike(self):
@@ -58,15 +55,11 @@ _SETTINGS = {
     'threads': lambda number: count(number, 'thread'),
     'clients': lambda number: count(number, 'client'),
     'connections': lambda number: count(number, 'connection'),
-    'concurrency': lambda number: f'{count(number, "request")} at a time',
-    'layout': str,
     'access': _ACCESS.get,
     'objects': lambda number: f'{count(number, "object")} a transaction',
     'loop': str,
     'socket': lambda is_unix: 'over a unix socket' if is_unix else 'over TCP',
     'pin': _PINNED.get,
-    'read_latency': lambda seconds: (
-        f'{duration(seconds)} added to each read of the disk'),
     'sync_latency': added,
     'seconds': lambda seconds: f'{duration(seconds)} a sample',
     # Older results may have this instead.
@@ -128,15 +121,6 @@ QUESTIONS = (
         'zeo-read-times', 'How long does it take to read an object?', 'read',
         'clients', 'client processes', 'microseconds an object (median)',
         {how: f'{how}_p50_seconds' for how in _READS[:-1]}, 1e6, table=False),
-    Question(
-        'light-commits', 'How many commits a second can the server take?',
-        'light', 'connections', 'light connections', 'commits a second',
-        {'': 'txn_per_second'}),
-    Question(
-        'light-commit-times', 'How long does the server take for a commit?',
-        'light', 'connections', 'light connections',
-        'milliseconds a commit (median)', {'': 'p50_seconds'}, 1e3,
-        table=False),
     Question(
         'blob-reads', 'How many blobs can be read a second?', 'blob-read',
         'size', 'size of a blob', 'blobs a second, all clients',

@@ -7,7 +7,6 @@ from rich.table import Table
 from rich.text import Text
 
 from . import document as documents
-from . import otherload
 from .estimates import CONFIDENCE
 from .estimates import carried
 from .questions import QUESTIONS
@@ -34,10 +33,16 @@ ABOUT_ONE = (0.95, 1.05)
 #: Settings with the number of threads or clients that commit at a time.
 COMMITTERS = 'threads', 'clients', 'connections'
 
+#: What no server should do is shown even if it happened only once.
+COUNTED = (
+    ('conflicts', 'retry', 'retries'),
+    ('tids_not_rising', 'tid not rising', 'tids not rising'),
+    ('invalidations_late', 'invalidation late', 'invalidations late'))
 
-def show(document, console, questions=QUESTIONS, put=None):
+
+def show(document, console, questions=QUESTIONS):
     """The tables of all races: by question; for races without a question, the
-    figures by which contestants are compared, as `put` writes them."""
+    figures by which contestants are compared."""
     show_machine(document, console)
     asked = {question.workload for question in questions}
     for question in questions:
@@ -50,7 +55,7 @@ def show(document, console, questions=QUESTIONS, put=None):
                 f'{race["workload"]}, {listed(race["settings"])}',
                 'contestant',
                 [(figure, position, figure) for figure in race['compared']],
-                put)
+                None)
     show_key(document, console)
 
 
@@ -120,12 +125,12 @@ def _cell(document, race, contestant, figure, put):
 def _remarks(document, race, contestant, figure):
     """Yields what else is known about a rate."""
     one = figure.removesuffix('per_second')
+    settings = _settings(document, race)
 
     def known(name, of_rounds=median):
         """In older results, a setting may say what is counted now."""
-        values = documents.values(document, race, contestant, name).values()
-        return of_rounds(values) if values else _settings(
-            document, race).get(name)
+        values = documents.values(document, race, contestant, name)
+        return of_rounds(values.values()) if values else settings.get(name)
 
     if (used := known(f'{one}cpu_seconds')) is not None:
         ratio = documents.ratio(
@@ -139,17 +144,11 @@ def _remarks(document, race, contestant, figure):
         if took := (known(f'{one}{percent}_seconds')
                     or known(f'{percent}_seconds')):
             yield f'{percent} {duration(took)}'
-    for whose in 'server', 'driver', 'clients', 'loaders':
+    for whose in 'server', 'driver', 'clients':
         if busy := known(f'{whose}_cpu'):
             yield f'{whose}: {busy:.0%} CPU'
-    yield from _sharing(_settings(document, race), known('syncs'),
-                        known('transactions'))
-    # What no server should do is shown even if it happened only once.
-    for what, noun, plural in (
-            ('conflicts', 'retry', 'retries'),
-            ('tids_not_rising', 'tid not rising', 'tids not rising'),
-            ('invalidations_late', 'invalidation late',
-             'invalidations late')):
+    yield from _sharing(settings, known('syncs'), known('transactions'))
+    for what, noun, plural in COUNTED:
         if found := known(what, max):
             yield count(found, noun, plural)
 
@@ -193,9 +192,8 @@ def show_machine(document, console):
         f' {duration(machine["sync_p50_seconds"])} (median)\n'
         f'{rounds(document)} after a warm-up; load average before the start'
         f' {machine["load_average"]:.1f}'))
-    console.print(Text(
-        f'{document["added"]} {otherload.warning(document)}'.rstrip(), 'bold'))
-    console.print()
+    console.print(Text(f'{document["added"]} {documents.warning(document)}\n'
+                       .replace(' \n', '\n'), 'bold'))
 
 
 def rounds(document):

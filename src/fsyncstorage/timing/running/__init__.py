@@ -1,13 +1,13 @@
 """How samples are taken, the same for all measurements.
 
-- measurement   what every measuring run does
-- campaign      the order of the samples: rounds of races between contestants
-- progress      the bar in the terminal
-- machine       the machine and the disk that are measured
-- population    the objects of a measurement, and where they are kept
-- crew          clients that start together, and what they timed
+- sampling      rounds of races between contestants; a run, and its end
 - supervisor    one sample in a process of its own; it leaves no process
                 behind, also after Ctrl-C
+- crew          clients that start together, and what they timed
+- population    the objects of a measurement, and where they are kept
+- zeosites      ZEO servers with their clients, stock ones and ours
+- served        a server in a process of its own, and how clients find it
 - latency       the one place that changes how a storage syncs
 - loops         the event loop that ZEO runs on
+- machine       the machine and the disk, and what others do meanwhile
 """

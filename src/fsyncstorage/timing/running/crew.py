@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 import transaction
 import ZODB
 
-from ..results import estimates
+from ..results.estimates import percentile
 from . import supervisor
 
 #: Objects that ZODB keeps in memory: more than any workload has.
@@ -38,11 +38,10 @@ class Stretch(typing.NamedTuple):
 
 
 class Found(typing.NamedTuple):
-    """What the jobs of the clients returned, and what the server used."""
 
-    #: One for each job, in their order.
+    #: What the jobs returned, in their order.
     results: list
-    #: One from each start to the next, and one from the last to the end.
+    #: What the server used from each start to the next, and to the end.
     usages: list
 
 
@@ -112,7 +111,7 @@ def commits(stretches, usage):
 
 def percentiles(values, what=''):
     return {
-        f'{what}p{percent}_seconds': estimates.percentile(values, percent)
+        f'{what}p{percent}_seconds': percentile(values, percent)
         for percent in (50, 99)}
 
 
@@ -220,7 +219,6 @@ def _answers(site, pipes):
 
 
 def _work(pipe, job):
-    supervisor.follow()
 
     def start():
         pipe.send((None, None))

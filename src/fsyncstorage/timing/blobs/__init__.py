@@ -1,1 +1,0 @@
-"""The command `fsync-time blobs`: `work` is timed."""

@@ -1,1 +1,0 @@
-"""The command `fsync-time commits`: `committing` is timed."""

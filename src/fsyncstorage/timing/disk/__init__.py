@@ -1,1 +1,0 @@
-"""The command `fsync-time disk`: `probing` is timed, `verdict` explains."""

@@ -1,0 +1,166 @@
+"""The command `fsync-time report`: the results of a directory, as one page.
+
+It measures nothing: it reads the JSON files, computes their results again, and
+shows their tables and pictures.  Pictures need matplotlib.
+
+The page is HTML that needs no other file, no network and no script.  Tables
+look as in a terminal.  All texts from documents are escaped.  The page is
+well-formed XML, too.
+"""
+
+import base64
+import importlib.util
+import io
+import os
+import pathlib
+from html import escape
+
+from rich.console import Console
+
+from . import arguments
+from . import disk
+from .results import document as documents
+from .results import tables
+from .results.questions import QUESTIONS
+from .running.sampling import complain
+
+DESCRIPTION = """\
+Gather the results of a directory, the files that --json wrote, into one page
+of HTML, report.html, with their tables and pictures. The page needs no network
+and no other file.
+"""
+
+#: Characters in a line: there is room for wide tables.
+WIDTH = 170
+
+_PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<title>What was measured</title>
+<link rel="icon" href="data:,"/>
+<style>
+body {{
+  margin: 0 auto; padding: 1rem; max-width: 62rem;
+  font: 1rem/1.45 system-ui, sans-serif; color: #1c1c1c; background: #fff;
+}}
+h2 {{ margin-top: 3rem; border-top: 2px solid #d8d8d8; padding-top: 1rem; }}
+p {{ overflow-wrap: anywhere; }}
+pre {{ overflow-x: auto; font-size: .85rem; line-height: 1.35; }}
+img {{ display: block; width: 100%; max-width: 46rem; margin: 1.5rem 0; }}
+</style>
+</head>
+<body>
+<h1>What was measured</h1>
+<p>Results of fsync-time. What counts are the ratios, and how they change with
+the cost of a sync. A ratio with ~ may be the effect of noise alone.</p>
+<ul>{links}</ul>
+{sections}
+</body>
+</html>
+"""
+
+_LINK = '<li><a href="#{}">{}</a></li>'
+_SECTION = '<h2 id="{0}">{0}</h2>\n<p>{1}</p>\n{2}\n{3}'
+_PICTURE = '<img alt="{}" src="data:image/svg+xml;base64,{}"/>'
+#: A table that is wider than the page scrolls sideways.
+_PRINTED = '<pre tabindex="0">{code}</pre>'
+
+
+def add_to(commands):
+    parser = commands.add_parser(
+        'report', help='one page of HTML from the results in a directory',
+        description=DESCRIPTION)
+    parser.add_argument(
+        'directory', metavar='DIR', type=arguments.directory,
+        help='where the JSON files are')
+    parser.set_defaults(
+        run=lambda options: write(options.directory, show, QUESTIONS))
+
+
+def show(name, document, console):
+    by = disk if document['command'] == 'disk' else tables
+    by.show(document, console)
+
+
+def write(directory, show, questions):
+    """Write the page, `report.html` in the directory; return the exit code.
+
+    `show` is called with the name of a document, the document and a console,
+    and prints its tables; the questions are those that pictures answer.
+    """
+    found = dict(_documents(directory))
+    if not found:
+        complain('report', f'there are no results in {directory}')
+        return 1
+    if not drawing():
+        complain('report', 'there are no pictures, because matplotlib is not'
+                 ' installed: pip install "fsyncstorage[plots]"')
+    output = os.path.join(directory, 'report.html')
+    try:
+        documents.write(output, _PAGE.format(
+            links=''.join(
+                _LINK.format(escape(name), escape(f'{name}: {_about(each)}'))
+                for name, each in found.items()),
+            sections='\n'.join(
+                _section(name, each, show, questions)
+                for name, each in found.items())))
+    except OSError as error:
+        complain('report', error)
+        return 1
+    print(output)
+    return 0
+
+
+def _documents(directory):
+    """Yields pairs of a name and a document, for each file of results."""
+    for path in sorted(pathlib.Path(directory).glob('*.json')):
+        try:
+            document = documents.load(path)
+            if not isinstance(document, dict) or (
+                    document.get('format') != documents.FORMAT):
+                raise ValueError(
+                    'it is no result of this version of fsync-time')
+        except (OSError, ValueError) as error:
+            complain('report', f'{path.name} is left out: {error}')
+        else:
+            yield path.stem, document
+
+
+def _about(document):
+    ended = '' if document['complete'] else ', interrupted'
+    return f'{document["command"]}, {document["began"][:10]}{ended}'
+
+
+def _section(name, document, show, questions):
+    """What `show` prints to a console, and the pictures."""
+    console = Console(
+        file=io.StringIO(), width=WIDTH, record=True, markup=False,
+        highlight=False, color_system='truecolor', force_terminal=True)
+    show(name, document, console)
+    who = '; '.join(f'{contestant}: {summary}' for contestant, summary
+                    in document['contestants'].items())
+    return _SECTION.format(
+        escape(name), escape(f'{_about(document)}. Took part: {who}.'),
+        '\n'.join(_pictures(document, questions)),
+        console.export_html(code_format=_PRINTED, inline_styles=True))
+
+
+def _pictures(document, questions):
+    if pictures := drawing():
+        for picture in pictures.of(document, questions):
+            file = io.BytesIO()
+            pictures.save(picture, 'svg', file)
+            yield _PICTURE.format(
+                escape(f'{picture.question.words} {picture.conditions}'),
+                base64.b64encode(file.getvalue()).decode())
+
+
+def drawing():
+    """The module of the pictures; None without matplotlib, an extra."""
+    if importlib.util.find_spec('matplotlib') is None:
+        return None
+    from .results import pictures
+    return pictures

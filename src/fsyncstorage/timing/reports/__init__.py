@@ -1,1 +1,0 @@
-"""The command `fsync-time report`, and the pictures."""

@@ -1,0 +1,192 @@
+"""A run: races between contestants, in rounds.
+
+Contestants of one race do the same work under the same settings, and only they
+are compared.  They run in turn, A B C, then B C A: each round starts with
+another one.  The races of a run are in turn too, round by round.  So a slow
+minute of the machine hits all contestants alike, and no single round decides.
+Round 0 warms up, and does not count.
+
+A run promises that the scratch directory is removed, also when the run fails
+or is interrupted; that an error or Ctrl-C is one line on standard error; and
+that the JSON file, if one was asked for, holds what was measured until then.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import sys
+import tempfile
+import typing
+
+from rich import progress
+from rich.console import Console
+
+from ..results import document as documents
+from ..results import wording
+from . import machine
+from . import supervisor
+
+#: The exit code in a shell of a program that Ctrl-C ended.
+INTERRUPTED = 130
+#: The exit code for a wrong command line, too.
+NOTHING_TO_MEASURE = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Race:
+    """The same work under the same settings, for each contestant."""
+
+    workload: str
+    #: The keywords of `measure`; a report shows them to its reader.
+    settings: dict
+    #: Called with a contestant, an empty directory and the settings, in a
+    #: process of its own; returns a dict of figures.
+    measure: typing.Callable
+    #: The figures by which contestants are compared.
+    compared: tuple
+    #: Called with a contestant: can it take part?
+    suits: typing.Callable = lambda contestant: True
+    #: Bytes that a sample writes, if they are many and known beforehand.
+    written: int = 0
+
+    def takes(self, contestant):
+        """Can it take part?  A race may slow syncs, if they can be slowed."""
+        return self.suits(contestant) and (
+            not self.settings.get('sync_latency') or contestant.can_be_slowed)
+
+
+class Step(typing.NamedTuple):
+    round: int
+    race: int  # its number
+    contestant: typing.Any
+
+
+def schedule(races, contestants, rounds):
+    """The steps of a run, in order; round 0 is the warm-up."""
+    steps = []
+    for number in range(rounds + 1):
+        first = number % len(contestants)
+        turn = contestants[first:] + contestants[:first]
+        steps += [
+            Step(number, race, contestant)
+            for race in range(len(races))
+            for contestant in turn
+            if races[race].takes(contestant)
+        ]
+    return steps
+
+
+def run(options, command, races, show, added=tuple,
+        around=contextlib.nullcontext()):
+    """Measure, write the JSON file, show the tables; returns the exit code.
+
+    `show` is called with the finished document and a console.  `added` returns
+    sentences on delays that are added elsewhere than to syncs.  The scratch
+    directory exists inside of the context manager `around`.
+    """
+    steps = schedule(races, options.contestants, options.rounds)
+    if not steps:
+        workloads = dict.fromkeys(race.workload for race in races)
+        complain(command, 'none of these contestants takes part in'
+                 f' {", ".join(workloads)} (--help explains)')
+        return NOTHING_TO_MEASURE
+    document = {}
+    try:
+        # A server may run in another directory than this process.
+        home = os.path.abspath(options.directory)
+        with supervisor.interrupts_noted():
+            with around, directory(home) as scratch:
+                also_added = added()
+                document = documents.new(
+                    command, races, options.contestants, options.rounds,
+                    options.contestants[0].name, machine.describe(scratch))
+                document['added'] = ' '.join([document['added'], *also_added])
+                _measure(document, races, steps, scratch, options.json)
+            supervisor.check()
+        show(document, Console())
+    except KeyboardInterrupt:
+        kept = (
+            f'what was measured so far is in {options.json}'
+            if options.json and document else 'nothing is kept')
+        complain(command, f'interrupted; {kept}')
+        return INTERRUPTED
+    except (supervisor.Failed, OSError) as error:
+        complain(command, error)
+        return 1
+    return 0
+
+
+def complain(command, message):
+    print(f'fsync-time {command}: {message}', file=sys.stderr)
+
+
+def _measure(document, races, steps, scratch, json):
+    try:
+        with bar(Console(stderr=True)) as shown:
+            for step in track(shown, steps, document['rounds']):
+                document['samples'].append(
+                    _sample(step, races[step.race], scratch, shown))
+        document['complete'] = True
+    finally:
+        documents.summarise(document)
+        if json:
+            documents.save(document, json)
+
+
+def _sample(step, race, scratch, shown):
+    """Take it, in a directory of its own."""
+
+    def meanwhile():
+        supervisor.check()
+        shown.refresh()
+
+    with directory(scratch) as place:
+        watch = machine.Watch()
+        try:
+            figures = supervisor.run(
+                functools.partial(race.measure, **race.settings),
+                step.contestant, place, meanwhile=meanwhile)
+        except supervisor.Failed as error:
+            raise supervisor.Failed(
+                f'{step.contestant.name} failed'
+                f' ({wording.listed(race.settings)}): {error}') from error
+        return {
+            'race': step.race,
+            'contestant': step.contestant.name,
+            'round': step.round,
+            'figures': figures,
+            'others': watch.seen(),
+        }
+
+
+@contextlib.contextmanager
+def directory(parent):
+    """A new directory, which is removed when the `with` ends."""
+    with tempfile.TemporaryDirectory(
+            prefix='fsync-time-', dir=parent) as path:
+        # A server in here may run as another user.
+        os.chmod(path, 0o711)
+        yield path
+
+
+def bar(console):
+    """Shows how far a run is, and the time that is left, in a terminal.
+
+    It has no thread of its own, because samples are forked.
+    """
+    return progress.Progress(
+        console=console,
+        # A single sample may take longer than the usual 30 seconds.
+        speed_estimate_period=3600,
+        auto_refresh=False, transient=True, disable=not console.is_terminal)
+
+
+def track(shown, steps, rounds):
+    """Yields the steps, and shows which one is taken."""
+    task = shown.add_task('')
+    for step in shown.track(steps, task_id=task):
+        which = f'round {step.round} of {rounds}' if step.round else 'warm-up'
+        shown.update(task, description=f'{which}: {step.contestant.name}',
+                     refresh=True)
+        yield step

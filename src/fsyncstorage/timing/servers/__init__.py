@@ -1,1 +1,0 @@
-"""Servers that a sample starts, and how their clients find them."""

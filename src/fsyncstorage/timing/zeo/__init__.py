@@ -1,1 +1,0 @@
-"""The command `fsync-time zeo`: `writing`, `reading`, `light` are timed."""
