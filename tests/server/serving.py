@@ -46,6 +46,13 @@ class Peer:
         self._last_id = 0
         self._finishing = set()     # message ids
         self.socket = socket.create_connection(address, PATIENCE)
+        try:
+            self._register(storage)
+        except BaseException:
+            self.socket.close()
+            raise
+
+    def _register(self, storage):
         handshake, = self._read()
         assert handshake == zeowire.HANDSHAKE
         self.socket.sendall(zeowire.frame(handshake))

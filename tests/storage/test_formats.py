@@ -8,6 +8,7 @@ import itertools
 import os
 import subprocess
 import sys
+import warnings
 from unittest import mock
 
 import transaction
@@ -199,7 +200,8 @@ class Tools(TestCase):
 
     def test_fsrefs(self):
         out = io.StringIO()
-        with contextlib.redirect_stdout(out):
+        with contextlib.redirect_stdout(out), warnings.catch_warnings():
+            warnings.simplefilter('ignore', ResourceWarning)  # of its own
             fsrefs.main(self.path())
         self.assertNotIn('missing', out.getvalue())
 
