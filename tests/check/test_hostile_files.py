@@ -112,7 +112,7 @@ class PickleTests(unittest.TestCase):
 
     MEMORY = 3 * wrapped.LARGEST
     #: Zeros, far beyond the bound.
-    MUCH = often(1 << 27, 1 << 30)
+    MUCH = often(1 << 26, 1 << 30)
 
     def check(self, *pickles):
         """The report, and what memory it took."""

@@ -25,8 +25,8 @@ class MutationTests(TestCase):
 
     #: So many mutations, and so many of which the memory is counted.
     level = 2
-    number = often(60, 1000)
-    traced = often(12, 150)
+    number = often(40, 1000)
+    traced = often(8, 150)
 
     def setUp(self):
         super().setUp()
