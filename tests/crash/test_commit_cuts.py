@@ -7,6 +7,7 @@ twice.
 
 import unittest
 
+from ..often import LEVEL
 from ..often import often
 from .cuts import mutants
 from .cuts import trial
@@ -15,7 +16,7 @@ from .cuts import trial
 class Cuts(unittest.TestCase):
 
     level = 2
-    cuts = often(150, 10_000)
+    cuts = often(140, 10_000)
 
     def test_no_problem(self):
         trials = trial.Trials().run(self.cuts)
@@ -33,7 +34,8 @@ class Cuts(unittest.TestCase):
         for kind in 'trip', 'finish', 'done', 'question', 'outcome':
             for place in 'before', 'inside', 'behind':
                 self.assertIn((kind, place), places)
-        for answer in 'committed', 'not committed', 'not known':
+        rare = ['not known'] if LEVEL == 3 else []
+        for answer in 'committed', 'not committed', *rare:
             self.assertGreater(trials.answers[answer], 0, answer)
         for word in 'committed', 'refused', 'unknown':
             self.assertGreater(trials.outcomes[word], 0, word)

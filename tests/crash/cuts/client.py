@@ -49,7 +49,7 @@ from ...support import PATIENCE
 THREADS = 3
 # Seconds between two blocks of a thread, which else would have the processors
 # of what is cut.
-PAUSE = 0.005
+PAUSE = 0.15
 TRIES = 4
 # What the attempts of a client increment: conflicts of the first are resolved.
 COUNTERS = 'resolving', 'plain'

@@ -63,8 +63,6 @@ PLACES = lambda source: 0, lambda source: source.random(), lambda source: 1
 #: What becomes of the processes, and at which messages.
 STRUCK = ('server killed', 'client killed', 'server stopped',
           'client stopped')
-# A process takes as long to begin as twenty cuts take.
-STRUCK_EVERY = 4
 STRUCK_AT = 'trip', 'voted', 'finish', 'done', 'question'
 
 
@@ -266,8 +264,11 @@ class Trial:
         """
         for turn in itertools.count():
             deck = [(kind, how) for kind in self.kinds for how in HOWS]
-            if (turn + self._seed) % STRUCK_EVERY == 0:
-                deck += [(kind, how) for kind in STRUCK_AT for how in STRUCK]
+            # Each at another message in each turn: a process takes as long to
+            # begin as twenty cuts take.
+            deck += [
+                (STRUCK_AT[(turn + self._seed + number) % len(STRUCK_AT)], how)
+                for number, how in enumerate(STRUCK)]
             plans = [self._plan(kind, how, (turn + number) % len(PLACES))
                      for number, (kind, how) in enumerate(deck)]
             self.source.shuffle(plans)
