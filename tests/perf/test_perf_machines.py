@@ -154,13 +154,6 @@ if not os.path.exists(arguments['--pwfile']):
     sys.exit('no password')
 os.mkdir(arguments['-D'])
 """
-BASEBACKUP = """\
-import os, sys
-arguments = dict(zip(sys.argv[1:], sys.argv[2:]))
-if '--write-recovery-conf' not in sys.argv:
-    sys.exit('it would be no standby')
-os.mkdir(arguments['-D'])
-"""
 #: Leaves its process id, and its options; serves until it is told to end.
 POSTGRES = """\
 import json, os, signal, sys
@@ -176,9 +169,6 @@ import sys
 print('LOG:  starting', file=sys.stderr)
 sys.exit('FATAL:  no room')
 """
-STANDBY = POSTGRES.replace(
-    'database system is ready to accept connections',
-    'started streaming WAL from primary at 0/3000000 on timeline 1')
 
 
 class PostgreSQLTests(Scratch):
@@ -189,9 +179,8 @@ class PostgreSQLTests(Scratch):
         super().setUp()
         programs = self.enterContext(tempfile.TemporaryDirectory())
         self.programs = pathlib.Path(programs)
-        for name, text in [('initdb', INITDB), ('postgres', POSTGRES),
-                           ('pg_basebackup', BASEBACKUP)]:
-            self.write(name, text)
+        self.write('initdb', INITDB)
+        self.write('postgres', POSTGRES)
         # Also when this is root, it does not run as another user.
         for owner, name, value in [
                 (postgresql, '_found', lambda one: str(self.programs / one)),
@@ -203,35 +192,25 @@ class PostgreSQLTests(Scratch):
         path.write_text(f'#!{sys.executable}\n{text}')
         path.chmod(0o755)
 
-    def run_it(self, **options):
-        """The address, and the options of the program; it has ended."""
+    def run_it(self):
         def in_sample():
             with served.running(
-                    postgresql.serve, self.scratch,
-                    **{'host': '127.0.0.1', **options}) as server:
+                    postgresql.serve, self.scratch, host=None,
+                    settings={'max_connections': 300}) as server:
                 self.assertEqual(server.usage(), {})
                 return server.address
 
-        address = supervisor.run(in_sample)
-        number, told = json.loads(
-            pathlib.Path(self.scratch, 'told').read_text())
-        with self.assertRaises(ProcessLookupError):
-            os.kill(number, 0)
-        return address, told
+        return supervisor.run(in_sample)
 
     def test_it_ends_when_it_is_not_needed_any_more(self):
-        address, _ = self.run_it()
         self.assertRegex(
-            address, r'^host=127.0.0.1 port=\d+ user=zodb'
+            self.run_it(), rf'^host={self.scratch}/\S+ port=5432 user=zodb'
             r' password=[0-9a-f]{64} dbname=postgres$')
-
-    def test_a_standby_at_a_unix_socket(self):
-        """It is there when it streams what its primary writes."""
-        self.write('postgres', STANDBY)
-        address, told = self.run_it(
-            host=None, primary='any', settings={'max_connections': 300})
-        self.assertRegex(address, f'^host={self.scratch}/')
+        number, told = json.loads(
+            pathlib.Path(self.scratch, 'told').read_text())
         self.assertIn('--max_connections=300', told)
+        with self.assertRaises(ProcessLookupError):
+            os.kill(number, 0)
 
     def test_it_does_not_start(self):
         for program in 'postgres', 'initdb':

@@ -98,13 +98,12 @@ class ForRealTests(Command):
         with mock.patch.object(blobs, 'REQUESTS', 1), \
                 mock.patch.object(os, 'sync'):
             document, text = self.document(
-                'blobs', 'fsync-client', '--rounds', '1', '--clients', '1',
+                'blobs', 'filestorage', '--rounds', '1', '--clients', '1',
                 '--sizes', '1KB')
         self.assertSampled(document, [
-            ('blob-read', 'fsync-client'), ('blob-write', 'fsync-client')])
-        for expected in ('a second? cold: the blob cache is empty (1 client,',
-                         'cached: the', 'written a second? (1',
-                         'size of a blob 1 KB', 'MB/s'):
+            ('blob-read', 'filestorage'), ('blob-write', 'filestorage')])
+        for expected in ('a second? direct: the file is where the', 'MB/s',
+                         'written a second? (1', 'size of a blob 1 KB'):
             self.assertIn(expected, text)
 
 

@@ -186,22 +186,24 @@ class DyingTests(Scratch):
         driver.join()
         self.assertEqual(own.recv(1), b'')  # none of them has it any more
 
-    def killed(self, wait):
-        """The client kills the server, whose process leads no group."""
+    def test_a_server_that_dies(self):
         def job(site, start):
             start()
             os.kill(site.server.process.pid, signal.SIGKILL)
-            wait()
+            signal.pause()
 
-        return job
+        self.assertFails(
+            'the server died with exit code -9', STOCK, job, 2)
 
-    def test_a_server_that_dies(self):
-        self.assertFails('the server died with exit code -9', STOCK,
-                         self.killed(signal.pause), 2)
+    def test_a_server_whose_death_nobody_noticed(self):
+        def work():
+            with STOCK.running(self.scratch, **SETTINGS) as site:
+                site.server.process.kill()
+                site.server.process.join()
 
-    def test_a_server_whose_death_no_client_noticed(self):
-        self.assertFails('the server died with exit code -9', STOCK,
-                         self.killed(lambda: None))
+        with self.assertRaisesRegex(
+                supervisor.Failed, 'the server died with exit code -9'):
+            supervisor.run(work)
 
     def test_a_client_that_dies(self):
         def bad(site, start):

@@ -332,7 +332,7 @@ class ServedTests(Scratch):
                 for name in names if name.endswith('.blob'))
 
         for name, clients, caches in [
-                ('zeo', 2, 3), ('zeo:shared', 1, 0)]:
+                ('fsync-client', 2, 3), ('zeo:shared', 1, 0)]:
             with self.subTest(name), mock.patch.object(os, 'sync'):
                 home = os.path.join(self.scratch, name)
                 os.mkdir(home)

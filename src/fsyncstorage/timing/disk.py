@@ -49,7 +49,7 @@ Measure what one sync costs on this disk, and say what that means.
 A file in a new directory in PATH is written and synced in each way that the
 system offers. Then small transactions are committed with each policy, for less
 than a second each. The verdict says whether this can be a disk at all, how
-many commits a second to expect, and which settings to choose.
+many commits a second to expect, and whether the figures can be trusted.
 """
 
 COMMITS_KEY = (
@@ -113,7 +113,7 @@ WAYS = tuple(_ways())
 
 def add_to(commands):
     parser = commands.add_parser(
-        'disk', help='what one sync costs here, and which policy to choose',
+        'disk', help='what one sync costs here, and what follows',
         description=DESCRIPTION)
     parser.add_argument(
         'directory', nargs='?', default=os.curdir, type=arguments.directory,

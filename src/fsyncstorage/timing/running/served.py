@@ -107,7 +107,8 @@ def _work(drivers, pipe, directory, serve, options):
     drivers.close()
     os.chdir(directory)
     with open(ERRORS, 'wb') as errors:
-        os.dup2(errors.fileno(), 2)
+        for standard in 1, 2:
+            os.dup2(errors.fileno(), standard)
     sys.stderr = open(2, 'w', buffering=1, closefd=False)
     try:
         serve(pipe, **options)
