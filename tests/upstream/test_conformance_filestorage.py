@@ -1,8 +1,7 @@
 """The suites that ZODB runs over FileStorage, run over ours.
 
-The default run has the two ways to write: `group-commit`, with blobs, and
-`two-sync`; at level 3 is what repeats the same tests with less, under another
-policy, or with wrapped records.
+At level 2 is `group-commit`, with blobs; at level 3 is what repeats the same
+tests under another policy, or with wrapped records.
 """
 
 import doctest
@@ -130,8 +129,7 @@ def test_suite():
     suite = unittest.TestSuite()
     for policy in ours.POLICIES:
         suite.addTests(storage_tests(
-            policy, upstream.FileStorageTests,
-            level=2 + (policy != 'two-sync')))
+            policy, upstream.FileStorageTests, level=3))
     suite.addTests(all_tests('group-commit'))
     suite.addTest(ours.at_level(3, unittest.TestSuite(all_tests('none'))))
     return ours.after_check(suite)

@@ -31,6 +31,7 @@ def over(case, name, **attributes):
 def generic_tests():
     cases = ZEO.tests.testZEO
     yield over(cases.FullGenericTests, 'FullGenericTests pair',
+               level=zeosuites.a_few,
                getConfig=lambda self: pairsuites.config())
     yield over(cases.BlobAdaptedFileStorageTests, 'Blobs pair', level=3,
                blobdir=pairsuites.BLOBS_OF_THE_FIRST,

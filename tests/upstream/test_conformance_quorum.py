@@ -50,7 +50,7 @@ def test_suite():
     suite = unittest.TestSuite()
     suite.addTest(blob_tests())
     for case, excluded, attributes in (
-        (upstream.FileStorageTests, CANNOT_FAIL_ANY_MORE, {}),
+        (upstream.FileStorageTests, CANNOT_FAIL_ANY_MORE, {'level': 3}),
         (upstream.FileStorageTestsWithBlobsEnabled, CANNOT_FAIL_ANY_MORE, {}),
         (upstream.FileStorageHexTests, CANNOT_FAIL_ANY_MORE | PACKS,
          {'level': 3}),

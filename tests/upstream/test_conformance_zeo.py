@@ -73,7 +73,9 @@ def generic_tests():
     yield over_policy('group-commit', encoding='msgpack',
                       getZEOConfig=msgpack, level=3)
     for encoding in (
-        {'encoding': 'msgpack', 'getZEOConfig': msgpack},
+        {'encoding': 'msgpack', 'getZEOConfig': msgpack,
+         'level': zeosuites.what_each_storage_has(
+             cases.BlobAdaptedFileStorageTests)},
         {'level': 3},
     ):
         yield over_policy(
@@ -101,7 +103,8 @@ def generic_tests():
 
 
 def in_the_default_run(case):
-    return not case.__name__.startswith(('MappingStorage', 'SSL'))
+    return case.__name__.startswith('FileStorage') and (
+        'Reconnection' not in case.__name__)  # our client has these
 
 
 def doctests():

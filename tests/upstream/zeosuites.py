@@ -228,6 +228,11 @@ def what_each_storage_has(case):
     return level
 
 
+def a_few(test):
+    """The level of its tests, where another suite goes the same ways."""
+    return 2 if test._testMethodName in A_FEW_OF_THE_REST else 3
+
+
 def over_policy(contexts, policy, case=ZEO.tests.testZEO.FullGenericTests,
                 more='', encoding='', **attributes):
     config = FSYNCSTORAGE.format(policy=policy, more=more)
