@@ -25,6 +25,11 @@ REASONS = {
 #: Pages that are run where there is etcd.
 NEED_ETCD = {'quorum.rst'}
 
+#: Pages that take long.
+AT_LEVEL_3 = {
+    'check.rst', 'moving.rst', 'operate.rst', 'pack.rst', 'timing.rst',
+    'top.rst'}
+
 # What `fsync-time` says is not in the log of a site.
 SOURCES = [path for path in (ROOT / 'src').rglob('*.py')
            if 'timing' not in path.parts]
@@ -131,5 +136,7 @@ def test_suite():
         if page.name in NEED_ETCD and etcdcluster.program() is None:
             print(f'  {page.name} is not run: {etcdcluster.WITHOUT}')
         elif any(block.not_run is None for block in blocks(page)):
-            suite.addTest(page_suite(page))
+            of_page = page_suite(page)
+            of_page.level = 3 if page.name in AT_LEVEL_3 else 2
+            suite.addTest(of_page)
     return suite

@@ -89,7 +89,7 @@ class Fit(Commands):
 
 class Starts(Commands):
 
-    level = 2
+    level = 3
 
     def test_two_nodes(self):
         """As the comments in zeo.conf tell, each in a directory."""

@@ -90,7 +90,7 @@ class Site(Commands):
 
 class OverTheStorage(Site):
 
-    level = 2
+    level = 3
 
     def test_zope_is_killed(self):
         command, zope = self.make_zope('zope', 'fsyncstorage', STORAGE)
