@@ -68,7 +68,7 @@ LONGEST = (
     'test_process_ends',
 )
 
-# Of the others, at most so many run in one process.
+# Of the others, at most so many run in one process; twice as many at level 1.
 TOGETHER = 8
 
 BREAKING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
@@ -125,11 +125,12 @@ def groups(modules, level):
     alone = [each for each in modules
              if level > 1 and each.rpartition('.')[2] in LONGEST]
     others, found = [each for each in modules if each not in alone], []
+    together = TOGETHER if level > 1 else 2 * TOGETHER
     for _, some in itertools.groupby(
             others, key=lambda module: module.rpartition('.')[0]):
         some = list(some)
-        found += [some[begin:begin + TOGETHER]
-                  for begin in range(0, len(some), TOGETHER)]
+        found += [some[begin:begin + together]
+                  for begin in range(0, len(some), together)]
     found.sort(key=len, reverse=True)
     return [[each] for each in alone] + found
 
