@@ -249,11 +249,6 @@ class TheClientsSide(unittest.TestCase):
         self.assertEqual([type(each) for each in got],
                          [type(each) for each in expected])
 
-    def test_byte_by_byte(self):
-        client, sent, expected = self.exchange()
-        got = everything(client, cut(sent, [1] * len(sent)))
-        self.assertEqual(whole(got), expected)
-
     def test_every_cut_gives_a_beginning(self):
         _, sent, expected = self.exchange()
         for length in range(len(sent)):
@@ -339,9 +334,6 @@ class TheClientsSide(unittest.TestCase):
         client.load(oid(1), AS_OF)
         self.refuse(client, ANNOUNCEMENT + wire.missing(1, AS_OF))
 
-    def test_a_welcome_twice(self):
-        self.refuse(opened(), wire.welcome())
-
     def test_a_reply_that_nobody_waits_for(self):
         for frame in (wire.missing(2, AS_OF), wire.size(1, 5),
                       wire.chunk(1, 1) + b'x', wire.missing(0, AS_OF)):
@@ -412,14 +404,6 @@ class TheClientsSide(unittest.TestCase):
         # Nothing of it is waited for.
         for number in range(50):
             self.refuse(copy.deepcopy(client), wire.missing(number, AS_OF))
-
-    def test_numbers_that_are_taken_are_left_out(self):
-        client = opened()
-        client._last_number = (1 << 32) - 2
-        self.assertEqual([client.load(oid(1), AS_OF)[0] for _ in range(3)],
-                         [(1 << 32) - 1, 0, 1])
-        client._last_number = (1 << 32) - 1
-        self.assertEqual(client.load(oid(1), AS_OF)[0], 2)
 
     def test_long_texts(self):
         client = opened()

@@ -1,6 +1,5 @@
 """The frames of a commit channel, and what may come when."""
 
-import sys
 import tracemalloc
 import unittest
 from unittest import mock
@@ -124,22 +123,6 @@ class Hellos(unittest.TestCase):
                 sessions.hello(*wrong)
 
 
-class Ids(unittest.TestCase):
-
-    def test_there_and_back(self):
-        self.assertEqual(sessions.read_commit_id(ID), (INSTANCE, TICKET, 258))
-        self.assertEqual(opened().commit_id(258), ID)
-        self.assertEqual(sessions.read_in_doubt(IN_DOUBT), (ID, TID))
-
-    def test_every_other_length(self):
-        for right, read in ((ID, sessions.read_commit_id),
-                            (IN_DOUBT, sessions.read_in_doubt)):
-            for wrong in (*(right[:length] for length in range(len(right))),
-                          right + b'x'):
-                with self.assertRaises(framing.PeerError):
-                    read(wrong)
-
-
 class Requests(unittest.TestCase):
 
     def test_there_and_back(self):
@@ -188,16 +171,6 @@ class Requests(unittest.TestCase):
         for frame in stores, vote:
             with self.assertRaises(framing.PeerError):
                 server.request(frame[4:] + b'x')
-
-    def test_every_length_of_a_user(self):
-        for user in b'', b'user', bytes(plainbegin.LONGEST_USER):
-            for text in b'', b'text':
-                message = plainbegin.pack(user, text)
-                self.assertEqual(
-                    plainbegin.unpack(message), (user, text))
-        for wrong in b'', b'\0', b'\0\1', b'\0\5user', b'\xff\xffuser':
-            with self.assertRaises(framing.PeerError):
-                plainbegin.unpack(wrong)
 
     def test_a_begin_that_is_too_long(self):
         """No copy is made of it."""
@@ -279,12 +252,6 @@ class Requests(unittest.TestCase):
         client.begin(b'')
         client.ping()
         self.assertEqual(client.open, 2)
-
-    def test_numbers_that_are_taken_are_left_out(self):
-        client = opened()
-        self.assertEqual(client.begin(b'')[0], 1)
-        client._numbers = iter([(1 << 32), (1 << 32) + 1, (1 << 32) + 2])
-        self.assertEqual(client.begin(b'')[0], 2)
 
     def test_what_cannot_be_sent(self):
         client, number = in_state(commits.BEGUN)
@@ -400,23 +367,6 @@ class Replies(unittest.TestCase):
                 got += events
         self.assertEqual(got, [*invalids, commits.Pong(ping, TID)])
 
-    def test_so_many_together(self):
-        """So many bytes of them, however much has come."""
-        for oids in [], [oid(1)] * 100, [oid(1)] * 10_000:
-            client = opened()
-            announced = [
-                server.invalid(oid(tid), oids) for tid in range(1, 8000)
-            ] if len(oids) < 1000 else [
-                server.invalid(oid(tid), oids) for tid in range(1, 20)]
-            client.fill(lambda most, flags: b''.join(announced), 1 << 16)
-            numbers = []
-            while events := client.next_together():
-                numbers.append(len(events))
-            self.assertEqual(sum(numbers), len(announced))
-            size = len(announced[0])
-            self.assertEqual(
-                max(numbers), 1 + commits.MOST_TOGETHER // size)
-
     def test_what_comes_before_damage(self):
         """It is given out first: it was kept by the server."""
         for wrong in (server.invalid(oid(2), []),  # it does not rise
@@ -518,12 +468,6 @@ class Replies(unittest.TestCase):
             else:
                 self.refuse(client, frame)
 
-    def test_what_was_sent_before_an_abort(self):
-        for name in 'voted', 'conflicts', 'error':
-            client, number = in_state(commits.ABORTING)
-            self.assertEqual(received(client, REPLIES[name][0](number)), [])
-            self.assertIs(client.state(number), commits.ABORTING)
-
     def test_nothing_before_the_other_connection_is_done(self):
         client = commits.Client(INSTANCE, TICKET)
         got = received(client, ANNOUNCEMENT, framing.welcome(),
@@ -586,63 +530,6 @@ class Replies(unittest.TestCase):
                     self.assertIn(event.number, range(1, 7))
         except framing.PeerError:
             pass
-
-    def test_the_end_of_the_stream(self):
-        self.assertFalse(opened().fill(lambda most, flags: b'', 100))
-
-    def test_an_interrupt_loses_nothing(self):
-        """Whatever step of the interpreter it comes at."""
-        steps = 0
-        while True:
-            client, sent = opened(), []
-            connection = iter([server.invalid(TID, [])])
-            receive = Receiver(connection, sent).__call__
-            try:
-                with InterruptAt(steps, commits.Client.fill.__code__):
-                    client.fill(receive, 1 << 16)
-            except KeyboardInterrupt:
-                pass
-            else:
-                break
-            self.assertEqual(bytes(client._buffer), b''.join(sent))
-            steps += 1
-        self.assertGreater(steps, 10)
-
-
-class Receiver:
-    """What it gives has left the system's buffers."""
-
-    def __init__(self, data, given):
-        self._data = data
-        self._given = given
-
-    def __call__(self, most, flags):
-        self._given.append(next(self._data))
-        return self._given[-1]
-
-
-class InterruptAt:
-    """Raises KeyboardInterrupt at the n-th step of this code."""
-
-    def __init__(self, steps, code):
-        self._left = steps
-        self._code = code
-
-    def __enter__(self):
-        sys.settrace(self._trace)
-
-    def __exit__(self, *ignored):
-        sys.settrace(None)
-
-    def _trace(self, frame, event, arg):
-        if frame.f_code is not self._code:
-            return None
-        frame.f_trace_opcodes = True
-        if event == 'opcode':
-            if not self._left:
-                raise KeyboardInterrupt
-            self._left -= 1
-        return self._trace
 
 
 class TheFormat(unittest.TestCase):
