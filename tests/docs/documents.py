@@ -14,8 +14,8 @@ in a scratch directory of the page (scratch).  A block is
     the schema of its kind; and otherwise something to look at.
 
 With a caption it is also the file of that name; such a program is not run
-here, but by a command of the page.  With a comment ``not run by the tests: WHY``
-directly behind it, it is not run.
+here, but by a command of the page.  A block is not run with this directly
+behind it: ``.. not run by the tests: WHY``.
 """
 
 import dataclasses
