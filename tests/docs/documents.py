@@ -14,8 +14,8 @@ in a scratch directory of the page (scratch).  A block is
     the schema of its kind; and otherwise something to look at.
 
 With a caption it is also the file of that name; such a program is not run
-here, but by a command of the page.  With *Not run by the tests: WHY.* behind
-it, it is not run.
+here, but by a command of the page.  A block is not run with this directly
+behind it: ``.. not run by the tests: WHY``.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ _BLOCK = re.compile(r"""
     ^(?P<indent>\ *)\.\.\ code-block::\ *(?P<language>\S*)\n
     (?P<options>((?P=indent)\ +:.*\n)*)
     (?P<text>(\n|(?P=indent)\ \ \ .*\n)+)
-    ((?P=indent)\*Not\ run\ by\ the\ tests:\ (?P<not_run>[^*]*)\.\*\n)?
+    ((?P=indent)\.\.\ not\ run\ by\ the\ tests:\ (?P<not_run>.*)\n)?
     """, re.MULTILINE | re.VERBOSE)
 _CAPTION = re.compile(r':caption: (.*)')
 
@@ -57,10 +57,9 @@ class Block:
     @classmethod
     def of(cls, match):
         caption = _CAPTION.search(match['options'])
-        not_run = match['not_run']
         return cls(
             match['language'], textwrap.dedent(match['text']).strip('\n'),
-            caption and caption[1], not_run and ' '.join(not_run.split()))
+            caption and caption[1], match['not_run'])
 
     def run(self, scratch):
         if self.caption:
