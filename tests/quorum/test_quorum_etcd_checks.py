@@ -1,4 +1,6 @@
-"""What of etcd is refused at a start, and with which words."""
+"""What of etcd is refused at a start, and with which words.  Goes with
+`quorum/etcd/checks.py`.
+"""
 
 import unittest
 
@@ -73,30 +75,44 @@ class Members(ChecksCase):
             each for gateway in self.gateways.members
             for each in gateway.asked])
 
-    def test_an_old_one(self):
+    def one_and_two_are_wrong(self, changed, *words, **options):
+        """One member: only what begins something new is refused.  Two are too
+        many for any start."""
+        with self.subTest(words):
+            changed(self.third)
+            self.refused(
+                self.third.address, *words, strict=True, **options)
+            self.is_said(self.third.address, *words, **options)
+            changed(self.second)
+            self.refused(self.second.address, *words, **options)
+            for gateway in self.second, self.third:
+                gateway.__dict__.update(self.sound)
+
+    def test_one_that_is_wrong_or_two(self):
+        def is_a_learner(gateway):
+            """It is about to take the place of another one."""
+            gateway.altered = lambda path, answer: (
+                answer if path != STATUS else {**answer, 'isLearner': True})
+
+        def refuses_us(gateway):
+            """As when its certificate is over."""
+            gateway.instead = lambda handler, request: handler.fail(
+                12, 'unknown service etcdserverpb.Maintenance') or True
+
+        self.sound = {
+            name: getattr(self.third, name)
+            for name in ('version', 'altered', 'instead')}
         for version in '3.5.5', '3.4.30', '2.3.7', '3.5', 'unknown', '':
-            self.third.version = version
-            with self.subTest(version):
-                self.refused(
-                    self.third.address, version, 'Upgrade', strict=True)
-                self.is_said(self.third.address, version, 'Upgrade')
-                self.second.version = version
-                self.refused(self.second.address, version, 'Upgrade')
-                self.second.version = self.first.version
+            self.one_and_two_are_wrong(
+                lambda gateway: setattr(gateway, 'version', version),
+                version, 'Upgrade')
+        self.one_and_two_are_wrong(is_a_learner, 'learner')
+        self.one_and_two_are_wrong(refuses_us, 'no etcd')
 
     def test_too_few_that_vote(self):
         for gateway in self.gateways.members:
             gateway.voting = 1
         self.refused('1 members', 'etcdctl member add')
-
-    def test_a_learner(self):
-        """It is about to take the place of another one."""
-        self.first.altered = lambda path, answer: (
-            answer if path != STATUS else {**answer, 'isLearner': True})
-        self.refused(self.first.address, 'learner', strict=True)
-        self.is_said(self.first.address, 'learner')
-        self.second.altered = self.first.altered
-        self.refused(self.first.address, 'learner')
 
     def test_one_member_under_two_names(self):
         self.third.number = 0
@@ -180,17 +196,6 @@ class WhoWeAre(ChecksCase):
         self.answers(
             7, 'etcdserver: permission denied', STATUS, ALARM, MEMBER_LIST)
         self.refused('grant-permission')
-
-    def test_one_of_them_refuses_us(self):
-        """As when its certificate is over.  A majority is sound, so a start
-        goes on; but nothing begins with such members."""
-        self.answers(12, 'unknown service etcdserverpb.Maintenance')
-        self.second.instead = self.third.instead = None
-        self.refused(self.first.address, 'no etcd', strict=True)
-        self.is_said(self.first.address, 'no etcd')
-        # A second one that is wrong is too many.
-        self.second.instead = self.first.instead
-        self.refused(self.first.address, 'no etcd')
 
     def test_https_for_one_that_knows_no_tls(self):
         """It may only close the connection, as etcd does."""

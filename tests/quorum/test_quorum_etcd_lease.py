@@ -15,8 +15,6 @@ from hypothesis.stateful import rule
 from fsyncstorage.quorum.etcd.keys import Keys
 from fsyncstorage.quorum.etcd.lease import FREE
 from fsyncstorage.quorum.etcd.lease import Lease
-from fsyncstorage.quorum.etcd.lease import Value
-from fsyncstorage.quorum.etcd.lease import parse
 from fsyncstorage.quorum.history.record import Damaged
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.interface import clock
@@ -57,26 +55,6 @@ class OnEtcd(GatewaysCase):
         self.clock.now += 0.1
         self.assertEqual(self.other.hold(B, SECONDS), term + 1)
         self.assertEqual(self.one.hold(A, SECONDS), 0)
-
-    def test_one_that_comes_late_waits_for_all_of_it(self):
-        """It cannot know when that was put."""
-        self.one.hold(A, SECONDS)
-        self.clock.now += SECONDS - 1
-        self.assertEqual(self.other.hold(B, SECONDS), 0)
-        self.clock.now += 1
-        self.assertEqual(self.other.hold(B, SECONDS), 0)
-        self.clock.now += SECONDS - 1
-        self.assertTrue(self.other.hold(B, SECONDS))
-
-    def test_a_renewal_begins_it_anew(self):
-        term = self.one.hold(A, SECONDS)
-        for _ in range(5):
-            self.assertEqual(self.other.hold(B, SECONDS), 0)
-            self.clock.now += SECONDS - 1
-            self.assertEqual(self.one.hold(A, SECONDS), term)
-        # It has seen another value than the one that it waited for.
-        self.clock.now += SECONDS - 1
-        self.assertEqual(self.other.hold(B, SECONDS), 0)
 
     def test_one_that_was_asleep_and_was_not_replaced_keeps_its_term(self):
         term = self.one.hold(A, SECONDS)
@@ -134,11 +112,6 @@ def wrong_lease(gateway, value):
 
 
 class Values(unittest.TestCase):
-
-    def test_its_bytes(self):
-        value = Value(7, 8, 9, bytes(range(16)), A)
-        self.assertEqual(parse(value.packed()), value)
-        self.assertEqual(parse(None), FREE)
 
     def test_a_renewal_does_not_make_it_shorter(self):
         """Its answer may be lost; then the holder goes on to believe in the
