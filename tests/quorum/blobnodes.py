@@ -4,7 +4,6 @@ import glob
 import os
 import pickle
 import threading
-from unittest import mock
 
 from ZODB.blob import LAYOUTS
 from ZODB.blob import Blob
@@ -68,9 +67,7 @@ class BlobNodeTest(NodeTest):
 
     def setUp(self):
         super().setUp()
-        patch = mock.patch.object(tidying, 'FIRST_PAUSE', 0.01)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(tidying, FIRST_PAUSE=0.01)
 
     def blob_dir(self, node):
         return self.path(os.path.join(node, 'blobs'))

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import threading
-from unittest import mock
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
@@ -175,9 +174,7 @@ class NodeTest(TestCase):
         self.directory = in_memory.__enter__()
         self.addCleanup(in_memory.__exit__, None, None, None)
         # What is kept is kept when it is told, and at a close.
-        patch = mock.patch.object(keeping, 'LATE', 3600.0)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(keeping, LATE=3600.0)
         self.engine = Engine(LOG)
         self.starts = 0
         self.told = []  # what was done to the log and the disk, and by whom

@@ -54,9 +54,7 @@ class NodesTest(NodeTest):
     def setUp(self):
         super().setUp()
         # Those that are killed do not wait for their log.
-        patch = mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(replicator, LONGEST_WAIT_AT_CLOSE=0.0)
         self.addresses = {name: free_address() for name in 'abc'}
         self.servers = {}
         self.called = []
@@ -132,11 +130,6 @@ class NodesTest(NodeTest):
             lambda: (self.kill(), killed.set()))
         self.assertTrue(killed.wait(PATIENCE))
 
-    def patch(self, target, name, value):
-        patch = mock.patch.object(target, name, value)
-        patch.start()
-        self.addCleanup(patch.stop)
-
     def dies_at_request(self, kind):
         """And has done nothing of it."""
         method, server = commitchannel._METHODS[kind], self.server
@@ -161,7 +154,7 @@ class NodesTest(NodeTest):
             else:
                 finished(channel, *args, **options)
 
-        self.patch(CommitChannel, '_finished', dies)
+        self.patch(CommitChannel, _finished=dies)
 
 
 class Moments:
@@ -272,16 +265,6 @@ class OfOneTrip(InOneTrip, Moments, NodesTest):
 class OfTwoTrips(InTwoTrips, Moments, NodesTest):
     level = 2
     pass
-
-
-class ByANodeThatJoinedLater(OfOneTrip):
-    """In the middle of the epoch: it has not seen its beginning."""
-
-    level = 2
-
-    def join_others(self):
-        self.join('b')
-        self.join('c')
 
 
 class ByTheSameNode(OfOneTrip):
