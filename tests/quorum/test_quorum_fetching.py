@@ -14,15 +14,12 @@ from ZODB.serialize import referencesf
 
 from fsyncstorage import datafile
 from fsyncstorage.errors import OutcomeUnknown
-from fsyncstorage.pack import naming
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.quorum.following.repacking import Options
 from fsyncstorage.quorum.following.standby import Standby
-from fsyncstorage.quorum.history.fold import Why
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.leading import replicator
-from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import Refused
 
 from ..support import oid
@@ -32,7 +29,6 @@ from .blobnodes import BlobNodeTest
 from .blobnodes import found_blobs
 from .fakelog import MEMBERS
 from .fakelog import FakeLog
-from .logged import Watched
 from .nodes import led
 from .nodes import state_behind
 from .samples import LOG
@@ -48,10 +44,6 @@ class FetchingTest(BlobNodeTest):
         super().setUp()
         self.storage = self.lead()
         self.follower = self.follow()
-
-    def no_chunk_is_asked_for(self):
-        return mock.patch.object(
-            FakeLog, 'staged', side_effect=AssertionError('asked for'))
 
     def given_up(self, *blobs):
         """A batch that names these is not complete when an epoch begins."""
@@ -105,14 +97,6 @@ class Fetched(FetchingTest):
         self.assertGreaterEqual(behind.count('directory'), 2)
         self.assertEqual(done[-2:], ['counts', 'Data.fs'])
 
-    def test_at_a_takeover(self):
-        """By another log: that of the standby was stopped."""
-        self.commit_blobs(self.storage, {1: LARGE})
-        self.follower.log.stop()
-        self.follower.log = FakeLog(self.engine)
-        self.apply(self.follower)
-        self.assertEqual(self.contents('b'), [LARGE])
-
     def test_a_standby(self):
         """In its thread."""
         standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)
@@ -123,17 +107,6 @@ class Fetched(FetchingTest):
         standby.close()
         self.storage.close()
         self.follow('b').close()
-        self.are_the_same('a', 'b')
-
-    def test_what_is_there_is_not_fetched_again(self):
-        """A start repeats what was done, and not kept."""
-        self.commit_blobs(self.storage, {1: LARGE, 2: b'x'})
-        self.apply(self.follower)
-        self.assertEqual(self.kept('b').end, 4)
-        self.follower.close()
-        with self.no_chunk_is_asked_for():
-            self.follow()
-        self.storage.close()
         self.are_the_same('a', 'b')
 
     def test_what_has_other_contents_is_replaced(self):
@@ -200,46 +173,8 @@ class OneMemberIsWrong(FetchingTest):
         self.follow('c')
         self.are_the_same_blobs('a', 'c')
 
-    def test_a_standby_asks_again(self):
-        self.damage_all()
-        standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)
-        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch(
-                'fsyncstorage.quorum.following.standby.LONGEST_PAUSE', 0.02):
-            standby.start()
-            self.addCleanup(standby.close)
-            until(lambda: standby.trouble, 'it says so')
-        self.assertIn('as it was staged', standby.trouble)
-        self.engine.damaged_blobs = {}
-        until(lambda: self.follower.synced.end == self.storage._pos, 'synced')
-        self.assertIsNone(standby.ended)
-
 
 class Failing(FetchingTest):
-
-    def test_no_answer_in_the_middle(self):
-        """What was brought is not brought again."""
-        self.commit_blobs(self.storage, {1: b'one', 2: b'two', 3: LARGE})
-        asked, log = [], self.follower.log
-        staged = log.staged
-
-        def away_at_the_third(id, number, member=None):
-            asked.append(id)
-            if len(set(asked)) == 3:
-                raise Unanswered('no majority')
-            return staged(id, number, member)
-
-        with mock.patch.object(log, 'staged', away_at_the_third):
-            with self.assertRaises(Unanswered):
-                self.apply(self.follower)
-        self.assertLess(self.follower.whole.end, self.storage._pos)
-        del asked[:]
-        with mock.patch.object(log, 'staged', lambda *args: (
-                asked.append(args[0]), staged(*args))[1]):
-            self.apply(self.follower)
-        self.assertEqual(len(set(asked)), 1)
-        self.follower.save()
-        self.storage._replica.keep()
-        self.are_the_same('a', 'b')
 
     def test_a_full_disk(self):
         self.commit_blobs(self.storage, {1: LARGE})
@@ -301,20 +236,6 @@ class NotNamed(FetchingTest):
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
             self.follow()
         self.assertIn('removed 1 blob file', ''.join(logs.output))
-        self.assertEqual(self.contents('b'), [b'x'])
-
-    def test_a_standby_that_starts_again(self):
-        """By itself, as one member alone had what it followed."""
-        head = self.follow_what_one_member_has()
-        self.engine.restore(head)
-        led(FakeLog(self.engine), state_behind(self.engine), 'other')
-        standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            standby.start()
-            self.addCleanup(standby.close)
-            until(lambda: standby.ended or standby.state.epoch == 2, 'it is')
-            standby.stop()
-        self.assertIsNone(standby.ended)
         self.assertEqual(self.contents('b'), [b'x'])
 
     def test_what_was_being_made(self):
@@ -379,19 +300,6 @@ class Packs(BlobNodeTest):
                 sorted(found_blobs(self.blob_dir(node) + '.old').values()),
                 [b'new', b'old'])
 
-    def test_where_that_fails_the_file_is_replaced(self):
-        self.begin_pair()
-        tid = self.changed(1, b'old')
-        self.changed(1, b'new', tid)
-        self.pack()
-        with mock.patch.object(
-                packedblobs, 'take_away', side_effect=OSError(5, 'EIO')), \
-                self.assertLogs('fsyncstorage', 'ERROR') as logs:
-            self.apply(self.follower)
-        self.assertIn('fsync-check --blobs', logs.output[0])
-        self.has_what_the_log_has('b')
-        self.starts_again()
-
     def starts_again(self):
         self.follower.close()
         self.follower = self.begin_following()
@@ -425,41 +333,6 @@ class Packs(BlobNodeTest):
         self.assertEqual(len(self.contents('b')), 3)
         with self.assertLogs(packedblobs.__name__, 'WARNING'):
             self.starts_again()
-
-    def test_a_crash_before_the_file_has_its_name(self):
-        self.begin_to_replace()
-        with self.dies(naming, 'replace'), self.assertRaises(Killed):
-            self.apply(self.follower)
-        with self.assertLogs(packedblobs.__name__, 'WARNING'):
-            self.starts_again()
-
-    def test_a_crash_while_they_are_moved(self):
-        self.begin_to_replace(keep_old=True)
-        with self.dies(packedblobs, '_move', 1), self.assertRaises(Killed):
-            self.apply(self.follower)
-        self.assertEqual(len(self.contents('b')), 2)
-        self.starts_again()
-        self.assertEqual(
-            sorted(found_blobs(self.blob_dir('b') + '.old').values()),
-            [b'new', b'old', b'older'])
-
-    def blobs_of_the_last_pack(self, node):
-        old = self.blob_dir(node) + '.old'
-        self.assertNotIn(packedblobs.OF_PACK, os.listdir(old))
-        return sorted(found_blobs(old).values())
-
-    def test_a_start_that_cannot_take_them_away(self):
-        """It is none that fails; and the next one tries it again."""
-        self.begin_to_replace()
-        with self.dies(packedblobs, 'take_away'), self.assertRaises(Killed):
-            self.apply(self.follower)
-        self.follower.close()
-        with mock.patch.object(
-                packedblobs, '_remove', side_effect=OSError(5, 'EIO')), \
-                self.assertLogs(packedblobs.__name__, 'ERROR'):
-            self.follower = self.begin_following()
-        self.assertEqual(len(self.contents('b')), 3)
-        self.starts_again()
 
     def test_a_primary_that_dies(self):
         """It may have kept what is behind the swap."""
@@ -503,44 +376,6 @@ class Packs(BlobNodeTest):
             for name in 'a', 'b':
                 shutil.rmtree(self.path(name))
             self.engine.__init__(LOG)
-
-
-class AnotherRecord(FetchingTest):
-    """A wrong member has shown a record that could not be applied; most of
-    them have another one in its place."""
-
-    def setUp(self):
-        super().setUp()
-        self.commit_blobs(self.storage, {1: b'x'})
-        self.apply(self.follower)
-        self.follower.save()
-        head = self.engine.head
-        self.commit_blobs(self.storage, {2: b'brought', 3: b'gone'})
-        for id, data in list(self.engine.blobs.items()):
-            if data == b'gone':
-                del self.engine.blobs[id]
-        with self.assertRaises(Refused) as caught:
-            self.apply(self.follower)
-        self.assertIs(caught.exception.why, Why.DAMAGED)
-        self.assertEqual(self.contents('b'), [b'brought', b'x'])
-        self.engine.restore(head)
-
-    def size(self):
-        return os.path.getsize(self.path_of('b'))
-
-    def test_nothing_is_left_of_it(self):
-        """Nor on the disk, before anything else is written there."""
-        self.assertGreater(self.size(), self.follower.whole.end)
-        writer = led(FakeLog(self.engine), state_behind(self.engine), 'other')
-        done = Watched(self.path_of('b'))
-        with mock.patch.object(datafile, 'disk', done):
-            self.apply(self.follower)
-        self.assertEqual(done.done[:2], ['truncate', 'sync'])
-        self.assertEqual(self.follower.state.epoch, writer.state.epoch)
-        self.assertEqual(self.size(), self.follower.whole.end)
-        self.assertEqual(self.contents('b'), [b'x'])
-        self.assertEqual(self.lists('b'), [])
-        self.has_what_the_log_has('b')
 
 
 class APrimaryThatDied(FetchingTest):
@@ -599,11 +434,3 @@ class APrimaryThatDied(FetchingTest):
             self.storage.tpc_finish(transaction)
         except OutcomeUnknown:
             pass
-
-    def test_a_batch_that_is_in_the_log(self):
-        """It is there already: it is not fetched."""
-        self.commit_blobs(self.storage, {1: LARGE})
-        self.die(self.storage)
-        with self.no_chunk_is_asked_for():
-            self.follow('a').close()
-        self.assertEqual(self.contents('a'), [LARGE])
