@@ -58,22 +58,9 @@ class ACopyOfItRuns(TestCase):
         self.assertEqual(self.engine.kept[NODE],
                          Note(SELF, place(17)).packed())
 
-    def test_it_is_at_the_same_place(self):
-        """This looks as it does without a copy."""
-        self.claim(10, 12)
-        with self.nothing_is_said():
-            self.is_noted(14)
-            self.claim(14)
-
     def test_an_own_note_that_arrives_late(self):
         self.claim(*range(10, 30))
         for each in 29, 20, 10, 3:
             with self.nothing_is_said():
                 self.is_noted(each)
                 self.claim(30)
-
-    def test_a_note_of_other_bytes(self):
-        self.claim(10)
-        self.engine.note(NODE, SELF + b'nonsense')
-        with self.nothing_is_said():
-            self.claim(12)
