@@ -14,7 +14,6 @@ from fsyncstorage.quorum.roles.holding import name_of_process
 
 from ..support import TestCase
 from ..support import Thread
-from ..support import until
 from .fakelog import Engine
 from .fakelog import FakeLog
 from .fakelog import Fault
@@ -78,13 +77,6 @@ class Had(HoldingTest):
         self.turn()
         self.assertAlmostEqual(self.holding.seconds_left, 5.0)
 
-    def test_it_is_renewed_in_time(self):
-        for _ in range(100):
-            self.turn(LEASE / 10)
-            self.assertTrue(self.holding.is_believed)
-        self.assertLess(self.log.asked, 60)
-        self.assertEqual(self.changes, ['a'])
-
     def test_over_and_got_again_in_the_same_term(self):
         """Nobody had it in between."""
         self.turn()
@@ -126,10 +118,6 @@ class Lost(HoldingTest):
         self.assertFalse(self.holding.is_believed)
         self.assertEqual(self.changes, ['a', 'a'])
 
-    def end(self):
-        self.holding._is_leaving = True
-        self.turn()
-
     def test_it_is_not_asked_for_any_more(self):
         self.lose()
         asked = self.log.asked
@@ -150,23 +138,6 @@ class Lost(HoldingTest):
         self.assertTrue(self.holding.is_believed)
 
 
-class NotWanted(HoldingTest):
-
-    def test_a_node_that_cannot_lead_after_all(self):
-        """It gives back what it has, and does not ask until it is sought."""
-        self.turn()
-        self.holding.give_up()
-        self.assertFalse(self.holding.is_believed)
-        self.turn()
-        self.assertIsNone(self.engine.holder())
-        asked = self.log.asked
-        self.turn(LEASE)
-        self.assertEqual(self.log.asked, asked)
-        self.holding.seek()
-        self.turn()
-        self.assertTrue(self.holding.is_believed)
-
-
 class Ends(HoldingTest):
     """With its thread."""
 
@@ -175,14 +146,6 @@ class Ends(HoldingTest):
         self.holding.start()
         self.addCleanup(self.holding.close)
         self.holding.seek()
-
-    def test_it_is_given_back(self):
-        self.begin(self.log)
-        until(lambda: self.holding.tenure, 'it has it')
-        self.holding.close()
-        self.assertFalse(self.holding.is_believed)
-        self.assertTrue(self.another()[1]())
-        self.holding.close()
 
     def test_a_log_that_hangs(self):
         """The end waits a little, and then ends the call."""

@@ -3,18 +3,11 @@
 import collections
 import os
 import time
-import typing
 
 #: Seconds without a commit that are a gap, and one that is told at once.
 GAP, LONG = 0.3, 5
 #: Seconds behind the end of a fault in which a gap may still come of it.
 AFTER = 4
-
-
-class Gap(typing.NamedTuple):
-
-    begin: float
-    end: float
 
 
 class Fault:
