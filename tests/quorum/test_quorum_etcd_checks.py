@@ -4,13 +4,10 @@
 
 import unittest
 
-from fsyncstorage.quorum.etcd.checks import OLDEST
 from fsyncstorage.quorum.etcd.checks import check
-from fsyncstorage.quorum.etcd.checks import release
 from fsyncstorage.quorum.etcd.checks import survey
 from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.keys import Keys
-from fsyncstorage.quorum.etcd.messages import Status
 from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.settings import address
 from fsyncstorage.quorum.etcd.trouble import Refused
@@ -231,23 +228,6 @@ class ThePrefix(ChecksCase):
         self.second.altered = self.third.altered
         self.refused('something else')
         self.assertIsNot(real, self.third.altered)
-
-
-class TheSurvey(ChecksCase):
-
-    def test_of_members(self):
-        self.first.close()
-        self.gateways.members.remove(self.first)
-        found = survey(self.log)
-        self.assertEqual(list(found.members), [
-            each.address for each in (self.first, self.second, self.third)])
-        self.assertIsInstance(found.members[self.first.address], Trouble)
-        status = found.members[self.second.address]
-        self.assertEqual(status, Status(
-            2, 77, '3.6.1', 2, False, 20480, 16384, 1 << 31))
-        self.assertTrue(status.leads)
-        self.assertGreaterEqual(release(status), OLDEST)
-        self.assertEqual((found.voting, found.alarms), (3, []))
 
 
 class TheSettings(unittest.TestCase):

@@ -45,12 +45,6 @@ class FetchingTest(BlobNodeTest):
         self.storage = self.lead()
         self.follower = self.follow()
 
-    def given_up(self, *blobs):
-        """A batch that names these is not complete when an epoch begins."""
-        state = state_behind(self.engine)
-        raw = following(state, data(state, b'x', state.end + 9, (), blobs))
-        self.engine.append(self.engine.head, place_of(raw), raw)
-
 
 class Fetched(FetchingTest):
 
@@ -209,7 +203,11 @@ class NotNamed(FetchingTest):
     def test_a_batch_that_is_given_up(self):
         self.commit_blobs(self.storage, {1: b'x'})
         blob, = self.blobs_in_the_log()
-        self.given_up(blob._replace(oid=oid(2)), blob._replace(oid=oid(3)))
+        state = state_behind(self.engine)
+        raw = following(state, data(
+            state, b'x', state.end + 9, (),
+            [blob._replace(oid=oid(2)), blob._replace(oid=oid(3))]))
+        self.engine.append(self.engine.head, place_of(raw), raw)
         self.apply(self.follower)
         led(FakeLog(self.engine), state_behind(self.engine), 'other')
         self.apply(self.follower)
@@ -217,19 +215,14 @@ class NotNamed(FetchingTest):
         self.follower.save()
         self.assertEqual(self.contents('b'), [b'x'])
 
-    def follow_what_one_member_has(self):
-        """Behind what is kept; return the head of all others."""
+    def test_what_only_a_wrong_member_has(self):
+        """It was followed, behind what is kept, and was not in the log."""
         self.commit_blobs(self.storage, {1: b'x'})
         self.apply(self.follower)
         self.follower.save()
         head = self.engine.head
         self.commit_blobs(self.storage, {2: b'of one member'})
         self.apply(self.follower)
-        return head
-
-    def test_what_only_a_wrong_member_has(self):
-        """It was followed, and was not in the log."""
-        head = self.follow_what_one_member_has()
         self.assertEqual(len(self.contents('b')), 2)
         self.follower.close()
         self.engine.restore(head)
@@ -277,69 +270,50 @@ class Packs(BlobNodeTest):
         return self.commit_blobs(
             self.storage, {number: content}, {number: serial})
 
-    def test_it_is_removed(self):
-        self.begin_pair()
-        tid = self.changed(1, b'old')
-        self.apply(self.follower)
-        self.changed(1, b'new', tid)
-        self.pack()
-        self.apply(self.follower)
-        self.assertEqual(self.contents('a'), [b'new'])
-        self.assertEqual(self.blob_files('b'), self.blob_files('a'))
-        self.assertFalse(os.path.exists(self.path('b/blobs/.removed')))
+    def test_it_is_removed_or_kept_beside_the_others(self):
+        for keep_old in False, True:
+            with self.subTest(keep_old=keep_old):
+                self.setUp()
+                self.begin_pair(keep_old)
+                tid = self.changed(1, b'old')
+                self.apply(self.follower)
+                self.changed(1, b'new', tid)
+                self.pack()
+                self.apply(self.follower)
+                for node in 'a', 'b':
+                    self.assertEqual(self.contents(node), [b'new'])
+                    old = found_blobs(self.blob_dir(node) + '.old')
+                    self.assertEqual(
+                        sorted(old.values()),
+                        [b'new', b'old'] if keep_old else [])
+                self.assertFalse(os.path.exists(self.path('b/blobs/.removed')))
 
-    def test_it_is_kept_beside_the_others(self):
-        self.begin_pair(keep_old=True)
-        tid = self.changed(1, b'old')
-        self.changed(1, b'new', tid)
-        self.pack()
-        self.apply(self.follower)
-        for node in 'a', 'b':
-            self.assertEqual(self.contents(node), [b'new'])
-            self.assertEqual(
-                sorted(found_blobs(self.blob_dir(node) + '.old').values()),
-                [b'new', b'old'])
-
-    def starts_again(self):
-        self.follower.close()
-        self.follower = self.begin_following()
-        self.assertEqual(self.contents('b'), [b'new'])
-        self.assertFalse(os.path.exists(self.path('b/blobs/.removed')))
-        self.has_what_the_log_has('b')
-
-    def dies(self, module, name, times=0):
-        """Before it does this, or behind so many times."""
-        real, done = getattr(module, name), []
-
-        def do(*args, **options):
-            if len(done) == times:
-                raise Killed
-            done.append(1)
-            return real(*args, **options)
-
-        return mock.patch.object(module, name, do)
-
-    def begin_to_replace(self, keep_old=False):
-        self.begin_pair(keep_old)
-        tid = self.changed(1, b'old', self.changed(1, b'older'))
-        self.changed(1, b'new', tid)
-        self.pack()
+    def dies(self):
+        """Before it takes them away."""
+        return mock.patch.object(packedblobs, 'take_away', side_effect=Killed)
 
     def test_a_crash_before_they_are_taken_away(self):
         """And before the state behind the swap is kept."""
-        self.begin_to_replace()
-        with self.dies(packedblobs, 'take_away'), self.assertRaises(Killed):
+        self.begin_pair()
+        tid = self.changed(1, b'old', self.changed(1, b'older'))
+        self.changed(1, b'new', tid)
+        self.pack()
+        with self.dies(), self.assertRaises(Killed):
             self.apply(self.follower)
         self.assertEqual(len(self.contents('b')), 3)
+        self.follower.close()
         with self.assertLogs(packedblobs.__name__, 'WARNING'):
-            self.starts_again()
+            self.follower = self.begin_following()
+        self.assertEqual(self.contents('b'), [b'new'])
+        self.assertFalse(os.path.exists(self.path('b/blobs/.removed')))
+        self.has_what_the_log_has('b')
 
     def test_a_primary_that_dies(self):
         """It may have kept what is behind the swap."""
         self.begin_pair()
         tid = self.changed(1, b'old')
         self.changed(1, b'new', tid)
-        with self.dies(packedblobs, 'take_away'), self.assertRaises(Killed):
+        with self.dies(), self.assertRaises(Killed):
             self.pack()
         self.storage._replica.keep()
         self.storage.close()
@@ -385,12 +359,9 @@ class APrimaryThatDied(FetchingTest):
         """Its process ends, without a close."""
         image = self.path('image')
         os.system(f'cp -a {self.path("a")} {image}')
-        with self.quiet():
+        with mock.patch('fsyncstorage.commit.sequencer.logger'):
             storage.close()
         os.system(f'rm -r {self.path("a")}; mv {image} {self.path("a")}')
-
-    def quiet(self):
-        return mock.patch('fsyncstorage.commit.sequencer.logger')
 
     def rejoined(self):
         """Another one has led since, and it follows."""

@@ -55,9 +55,8 @@ class HoldingTest(TestCase):
         self.holding._work()
 
     def another(self):
-        """Another node, which wants the lease."""
-        log = FakeLog(self.engine)
-        return log, lambda: log.hold(b'other', LEASE)
+        """Another node wants the lease: does it get it?"""
+        return FakeLog(self.engine).hold(b'other', LEASE)
 
 
 class Had(HoldingTest):
@@ -105,21 +104,15 @@ class Had(HoldingTest):
 
 class Lost(HoldingTest):
 
-    def lose(self):
-        _, asks = self.another()
+    def test_another_node_has_it(self):
+        """It is not asked for any more."""
         self.turn()
         self.engine.now += LEASE
-        self.assertTrue(asks())
+        self.assertTrue(self.another())
         self.turn()
-
-    def test_another_node_has_it(self):
-        self.lose()
         self.assertIn('another node has', self.holding.lost)
         self.assertFalse(self.holding.is_believed)
         self.assertEqual(self.changes, ['a', 'a'])
-
-    def test_it_is_not_asked_for_any_more(self):
-        self.lose()
         asked = self.log.asked
         self.turn(5 * LEASE)
         self.assertEqual(self.log.asked, asked)
@@ -129,8 +122,7 @@ class Lost(HoldingTest):
         self.assertTrue(self.holding.is_believed)
 
     def test_one_that_has_it_first_is_waited_for(self):
-        _, asks = self.another()
-        asks()
+        self.another()
         self.turn()
         self.assertIsNone(self.holding.tenure)
         self.assertIsNone(self.holding.lost)
@@ -140,12 +132,6 @@ class Lost(HoldingTest):
 
 class Ends(HoldingTest):
     """With its thread."""
-
-    def begin(self, log):
-        self.holding = self.of('a', log)
-        self.holding.start()
-        self.addCleanup(self.holding.close)
-        self.holding.seek()
 
     def test_a_log_that_hangs(self):
         """The end waits a little, and then ends the call."""
@@ -159,6 +145,9 @@ class Ends(HoldingTest):
         self.hangs = threading.Event()
         with mock.patch.object(module, 'LONGEST_FAREWELL', 0.0), \
                 self.assertLogs('fsyncstorage', 'WARNING'):
-            self.begin(Hanging(self.engine))
+            self.holding = self.of('a', Hanging(self.engine))
+            self.holding.start()
+            self.addCleanup(self.holding.close)
+            self.holding.seek()
             self.hangs.wait()
             Thread(self.holding.close).result()

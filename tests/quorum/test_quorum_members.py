@@ -27,7 +27,7 @@ from .wrongmember import wrong_ends
 START = beginning(LOG, 0, 4)
 
 
-class MembersTest(unittest.TestCase):
+class OneWrongMember(unittest.TestCase):
 
     def setUp(self):
         self.engine = EngineWithWrong(LOG)
@@ -57,17 +57,16 @@ class MembersTest(unittest.TestCase):
             state = fold.step(state, raw).state
         return state
 
-    def refused(self, why, state=None):
-        found = ask(self.log, state or self.writer.state)
+    def refused(self, why, state):
+        found = ask(self.log, state)
         self.assertIsInstance(found, Refuse)
         self.assertIs(found.why, why)
 
-    def unanswered(self, pattern, state=None):
+    def unanswered(self, pattern, state):
         with self.assertRaisesRegex(Unanswered, pattern):
-            ask(self.log, state or self.writer.state)
+            ask(self.log, state)
 
-
-class TheNextRecord(MembersTest):
+    # What all of them say
 
     def test_whatever_ends_one_member_says(self):
         for _ in self.each_wrong():
@@ -83,25 +82,15 @@ class TheNextRecord(MembersTest):
         self.engine.away = {1}
         self.unanswered('is wrong', self.state(2))
 
-
-class Refused(MembersTest):
-    """What is true of the log is said by all members, and believed."""
-
     def test_when_a_majority_has_answered(self):
         self.engine.restore(self.places[2])
         for away in [], [0], [1], [2]:
             self.engine.away = {*away}
-            self.refused(Why.BEHIND)
+            self.refused(Why.BEHIND, self.writer.state)
         self.engine.away = {0, 2}
-        self.unanswered('record 4 was confirmed')
+        self.unanswered('record 4 was confirmed', self.writer.state)
 
-
-class Confirmed(MembersTest):
-    """What a node may keep."""
-
-    def unknown(self, state):
-        with self.assertRaises(Unanswered):
-            confirmed(self.log, state)
+    # What a node may keep
 
     def test_whatever_one_member_says(self):
         for _ in self.each_wrong():
@@ -123,4 +112,5 @@ class Confirmed(MembersTest):
         self.assertEqual(state.writer, late.id)
         self.assertFalse(confirmed(self.log, state))
         self.engine.away = {0}
-        self.unknown(state)
+        with self.assertRaises(Unanswered):
+            confirmed(self.log, state)

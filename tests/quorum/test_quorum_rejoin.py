@@ -181,26 +181,18 @@ class Opened(FollowTest):
                     file.write(kept)
                 if cut:  # by a start that was broken off
                     os.truncate(self.path(), self.kept().state.end)
-                read = []
                 with mock.patch.object(
                         scan, 'read_transaction',
-                        _noting(scan.read_transaction, read)):
+                        side_effect=scan.read_transaction) as read:
                     follower = self.rejoin()
                 # What is behind the index, and no more.
-                self.assertEqual(len(read), 1)
+                read.assert_called_once()
                 opened = self.handed_over(follower)
                 self.assertEqual(
                     opened.content.index.items(),
                     scanned(self.logged.content).items())
                 opened.file.close()
                 opened.lock_file.close()
-
-
-def _noting(function, calls):
-    def call(*args):
-        calls.append(args)
-        return function(*args)
-    return call
 
 
 def scanned(data):
@@ -258,11 +250,6 @@ class NotStarted(FollowTest):
         self.refused('Data.fs is missing.*fsync-quorum forget its name.*'
                      'fsync-quorum bootstrap --from')
 
-    def test_a_file_of_another_log(self):
-        self.begin()
-        self.add_tail()
-        self.refused_why(Why.OTHER_LOG, Engine(OTHER))
-
     def test_what_the_log_has_lost_or_has_otherwise(self):
         self.begin()
         self.add_tail()
@@ -281,6 +268,7 @@ class NotStarted(FollowTest):
                 change(log)
                 self.refused_why(why, log)
         self.refused_why(Why.BEHIND, restored(self.engine, 0))
+        self.refused_why(Why.OTHER_LOG, Engine(OTHER))
 
     def went_on_otherwise(self, log):
         log.restore(restored(log, 3).head)

@@ -120,25 +120,19 @@ class Follows(StandbyTest):
         until(lambda: self.log.noted[NODE] == self.note(), 'it is noted')
         self.assertEqual(self.kept().state, self.here().state)
 
-    def another_takes_the_name(self):
-        self.engine.kept[NODE] = Note(OTHER, self.here().state.place).packed()
-
-    def ends_as_its_name_is_taken(self, standby):
-        self.until_it_ends(standby)
-        self.assertIn('another node of the name', standby.ended)
-        self.assertIn('fsync-quorum forget', standby.ended)
-        self.assertTrue(self.engine.kept[NODE].startswith(OTHER))
-
     def test_a_name_that_another_node_has_now(self):
         """It was forgotten, and another one was made in its place: what that
         has noted must stay."""
         self.patch(module, SAVED_AFTER=0.0)
         standby = self.started()
         until(lambda: self.log.noted, 'it notes where it begins')
-        self.another_takes_the_name()
+        self.engine.kept[NODE] = Note(OTHER, self.here().state.place).packed()
         with self.assertLogs(module.__name__, 'CRITICAL'):
             self.logged.write(10)
-            self.ends_as_its_name_is_taken(standby)
+            self.until_it_ends(standby)
+        self.assertIn('another node of the name', standby.ended)
+        self.assertIn('fsync-quorum forget', standby.ended)
+        self.assertTrue(self.engine.kept[NODE].startswith(OTHER))
 
 
 class Trouble(StandbyTest):
@@ -161,12 +155,8 @@ class Trouble(StandbyTest):
     def test_a_disk_that_is_full(self):
         standby = self.make()
         disk = self.controlled_disk()
-        full = OSError(28, 'No space left on device')
-
-        def refuse(data, position):
-            raise full
-
-        disk.before_write = refuse
+        disk.before_write = mock.Mock(
+            side_effect=OSError(28, 'No space left on device'))
         standby.start()
         self.logged.write(10, 20)
         until(lambda: standby.trouble, 'it says so')
@@ -178,14 +168,6 @@ class Trouble(StandbyTest):
 
 class Ends(StandbyTest):
 
-    def ends(self, standby, words):
-        with self.assertLogs('fsyncstorage', 'CRITICAL') as logs:
-            standby.start()
-            self.until_it_ends(standby)
-            standby.stop()
-        self.assertRegex(standby.ended, words)
-        self.assertIn(standby.ended, logs.output[0])
-
     def test_what_was_lost_is_noticed_though_nothing_comes(self):
         """It asks all members, now and then."""
         self.patch(module, LOOKED_EVERY=0.0, WAIT=0.001)
@@ -193,15 +175,11 @@ class Ends(StandbyTest):
         number = self.engine.head.sequence - 1
         standby = self.make()
 
-        def restore():
-            with self.engine.changed:
-                other = restored(self.engine, number)
-                self.engine.restore(other.head)
-
         with self.assertLogs('fsyncstorage', 'CRITICAL'):
             standby.start()
             self.has_come_to_the_end(standby)
-            restore()
+            with self.engine.changed:
+                self.engine.restore(restored(self.engine, number).head)
             self.until_it_ends(standby)
         self.assertIn('restored', standby.ended)
 
@@ -211,7 +189,11 @@ class Ends(StandbyTest):
         disk = self.controlled_disk()
         disk.fail_sync(OSError(5, 'Input/output error'))
         self.logged.write(10)
-        self.ends(standby, 'start this node again')
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            standby.start()
+            self.until_it_ends(standby)
+            standby.stop()
+        self.assertIn('start this node again', standby.ended)
         self.assertEqual(disk.log.count('sync'), 1)
         self.assertEqual(self.kept().state.end, 4)
 
@@ -243,32 +225,22 @@ class Misled(StandbyTest):
         self.engine.own = [*own, raw], place_of(raw)
         self.logged.lead().write(20)
 
-    def goes_on(self):
+    def test_it_starts_again_and_keeps_nothing_of_that(self):
+        self.patch(module, SAVED_AFTER=0.0, LOOKED_EVERY=1000.0)
         standby = self.make()
         self.mislead()
-        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+        with mock.patch.object(
+                states, 'save', side_effect=states.save) as save, \
+                self.assertLogs('fsyncstorage', 'WARNING') as logs:
             standby.start()
+            self.has_come_to_the_end(standby)
+            self.assertEqual(self.content(), self.logged.content)
+            self.logged.write(30).write(40)
             self.has_come_to_the_end(standby)
         self.assertIn('starts again', ''.join(logs.output))
         self.assertEqual(self.content(), self.logged.content)
-        self.logged.write(30).write(40)
-        self.has_come_to_the_end(standby)
-        self.assertEqual(self.content(), self.logged.content)
         self.assertIsNone(standby.ended)
-
-    def test_it_keeps_nothing_of_that(self):
-        self.patch(module, SAVED_AFTER=0.0, LOOKED_EVERY=1000.0)
-        kept = []
-        with mock.patch.object(
-                states, 'save', side_effect=_noting(states.save, kept)):
-            self.goes_on()
         links = {self.logged.engine.log, *(
             place_of(raw).link for raw in self.engine.records)}
-        self.assertLessEqual({state.place.link for state in kept}, links)
-
-
-def _noting(function, states):
-    def call(path, state, *args):
-        states.append(state)
-        return function(path, state, *args)
-    return call
+        kept = {call.args[1].place.link for call in save.call_args_list}
+        self.assertLessEqual(kept, links)

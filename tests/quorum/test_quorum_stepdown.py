@@ -1,6 +1,5 @@
 """A planned change of the node that leads."""
 
-import os
 from unittest import mock
 
 from fsyncstorage.quorum.history.record import Place
@@ -94,21 +93,3 @@ class StepDown(RolesTest):
             self.assertIsNone(self.requests().step_down())
             finishing.result()
         self.assertEqual(waited, [True, False])
-
-    def test_a_log_that_does_not_answer_meanwhile(self):
-        """Votes do not wait for it without end."""
-        self.patch(stepdown, LOOK_EVERY=3600.0, LONGEST_STILLNESS=0.1)
-        self.both()
-        self.a.host.has_moment = False
-        with mock.patch.object(
-                stepdown.Requests, '_another_follows', lambda self: True), \
-                self.assertLogs('fsyncstorage', 'WARNING'):
-            transaction = vote(self.a.storage, {1: b'x'})
-            appended = self.a.storage.getSize()
-            self.a.is_away = True
-            finishing = Thread(self.a.storage.tpc_finish, transaction)
-            until(lambda: os.path.getsize(self.a.path) > appended, 'appended')
-            self.assertIn('not finished', self.requests()._step_down())
-            vote(self.a.storage, {2: b'x'})
-            self.a.is_away = False
-            finishing.result()

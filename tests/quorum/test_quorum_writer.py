@@ -125,24 +125,27 @@ class TheFence(WriterTest):
         self.assertEqual(len(self.engine.records), 2)
 
     def test_a_later_release_has_written(self):
-        self.engine.append(*self.next_place(), changed(
-            following(self.writer.state, Trim(1)), KIND, 'B', 200))
+        place = self.writer.state.place
+        self.engine.append(
+            place, Place(place.sequence + 1, bytes(16)), changed(
+                following(self.writer.state, Trim(1)), KIND, 'B', 200))
         self.write(b'bytes')
         self.fenced('does not know')
 
-    def next_place(self):
-        """Of any record."""
-        place = self.writer.state.place
-        return place, Place(place.sequence + 1, bytes(16))
 
-
-class ASuccessor(WriterTest):
-    """Found by a writer that has nothing to append."""
+class OneWrongMember(WriterTest):
+    """M4: one member alone fences nobody, and makes nobody a leader."""
 
     def setUp(self):
         self.engine = EngineWithWrong(LOG)
         self.log = LogThroughOne(self.engine)
         self.writer = leader(self.log, beginning(LOG, 0, 4))
+
+    def write_all(self, content):
+        self.write(content)
+        settle(self.writer)
+
+    # A successor, found by a writer that has nothing to append
 
     def test_another_one_leads(self):
         leader(FakeLog(self.engine), self.writer.state, 'successor')
@@ -168,25 +171,7 @@ class ASuccessor(WriterTest):
         settle(self.writer)
         self.assertEqual(self.written(), b'FS30bytes')
 
-
-class OneWrongMember(WriterTest):
-    """M4: one member alone fences nobody, and makes nobody a leader."""
-
-    def setUp(self):
-        self.engine = EngineWithWrong(LOG)
-        self.log = LogThroughOne(self.engine)
-        self.writer = leader(self.log, beginning(LOG, 0, 4))
-        self.places = [Place(0, LOG), self.writer.state.place]
-
-    def loses(self, number):
-        """One member has only the first records."""
-        self.engine.lose(number, self.places[number])
-
-    def write_all(self, *contents):
-        for content in contents:
-            self.write(content)
-            settle(self.writer)
-            self.places.append(self.writer.state.place)
+    # Its own records
 
     def test_wrong_ends_and_a_lost_answer(self):
         contents = b''
@@ -216,7 +201,7 @@ class OneWrongMember(WriterTest):
         """It had lost the record of the next epoch, and no others."""
         self.write_all(b'first')
         leader(LogThroughOne(self.engine), self.writer.state, 'successor')
-        self.loses(2)
+        self.engine.lose(2, self.writer.state.place)
         self.log.through = self.engine.wrong
         self.write_all(b'second')
         with self.assertRaisesRegex(Fenced, 'most members of the log'):

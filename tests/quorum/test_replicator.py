@@ -12,7 +12,6 @@ import logging
 import pickle
 import random
 import threading
-from unittest import mock
 
 from fsyncstorage import AsyncFinish
 from fsyncstorage.commit.replica import NotReplicated
@@ -349,19 +348,6 @@ class Close(NodeTest):
         self.closed_while_waiting(storage)
         again = self.lead()
         self.assertEqual(again.load(oid(1))[0], b'x')
-        self.has_what_the_log_has()
-
-    def test_a_majority_that_comes_back_in_time(self):
-        with mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 3600):
-            storage = self.lead()
-            storage.line.is_away = True
-            committer = Thread(commit, storage, {1: b'x'})
-            until(lambda: storage.stats()['commits'] == 1, 'appended')
-            closing = Thread(storage.close)
-            until(lambda: storage._closed, 'closed')
-            storage.line.is_away = False
-            closing.result()
-            committer.result()
         self.has_what_the_log_has()
 
 
