@@ -45,7 +45,6 @@ class Line:
         self._changed = threading.Condition()
         self._waiting = threading.Semaphore(0)
         self.is_stopped = self.is_closed = False
-        self.stop_was_called = threading.Event()
 
     def __getattr__(self, name):
         if self.is_away:
@@ -97,7 +96,6 @@ class Line:
         with self._changed:
             self.is_stopped = True
             self._changed.notify_all()
-        self.stop_was_called.set()
 
     def close(self):
         self.is_closed = True

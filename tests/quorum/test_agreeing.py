@@ -81,8 +81,6 @@ class AgreeingCase(NodeTest):
 
 class Told(AgreeingCase):
 
-    level = 2
-
     def test_what_the_log_is_told(self):
         end = self.storage.getSize()
         self.pack()
@@ -179,15 +177,7 @@ class Order(AgreeingCase):
 class NotTold(AgreeingCase):
     """All is as it was before, and no `.pack` is left."""
 
-    def setUp(self):
-        super().setUp()
-        self.before = self.content(), self.names()
-
-    def is_as_before(self):
-        self.assertEqual((self.content(), self.names()), self.before)
-        self.assertFalse(self.storage._commit_lock.locked())
-
-    def another_leads(self, watch=None):
+    def another_leads(self):
         os.makedirs(self.path('b'), exist_ok=True)
         log = FakeLog(self.engine)
         with open(self.path_of('b'), 'wb') as copy:
@@ -200,14 +190,8 @@ class NotTold(AgreeingCase):
         led(log, follower.state, 'b')
         follower.close()
 
-    def is_fenced(self):
-        with self.assertRaisesRegex(FileStorageError, 'could not be told'):
-            self.pack()
-        self.is_as_before()
-        with self.assertRaises(DiskError):
-            commit(self.storage, {100: b'x'})
-
     def test_another_leads_before_the_swap_is_told(self):
+        before = self.content(), self.names()
         keep = self.storage._replica._keeper.save_becoming
 
         def save_becoming(*args):
@@ -216,7 +200,13 @@ class NotTold(AgreeingCase):
 
         with mock.patch.object(
                 self.storage._replica._keeper, 'save_becoming', save_becoming):
-            self.is_fenced()
+            with self.assertRaisesRegex(
+                    FileStorageError, 'could not be told'):
+                self.pack()
+        self.assertEqual((self.content(), self.names()), before)
+        self.assertFalse(self.storage._commit_lock.locked())
+        with self.assertRaises(DiskError):
+            commit(self.storage, {100: b'x'})
         self.storage.close()
         self.storage = self.lead()
         self.has_what_the_log_has()

@@ -174,22 +174,19 @@ class Packed(Case):
 
 class Refused(Case):
 
-    def test_a_name_that_is_taken(self):
+    def test_what_is_no_node_or_no_place_for_one(self):
         with open(self.c.path, 'wb') as file:
             file.write(b'something')
         self.refused('is there already')
         self.assertEqual(content(self.c.path), b'something')
-
-    def test_damaged(self):
+        os.remove(self.c.path)
+        ours, self.log = self.log, FakeLog(Engine(None))
+        begin(self.path('other.fs'), self.log)
+        self.refused('of another log')
+        self.log = ours
         with open(self.a.path + '.quorum', 'r+b') as file:
             file.write(b'x')
         self.refused('Take another node')
-
-    def test_another_log(self):
-        self.log = FakeLog(Engine(None))
-        other = self.path('other.fs')
-        begin(other, self.log)
-        self.refused('of another log')
 
     def test_the_name_of_another_node(self):
         """Its note would be replaced."""

@@ -68,7 +68,7 @@ class Cutting:
 class Cuts:
 
     #: One byte of so many.
-    step = often(8, 1)
+    step = often(8, 1, at_check=16)
 
     def setUp(self):
         super().setUp()
@@ -93,7 +93,6 @@ class Cuts:
                     kept[is_kept] += 1
                     self.assertTrue(is_kept or self.was_voted(
                         way, place, lengths))
-        print(f'\n  {lengths}, {kept[True]} kept, {kept[False]} refused')
         self.assertGreater(kept[True], kept[False])
 
     def lengths(self):
@@ -128,8 +127,6 @@ class Cuts:
 
 class OfOneTrip(InOneTrip, Cuts, NodesTest):
     """None fails."""
-
-    level = 2
 
     may_fail = ()
 

@@ -84,8 +84,6 @@ def flipped(value):
 class OneIsDamaged(EtcdCase):
     """It makes nobody stop, and nobody believe it."""
 
-    level = 2
-
     def setUp(self):
         super().setUp()
         self.append(b'first', b'second', b'third')
@@ -217,28 +215,9 @@ class NoAnswer(EtcdCase):
         self.assertEqual(self.log.read(1), [b'1'])
         self.assertEqual(self.log.read(2, 0), ())
 
-    def test_errors_of_etcd(self):
-        words = 'etcdserver: request timed out'
-
-        def instead(handler, request):
-            handler.fail(14, words)
-            return True
-
-        for gateway in self.gateways.members:
-            gateway.instead = instead
-        self.assertIn(words, self.unanswered('ends'))
-        self.assertIn(
-            words, self.unanswered('append', START, place(1), b'1'))
-        self.assertIn(words, self.unanswered('wait', 1, 0))
-        for gateway in self.gateways.members:
-            gateway.instead = None
-        self.append(b'1')
-
 
 class NoRoom(EtcdCase):
     """etcd has no room: it says so, and things can be removed."""
-
-    level = 2
 
     def setUp(self):
         super().setUp()
@@ -313,14 +292,6 @@ class Staged(EtcdCase):
         self.log.unstage([A])
         self.log.stage(A, 0, b'another')
         self.assertEqual(self.log.staged(A, 0), b'another')
-
-    def test_more_chunks_than_one_answer_has(self):
-        ids = {b'%016d' % number for number in range(7)}
-        for id in ids:
-            for number in range(4):
-                self.log.stage(id, number, b'chunk')
-        with mock.patch.object(engine, 'KEYS', 5):
-            self.assertEqual(self.log.all_staged(), ids)
 
 
 class Waiting(EtcdCase):

@@ -20,6 +20,7 @@ from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.interface import clock
 
 from ..generated import settings
+from ..often import often
 from .gateway import GatewaysCase
 from .logcontract import A
 from .logcontract import B
@@ -55,20 +56,6 @@ class OnEtcd(GatewaysCase):
         self.clock.now += 0.1
         self.assertEqual(self.other.hold(B, SECONDS), term + 1)
         self.assertEqual(self.one.hold(A, SECONDS), 0)
-
-    def test_one_that_was_asleep_and_was_not_replaced_keeps_its_term(self):
-        term = self.one.hold(A, SECONDS)
-        self.clock.now += 3600
-        self.assertEqual(self.one.hold(A, SECONDS), term)
-
-    def test_one_that_was_replaced_gets_another_term(self):
-        """Another may have led in between (I16), also if it is gone again."""
-        term = self.one.hold(A, SECONDS)
-        self.other.hold(B, SECONDS)
-        self.clock.now += SECONDS
-        self.assertTrue(self.other.hold(B, SECONDS))
-        self.other.let_go(B)
-        self.assertGreater(self.one.hold(A, SECONDS), term + 1)
 
     def test_what_was_put_is_ours_though_its_answer_was_lost(self):
         with mock.patch.object(
@@ -206,5 +193,6 @@ class Leases(RuleBasedStateMachine):
             assert len(holders - {b''}) <= 1
 
 
-Leases.TestCase.settings = settings(max_examples=100, stateful_step_count=30)
+Leases.TestCase.settings = settings(
+    max_examples=often(100, 1000, at_check=20), stateful_step_count=30)
 AnyOrder = Leases.TestCase

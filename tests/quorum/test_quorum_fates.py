@@ -17,6 +17,7 @@ from fsyncstorage.quorum.history.record import Epoch
 
 from ..generated import given
 from ..generated import settings
+from ..often import often
 from ..support import oid
 from .samples import LOG
 from .samples import data
@@ -120,7 +121,7 @@ class Histories(unittest.TestCase):
 
     level = 2
 
-    @settings(max_examples=500, deadline=None)
+    @settings(max_examples=often(300, 3000), deadline=None)
     @given(STEPS)
     def test_no_answer_is_wrong(self, steps):
         with mock.patch.multiple(fates, MOST_SESSIONS=2, REMEMBERED=2):

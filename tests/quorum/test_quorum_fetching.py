@@ -5,7 +5,6 @@ import contextlib
 import os
 import random
 import shutil
-import threading
 import time
 from unittest import mock
 
@@ -13,13 +12,11 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.serialize import referencesf
 
 from fsyncstorage import datafile
-from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.quorum.following.repacking import Options
 from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.record import place_of
-from fsyncstorage.quorum.leading import replicator
 from fsyncstorage.quorum.log.reading import Refused
 
 from ..support import oid
@@ -116,8 +113,6 @@ class Fetched(FetchingTest):
 
 
 class OneMemberIsWrong(FetchingTest):
-
-    level = 2
 
     def setUp(self):
         super().setUp()
@@ -353,18 +348,17 @@ class Packs(BlobNodeTest):
 
 
 class APrimaryThatDied(FetchingTest):
-    """What its last transactions have left beside the log."""
 
-    def die(self, storage):
-        """Its process ends, without a close."""
+    def test_behind_a_vote(self):
+        """Without a close.  Another one has led since, and it follows."""
+        self.commit_blobs(self.storage, {1: b'x'})
+        self.vote_blobs(self.storage, {2: b'voted'})
         image = self.path('image')
-        os.system(f'cp -a {self.path("a")} {image}')
+        shutil.copytree(self.path('a'), image)
         with mock.patch('fsyncstorage.commit.sequencer.logger'):
-            storage.close()
-        os.system(f'rm -r {self.path("a")}; mv {image} {self.path("a")}')
-
-    def rejoined(self):
-        """Another one has led since, and it follows."""
+            self.storage.close()
+        shutil.rmtree(self.path('a'))
+        os.rename(image, self.path('a'))
         self.apply(self.follower)
         self.follower.close()
         other = self.lead('b')
@@ -372,36 +366,3 @@ class APrimaryThatDied(FetchingTest):
         other.close()
         self.follow('a').close()
         self.are_the_same('a', 'b')
-
-    def test_behind_the_vote(self):
-        self.commit_blobs(self.storage, {1: b'x'})
-        self.vote_blobs(self.storage, {2: b'voted'})
-        self.die(self.storage)
-        self.rejoined()
-
-    def test_a_batch_that_is_not_in_the_log(self):
-        """What was kept of the same object stays."""
-        tid = self.commit_blobs(self.storage, {1: b'x'})
-        self.storage._replica._keeper.save()
-        commits = self.storage.stats()['commits']
-        voted = self.vote_blobs(self.storage, {1: b'y'}, {1: tid})
-        self.storage.line.is_away = True
-        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch.object(
-                replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0):
-            thread = threading.Thread(target=self._finish, args=(voted,))
-            thread.start()
-            until(lambda: self.storage.stats()['commits'] > commits, 'it is')
-            until(lambda: len([
-                path for path in self.blob_files('a')
-                if path.endswith('.blob')]) == 2, 'named')
-            self.die(self.storage)
-            thread.join()
-            self.rejoined()
-        self.assertIn(b'x', self.contents('a'))
-        self.assertNotIn(b'y', self.contents('a'))
-
-    def _finish(self, transaction):
-        try:
-            self.storage.tpc_finish(transaction)
-        except OutcomeUnknown:
-            pass

@@ -50,8 +50,7 @@ class Checks(TestCase):
             types.SimpleNamespace(
                 nodes=self.nodes, kinds={WORKER: 'ours'},
                 notes=notes.Read(self.path('notes')), watcher=self.watcher,
-                say=self.said.append, look_at_resources=lambda: None,
-                wait=self.wait),
+                say=self.said.append, wait=self.wait),
             types.SimpleNamespace(take=lambda *args: None))
 
     def make(self):

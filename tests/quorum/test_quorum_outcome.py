@@ -255,8 +255,6 @@ class Moments:
 
 class OfOneTrip(InOneTrip, Moments, NodesTest):
 
-    level = 2
-
     def check_not_kept(self, committing):
         """It never will be there; so it is repeated here."""
         self.check_kept(committing)

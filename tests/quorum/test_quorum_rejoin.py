@@ -41,8 +41,6 @@ from .samples import following
 
 class Rejoined(FollowTest):
 
-    level = 2
-
     def is_rejoined(self, follower):
         """It has what the log says, and has kept it."""
         expected = self.here()

@@ -7,7 +7,6 @@ from unittest import mock
 import transaction
 import ZODB
 from BTrees.Length import Length
-from persistent.mapping import PersistentMapping
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.blob import Blob
 from ZODB.POSException import ConflictError
@@ -86,14 +85,6 @@ class Moments:
 
     def test_its_request_was_not_read(self):
         self.check_repeated(self.request)
-
-    def test_it_begins_without_a_server(self):
-        """It waits for the next node."""
-        self.kill_soon()
-        until(lambda: not self.client.is_connected(), 'lost')
-        committing = Thread(self.commit)
-        self.goes_on()
-        self.check_once(committing.result())
 
     def test_others_were_faster(self):
         """A conflict is a conflict."""
@@ -244,14 +235,6 @@ class Databases(RepeatingTest):
         other = self.db.open(transaction.TransactionManager())
         self.addCleanup(other.close)
         return other.root()
-
-    def test_an_object(self):
-        self.root['it'] = PersistentMapping(value=1)
-        self.commit()
-        self.assertEqual(self.other_root()['it']['value'], 1)
-        self.root['it']['value'] += 1
-        self.manager.commit()
-        self.assertEqual(self.other_root()['it']['value'], 2)
 
     def test_a_blob(self):
         blob = self.root['blob'] = Blob(b'content' * 100_000)

@@ -71,8 +71,6 @@ class Names(RolesTest):
 
 class Following(RolesTest):
 
-    level = 2
-
     def test_one_leads_and_the_other_follows(self):
         self.both()
         tid = commit(self.a.storage, {1: b'x'})
@@ -88,7 +86,8 @@ class Following(RolesTest):
     def test_each_epoch_has_oids_of_its_own(self):
         """What a node has given, and nobody has committed yet, the next one
         does not give; nor what the one before that had given."""
-        commit(self.lead_a(), {1: b'x'})
+        self.a.open()
+        commit(self.a.leads(), {1: b'x'})
         given = []
         for node in self.b, self.a, self.b:
             for each in self.a, self.b:
@@ -99,10 +98,6 @@ class Following(RolesTest):
         for number, oids in enumerate(given, 2):
             self.assertGreater(min(oids), number * OIDS_OF_AN_EPOCH)
             self.assertLess(max(oids), (number + 1) * OIDS_OF_AN_EPOCH)
-
-    def lead_a(self):
-        self.a.open()
-        return self.a.leads()
 
     def test_a_standby_that_ends(self):
         """The log has lost what it had."""
@@ -264,50 +259,22 @@ class Retreat(RolesTest):
             commit(self.a.leads(), {1: b'x'})
         self.assertEqual((len(led), len(begun), holders), (2, 4, [None] * 2))
 
-
-class Failures(RolesTest):
-    """Whatever fails, nothing stays open: the same process (a Zope) may try
-    again."""
-
-    def when_it_leads(self, fails):
-        """`fails(patch)` is called when the writer leads; the file is not
-        handed over yet."""
-        real, patches = role.lead, []
-
-        def patch(*what, **more):
-            patches.append(mock.patch.object(*what, **more))
-            patches[-1].start()
+    def test_a_disk_that_fails_at_the_handover(self):
+        """The epoch has given up a batch, and that is cut off.  Nothing stays
+        open: the same process (a Zope) may try again."""
+        disk, real = self.controlled_disk(), role.lead
 
         def lead(*args):
             led = real(*args)
-            fails(patch)
-            return led
-
-        def stop():
-            while patches:
-                patches.pop().stop()
-
-        patch(role, 'lead', lead)
-        self.addCleanup(stop)
-        return stop
-
-    def is_refused(self, node, error, words):
-        with self.assertRaisesRegex(error, words):
-            node.leads()
-        self.assertTrue(all(log._stopped for log in node.logs))
-
-    def test_a_disk_that_fails_at_the_handover(self):
-        """The epoch has given up a batch, and that is cut off."""
-        disk = self.controlled_disk()
-
-        def fails(patch):
             with open(self.a.path, 'ab') as file:
                 file.write(b'of a batch that is not whole')
             disk.fail_sync(OSError('no'))
+            return led
 
-        heal = self.when_it_leads(fails)
-        self.a.open()
-        self.is_refused(self.a, DiskError, 'a sync failed')
-        heal()
+        with mock.patch.object(role, 'lead', lead):
+            self.a.open()
+            with self.assertRaisesRegex(DiskError, 'a sync failed'):
+                self.a.leads()
+        self.assertTrue(all(log._stopped for log in self.a.logs))
         self.a.open()
         commit(self.a.leads(), {1: b'x'})

@@ -314,17 +314,6 @@ class WithoutAThread(RoomTest):
         self.storage.tpc_finish(second)
         self.assertEqual(self.staged, 0)
 
-    def test_one_that_is_aborted_leaves_the_line(self):
-        """And gives back what it was given, and has not used."""
-        second, called = self.no_room({2: bytes(900)})
-        third, called_behind = self.no_room({3: bytes(400)})
-        self.storage.tpc_abort(second)
-        assert called_behind.wait(PATIENCE)
-        self.assertFalse(called.is_set())
-        self.assertEqual(self.staged, 1000)
-        self.storage.tpc_abort(third)
-        self.assertEqual(self.staged, 600)
-
 
 class Failing(StagingTest):
 

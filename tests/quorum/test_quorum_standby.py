@@ -9,6 +9,7 @@ from fsyncstorage.quorum.following import standby as module
 from fsyncstorage.quorum.following.standby import Lag
 from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.notes import Note
@@ -88,8 +89,6 @@ class StandbyTest(FollowTest):
 
 class Follows(StandbyTest):
 
-    level = 2
-
     def test_it_comes_to_the_end(self):
         standby = self.started()
         self.logged.write(10).write(20, 300)
@@ -133,6 +132,22 @@ class Follows(StandbyTest):
         self.assertIn('another node of the name', standby.ended)
         self.assertIn('fsync-quorum forget', standby.ended)
         self.assertTrue(self.engine.kept[NODE].startswith(OTHER))
+
+    def test_a_copy_of_it_runs_under_its_name(self):
+        """That is said, once."""
+        self.patch(module, SAVED_AFTER=0.0, LOOKED_EVERY=0.0)
+        standby = self.started()
+        until(lambda: self.log.noted, 'it notes where it begins')
+        with self.assertLogs(NOTES, 'WARNING') as said:
+            for ahead in 5, 9:
+                place = self.here().state.place
+                self.engine.note(NODE, Note(SELF, Place(
+                    place.sequence + ahead, b'l' * 16)).packed())
+                until(lambda: said.output, 'it says so')
+                self.logged.write(10)
+                self.has_come_to_the_end(standby)
+        self.assertEqual(len(said.output), 1)
+        self.assertIn('runs under its name', said.output[0])
 
 
 class Trouble(StandbyTest):

@@ -267,16 +267,3 @@ class Room(TidyingTest):
                 until(lambda: logs.output, 'said')
         self.assertEqual(seen, [set()])
         self.assertFalse(self.engine.is_full)
-
-    def test_at_most_once_a_minute(self):
-        """It holds up what others ask of the engine."""
-        tidying = self.tidying()
-        self.swept(tidying)
-        with mock.patch.object(module, 'LONGEST_PAUSE', 3600.0):
-            with mock.patch.object(
-                    self.engine, 'make_room', return_value=False) as make:
-                for _ in range(3):
-                    tidying.may_be_full()
-                    tidying.drop([(self.stage(), 1)])
-                    until(lambda: not tidying._dropped, 'it has worked')
-                make.assert_called_once_with()

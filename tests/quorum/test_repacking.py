@@ -53,8 +53,6 @@ class RepackingCase(FollowTest):
 
 class Swaps(RepackingCase):
 
-    level = 2
-
     def test_the_same_bytes(self):
         """I15; and it goes on behind them."""
         follower = self.rejoin()

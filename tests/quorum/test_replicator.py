@@ -380,9 +380,7 @@ class Interrupts(NodeTest):
 class Lives(NodeTest):
     """Nodes that lead in turns, over a log that loses answers."""
 
-    level = 2
-
-    lives = often(25, 1000)
+    lives = often(25, 1000, at_check=4)
 
     def test_what_was_acknowledged_is_there(self):
         for seed in range(self.lives):

@@ -1,15 +1,11 @@
 """The log is trimmed by what all nodes have kept, and by nothing else; and
 what happens at its limit (I16)."""
 
-import os
 import random
-import threading
 from unittest import mock
 
 from ZODB.POSException import StorageTransactionError
 
-from fsyncstorage import FsyncStorage
-from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history.record import Blob
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import Trim
@@ -17,14 +13,12 @@ from fsyncstorage.quorum.history.record import parse
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.history.staged import new_id
 from fsyncstorage.quorum.leading import held
-from fsyncstorage.quorum.leading import keeping
 from fsyncstorage.quorum.leading import loglimit
 from fsyncstorage.quorum.leading import trimming
 from fsyncstorage.quorum.leading.earlier import Earlier
 from fsyncstorage.quorum.leading.loglimit import LogLimit
 from fsyncstorage.quorum.leading.loglimit import Trims
 from fsyncstorage.quorum.leading.loglimit import Wanted
-from fsyncstorage.quorum.leading.replicator import Replicator
 from fsyncstorage.quorum.leading.trimming import Trimming
 from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.log.interface import Full
@@ -39,12 +33,8 @@ from ..support import vote
 from .blobnodes import BlobNodeTest
 from .fakelog import FakeLog
 from .fakelog import Fault
-from .gateway import GatewaysCase
 from .logged import Logged
 from .nodes import NodeTest
-from .nodes import begin_log
-from .nodes import started
-from .samples import LOG
 from .samples import OTHER
 from .samples import SELF
 from .samples import data
@@ -484,32 +474,3 @@ class Blobs(BlobNodeTest):
                 stage.assert_not_called()
             self.assertIn('log-limit', str(raised.exception))
             self.assertIn('make several', str(raised.exception))
-
-
-class OnEtcd(GatewaysCase):
-    """Two threads ask one log."""
-
-    level = 2
-
-    def test_commits_go_on_while_it_is_trimmed(self):
-        self.patch(held, GRAIN=1)
-        self.patch(trimming, SOON=0.01)
-        self.patch(loglimit, PAUSE=0.01)
-        self.patch(keeping, LATE=0.01)
-        log = self.another()
-        log.create(LOG)
-        path = self.path()
-        begin_log(path)
-        storage = started(
-            FsyncStorage, path, log, 'a', lambda *args: Replicator(
-                *args, trims=Trims(A, 20_000)), durability='quorum')
-        self.addCleanup(in_time, storage.close)
-        for number in range(50):
-            in_time(commit, storage, {number: bytes(2000)})
-        self.assertGreater(self.another().ends().first, 30)
-        in_time(storage.close)
-        with open(path, 'rb') as file:
-            end = file.seek(0, os.SEEK_END)
-        follower = rejoin(path, self.another(), threading.Event())
-        self.addCleanup(follower.close)
-        self.assertEqual(follower.state.end, end)
