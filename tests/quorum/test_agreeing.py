@@ -37,8 +37,6 @@ from .nodes import bodies
 from .nodes import led
 from .packed import becoming
 
-ENOSPC = OSError(28, 'No space left on device')
-
 
 class AgreeingCase(NodeTest):
 

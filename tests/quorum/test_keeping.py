@@ -70,16 +70,6 @@ class Kept(NodeTest):
             commit(storage, {number: b'x'})
             self.until_kept(storage)
 
-    def test_not_at_each_commit(self):
-        storage = self.lead()
-        saved = len(self.saved)
-        for number in range(1, 9):
-            commit(storage, {number: b'x'})
-        self.assertEqual(len(self.saved), saved)
-        storage.close()
-        self.assertEqual(len(self.saved), saved + 1)
-        self.assertEqual(self.kept().end, storage._pos)
-
     def test_not_what_the_log_alone_has(self):
         """The disk is not synced yet."""
         self.soon()

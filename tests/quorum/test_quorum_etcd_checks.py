@@ -5,13 +5,11 @@
 import unittest
 
 from fsyncstorage.quorum.etcd.checks import check
-from fsyncstorage.quorum.etcd.checks import survey
 from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.keys import Keys
 from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.settings import address
 from fsyncstorage.quorum.etcd.trouble import Refused
-from fsyncstorage.quorum.etcd.trouble import Trouble
 from fsyncstorage.quorum.log.interface import Unanswered
 
 from .gateway import ALARM
@@ -185,19 +183,6 @@ class WhoWeAre(ChecksCase):
         self.answers(
             7, 'etcdserver: permission denied', STATUS, ALARM, MEMBER_LIST)
         self.refused('grant-permission')
-
-    def test_https_for_one_that_knows_no_tls(self):
-        """It may only close the connection, as etcd does."""
-        for gateway in self.gateways.members:
-            gateway.at_first = lambda handler: None
-        log = EtcdLog(Settings([
-            address(each.replace('http:', 'https:'))
-            for each in self.gateways.addresses], 'test'))
-        self.addCleanup(log.close)
-        log.cluster.patience = self.patience
-        for found in survey(log).members.values():
-            self.assertIsInstance(found, Trouble)
-            self.assertIn('without TLS begins with http://', str(found))
 
 
 class ThePrefix(ChecksCase):

@@ -35,16 +35,6 @@ class Applied(FollowTest):
         self.disk = Watched(self.path())
         self.patch(datafile, disk=self.disk)
 
-    def test_a_batch_counts_when_it_is_whole(self):
-        self.logged.write_some_of(400)
-        end = self.follower.whole.end
-        self.apply_all(self.follower)
-        self.assertEqual(self.follower.whole.end, end)
-        self.assertGreater(len(self.content()), end)
-        self.follower.sync()
-        self.follower.save()
-        self.assertEqual(self.kept().state.end, end)
-
     def test_what_is_kept_is_synced(self):
         self.logged.write(10)
         self.apply_all(self.follower)

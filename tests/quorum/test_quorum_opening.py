@@ -18,8 +18,6 @@ from .nodes import Line
 from .nodes import NodeTest
 from .nodes import led
 
-TIME = 1e9
-
 
 class Opening(NodeTest):
 

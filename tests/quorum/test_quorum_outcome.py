@@ -5,7 +5,6 @@ what is not kept is sent again (test_quorum_repeating)."""
 import contextlib
 import os
 import threading
-import typing
 from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
@@ -49,7 +48,6 @@ class NodesTest(NodeTest):
 
     #: Do they have blobs?
     has_blobs = False
-    server_options: typing.ClassVar[dict[str, object]] = {}
 
     def setUp(self):
         super().setUp()
@@ -93,8 +91,7 @@ class NodesTest(NodeTest):
             node, writer.state.server)
 
     def _serve(self, node, instance):
-        server = Server(self.addresses[node], {'1': self.storage},
-                        **self.server_options)
+        server = Server(self.addresses[node], {'1': self.storage})
         server.instance = instance
         server.storage = self.storage
         thread = Thread(server.loop)
@@ -296,14 +293,18 @@ class SideBySide(InOneTrip, NodesTest):
         self.stop = threading.Event()
         threads = [Thread(self.commit_some, 10 + each) for each in range(4)]
         for node in 'bc':
-            self.stop.wait(0.3)
+            self.let_them_commit()
             self.kill_soon()
             self.lead(node)
-        self.stop.wait(0.3)
+        self.let_them_commit()
         self.stop.set()
         for number, thread in enumerate(threads, 10):
             data = thread.result()
             self.assertEqual(self.storage.load(oid(number))[0], data)
+
+    def let_them_commit(self):
+        before = len(self.called)
+        until(lambda: len(self.called) > before + 20, 'they commit')
 
     def commit_some(self, number):
         """A wrong answer, either way, would end in a conflict."""
@@ -312,4 +313,3 @@ class SideBySide(InOneTrip, NodesTest):
             data = b'%d' % len(self.called)
             serial = self.commit(number, data, serial=serial)
         return data
-

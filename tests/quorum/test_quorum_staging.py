@@ -33,24 +33,6 @@ from .nodes import led
 from .nodes import state_behind
 
 
-class Held:
-    """Votes are held up when they begin to stage."""
-
-    def __init__(self, line):
-        self._entered, self._let_go = threading.Semaphore(0), threading.Event()
-        line.before_stage = self._hold
-
-    def _hold(self):
-        self._entered.release()
-        self._let_go.wait(PATIENCE)
-
-    def wait(self):
-        assert self._entered.acquire(timeout=PATIENCE)
-
-    def let_go(self):
-        self._let_go.set()
-
-
 class StagingTest(BlobNodeTest):
 
     def chunks(self, id):
@@ -123,11 +105,13 @@ class NobodyWaits(StagingTest):
     def test_for_any_object(self):
         storage = self.lead()
         first = commit(storage, {1: b'x'})
-        held = Held(storage.line)
+        begun, go_on = threading.Event(), threading.Event()
+        storage.line.before_stage = lambda: (
+            begun.set(), go_on.wait(PATIENCE))
         large = self.begin_blobs(storage, {2: b'blob'})
         storage.store(oid(1), first, b'y', '', large)
         vote = Thread(storage.tpc_vote, large)
-        held.wait()
+        assert begun.wait(PATIENCE)
         commit(storage, {3: b'x'})                   # another object
         commit(storage, {1: b'z'}, {1: first})       # one of its objects
         undo = begin(storage)                        # one that is alone
@@ -135,7 +119,7 @@ class NobodyWaits(StagingTest):
         storage.tpc_vote(undo)
         storage.tpc_finish(undo)
         self.assertTrue(vote.is_alive())
-        held.let_go()
+        go_on.set()
         with self.assertRaises(ConflictError):
             vote.result()
         storage.tpc_abort(large)

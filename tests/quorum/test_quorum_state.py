@@ -78,23 +78,11 @@ class Bytes(unittest.TestCase):
             with self.assertRaises(Damaged):
                 states.parse(each)
 
-    def test_what_cannot_be_is_damage(self):
+    def test_what_is_not_known_is_damage(self):
         """Also where the CRC is right."""
-        state = SAMPLE.state
-        for kept in (
-                SAMPLE._replace(state=dataclasses.replace(state, end=LIMIT)),
-                SAMPLE._replace(state=dataclasses.replace(
-                    state, place=Place(LIMIT, b'k' * 16))),
-                SAMPLE._replace(state=dataclasses.replace(
-                    state, pack=PACK._replace(end=LIMIT))),
-                SAMPLE._replace(state=dataclasses.replace(
-                    state, pack=PACK._replace(collects=2))),
-                SAMPLE._replace(state=dataclasses.replace(
-                    state, pack=PACK._replace(version=b'v' * 65))),
-                SAMPLE._replace(becoming=BECOMING._replace(size=LIMIT))):
-            with self.subTest(kept):
-                with self.assertRaisesRegex(Damaged, 'a number'):
-                    states.parse(states.pack(kept))
+        large = dataclasses.replace(SAMPLE.state, end=LIMIT)
+        with self.assertRaisesRegex(Damaged, 'a number'):
+            states.parse(states.pack(SAMPLE._replace(state=large)))
         raw = bytearray(states.pack(SAMPLE)[:-4])
         raw[9] |= 4  # there is something that this release does not know
         with self.assertRaisesRegex(Damaged, 'a number'):

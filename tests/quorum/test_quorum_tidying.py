@@ -34,7 +34,6 @@ from .samples import settle
 LOGGER = 'fsyncstorage.quorum.leading.tidying'
 
 
-
 class NamedTest(TestCase):
     """Writers that stage blobs, and name some of them."""
 
@@ -145,8 +144,7 @@ class OfEarlierWriters(NamedTest):
         self.is_right(self.read(earlier), id)
 
 
-
-class TidyingTest(NamedTest):
+class Tidied(NamedTest):
 
     def setUp(self):
         super().setUp()
@@ -171,15 +169,7 @@ class TidyingTest(NamedTest):
     def swept(self, tidying):
         until(lambda: tidying._swept is not None, 'swept')
 
-    def once_more(self, tidying):
-        """It is an hour later."""
-        before = tidying._swept
-        tidying._swept -= module.SWEPT_EVERY
-        tidying._thread.wake()
-        until(lambda: tidying._swept > before, 'swept once more')
-
-
-class Swept(TidyingTest):
+    # What is swept
 
     def test_what_earlier_ones_have_left(self):
         left, used = self.stage(), self.stage()
@@ -230,11 +220,13 @@ class Swept(TidyingTest):
             return found
 
         with mock.patch.object(self.engine, 'all_staged', named_meanwhile):
-            self.once_more(tidying)
+            before = tidying._swept
+            tidying._swept -= module.SWEPT_EVERY  # it is an hour later
+            tidying._thread.wake()
+            until(lambda: tidying._swept > before, 'swept once more')
         self.assertEqual(self.engine.all_staged(), {id})
 
-
-class Dropped(TidyingTest):
+    # What was dropped, and room
 
     def test_what_was_dropped(self):
         ids = [self.stage() for _ in range(5)]
@@ -248,9 +240,6 @@ class Dropped(TidyingTest):
             until(lambda: self.engine.all_staged() == set(ids[3:]), 'gone')
         until(lambda: not tidying._dropped, 'noted')
         until(lambda: self.limit.size == 20, 'given back')
-
-
-class Room(TidyingTest):
 
     def test_a_full_engine_makes_room(self):
         """What was dropped is removed before."""

@@ -293,7 +293,6 @@ class FailedDisk(NodeTest):
         self.assertEqual(
             [what for what, _ in self.told], ['ask'])
 
-
     def test_nor_when_it_cannot_be_read_back(self):
         """I7: nor what is no batch, which would bring in the rest of this."""
         for failing in 1, 2:
@@ -434,5 +433,3 @@ class Lives(NodeTest):
         storage.line._log.faults.clear()
         while self.engine.delayed and choices.random() < 0.5:
             self.engine.deliver()
-
-

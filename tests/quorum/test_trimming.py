@@ -42,7 +42,6 @@ from .samples import settle
 
 A, B, C = (name.ljust(16, b'\0') for name in (b'a', b'b', b'c'))
 TRIMMING = 'fsyncstorage.quorum.leading.trimming'
-NOTES = 'fsyncstorage.quorum.log.notes'
 
 
 def in_time(call, *args):
