@@ -1,5 +1,7 @@
 """A node that follows has the blobs of a batch, durably, before the batch
-counts (I11); and none that the log does not name."""
+counts (I11); and none that the log does not name.  Goes with
+`quorum/following/fetching.py`.
+"""
 
 import contextlib
 import os

@@ -1,4 +1,6 @@
-"""M4: no single member of the log has the last word."""
+"""M4: no single member of the log has the last word.  Goes with
+`quorum/log/members.py`.
+"""
 
 import unittest
 

@@ -1,6 +1,8 @@
 """A client that loses its server in the middle of a commit asks the next one,
 which is another node: at every moment of the loss (I3, I16).  In one trip,
-what is not kept is sent again (test_quorum_repeating)."""
+what is not kept is sent again (test_quorum_repeating).  Goes with
+`quorum/history/fates.py`.
+"""
 
 import contextlib
 import os

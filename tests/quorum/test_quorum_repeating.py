@@ -1,5 +1,7 @@
 """A transaction whose vote was not answered is sent again, to the next node;
-what may be committed, or was promised, is not (I3, I16)."""
+what may be committed, or was promised, is not (I3, I16).  Goes with
+`client/repeating.py`.
+"""
 
 import os
 from unittest import mock

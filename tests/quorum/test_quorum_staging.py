@@ -1,5 +1,6 @@
 """The blobs of a vote are in the log before a batch names them (I11); its vote
-waits for that, and nobody else does."""
+waits for that, and nobody else does.  Goes with `quorum/leading/staging.py`.
+"""
 
 import os
 import threading
