@@ -121,7 +121,7 @@ class Histories(unittest.TestCase):
 
     level = 2
 
-    @settings(max_examples=often(300, 3000), deadline=None)
+    @settings(max_examples=often(150, 3000), deadline=None)
     @given(STEPS)
     def test_no_answer_is_wrong(self, steps):
         with mock.patch.multiple(fates, MOST_SESSIONS=2, REMEMBERED=2):
