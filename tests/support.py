@@ -131,11 +131,16 @@ class TestCase(unittest.TestCase):
         storage.storeBlob(oid(number), serial, record, self.path('upload'),
                           '', transaction)
 
+    def patch(self, target, **values):
+        """Other values in a module, or of an object, until the test ends."""
+        for name, value in values.items():
+            patch = mock.patch.object(target, name, value)
+            patch.start()
+            self.addCleanup(patch.stop)
+
     def controlled_disk(self):
         disk = ControlledDisk()
-        patch = mock.patch.object(datafile, 'disk', disk)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(datafile, disk=disk)
         self.addCleanup(disk.release_syncs)
         return disk
 

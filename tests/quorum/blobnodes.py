@@ -4,7 +4,6 @@ import glob
 import os
 import pickle
 import threading
-from unittest import mock
 
 from ZODB.blob import LAYOUTS
 from ZODB.blob import Blob
@@ -18,7 +17,6 @@ from fsyncstorage.quorum.leading import tidying
 from fsyncstorage.quorum.log.reading import Reader
 
 from ..support import begin
-from ..support import oid
 from ..support import until
 from .fakelog import FakeLog
 from .nodes import IN_PROCESS
@@ -68,9 +66,7 @@ class BlobNodeTest(NodeTest):
 
     def setUp(self):
         super().setUp()
-        patch = mock.patch.object(tidying, 'FIRST_PAUSE', 0.01)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(tidying, FIRST_PAUSE=0.01)
 
     def blob_dir(self, node):
         return self.path(os.path.join(node, 'blobs'))
@@ -103,19 +99,12 @@ class BlobNodeTest(NodeTest):
                 follower.apply(applied)
         follower.sync()
 
-    def store_blob(self, transaction, storage, number, content=b'content',
-                   serial=bytes(8)):
-        source = self.path('source')
-        with open(source, 'wb') as file:
-            file.write(content)
-        storage.storeBlob(
-            oid(number), serial, RECORD, source, '', transaction)
-
     def begin_blobs(self, storage, contents, serials={}):
         transaction = begin(storage)
         for number, content in contents.items():
-            self.store_blob(transaction, storage, number, content,
-                            serials.get(number, bytes(8)))
+            self.store_blob(
+                storage, transaction, number, content,
+                serials.get(number, bytes(8)), RECORD)
         return transaction
 
     def vote_blobs(self, storage, contents, serials={}):

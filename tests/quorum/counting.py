@@ -6,15 +6,13 @@ input ends.
 Each thread increments a counter of its own, time after time, in one trip or in
 two, and tries nothing again: an error is one that its application would see.
 Some commits are large, or have a blob or new objects.  At the end one line, in
-JSON, has what is counted, the errors, and the longest time from one commit of
-a thread to its next.
+JSON, has what is counted, and the errors.
 """
 
 import contextlib
 import json
 import sys
 import threading
-import time
 
 import transaction
 from persistent.mapping import PersistentMapping
@@ -36,7 +34,6 @@ class Counter:
         self.name = name
         self.counted = 0
         self.errors = []
-        self.longest = 0.0
         self._db = db
         self._manager = transaction.TransactionManager()
 
@@ -48,12 +45,8 @@ class Counter:
 
     def run(self, is_over):
         with contextlib.closing(self._db.open(self._manager)) as connection:
-            last = time.monotonic()
             while not is_over():
                 self._count(connection.root()[self.name])
-                now = time.monotonic()
-                self.longest = max(self.longest, now - last)
-                last = now
 
     def _count(self, mapping):
         try:
@@ -110,8 +103,7 @@ def main(ports, trips, cache):
             each.join()
     print(json.dumps({
         'counted': {each.name: each.counted for each in counters},
-        'errors': sum((each.errors for each in counters), []),
-        'longest': max(each.longest for each in counters)}))
+        'errors': sum((each.errors for each in counters), [])}))
 
 
 if __name__ == '__main__':

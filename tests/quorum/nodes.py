@@ -3,7 +3,6 @@
 import contextlib
 import os
 import threading
-from unittest import mock
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
@@ -46,7 +45,6 @@ class Line:
         self._changed = threading.Condition()
         self._waiting = threading.Semaphore(0)
         self.is_stopped = self.is_closed = False
-        self.stop_was_called = threading.Event()
 
     def __getattr__(self, name):
         if self.is_away:
@@ -98,7 +96,6 @@ class Line:
         with self._changed:
             self.is_stopped = True
             self._changed.notify_all()
-        self.stop_was_called.set()
 
     def close(self):
         self.is_closed = True
@@ -175,9 +172,7 @@ class NodeTest(TestCase):
         self.directory = in_memory.__enter__()
         self.addCleanup(in_memory.__exit__, None, None, None)
         # What is kept is kept when it is told, and at a close.
-        patch = mock.patch.object(keeping, 'LATE', 3600.0)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(keeping, LATE=3600.0)
         self.engine = Engine(LOG)
         self.starts = 0
         self.told = []  # what was done to the log and the disk, and by whom

@@ -16,6 +16,8 @@ from ..commands import SCRIPTS
 from ..commands import Commands
 from ..metrics.asking import probe
 from ..support import until
+from .etcdcluster import EtcdCluster
+from .etcdcluster import needed
 from .gateway import Gateways
 
 CONFIG = """
@@ -162,3 +164,18 @@ class Pair(Commands):
             until(lambda: second.leads, 'it has read all')
             second.end()
         self.assertEqual(self.a.content(), self.b.content())
+
+
+@needed
+class OnEtcd:
+    """The same on real members: mixed with a Pair."""
+
+    level = 3
+
+    def members_of_the_log(self):
+        directory = self.path('etcd')
+        os.mkdir(directory)
+        cluster = EtcdCluster(directory)
+        self.addCleanup(cluster.close)
+        cluster.start()
+        return cluster.addresses

@@ -71,7 +71,6 @@ class Recording(Host):
 
     def end(self, reason, again):
         self.done.append(('end', again))
-        self.holder_at_the_end = self._engine.holder()
         self.has_ended.set()
 
 

@@ -12,17 +12,14 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.serialize import referencesf
 
 from fsyncstorage import datafile
-from fsyncstorage.commit.replica import NotReplicated
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import OutcomeUnknown
-from fsyncstorage.errors import WritingStopped
 from fsyncstorage.pack import progress
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history.record import PackBegin
 from fsyncstorage.quorum.history.record import PackEnd
 from fsyncstorage.quorum.history.record import PackSwap
-from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.history.record import parse
 from fsyncstorage.quorum.leading import keeping
 from fsyncstorage.quorum.leading import replicator
@@ -39,8 +36,6 @@ from .nodes import NodeTest
 from .nodes import bodies
 from .nodes import led
 from .packed import becoming
-
-ENOSPC = OSError(28, 'No space left on device')
 
 
 class AgreeingCase(NodeTest):
@@ -73,11 +68,6 @@ class AgreeingCase(NodeTest):
     def names(self):
         return set(os.listdir(os.path.dirname(self.path_of('a'))))
 
-    def patch(self, *what, **values):
-        patch = mock.patch.object(*what, **values)
-        patch.start()
-        self.addCleanup(patch.stop)
-
     def when_landed(self, kind, do):
         """`do()` is called when such a record is about to be in the log."""
         def landed(raw):
@@ -88,8 +78,6 @@ class AgreeingCase(NodeTest):
 
 
 class Told(AgreeingCase):
-
-    level = 2
 
     def test_what_the_log_is_told(self):
         end = self.storage.getSize()
@@ -102,24 +90,6 @@ class Told(AgreeingCase):
             (swap.body.size, swap.body.checksum), becoming(self.content()))
         self.has_what_the_log_has()
         self.assertEqual(self.storage.stats()['quorum']['generation'], 1)
-
-    def test_by_a_process(self):
-        self.storage.pack_process = True
-        self.pack()
-        self.has_what_the_log_has()
-
-    def test_commits_go_on(self):
-        """I15, I16: before the swap, and behind it."""
-        for phase in progress.CHECK, progress.COPY, progress.SWAP:
-            with at(phase, lambda watch: self.do(3)):
-                self.pack()
-            self.has_what_the_log_has()
-            self.do(5)
-            self.has_what_the_log_has()
-        self.assertEqual(self.told_of_packs(), 3 * [PackBegin, PackSwap])
-        self.storage.close()
-        self.storage = self.lead()
-        self.has_what_the_log_has()
 
     def test_a_cancel(self):
         with at(progress.COPY, lambda watch: watch.cancel()), \
@@ -144,8 +114,8 @@ class Order(AgreeingCase):
             replace(source, target)
             done.append(os.path.basename(target))
 
-        self.patch(states, 'save', saves)
-        self.patch(datafile.disk, 'replace', replaces)
+        self.patch(states, save=saves)
+        self.patch(datafile.disk, replace=replaces)
         self.when_landed(PackSwap, lambda: done.append('told'))
         self.pack()
         made = becoming(self.content())
@@ -184,7 +154,7 @@ class Order(AgreeingCase):
     def test_a_commit_before_the_pack_is_over(self):
         """The state behind the swap is kept, and never one before it."""
         self.storage.close()
-        self.patch(keeping, 'LATE', 0.0)
+        self.patch(keeping, LATE=0.0)
         self.storage = self.committer._storage = self.lead()
         over = self.storage.pack_hooks.over
 
@@ -193,7 +163,7 @@ class Order(AgreeingCase):
             until(lambda: self.kept().end == self.storage.getSize(), 'kept')
             over(swapped)
 
-        self.patch(self.storage.pack_hooks, 'over', is_over)
+        self.patch(self.storage.pack_hooks, over=is_over)
         self.pack()
         self.assertEqual(self.kept().end, self.storage.getSize())
         self.storage.close()
@@ -205,15 +175,7 @@ class Order(AgreeingCase):
 class NotTold(AgreeingCase):
     """All is as it was before, and no `.pack` is left."""
 
-    def setUp(self):
-        super().setUp()
-        self.before = self.content(), self.names()
-
-    def is_as_before(self):
-        self.assertEqual((self.content(), self.names()), self.before)
-        self.assertFalse(self.storage._commit_lock.locked())
-
-    def another_leads(self, watch=None):
+    def another_leads(self):
         os.makedirs(self.path('b'), exist_ok=True)
         log = FakeLog(self.engine)
         with open(self.path_of('b'), 'wb') as copy:
@@ -226,19 +188,8 @@ class NotTold(AgreeingCase):
         led(log, follower.state, 'b')
         follower.close()
 
-    def is_fenced(self):
-        with self.assertRaisesRegex(FileStorageError, 'could not be told'):
-            self.pack()
-        self.is_as_before()
-        with self.assertRaises(DiskError):
-            commit(self.storage, {100: b'x'})
-
-    def test_another_leads_meanwhile(self):
-        with at(progress.COPY, self.another_leads):
-            self.is_fenced()
-        self.assertEqual(self.told_of_packs(), [PackBegin])
-
     def test_another_leads_before_the_swap_is_told(self):
+        before = self.content(), self.names()
         keep = self.storage._replica._keeper.save_becoming
 
         def save_becoming(*args):
@@ -247,7 +198,13 @@ class NotTold(AgreeingCase):
 
         with mock.patch.object(
                 self.storage._replica._keeper, 'save_becoming', save_becoming):
-            self.is_fenced()
+            with self.assertRaisesRegex(
+                    FileStorageError, 'could not be told'):
+                self.pack()
+        self.assertEqual((self.content(), self.names()), before)
+        self.assertFalse(self.storage._commit_lock.locked())
+        with self.assertRaises(DiskError):
+            commit(self.storage, {100: b'x'})
         self.storage.close()
         self.storage = self.lead()
         self.has_what_the_log_has()
@@ -260,7 +217,7 @@ class NotKnown(AgreeingCase):
 
     def packs_and_is_closed(self, befalls):
         """The answer to the swap does not come before the close."""
-        self.patch(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0)
+        self.patch(replicator, LONGEST_WAIT_AT_CLOSE=0.0)
         self.before = self.content()
         keep = self.storage._replica.keep_becoming
         befallen = threading.Event()
@@ -270,7 +227,7 @@ class NotKnown(AgreeingCase):
             befalls()
             befallen.set()
 
-        self.patch(self.storage._replica, 'keep_becoming', keep_becoming)
+        self.patch(self.storage._replica, keep_becoming=keep_becoming)
         pack = Thread(self.pack)
         # Before it, what waits is the record that a pack begins.
         self.assertTrue(befallen.wait(PATIENCE))
@@ -303,25 +260,3 @@ class NotKnown(AgreeingCase):
 
         self.packs_and_is_closed(away)
         self.starts_again(0)
-
-    def test_an_interrupt(self):
-        answered = self.storage._replica._writer.answered
-        interrupts = []
-
-        def interrupted():
-            if not interrupts and isinstance(
-                    bodies(self.engine)[-1], PackSwap):
-                interrupts.append(True)
-                raise KeyboardInterrupt
-            return answered()
-
-        with mock.patch.object(
-                self.storage._replica._writer, 'answered', interrupted):
-            with self.assertRaises(KeyboardInterrupt):
-                self.pack()
-            with self.assertRaises(WritingStopped):
-                commit(self.storage, {100: b'x'})
-            with self.assertRaisesRegex(NotReplicated, 'a pack could not'):
-                self.storage._replica.say(Trim(1))
-            self.storage.close()
-        self.starts_again(1)

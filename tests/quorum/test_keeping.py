@@ -1,15 +1,11 @@
 """What a node keeps is never more than its disk has, and not much less."""
 
 import os
-import threading
-from unittest import mock
 
 from fsyncstorage import datafile
-from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.leading import keeping
 
-from ..support import PATIENCE
 from ..support import ControlledDisk
 from ..support import Thread
 from ..support import commit
@@ -39,14 +35,9 @@ class Kept(NodeTest):
         self.disk = SyncedDisk()
         self.saved = []
         self.errors = []
-        self.patch(datafile, 'disk', self.disk)
+        self.patch(datafile, disk=self.disk)
         self.save = states.save
-        self.patch(states, 'save', self.checked_save)
-
-    def patch(self, *what):
-        patch = mock.patch.object(*what)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(states, save=self.checked_save)
 
     def checked_save(self, path, state, *more):
         if self.errors:
@@ -58,7 +49,7 @@ class Kept(NodeTest):
         self.saved.append(state)
 
     def soon(self):
-        self.patch(keeping, 'LATE', 0.0)
+        self.patch(keeping, LATE=0.0)
 
     def test_the_epoch_before_anything_of_it(self):
         storage = self.lead()
@@ -78,26 +69,6 @@ class Kept(NodeTest):
         for number in range(1, 4):
             commit(storage, {number: b'x'})
             self.until_kept(storage)
-
-    def keeper(self, of=keeping.Keeper):
-        """Its thread is not started."""
-        storage = self.lead()
-        storage.close()
-        with mock.patch.object(states, 'save'):
-            keeper = of(
-                storage._file_name, self.kept(), mock.Mock(), mock.Mock())
-        keeper._thread.wake = mock.Mock()
-        return keeper
-
-    def test_not_at_each_commit(self):
-        storage = self.lead()
-        saved = len(self.saved)
-        for number in range(1, 9):
-            commit(storage, {number: b'x'})
-        self.assertEqual(len(self.saved), saved)
-        storage.close()
-        self.assertEqual(len(self.saved), saved + 1)
-        self.assertEqual(self.kept().end, storage._pos)
 
     def test_not_what_the_log_alone_has(self):
         """The disk is not synced yet."""
@@ -124,19 +95,6 @@ class Kept(NodeTest):
         storage.line.release_answers()
         committer.result()
 
-    def test_not_what_was_not_acknowledged(self):
-        """A failed sync, and then a close."""
-        storage = self.lead()
-        commit(storage, {1: b'x'})
-        end = storage._pos
-        self.disk.fail_sync(OSError(5, 'Input/output error'))
-        with self.assertLogs('fsyncstorage', 'CRITICAL'):
-            with self.assertRaises(OutcomeUnknown):
-                commit(storage, {2: b'x'})
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            storage.close()
-        self.assertLessEqual(self.kept().end, end)
-
     def test_not_what_a_majority_does_not_confirm(self):
         self.soon()
         storage = self.lead()
@@ -157,45 +115,3 @@ class Kept(NodeTest):
             self.until_kept(storage)
         self.assertEqual(len(logs.output), 1)
         self.assertIn('is tried again', logs.output[0])
-
-    def test_while_another_thread_saves_an_earlier_state(self):
-        """As after a pack: what is due then is saved, too."""
-        storage = self.lead()
-        keeper = storage._replica._keeper
-        commit(storage, {1: b'x'})
-        begun, go_on = threading.Event(), threading.Event()
-        confirm = keeper._confirm
-
-        def slowly(state):
-            begun.set()
-            go_on.wait(PATIENCE)
-            return confirm(state)
-
-        with mock.patch.object(keeper, '_confirm', slowly):
-            saver = Thread(keeper.save)
-            begun.wait(PATIENCE)
-            commit(storage, {2: b'x'})
-            taken = threading.Event()
-            lock = keeper._saving
-
-            class Saving:
-                def acquire(self, blocking=True):
-                    taken.set()
-                    return lock.acquire(blocking)
-
-                def release(self):
-                    lock.release()
-
-                def __enter__(self):
-                    return self.acquire()
-
-                def __exit__(self, *of):
-                    self.release()
-
-            with mock.patch.object(keeper, '_saving', Saving()):
-                keeper._due = 0.0  # it is due
-                keeper._thread.wake()
-                taken.wait(PATIENCE)
-                go_on.set()
-                saver.result()
-                self.until_kept(storage)

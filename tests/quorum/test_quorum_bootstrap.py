@@ -1,11 +1,8 @@
 """A log begins with a file, and nodes join with copies of it."""
 
-import os
-import shutil
 import threading
 from unittest import mock
 
-import zc.lockfile
 from ZODB.FileStorage.FileStorage import FileStorageError
 
 from fsyncstorage.quorum.beginning.bootstrap import begin
@@ -15,13 +12,10 @@ from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..support import TestCase
 from ..support import commit
-from ..support import until
 from .fakelog import Engine
 from .fakelog import FakeLog
 from .fakelog import Fault
 from .logged import found_in
-from .roles import InProcess
-from .roles import RolesTest
 from .samples import MAGIC
 
 
@@ -49,17 +43,6 @@ class Begins(TestCase):
         identity = begin(self.path(), self.log)
         self.assertEqual(self.engine.log, identity)
         self.assertEqual(self.follows().state.end, len(MAGIC))
-
-    def test_a_torn_tail_is_cut_off(self):
-        """As at any opening, and kept."""
-        content = self.filled()
-        with open(self.path(), 'ab') as file:
-            file.write(b'torn')
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            begin(self.path(), self.log)
-        self.assertEqual(self.follows().state.end, len(content))
-        self.assertTrue([
-            name for name in os.listdir(self.directory) if '.tr' in name])
 
     def test_it_can_be_broken_off_anywhere(self):
         """And repeated: there is one log, and it is that of this file."""
@@ -112,15 +95,6 @@ class Begins(TestCase):
         identity = begin(self.path(), Watching(self.engine))
         self.assertEqual(found, [identity])
 
-    def test_there_is_a_log_of_another_file(self):
-        self.filled()
-        other = self.path('other.fs')
-        begin(other, self.log)
-        before = found_in(self.directory)
-        with self.assertRaisesRegex(FileStorageError, 'of this name already'):
-            begin(self.path(), self.log)
-        self.assertEqual(found_in(self.directory), before)
-
     def test_a_refusal_leaves_no_file_behind(self):
         """It would be in the way of a copy of a node."""
         begin(self.path('other.fs'), self.log)
@@ -129,36 +103,3 @@ class Begins(TestCase):
                 FileStorageError, 'bootstrap --from DIRECTORY'):
             begin(self.path(), self.log)
         self.assertEqual(found_in(self.directory), before)
-
-    def test_a_file_that_is_open(self):
-        self.open()
-        with self.assertRaises(zc.lockfile.LockError):
-            begin(self.path(), self.log)
-        self.assertIsNone(self.engine.log)
-
-
-class Joins(RolesTest):
-
-    def test_a_copy_of_a_node_that_runs(self):
-        """What is kept is copied first; what is behind that in the file is
-        cut off, and comes from the log."""
-        self.a.open()
-        storage = self.a.leads()
-        for number in range(5):
-            commit(storage, {number: bytes(1000)})
-        c = InProcess(self, 'c')
-        self.addCleanup(c.close)
-        for suffix in '.quorum', '':
-            shutil.copy(self.a.path + suffix, c.path + suffix)
-            commit(storage, {1: bytes(100)}, {1: storage.getTid(
-                b'\0' * 7 + b'\1')})
-        c.open()
-        c.follows()
-        until(lambda: c.node.stats()['sequence']
-              == self.engine.head.sequence, 'it has all')
-        self.a.close()
-        with open(self.a.path, 'rb') as file:
-            content = file.read()
-        c.leads()
-        with open(c.path, 'rb') as file:
-            self.assertEqual(file.read(), content)

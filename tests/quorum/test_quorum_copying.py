@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import shutil
 import threading
 import time
 from unittest import mock
@@ -17,9 +16,6 @@ from fsyncstorage.quorum.beginning import copying
 from fsyncstorage.quorum.beginning.bootstrap import begin
 from fsyncstorage.quorum.beginning.copying import copied
 from fsyncstorage.quorum.files import state as states
-from fsyncstorage.quorum.history.fold import beginning
-from fsyncstorage.quorum.history.record import Place
-from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.history.record import node_name
 from fsyncstorage.quorum.log.notes import Note
 from fsyncstorage.quorum.log.notes import parse_note
@@ -31,11 +27,9 @@ from ..support import oid
 from ..support import until
 from .fakelog import Engine
 from .fakelog import FakeLog
-from .nodes import led
 from .roles import InProcess
 from .roles import RolesTest
 from .samples import SELF
-from .samples import settle
 
 C = node_name('c')
 
@@ -52,9 +46,7 @@ class Case(RolesTest):
         self.log = FakeLog(self.engine)
         self.c = InProcess(self, 'c')
         self.addCleanup(self.c.close)
-        patch = mock.patch.object(copying, 'PAUSE', 0.0)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(copying, PAUSE=0.0)
 
     def leading(self):
         self.a.open()
@@ -152,23 +144,6 @@ class Packed(Case):
 
     level = 2
 
-    def test_another_file_takes_the_place(self):
-        """Between the look at what is kept and the opening of the file."""
-        old = states.load(self.a.path)
-        storage = self.leading()
-        commit(storage, {1: b'x'})
-        storage.close()
-        new = states.load(self.a.path)
-        for path in self.a.path, self.a.path + '.quorum':
-            shutil.copy(path, path + '.other')
-        loaded = iter([
-            old._replace(state=new.state), old._replace(state=new.state)])
-        load = states.load
-        with mock.patch.object(
-                states, 'load', lambda path: next(loaded, None) or load(path)):
-            self.assertEqual(self.copied().state, new.state)
-        self.assertEqual(content(self.c.path), content(self.a.path))
-
     def test_a_node_that_packs_meanwhile(self):
         """The new one packs its copy, when it meets that in the log."""
         storage = self.leading()
@@ -199,51 +174,19 @@ class Packed(Case):
 
 class Refused(Case):
 
-    def test_a_name_that_is_taken(self):
+    def test_what_is_no_node_or_no_place_for_one(self):
         with open(self.c.path, 'wb') as file:
             file.write(b'something')
         self.refused('is there already')
         self.assertEqual(content(self.c.path), b'something')
-
-    def test_damaged(self):
+        os.remove(self.c.path)
+        ours, self.log = self.log, FakeLog(Engine(None))
+        begin(self.path('other.fs'), self.log)
+        self.refused('of another log')
+        self.log = ours
         with open(self.a.path + '.quorum', 'r+b') as file:
             file.write(b'x')
         self.refused('Take another node')
-
-    def test_another_log(self):
-        self.log = FakeLog(Engine(None))
-        other = self.path('other.fs')
-        begin(other, self.log)
-        self.refused('of another log')
-
-    def kept_at(self, sequence):
-        kept = states.load(self.a.path)
-        return mock.patch.object(
-            states, 'load', return_value=kept._replace(
-                state=beginning(kept.state.log, 0, kept.state.end)
-                if not sequence else _at(kept.state, sequence)))
-
-    def epochs(self):
-        for _ in range(3):
-            self.a.open()
-            self.a.leads()
-            self.a.close()
-
-    def test_about_to_be_trimmed(self):
-        """Whoever trims has looked at the notes, and has removed nothing yet.
-        The copy would be left behind an hour later."""
-        self.epochs()
-        writer = led(self.log, states.load(self.a.path).state, 'b')
-        for first, words in (1, None), (2, 'begins at 2'):
-            writer.say(Trim(first))
-            settle(writer)
-            with self.subTest(first), self.kept_at(0):
-                if words is None:
-                    self.copied()
-                    os.remove(self.c.path)
-                    self.log.forget(C)
-                else:
-                    self.refused(words)
 
     def test_the_name_of_another_node(self):
         """Its note would be replaced."""
@@ -280,12 +223,6 @@ class Refused(Case):
         self.copied()
         self.c.open()
         self.c.leads()
-
-
-def _at(state, sequence):
-    return state.__class__(
-        state.log, Place(sequence, bytes(16)), 1, state.writer, 0, state.end,
-        None, None)
 
 
 class Blobs(Case):

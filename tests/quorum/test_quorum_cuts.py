@@ -6,17 +6,12 @@ import collections
 import contextlib
 import itertools
 import os
-import threading
-from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
 
-from fsyncstorage.client import repeating
-
 from ..client.test_client_outcome import InOneTrip
 from ..client.test_client_outcome import InTwoTrips
-from ..commit.test_interrupts import Interrupter
-from ..support import PATIENCE
+from ..often import often
 from ..support import Thread
 from ..support import oid
 from ..support import until
@@ -73,7 +68,7 @@ class Cutting:
 class Cuts:
 
     #: One byte of so many.
-    step = 8
+    step = often(8, 1, at_check=16)
 
     def setUp(self):
         super().setUp()
@@ -98,7 +93,6 @@ class Cuts:
                     kept[is_kept] += 1
                     self.assertTrue(is_kept or self.was_voted(
                         way, place, lengths))
-        print(f'\n  {lengths}, {kept[True]} kept, {kept[False]} refused')
         self.assertGreater(kept[True], kept[False])
 
     def lengths(self):
@@ -134,8 +128,6 @@ class Cuts:
 class OfOneTrip(InOneTrip, Cuts, NodesTest):
     """None fails."""
 
-    level = 2
-
     may_fail = ()
 
     @staticmethod
@@ -153,74 +145,3 @@ class OfTwoTrips(InTwoTrips, Cuts, NodesTest):
     @staticmethod
     def was_voted(way, place, lengths):
         return place >= (FRAME if way == 'down' else lengths['up'] - FRAME)
-
-
-class Interrupts(InOneTrip, Cuts, NodesTest):
-    """A thread is interrupted while it says all of it again."""
-
-    level = 2
-
-    test_at_any_byte = None
-
-    def test_at_each_line(self):
-        kept = collections.Counter()
-        for at in itertools.count(1):
-            fired, is_kept = self.interrupt(OfRepeating(at))
-            if not fired:
-                break
-            kept[is_kept] += 1
-        self.assertTrue(is_kept)
-        print(f'\n  {kept[True]} kept, {kept[False]} not')
-        self.assertGreater(kept[False], 20)
-
-    def interrupt(self, interrupter):
-        number, begin_again = next(self.numbers), repeating._begin_again
-
-        def lost(*args):
-            with interrupter:
-                begin_again(*args)
-
-        self.called.clear()
-        self.dies_at_request(self.request)
-        with mock.patch.object(repeating, '_begin_again', lost):
-            committing = Thread(self.commit, number)
-            until(lambda: not self.client.is_connected(), 'lost')
-            self.lead(next(self.next))
-            with contextlib.suppress(KeyboardInterrupt):
-                committing.result()
-        self.assertEqual(self.client._server._committing, {})
-        until(self.client.is_connected, 'connected again')
-        # It comes behind what is under way.
-        self.commit(next(self.numbers))
-        tids = [record.tid for transaction in self.storage.iterator()
-                for record in transaction if record.oid == oid(number)]
-        self.assertEqual(self.called[:-1], tids)
-        self.assertEqual(
-            self.in_loop(lambda: self.server.stats['1'].active_txns), 0)
-        return interrupter.fired, bool(tids)
-
-    def in_loop(self, function):
-        found, told = [], threading.Event()
-        self.server.acceptor.event_loop.call_soon_threadsafe(
-            lambda: (found.append(function()), told.set()))
-        self.assertTrue(told.wait(PATIENCE))
-        return found[0]
-
-
-class OfRepeating(Interrupter):
-
-    def _is_ours(self, file_name):
-        return file_name.endswith((
-            'client/repeating.py', 'client/said.py', 'client/committing.py'))
-
-
-class OfOneTripAtEveryByte(OfOneTrip):
-
-    level = 3
-    step = 1
-
-
-class OfTwoTripsAtEveryByte(OfTwoTrips):
-
-    level = 3
-    step = 1

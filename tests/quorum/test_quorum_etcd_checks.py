@@ -1,18 +1,15 @@
-"""What of etcd is refused at a start, and with which words."""
+"""What of etcd is refused at a start, and with which words.  Goes with
+`quorum/etcd/checks.py`.
+"""
 
 import unittest
 
-from fsyncstorage.quorum.etcd.checks import OLDEST
 from fsyncstorage.quorum.etcd.checks import check
-from fsyncstorage.quorum.etcd.checks import release
-from fsyncstorage.quorum.etcd.checks import survey
 from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.keys import Keys
-from fsyncstorage.quorum.etcd.messages import Status
 from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.settings import address
 from fsyncstorage.quorum.etcd.trouble import Refused
-from fsyncstorage.quorum.etcd.trouble import Trouble
 from fsyncstorage.quorum.log.interface import Unanswered
 
 from .gateway import ALARM
@@ -73,30 +70,44 @@ class Members(ChecksCase):
             each for gateway in self.gateways.members
             for each in gateway.asked])
 
-    def test_an_old_one(self):
+    def one_and_two_are_wrong(self, changed, *words, **options):
+        """One member: only what begins something new is refused.  Two are too
+        many for any start."""
+        with self.subTest(words):
+            changed(self.third)
+            self.refused(
+                self.third.address, *words, strict=True, **options)
+            self.is_said(self.third.address, *words, **options)
+            changed(self.second)
+            self.refused(self.second.address, *words, **options)
+            for gateway in self.second, self.third:
+                gateway.__dict__.update(self.sound)
+
+    def test_one_that_is_wrong_or_two(self):
+        def is_a_learner(gateway):
+            """It is about to take the place of another one."""
+            gateway.altered = lambda path, answer: (
+                answer if path != STATUS else {**answer, 'isLearner': True})
+
+        def refuses_us(gateway):
+            """As when its certificate is over."""
+            gateway.instead = lambda handler, request: handler.fail(
+                12, 'unknown service etcdserverpb.Maintenance') or True
+
+        self.sound = {
+            name: getattr(self.third, name)
+            for name in ('version', 'altered', 'instead')}
         for version in '3.5.5', '3.4.30', '2.3.7', '3.5', 'unknown', '':
-            self.third.version = version
-            with self.subTest(version):
-                self.refused(
-                    self.third.address, version, 'Upgrade', strict=True)
-                self.is_said(self.third.address, version, 'Upgrade')
-                self.second.version = version
-                self.refused(self.second.address, version, 'Upgrade')
-                self.second.version = self.first.version
+            self.one_and_two_are_wrong(
+                lambda gateway: setattr(gateway, 'version', version),
+                version, 'Upgrade')
+        self.one_and_two_are_wrong(is_a_learner, 'learner')
+        self.one_and_two_are_wrong(refuses_us, 'no etcd')
 
     def test_too_few_that_vote(self):
         for gateway in self.gateways.members:
             gateway.voting = 1
         self.refused('1 members', 'etcdctl member add')
-
-    def test_a_learner(self):
-        """It is about to take the place of another one."""
-        self.first.altered = lambda path, answer: (
-            answer if path != STATUS else {**answer, 'isLearner': True})
-        self.refused(self.first.address, 'learner', strict=True)
-        self.is_said(self.first.address, 'learner')
-        self.second.altered = self.first.altered
-        self.refused(self.first.address, 'learner')
 
     def test_one_member_under_two_names(self):
         self.third.number = 0
@@ -110,29 +121,21 @@ class Members(ChecksCase):
         self.refused(self.first.address, 'another cluster', strict=True)
         self.is_said(self.first.address, 'another cluster')
 
-    def take_away(self, *gateways):
-        for gateway in gateways:
-            gateway.close()
-            self.gateways.members.remove(gateway)
-
-    def waits(self, *words):
+    def test_no_majority(self):
         """A start asks again and again: nothing is logged each time, and what
         it logs once has these words."""
-        with self.assertNoLogs(CHECKS), self.assertRaises(
-                Unanswered) as raised:
-            check(self.log)
-        for each in words:
-            self.assertIn(each, str(raised.exception))
-
-    def test_two_are_away(self):
         self.answers(14, 'etcdserver: no leader', STATUS)
-        self.take_away(self.first, self.second)
-        self.waits(self.first.address, self.second.address,
-                   'Is "etcd" in <quorum> right?')
-
-    def test_no_majority(self):
-        self.answers(14, 'etcdserver: no leader', STATUS)
-        self.waits('no majority')
+        with self.assertNoLogs(CHECKS):
+            with self.assertRaisesRegex(Unanswered, 'no majority'):
+                check(self.log)
+            for gateway in self.first, self.second:
+                gateway.close()
+                self.gateways.members.remove(gateway)
+            with self.assertRaisesRegex(
+                    Unanswered, 'Is "etcd" in <quorum> right') as raised:
+                check(self.log)
+        for gateway in self.first, self.second:
+            self.assertIn(gateway.address, str(raised.exception))
 
     def test_a_full_one(self):
         self.store.full = True
@@ -181,30 +184,6 @@ class WhoWeAre(ChecksCase):
             7, 'etcdserver: permission denied', STATUS, ALARM, MEMBER_LIST)
         self.refused('grant-permission')
 
-    def test_one_of_them_refuses_us(self):
-        """As when its certificate is over.  A majority is sound, so a start
-        goes on; but nothing begins with such members."""
-        self.answers(12, 'unknown service etcdserverpb.Maintenance')
-        self.second.instead = self.third.instead = None
-        self.refused(self.first.address, 'no etcd', strict=True)
-        self.is_said(self.first.address, 'no etcd')
-        # A second one that is wrong is too many.
-        self.second.instead = self.first.instead
-        self.refused(self.first.address, 'no etcd')
-
-    def test_https_for_one_that_knows_no_tls(self):
-        """It may only close the connection, as etcd does."""
-        for gateway in self.gateways.members:
-            gateway.at_first = lambda handler: None
-        log = EtcdLog(Settings([
-            address(each.replace('http:', 'https:'))
-            for each in self.gateways.addresses], 'test'))
-        self.addCleanup(log.close)
-        log.cluster.patience = self.patience
-        for found in survey(log).members.values():
-            self.assertIsInstance(found, Trouble)
-            self.assertIn('without TLS begins with http://', str(found))
-
 
 class ThePrefix(ChecksCase):
 
@@ -226,23 +205,6 @@ class ThePrefix(ChecksCase):
         self.second.altered = self.third.altered
         self.refused('something else')
         self.assertIsNot(real, self.third.altered)
-
-
-class TheSurvey(ChecksCase):
-
-    def test_of_members(self):
-        self.first.close()
-        self.gateways.members.remove(self.first)
-        found = survey(self.log)
-        self.assertEqual(list(found.members), [
-            each.address for each in (self.first, self.second, self.third)])
-        self.assertIsInstance(found.members[self.first.address], Trouble)
-        status = found.members[self.second.address]
-        self.assertEqual(status, Status(
-            2, 77, '3.6.1', 2, False, 20480, 16384, 1 << 31))
-        self.assertTrue(status.leads)
-        self.assertGreaterEqual(release(status), OLDEST)
-        self.assertEqual((found.voting, found.alarms), (3, []))
 
 
 class TheSettings(unittest.TestCase):
@@ -279,8 +241,3 @@ class TheSettings(unittest.TestCase):
         self.refused('belong together', user='node')
         self.refused('belong together', password='secret')
         self.refused('"cert"', key='/nowhere')
-
-    def test_files_that_are_not_there(self):
-        tls = [each._replace(tls=True) for each in self.ADDRESSES]
-        self.refused('"ca"', addresses=tls, ca='/nowhere')
-        self.refused('"cert"', addresses=tls, cert=__file__)

@@ -222,40 +222,6 @@ class Said(unittest.TestCase):
         self.ours = written(END, 2000, None, [10, 20, 30])
         self.image = content(self.ours)
 
-    def test_the_seals_are_found(self):
-        window = Window(
-            lambda length, position: (bytes(END) + self.image)[
-                position:position + length], END + len(self.image))
-        found = list(sealed_behind(window, END, TID))
-        self.assertEqual(
-            [(each.tid, each.begin, each.end, each.durable)
-             for each in found],
-            [((2000 + number).to_bytes(8, 'big'), each.begin, each.end,
-              each.begin) for number, each in enumerate(self.ours)])
-        self.assertTrue(all(seal.parse(each.seal) for each in found))
-
-    def test_the_end_is_lost(self):
-        self.assertRegex(
-            verdict(self.image, self.ours[0].raw),
-            f'the log ends at {self.ours[0].end} of the file, and when the'
-            ' transaction 00000000000007d2 of our file was written, all before'
-            f' {self.ours[1].end} had')
-
-    def test_it_went_on(self):
-        others = content(by_others(self.ours[0].end, [90, 90, 90]))
-        self.assertRegex(
-            verdict(self.image, self.ours[0].raw + others),
-            'not have the transaction 00000000000007d1 at'
-            f' {self.ours[1].begin} of our')
-
-    def test_a_batch_that_was_given_up(self):
-        """It stands behind what the log has, and names what was durable."""
-        mine = self.ours[:1] + written(
-            self.ours[0].end, 3000, self.ours[0].end, [10, 10])
-        log = self.ours[0].raw + content(by_others(self.ours[0].end, [50, 9]))
-        self.assertIsNone(verdict(content(mine), log))
-        self.assertIsNone(verdict(content(mine), self.ours[0].raw))
-
     def test_what_a_client_has_stored(self):
         """It may look like a transaction in its place."""
         begin = END + scan.HEADER + seal.room(b'')

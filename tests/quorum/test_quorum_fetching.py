@@ -1,11 +1,12 @@
 """A node that follows has the blobs of a batch, durably, before the batch
-counts (I11); and none that the log does not name."""
+counts (I11); and none that the log does not name.  Goes with
+`quorum/following/fetching.py`.
+"""
 
 import contextlib
 import os
 import random
 import shutil
-import threading
 import time
 from unittest import mock
 
@@ -13,16 +14,11 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.serialize import referencesf
 
 from fsyncstorage import datafile
-from fsyncstorage.errors import OutcomeUnknown
-from fsyncstorage.pack import naming
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.quorum.following.repacking import Options
 from fsyncstorage.quorum.following.standby import Standby
-from fsyncstorage.quorum.history.fold import Why
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.record import place_of
-from fsyncstorage.quorum.leading import replicator
-from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import Refused
 
 from ..support import oid
@@ -32,7 +28,6 @@ from .blobnodes import BlobNodeTest
 from .blobnodes import found_blobs
 from .fakelog import MEMBERS
 from .fakelog import FakeLog
-from .logged import Watched
 from .nodes import led
 from .nodes import state_behind
 from .samples import LOG
@@ -48,16 +43,6 @@ class FetchingTest(BlobNodeTest):
         super().setUp()
         self.storage = self.lead()
         self.follower = self.follow()
-
-    def no_chunk_is_asked_for(self):
-        return mock.patch.object(
-            FakeLog, 'staged', side_effect=AssertionError('asked for'))
-
-    def given_up(self, *blobs):
-        """A batch that names these is not complete when an epoch begins."""
-        state = state_behind(self.engine)
-        raw = following(state, data(state, b'x', state.end + 9, (), blobs))
-        self.engine.append(self.engine.head, place_of(raw), raw)
 
 
 class Fetched(FetchingTest):
@@ -105,14 +90,6 @@ class Fetched(FetchingTest):
         self.assertGreaterEqual(behind.count('directory'), 2)
         self.assertEqual(done[-2:], ['counts', 'Data.fs'])
 
-    def test_at_a_takeover(self):
-        """By another log: that of the standby was stopped."""
-        self.commit_blobs(self.storage, {1: LARGE})
-        self.follower.log.stop()
-        self.follower.log = FakeLog(self.engine)
-        self.apply(self.follower)
-        self.assertEqual(self.contents('b'), [LARGE])
-
     def test_a_standby(self):
         """In its thread."""
         standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)
@@ -123,17 +100,6 @@ class Fetched(FetchingTest):
         standby.close()
         self.storage.close()
         self.follow('b').close()
-        self.are_the_same('a', 'b')
-
-    def test_what_is_there_is_not_fetched_again(self):
-        """A start repeats what was done, and not kept."""
-        self.commit_blobs(self.storage, {1: LARGE, 2: b'x'})
-        self.apply(self.follower)
-        self.assertEqual(self.kept('b').end, 4)
-        self.follower.close()
-        with self.no_chunk_is_asked_for():
-            self.follow()
-        self.storage.close()
         self.are_the_same('a', 'b')
 
     def test_what_has_other_contents_is_replaced(self):
@@ -149,8 +115,6 @@ class Fetched(FetchingTest):
 
 
 class OneMemberIsWrong(FetchingTest):
-
-    level = 2
 
     def setUp(self):
         super().setUp()
@@ -200,46 +164,8 @@ class OneMemberIsWrong(FetchingTest):
         self.follow('c')
         self.are_the_same_blobs('a', 'c')
 
-    def test_a_standby_asks_again(self):
-        self.damage_all()
-        standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)
-        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch(
-                'fsyncstorage.quorum.following.standby.LONGEST_PAUSE', 0.02):
-            standby.start()
-            self.addCleanup(standby.close)
-            until(lambda: standby.trouble, 'it says so')
-        self.assertIn('as it was staged', standby.trouble)
-        self.engine.damaged_blobs = {}
-        until(lambda: self.follower.synced.end == self.storage._pos, 'synced')
-        self.assertIsNone(standby.ended)
-
 
 class Failing(FetchingTest):
-
-    def test_no_answer_in_the_middle(self):
-        """What was brought is not brought again."""
-        self.commit_blobs(self.storage, {1: b'one', 2: b'two', 3: LARGE})
-        asked, log = [], self.follower.log
-        staged = log.staged
-
-        def away_at_the_third(id, number, member=None):
-            asked.append(id)
-            if len(set(asked)) == 3:
-                raise Unanswered('no majority')
-            return staged(id, number, member)
-
-        with mock.patch.object(log, 'staged', away_at_the_third):
-            with self.assertRaises(Unanswered):
-                self.apply(self.follower)
-        self.assertLess(self.follower.whole.end, self.storage._pos)
-        del asked[:]
-        with mock.patch.object(log, 'staged', lambda *args: (
-                asked.append(args[0]), staged(*args))[1]):
-            self.apply(self.follower)
-        self.assertEqual(len(set(asked)), 1)
-        self.follower.save()
-        self.storage._replica.keep()
-        self.are_the_same('a', 'b')
 
     def test_a_full_disk(self):
         self.commit_blobs(self.storage, {1: LARGE})
@@ -274,7 +200,11 @@ class NotNamed(FetchingTest):
     def test_a_batch_that_is_given_up(self):
         self.commit_blobs(self.storage, {1: b'x'})
         blob, = self.blobs_in_the_log()
-        self.given_up(blob._replace(oid=oid(2)), blob._replace(oid=oid(3)))
+        state = state_behind(self.engine)
+        raw = following(state, data(
+            state, b'x', state.end + 9, (),
+            [blob._replace(oid=oid(2)), blob._replace(oid=oid(3))]))
+        self.engine.append(self.engine.head, place_of(raw), raw)
         self.apply(self.follower)
         led(FakeLog(self.engine), state_behind(self.engine), 'other')
         self.apply(self.follower)
@@ -282,39 +212,20 @@ class NotNamed(FetchingTest):
         self.follower.save()
         self.assertEqual(self.contents('b'), [b'x'])
 
-    def follow_what_one_member_has(self):
-        """Behind what is kept; return the head of all others."""
+    def test_what_only_a_wrong_member_has(self):
+        """It was followed, behind what is kept, and was not in the log."""
         self.commit_blobs(self.storage, {1: b'x'})
         self.apply(self.follower)
         self.follower.save()
         head = self.engine.head
         self.commit_blobs(self.storage, {2: b'of one member'})
         self.apply(self.follower)
-        return head
-
-    def test_what_only_a_wrong_member_has(self):
-        """It was followed, and was not in the log."""
-        head = self.follow_what_one_member_has()
         self.assertEqual(len(self.contents('b')), 2)
         self.follower.close()
         self.engine.restore(head)
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
             self.follow()
         self.assertIn('removed 1 blob file', ''.join(logs.output))
-        self.assertEqual(self.contents('b'), [b'x'])
-
-    def test_a_standby_that_starts_again(self):
-        """By itself, as one member alone had what it followed."""
-        head = self.follow_what_one_member_has()
-        self.engine.restore(head)
-        led(FakeLog(self.engine), state_behind(self.engine), 'other')
-        standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            standby.start()
-            self.addCleanup(standby.close)
-            until(lambda: standby.ended or standby.state.epoch == 2, 'it is')
-            standby.stop()
-        self.assertIsNone(standby.ended)
         self.assertEqual(self.contents('b'), [b'x'])
 
     def test_what_was_being_made(self):
@@ -356,117 +267,50 @@ class Packs(BlobNodeTest):
         return self.commit_blobs(
             self.storage, {number: content}, {number: serial})
 
-    def test_it_is_removed(self):
-        self.begin_pair()
-        tid = self.changed(1, b'old')
-        self.apply(self.follower)
-        self.changed(1, b'new', tid)
-        self.pack()
-        self.apply(self.follower)
-        self.assertEqual(self.contents('a'), [b'new'])
-        self.assertEqual(self.blob_files('b'), self.blob_files('a'))
-        self.assertFalse(os.path.exists(self.path('b/blobs/.removed')))
+    def test_it_is_removed_or_kept_beside_the_others(self):
+        for keep_old in False, True:
+            with self.subTest(keep_old=keep_old):
+                self.setUp()
+                self.begin_pair(keep_old)
+                tid = self.changed(1, b'old')
+                self.apply(self.follower)
+                self.changed(1, b'new', tid)
+                self.pack()
+                self.apply(self.follower)
+                for node in 'a', 'b':
+                    self.assertEqual(self.contents(node), [b'new'])
+                    old = found_blobs(self.blob_dir(node) + '.old')
+                    self.assertEqual(
+                        sorted(old.values()),
+                        [b'new', b'old'] if keep_old else [])
+                self.assertFalse(os.path.exists(self.path('b/blobs/.removed')))
 
-    def test_it_is_kept_beside_the_others(self):
-        self.begin_pair(keep_old=True)
-        tid = self.changed(1, b'old')
-        self.changed(1, b'new', tid)
-        self.pack()
-        self.apply(self.follower)
-        for node in 'a', 'b':
-            self.assertEqual(self.contents(node), [b'new'])
-            self.assertEqual(
-                sorted(found_blobs(self.blob_dir(node) + '.old').values()),
-                [b'new', b'old'])
-
-    def test_where_that_fails_the_file_is_replaced(self):
-        self.begin_pair()
-        tid = self.changed(1, b'old')
-        self.changed(1, b'new', tid)
-        self.pack()
-        with mock.patch.object(
-                packedblobs, 'take_away', side_effect=OSError(5, 'EIO')), \
-                self.assertLogs('fsyncstorage', 'ERROR') as logs:
-            self.apply(self.follower)
-        self.assertIn('fsync-check --blobs', logs.output[0])
-        self.has_what_the_log_has('b')
-        self.starts_again()
-
-    def starts_again(self):
-        self.follower.close()
-        self.follower = self.begin_following()
-        self.assertEqual(self.contents('b'), [b'new'])
-        self.assertFalse(os.path.exists(self.path('b/blobs/.removed')))
-        self.has_what_the_log_has('b')
-
-    def dies(self, module, name, times=0):
-        """Before it does this, or behind so many times."""
-        real, done = getattr(module, name), []
-
-        def do(*args, **options):
-            if len(done) == times:
-                raise Killed
-            done.append(1)
-            return real(*args, **options)
-
-        return mock.patch.object(module, name, do)
-
-    def begin_to_replace(self, keep_old=False):
-        self.begin_pair(keep_old)
-        tid = self.changed(1, b'old', self.changed(1, b'older'))
-        self.changed(1, b'new', tid)
-        self.pack()
+    def dies(self):
+        """Before it takes them away."""
+        return mock.patch.object(packedblobs, 'take_away', side_effect=Killed)
 
     def test_a_crash_before_they_are_taken_away(self):
         """And before the state behind the swap is kept."""
-        self.begin_to_replace()
-        with self.dies(packedblobs, 'take_away'), self.assertRaises(Killed):
+        self.begin_pair()
+        tid = self.changed(1, b'old', self.changed(1, b'older'))
+        self.changed(1, b'new', tid)
+        self.pack()
+        with self.dies(), self.assertRaises(Killed):
             self.apply(self.follower)
         self.assertEqual(len(self.contents('b')), 3)
-        with self.assertLogs(packedblobs.__name__, 'WARNING'):
-            self.starts_again()
-
-    def test_a_crash_before_the_file_has_its_name(self):
-        self.begin_to_replace()
-        with self.dies(naming, 'replace'), self.assertRaises(Killed):
-            self.apply(self.follower)
-        with self.assertLogs(packedblobs.__name__, 'WARNING'):
-            self.starts_again()
-
-    def test_a_crash_while_they_are_moved(self):
-        self.begin_to_replace(keep_old=True)
-        with self.dies(packedblobs, '_move', 1), self.assertRaises(Killed):
-            self.apply(self.follower)
-        self.assertEqual(len(self.contents('b')), 2)
-        self.starts_again()
-        self.assertEqual(
-            sorted(found_blobs(self.blob_dir('b') + '.old').values()),
-            [b'new', b'old', b'older'])
-
-    def blobs_of_the_last_pack(self, node):
-        old = self.blob_dir(node) + '.old'
-        self.assertNotIn(packedblobs.OF_PACK, os.listdir(old))
-        return sorted(found_blobs(old).values())
-
-    def test_a_start_that_cannot_take_them_away(self):
-        """It is none that fails; and the next one tries it again."""
-        self.begin_to_replace()
-        with self.dies(packedblobs, 'take_away'), self.assertRaises(Killed):
-            self.apply(self.follower)
         self.follower.close()
-        with mock.patch.object(
-                packedblobs, '_remove', side_effect=OSError(5, 'EIO')), \
-                self.assertLogs(packedblobs.__name__, 'ERROR'):
+        with self.assertLogs(packedblobs.__name__, 'WARNING'):
             self.follower = self.begin_following()
-        self.assertEqual(len(self.contents('b')), 3)
-        self.starts_again()
+        self.assertEqual(self.contents('b'), [b'new'])
+        self.assertFalse(os.path.exists(self.path('b/blobs/.removed')))
+        self.has_what_the_log_has('b')
 
     def test_a_primary_that_dies(self):
         """It may have kept what is behind the swap."""
         self.begin_pair()
         tid = self.changed(1, b'old')
         self.changed(1, b'new', tid)
-        with self.dies(packedblobs, 'take_away'), self.assertRaises(Killed):
+        with self.dies(), self.assertRaises(Killed):
             self.pack()
         self.storage._replica.keep()
         self.storage.close()
@@ -505,60 +349,18 @@ class Packs(BlobNodeTest):
             self.engine.__init__(LOG)
 
 
-class AnotherRecord(FetchingTest):
-    """A wrong member has shown a record that could not be applied; most of
-    them have another one in its place."""
-
-    def setUp(self):
-        super().setUp()
-        self.commit_blobs(self.storage, {1: b'x'})
-        self.apply(self.follower)
-        self.follower.save()
-        head = self.engine.head
-        self.commit_blobs(self.storage, {2: b'brought', 3: b'gone'})
-        for id, data in list(self.engine.blobs.items()):
-            if data == b'gone':
-                del self.engine.blobs[id]
-        with self.assertRaises(Refused) as caught:
-            self.apply(self.follower)
-        self.assertIs(caught.exception.why, Why.DAMAGED)
-        self.assertEqual(self.contents('b'), [b'brought', b'x'])
-        self.engine.restore(head)
-
-    def size(self):
-        return os.path.getsize(self.path_of('b'))
-
-    def test_nothing_is_left_of_it(self):
-        """Nor on the disk, before anything else is written there."""
-        self.assertGreater(self.size(), self.follower.whole.end)
-        writer = led(FakeLog(self.engine), state_behind(self.engine), 'other')
-        done = Watched(self.path_of('b'))
-        with mock.patch.object(datafile, 'disk', done):
-            self.apply(self.follower)
-        self.assertEqual(done.done[:2], ['truncate', 'sync'])
-        self.assertEqual(self.follower.state.epoch, writer.state.epoch)
-        self.assertEqual(self.size(), self.follower.whole.end)
-        self.assertEqual(self.contents('b'), [b'x'])
-        self.assertEqual(self.lists('b'), [])
-        self.has_what_the_log_has('b')
-
-
 class APrimaryThatDied(FetchingTest):
-    """What its last transactions have left beside the log."""
 
-    def die(self, storage):
-        """Its process ends, without a close."""
+    def test_behind_a_vote(self):
+        """Without a close.  Another one has led since, and it follows."""
+        self.commit_blobs(self.storage, {1: b'x'})
+        self.vote_blobs(self.storage, {2: b'voted'})
         image = self.path('image')
-        os.system(f'cp -a {self.path("a")} {image}')
-        with self.quiet():
-            storage.close()
-        os.system(f'rm -r {self.path("a")}; mv {image} {self.path("a")}')
-
-    def quiet(self):
-        return mock.patch('fsyncstorage.commit.sequencer.logger')
-
-    def rejoined(self):
-        """Another one has led since, and it follows."""
+        shutil.copytree(self.path('a'), image)
+        with mock.patch('fsyncstorage.commit.sequencer.logger'):
+            self.storage.close()
+        shutil.rmtree(self.path('a'))
+        os.rename(image, self.path('a'))
         self.apply(self.follower)
         self.follower.close()
         other = self.lead('b')
@@ -566,44 +368,3 @@ class APrimaryThatDied(FetchingTest):
         other.close()
         self.follow('a').close()
         self.are_the_same('a', 'b')
-
-    def test_behind_the_vote(self):
-        self.commit_blobs(self.storage, {1: b'x'})
-        self.vote_blobs(self.storage, {2: b'voted'})
-        self.die(self.storage)
-        self.rejoined()
-
-    def test_a_batch_that_is_not_in_the_log(self):
-        """What was kept of the same object stays."""
-        tid = self.commit_blobs(self.storage, {1: b'x'})
-        self.storage._replica._keeper.save()
-        commits = self.storage.stats()['commits']
-        voted = self.vote_blobs(self.storage, {1: b'y'}, {1: tid})
-        self.storage.line.is_away = True
-        with self.assertLogs('fsyncstorage', 'WARNING'), mock.patch.object(
-                replicator, 'LONGEST_WAIT_AT_CLOSE', 0.0):
-            thread = threading.Thread(target=self._finish, args=(voted,))
-            thread.start()
-            until(lambda: self.storage.stats()['commits'] > commits, 'it is')
-            until(lambda: len([
-                path for path in self.blob_files('a')
-                if path.endswith('.blob')]) == 2, 'named')
-            self.die(self.storage)
-            thread.join()
-            self.rejoined()
-        self.assertIn(b'x', self.contents('a'))
-        self.assertNotIn(b'y', self.contents('a'))
-
-    def _finish(self, transaction):
-        try:
-            self.storage.tpc_finish(transaction)
-        except OutcomeUnknown:
-            pass
-
-    def test_a_batch_that_is_in_the_log(self):
-        """It is there already: it is not fetched."""
-        self.commit_blobs(self.storage, {1: LARGE})
-        self.die(self.storage)
-        with self.no_chunk_is_asked_for():
-            self.follow('a').close()
-        self.assertEqual(self.contents('a'), [LARGE])

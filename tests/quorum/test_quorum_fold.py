@@ -3,24 +3,18 @@
 (In whatever order things happen: test_quorum_histories.)
 """
 
-import dataclasses
 import unittest
 
 from fsyncstorage.quorum.history.fold import Apply
-from fsyncstorage.quorum.history.fold import Pack
 from fsyncstorage.quorum.history.fold import Refuse
-from fsyncstorage.quorum.history.fold import Skip
 from fsyncstorage.quorum.history.fold import Why
 from fsyncstorage.quorum.history.fold import beginning
-from fsyncstorage.quorum.history.fold import compare
 from fsyncstorage.quorum.history.fold import step
 from fsyncstorage.quorum.history.record import Data
-from fsyncstorage.quorum.history.record import Ends
 from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.quorum.history.record import PackBegin
 from fsyncstorage.quorum.history.record import PackEnd
 from fsyncstorage.quorum.history.record import PackSwap
-from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import Trim
 
 from .samples import LOG
@@ -59,58 +53,6 @@ class FoldTest(unittest.TestCase):
 
     def chunk(self, content=b'bytes', end=None):
         return data(self.state, content, end)
-
-
-class Applied(FoldTest):
-
-    def test_a_batch_of_one_chunk(self):
-        found = self.apply(self.chunk(b'bytes'))
-        self.assertEqual(found.record.body.data, b'bytes')
-        self.assertEqual((self.state.end, self.state.next), (105, 105))
-
-    def test_a_batch_counts_with_its_last_chunk(self):
-        self.apply(self.chunk(b'by', 105))
-        self.assertEqual((self.state.end, self.state.next), (100, 102))
-        self.apply(self.chunk(b'tes'))
-        self.assertEqual((self.state.end, self.state.next), (105, 105))
-        self.assertIsNone(self.state.incomplete)
-
-    def test_an_epoch_gives_up_what_is_not_complete(self):
-        self.apply(self.chunk(b'by', 105))
-        self.lead(SUCCESSOR)
-        self.assertEqual((self.state.end, self.state.next), (100, 100))
-        self.assertEqual((self.state.epoch, self.state.writer), (2, SUCCESSOR))
-
-    def test_a_pack(self):
-        self.apply(PackBegin(b'the time', True, b'1'), batch=PACK)
-        self.apply(self.chunk(b'bytes'))
-        self.assertEqual(
-            self.state.pack, Pack(PACK, 100, b'the time', True, b'1'))
-        self.apply(PackSwap(PACK, 60, bytes(32)))
-        self.assertEqual((self.state.generation, self.state.end), (4, 60))
-        self.assertIsNone(self.state.pack)
-
-    def test_a_pack_that_is_given_up(self):
-        self.apply(PackBegin(bytes(8), True, b'1'), batch=PACK)
-        self.apply(PackEnd(PACK))
-        self.assertEqual((self.state.generation, self.state.end), (3, 100))
-        self.assertIsNone(self.state.pack)
-
-    def test_a_trim(self):
-        before = self.state
-        self.apply(Trim(2))
-        self.assertEqual(self.state, dataclasses.replace(
-            before, place=self.state.place))
-
-
-class Skipped(FoldTest):
-
-    def test_what_the_node_has(self):
-        first = following(self.state, self.chunk(b'first'))
-        self.apply(self.chunk(b'first'))
-        self.assertEqual(step(self.state, first), Skip())
-        self.apply(self.chunk(b'second'))
-        self.assertEqual(step(self.state, first), Skip())
 
 
 class Refused(FoldTest):
@@ -183,24 +125,3 @@ class Refused(FoldTest):
     def test_a_trim_of_what_is_to_come(self):
         self.refused(Why.SENSELESS, Trim(self.state.place.sequence + 2))
         self.apply(Trim(self.state.place.sequence + 1))
-
-
-class Logs(FoldTest):
-    """Whether a log can be that of the node, before anything is changed."""
-
-    def why(self, log=LOG, first=1, head=None):
-        found = compare(self.state, Ends(log, first, head or self.state.place))
-        return found and found.why
-
-    def test_its_own(self):
-        self.assertIsNone(self.why())
-        self.assertIsNone(self.why(head=Place(9, bytes(16)), first=2))
-
-    def test_another_one(self):
-        self.assertIs(self.why(log=OTHER), Why.OTHER_LOG)
-
-    def test_one_that_has_lost_what_was_confirmed(self):
-        self.assertIs(self.why(head=Place(0, LOG)), Why.BEHIND)
-
-    def test_one_that_was_restored_and_went_on(self):
-        self.assertIs(self.why(head=Place(1, bytes(16))), Why.FORKED)

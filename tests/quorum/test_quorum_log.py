@@ -4,13 +4,10 @@ import unittest
 
 from fsyncstorage.quorum.log.interface import Unanswered
 
-from .fakelog import MEMBERS
 from .fakelog import Engine
 from .fakelog import FakeLog
 from .fakelog import Fault
 from .logcontract import START
-from .logcontract import A
-from .logcontract import B
 from .logcontract import Contract
 from .logcontract import WithoutALog
 from .logcontract import place
@@ -64,17 +61,6 @@ class Faults(unittest.TestCase):
         self.engine.deliver()
         self.assertEqual(self.log.read(1), [b'1'])
 
-    def test_of_every_call(self):
-        for name, *args in (
-                ('create', LOG), ('ends',), ('read', 1), ('wait', 1, 0),
-                ('trim', 1), ('hold', A, 1), ('holder',), ('let_go', A),
-                ('note', A, b''), ('notes',), ('forget', A),
-                ('stage', A, 0, b''), ('staged', A, 0), ('unstage', [A]),
-                ('all_staged',)):
-            for fault in Fault.BEFORE, Fault.AFTER, Fault.DELAYED:
-                with self.subTest(name, fault=fault):
-                    self.unanswered(fault, getattr(self.log, name), *args)
-
     def test_of_reads(self):
         self.append(b'1', b'2')
         for fault, found in (
@@ -82,31 +68,3 @@ class Faults(unittest.TestCase):
                 (Fault.DOUBLED, [b'1', b'1', b'2', b'2'])):
             self.log.faults.append(fault)
             self.assertEqual(self.log.read(1), found)
-
-    def test_damage_of_one_member(self):
-        self.append(b'1')
-        self.engine.damage(1, 1, 1)
-        self.assertEqual(
-            [self.log.read(1, member) for member in range(MEMBERS)],
-            [[b'1'], [b'3'], [b'1']])
-
-    def test_a_lost_end(self):
-        self.append(b'1', b'2')
-        self.engine.restore(place(1))
-        self.assertEqual(self.log.ends().head, place(1))
-        self.assertEqual(self.log.read(1), [b'1'])
-
-    def test_a_lease_is_over(self):
-        self.log.hold(A, 2)
-        self.engine.now += 2
-        self.assertEqual(self.log.holder(), A)
-        self.assertTrue(self.log.hold(B, 2))
-        self.assertFalse(self.log.hold(A, 2))
-
-    def test_a_member_that_is_away(self):
-        self.append(b'1')
-        self.engine.away = {1}
-        self.assertEqual(self.log.read(1, 0), [b'1'])
-        for name, *args in ('ends', 1), ('read', 1, 4), ('staged', A, 0, 4):
-            with self.subTest(name), self.assertRaises(Unanswered):
-                getattr(self.log, name)(*args)

@@ -10,7 +10,6 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage.commit.policies import POLICIES
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.leading.replicator import Replicator
-from fsyncstorage.quorum.leading.writer import Writer
 
 from ..support import commit
 from ..support import oid
@@ -18,8 +17,6 @@ from .fakelog import FakeLog
 from .nodes import Line
 from .nodes import NodeTest
 from .nodes import led
-
-TIME = 1e9
 
 
 class Opening(NodeTest):
@@ -67,11 +64,6 @@ class Opening(NodeTest):
             self.assertIsNone(reading.waits_for_log)
             reading.close()
 
-    def test_without_a_log(self):
-        with self.assertRaisesRegex(ValueError, 'needs the log of a cluster'):
-            self.open(durability='quorum')
-        self.assertEqual(os.listdir(self.directory), [])
-
     def test_what_does_not_go_together(self):
         log = FakeLog(self.engine)
         for words, options in {
@@ -106,11 +98,3 @@ class Opening(NodeTest):
         with contextlib.closing(
                 rejoin(path, log, threading.Event())) as follower:
             return follower.state
-
-    def test_a_writer_that_does_not_lead(self):
-        self.lead().close()
-        line = Line(FakeLog(self.engine))
-        writer = Writer(line, self.state_of(self.path_of('a'), line))
-        with self.assertRaisesRegex(AssertionError, 'does not lead'):
-            FsyncStorage(self.path_of('a'), durability='quorum',
-                         replica=Replicator(line, writer))

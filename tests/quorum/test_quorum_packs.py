@@ -17,6 +17,7 @@ from fsyncstorage.pack import progress
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.log.reading import Reader
 
+from ..often import often
 from ..pack.nodes import Committer
 from .fakelog import FakeLog
 from .logged import IN_PROCESS
@@ -197,7 +198,7 @@ class History:
 class Packs(NodeTest):
 
     level = 2
-    histories, steps = range(12), 40
+    histories, steps = range(often(12, 300)), often(40, 60)
 
     def test_whatever_happens(self):
         counted = dict.fromkeys(
@@ -216,9 +217,3 @@ class Packs(NodeTest):
                 self.directory = os.path.dirname(self.directory)
         for name, count in counted.items():
             self.assertGreater(count, 2, name)
-
-
-class ManyPacks(Packs):
-
-    level = 3
-    histories, steps = range(100, 400), 60

@@ -3,7 +3,6 @@
 I16, as far as processes show it, and what is left behind.
 """
 
-import os
 import signal
 
 from ZEO.ClientStorage import ClientStorage
@@ -18,9 +17,8 @@ from ..support import PATIENCE
 from ..support import commit as commit_with
 from ..support import oid
 from ..support import until
-from .etcdcluster import EtcdCluster
-from .etcdcluster import needed
 from .gateway import Gateways
+from .pair import OnEtcd
 from .pair import Pair
 
 
@@ -155,16 +153,5 @@ class NoLog(Pair):
         self.assertEqual(self.a.end(), 0)
 
 
-@needed
-class OnEtcd(Takeover, Ends):
-    """The same on real members."""
-
-    level = 3
-
-    def members_of_the_log(self):
-        directory = self.path('etcd')
-        os.mkdir(directory)
-        cluster = EtcdCluster(directory)
-        self.addCleanup(cluster.close)
-        cluster.start()
-        return cluster.addresses
+class TakeoverOnEtcd(OnEtcd, Takeover, Ends):
+    pass

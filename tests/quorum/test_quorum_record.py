@@ -193,29 +193,6 @@ class Bounds(unittest.TestCase):
         with self.assertRaisesRegex(Damaged, f'of {records.MOST + 1} bytes'):
             parse(raw)
 
-    def test_nothing_is_packed_that_would_be_refused(self):
-        for fields in (
-                {'log': b'short'}, {'writer': b'w' * 17}, {'sequence': 0},
-                {'epoch': 0}, {'position': -1}, {'generation': 1 << 63},
-                {'previous': b''}, {'position': 99}, {'position': 106},
-                {'body': Epoch(b'n')}, {'body': Epoch(b'n' * 16, b's')},
-                {'body': PackEnd(b'p')}, {'body': Trim(-1)},
-                {'body': PackBegin(b't' * 7, True, b'1')},
-                {'body': PackBegin(b't' * 8, True, b'')},
-                {'body': PackBegin(b't' * 8, True, b'v' * 65)},
-                {'body': PackSwap(b'p' * 16, 4, b'c' * 31)},
-                {'body': Data(100, 110, (Commit(b'c', b't' * 8),), (), b'x')},
-                *({'body': Data(
-                    100, 110, (), (BLOB._replace(**of_blob),), b'x')}
-                  for of_blob in (
-                      {'staged': b's'}, {'oid': b'o'}, {'tid': b't' * 9},
-                      {'size': -1}, {'checksum': b'c' * 31})),
-                {'body': Data(100, 110, (), (), b'')},
-                {'body': dataclasses.replace(SAMPLE.body, data=b'')}):
-            with self.subTest(fields):
-                with self.assertRaises(ValueError):
-                    pack(dataclasses.replace(SAMPLE, **fields))
-
 
 class Chunks(unittest.TestCase):
 

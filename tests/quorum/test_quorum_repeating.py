@@ -1,16 +1,14 @@
 """A transaction whose vote was not answered is sent again, to the next node;
-what may be committed, or was promised, is not (I3, I16)."""
+what may be committed, or was promised, is not (I3, I16).  Goes with
+`client/repeating.py`.
+"""
 
-import errno
 import os
-import tempfile
 from unittest import mock
 
 import transaction
 import ZODB
 from BTrees.Length import Length
-from persistent.mapping import PersistentMapping
-from ZEO.asyncio.client import ClientThread
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.blob import Blob
 from ZODB.POSException import ConflictError
@@ -18,9 +16,6 @@ from ZODB.utils import z64
 
 from fsyncstorage.client import link
 from fsyncstorage.client import repeating
-from fsyncstorage.client import said
-from fsyncstorage.client.stream import Stream
-from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server import commitchannel
 from fsyncstorage.wire import commitserver
 
@@ -30,8 +25,6 @@ from ..client.connected import store
 from ..client.test_client_outcome import InOneTrip
 from ..client.test_client_outcome import InTwoTrips
 from ..client.test_client_outcome import Lost
-from ..support import PATIENCE
-from ..support import TestCase
 from ..support import Thread
 from ..support import commit as commit_in_process
 from ..support import oid
@@ -95,32 +88,6 @@ class Moments:
     def test_its_request_was_not_read(self):
         self.check_repeated(self.request)
 
-    def test_nothing_of_it_has_left(self):
-        """And so nobody is asked."""
-        made = Stream._ask
-
-        def too_late(stream, *args):
-            if stream.node.instance == first:
-                self.kill_soon()
-                until(lambda: stream.end_reason, 'ended')
-            return made(stream, *args)
-
-        first = self.server.instance
-        self.patch(Stream, '_ask', too_late)
-        with mock.patch.object(Stream, 'ask') as ask:
-            committing = Thread(self.commit)
-            self.goes_on()
-            self.check_once(committing.result())
-        ask.assert_not_called()
-
-    def test_it_begins_without_a_server(self):
-        """It waits for the next node."""
-        self.kill_soon()
-        until(lambda: not self.client.is_connected(), 'lost')
-        committing = Thread(self.commit)
-        self.goes_on()
-        self.check_once(committing.result())
-
     def test_others_were_faster(self):
         """A conflict is a conflict."""
         serial = commit(self.client, {1: b'x'})
@@ -135,19 +102,6 @@ class Moments:
         self.check_over()
         self.assertEqual(self.client.loadBefore(
             oid(1), self.client.lastTransaction())[0], b'other')
-
-    def test_no_other_node_comes(self):
-        """It waits as long as for any server."""
-        self.dies_at_request(self.request)
-        self.client._server.timeout = 0.2
-        self.refused(Thread(self.commit))
-
-    def refused(self, committing):
-        """In one trip, nobody has promised that it is not kept."""
-        with self.assertRaises(Exception) as caught:
-            committing.result()
-        self.assertEqual(type(caught.exception).__name__, self.not_promised)
-        self.assertEqual(self.called, [])
 
     # To whom it is not sent
 
@@ -167,7 +121,7 @@ class Moments:
         self.check_over()
 
     def say_of_the_next(self, node):
-        self.patch(link, 'node_of', lambda about: node)
+        self.patch(link, node_of=lambda about: node)
 
     def test_a_node_of_another_log(self):
         self.refused_by(lambda: self.say_of_the_next(
@@ -187,56 +141,28 @@ class Moments:
 
     # What it has said
 
-    #: Two pieces that leave before the vote, and more than is kept in memory.
-    large = {number: bytes([number]) * 600_000 for number in range(1, 11)}
+    def test_a_large_one(self):
+        """Two pieces leave before the vote, and it is more than is kept in
+        memory."""
+        large = {number: bytes([number]) * 600_000 for number in range(1, 11)}
 
-    def commit_large(self):
-        transaction = begin(self.client)
-        for number, data in self.large.items():
-            store(self.client, transaction, number, data)
-        self.client.tpc_vote(transaction)
-        return self.client.tpc_finish(transaction, self.called.append)
+        def commit_large():
+            transaction = begin(self.client)
+            for number, data in large.items():
+                store(self.client, transaction, number, data)
+            self.client.tpc_vote(transaction)
+            return self.client.tpc_finish(transaction, self.called.append)
 
-    def check_large(self, committing):
+        self.dies_at_request(commitserver.Vote)
+        committing = Thread(commit_large)
         self.goes_on()
         tid = committing.result()
-        self.check_large_is_there(tid)
-        self.check_once(tid, 1, self.large[1])
-
-    def check_large_is_there(self, tid):
-        for number, data in self.large.items():
+        for number, data in large.items():
             self.assertEqual(self.storage.load(oid(number)), (data, tid))
-
-    def test_a_large_one(self):
-        self.check_large_lost_at(commitserver.Vote)
-
-    def check_large_lost_at(self, kind):
-        files, open_file = [], tempfile.TemporaryFile
-
-        def opened(buffering):
-            files.append(open_file(buffering=buffering))
-            return files[-1]
-
-        self.dies_at_request(kind)
-        with mock.patch.object(
-                said, 'tempfile', mock.Mock(TemporaryFile=opened)):
-            self.check_large(Thread(self.commit_large))
-        self.assertEqual([each.closed for each in files], [True])
-
-    def test_a_disk_that_is_full_behind_the_first_ones(self):
-        """The commit goes on, in `add` and at the end."""
-        written = os.pwrite
-
-        def pwrite(file, data, position):
-            if position > 1 << 20:
-                raise OSError(errno.ENOSPC, 'a test')
-            return written(file, data, position)
-
-        self.patch(said, 'os', mock.Mock(wraps=os, pwrite=pwrite))
-        self.check_large_is_there(self.commit_large())
+        self.check_once(tid, 1, large[1])
 
     def test_it_is_sent_again_a_few_times_at_most(self):
-        self.patch(repeating, 'MOST_TIMES', 0)
+        self.patch(repeating, MOST_TIMES=0)
         self.dies_at_request(self.request)
         committing = Thread(self.commit)
         self.goes_on()
@@ -244,35 +170,11 @@ class Moments:
             committing.result()
         self.check_over()
 
-    def test_it_is_not_sent_again_when_it_may_be_kept(self):
-        """Whoever asks for its vote once more."""
-        committing = mock.Mock()
-        link = mock.Mock(vote_once=mock.Mock(side_effect=OutcomeUnknown('?')))
-        with self.assertRaises(OutcomeUnknown):
-            repeating.vote(link, committing)
-        committing.keep_no_more.assert_called_once_with()
-
-    def test_a_child_of_its_process(self):
-        """It has nobody to wait for."""
-        transaction = begin(self.client)
-        child = os.fork()
-        if not child:
-            try:
-                store(self.client, transaction, 1, bytes(2 << 20))
-            except ClientDisconnected:
-                os._exit(7)
-            finally:
-                os._exit(1)
-        _, status = os.waitpid(child, 0)
-        self.assertEqual(os.waitstatus_to_exitcode(status), 7)
-        self.client.tpc_abort(transaction)
-
 
 class InTwo(InTwoTrips, Moments, RepeatingTest):
 
     level = 2
     request = commitserver.Vote
-    not_promised = 'Unanswered'
 
     def commit(self, number=1, data=b'x', serial=z64):
         transaction = begin(self.client)
@@ -304,36 +206,14 @@ class InTwo(InTwoTrips, Moments, RepeatingTest):
 class InOne(InOneTrip, Moments, RepeatingTest):
 
     level = 2
-    not_promised = 'OutcomeUnknown'
 
 
-class Calls(TestCase):
-    """That change nothing, within a commit."""
+class Databases(RepeatingTest):
+    """What an application sees."""
 
-    def test_a_call_that_is_lost_more_than_once(self):
-        """Nodes may fall one after the other."""
-        call = mock.Mock(side_effect=[
-            *[ClientDisconnected()] * repeating.MOST_TIMES, 'answer'])
-        self.assertEqual(
-            repeating.call_again(PATIENCE, {}, call, 'name'), 'answer')
-        for each in call.mock_calls:
-            self.assertLessEqual(each.kwargs['timeout'], PATIENCE)
-
-    def test_but_not_for_ever(self):
-        """Then an abort does not wait for a server once more."""
-        call = mock.Mock(side_effect=ClientDisconnected())
-        committing = mock.Mock(has_waited=False)
-        with self.assertRaises(ClientDisconnected):
-            repeating.call_again(PATIENCE, {1: committing}, call, 'name')
-        self.assertEqual(call.call_count, repeating.MOST_TIMES + 1)
-        self.assertIs(committing.has_waited, True)
-
-
-class DatabasesTest(RepeatingTest):
+    level = 2
 
     has_blobs = True
-    klass = None
-    request = commitserver.Trip
 
     def make_client(self):
         return self.connect(blob_dir=self.path('cache'))
@@ -342,16 +222,13 @@ class DatabasesTest(RepeatingTest):
         super().setUp()
         self.db = ZODB.DB(self.client)
         self.addCleanup(self.db.close)
-        if self.klass is not None:
-            self.db.klass = self.klass
-            self.db.open()  # another one is made by the next call
         self.manager = transaction.TransactionManager()
         self.connection = self.db.open(self.manager)
         self.root = self.connection.root()
 
-    def commit(self):
+    def commit(self, lost_at=commitserver.Trip):
         """It goes on at the next node."""
-        self.dies_at_request(self.request)
+        self.dies_at_request(lost_at)
         committing = Thread(self.manager.commit)
         self.goes_on()
         committing.result()
@@ -360,35 +237,6 @@ class DatabasesTest(RepeatingTest):
         other = self.db.open(transaction.TransactionManager())
         self.addCleanup(other.close)
         return other.root()
-
-    def loses(self, wanted):
-        """The server, in the first of these calls."""
-        call, killed = ClientThread.call, []
-
-        def lost(link, method, *args, **options):
-            if method == wanted and not killed:
-                killed.append(1)
-                self.kill_soon()
-                until(lambda: not self.client.is_connected(), 'lost')
-                raise ClientDisconnected('a test')
-            return call(link, method, *args, **options)
-
-        self.patch(ClientThread, 'call', lost)
-        return killed
-
-
-class Databases(DatabasesTest):
-    """What an application sees."""
-
-    level = 2
-
-    def test_an_object(self):
-        self.root['it'] = PersistentMapping(value=1)
-        self.commit()
-        self.assertEqual(self.other_root()['it']['value'], 1)
-        self.root['it']['value'] += 1
-        self.manager.commit()
-        self.assertEqual(self.other_root()['it']['value'], 2)
 
     def test_a_blob(self):
         blob = self.root['blob'] = Blob(b'content' * 100_000)
@@ -406,10 +254,7 @@ class Databases(DatabasesTest):
         last, = self.db.undoLog(0, 1)
         self.manager.begin()
         self.db.undo(last['id'], self.manager.get())
-        self.dies_at_request(commitserver.Vote)  # it is no connection
-        committing = Thread(self.manager.commit)
-        self.goes_on()
-        committing.result()
+        self.commit(commitserver.Vote)  # it is no connection
         self.assertEqual(self.other_root()['it'], 1)
 
     def test_a_conflict_that_the_next_node_resolves(self):
@@ -425,14 +270,3 @@ class Databases(DatabasesTest):
         self.commit()
         self.assertEqual(length(), 11)
         self.assertEqual(self.other_root()['length'](), 11)
-
-    def test_new_oids_are_asked_for_again(self):
-        """They are needed within a commit."""
-        killed = self.loses('new_oids')
-        self.client._oids.clear()
-        self.root['it'] = PersistentMapping(value=1)
-        committing = Thread(self.manager.commit)
-        until(lambda: killed, 'asked')
-        self.goes_on()
-        committing.result()
-        self.assertEqual(self.other_root()['it']['value'], 1)

@@ -3,7 +3,6 @@
 Real leases of a second, and no assertion about how long anything took.
 """
 
-import contextlib
 import errno
 import os
 from unittest import mock
@@ -11,14 +10,11 @@ from unittest import mock
 from ZODB.POSException import StorageError
 from ZODB.utils import u64
 
-from fsyncstorage import FsyncStorage
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.quorum.beginning.copying import copied
 from fsyncstorage.quorum.following import standby
-from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.quorum.history.record import node_name
-from fsyncstorage.quorum.log.interface import Full
 from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.quorum.roles import holding
 from fsyncstorage.quorum.roles import primary
@@ -27,12 +23,10 @@ from fsyncstorage.storage.objectmap import NoMap
 from fsyncstorage.storage.opening import OIDS_OF_AN_EPOCH
 
 from ..support import PATIENCE
-from ..support import begin
 from ..support import commit
 from ..support import oid
 from ..support import until
 from .fakelog import FakeLog
-from .nodes import bodies
 from .nodes import led
 from .roles import RolesTest
 
@@ -64,17 +58,6 @@ class Names(RolesTest):
         self.a.open()  # it is its own
         self.a.leads()
 
-    def test_until_it_is_forgotten(self):
-        self.a.open()
-        self.a.leads()
-        self.a.close()
-        self.log.forget(node_name('a'))
-        self.b.open()
-        self.b.leads()
-        self.a.open()
-        with self.assertRaisesRegex(Refused, 'another node of the name a'):
-            self.a.leads()
-
     def test_it_is_noted_before_it_follows(self):
         """Whoever begins next knows of it."""
         seek = holding.Holding.seek
@@ -87,8 +70,6 @@ class Names(RolesTest):
 
 
 class Following(RolesTest):
-
-    level = 2
 
     def test_one_leads_and_the_other_follows(self):
         self.both()
@@ -105,7 +86,8 @@ class Following(RolesTest):
     def test_each_epoch_has_oids_of_its_own(self):
         """What a node has given, and nobody has committed yet, the next one
         does not give; nor what the one before that had given."""
-        commit(self.lead_a(), {1: b'x'})
+        self.a.open()
+        commit(self.a.leads(), {1: b'x'})
         given = []
         for node in self.b, self.a, self.b:
             for each in self.a, self.b:
@@ -116,55 +98,6 @@ class Following(RolesTest):
         for number, oids in enumerate(given, 2):
             self.assertGreater(min(oids), number * OIDS_OF_AN_EPOCH)
             self.assertLess(max(oids), (number + 1) * OIDS_OF_AN_EPOCH)
-
-    def lead_a(self):
-        self.a.open()
-        return self.a.leads()
-
-    def test_blobs(self):
-        """The other one has them, also those of the last moment."""
-        self.both()
-        tids = []
-        for number in range(1, 4):
-            transaction = begin(self.a.storage)
-            with open(self.path('source'), 'wb') as file:
-                file.write(bytes([number]))
-            self.a.storage.storeBlob(
-                oid(number), bytes(8), b'x', self.path('source'), '',
-                transaction)
-            self.a.storage.tpc_vote(transaction)
-            tids.append(self.a.storage.tpc_finish(transaction))
-        self.a.storage.close()
-        storage = self.b.leads()
-        for number, tid in enumerate(tids, 1):
-            with open(storage.loadBlob(oid(number), tid), 'rb') as file:
-                self.assertEqual(file.read(), bytes([number]))
-
-    def test_the_instance_of_the_epoch_is_that_of_the_server(self):
-        self.a.open()
-        instance = self.a.leads().server_instance
-        self.assertEqual(bodies(self.engine)[-1].server, instance)
-
-    def test_it_is_closed_while_it_follows(self):
-        self.both()
-        self.b.close()
-        self.assertTrue(all(log._stopped for log in self.b.logs))
-        commit(self.a.storage, {1: b'x'})
-        # Nothing is locked.
-        self.b.open()
-        self.b.follows()
-
-    def test_a_log_that_answers_later(self):
-        self.a.is_away = True
-        self.a.open()
-        self.a.is_away = False
-        commit(self.a.leads(), {1: b'x'})
-
-    def test_what_is_refused_at_the_start(self):
-        os.remove(self.a.path + '.quorum')
-        self.a.open()
-        with self.assertRaisesRegex(Refused, 'not a file of a node'):
-            self.a.leads()
 
     def test_a_standby_that_ends(self):
         """The log has lost what it had."""
@@ -191,26 +124,6 @@ class Following(RolesTest):
             self.assertIn('no room', self.b.node.trouble)
         following.trouble = None
         until(lambda: self.b.node._holding.wanted, 'it tries again')
-
-    def test_it_says_why_nobody_leads(self):
-        """As where etcd is full: what is asked about the lease fails, and
-        reading does not."""
-        self.a.open()
-        self.a.leads()
-        self.b.open()
-        self.b.follows()
-        with mock.patch.object(
-                FakeLog, 'hold', side_effect=Full('etcd is full')):
-            until(lambda: 'etcd is full' in self.b.node.trouble, 'it says so')
-            self.assertIn('standby, 0 records', self.b.node.trouble)
-            self.assertEqual(
-                self.b.node.stats()['lease_trouble'], 'etcd is full')
-            until(lambda: 'etcd is full' in (self.a.storage.waits_for_log
-                                             or ''), 'and the other one')
-            self.assertEqual(
-                self.a.storage.stats()['quorum']['lease_trouble'],
-                'etcd is full')
-        until(lambda: 'etcd' not in self.b.node.trouble, 'it is over')
 
 
 class Silence(RolesTest):
@@ -284,17 +197,6 @@ class Retreat(RolesTest):
                 self.is_over()
             self.assertIn('in epoch 2', logged.output[0])
 
-    def test_the_leader_of_the_log_is_looked_for(self):
-        """Appends go there, without a step in between."""
-        found = []
-        with mock.patch.object(FakeLog, 'find_leader', lambda log: (
-                found.append(log))), \
-                mock.patch.object(primary, 'ASK_EVERY', 0.01):
-            self.a.open()
-            self.a.leads()
-            until(lambda: found, 'it is looked for')
-            self.assertIs(found[0], self.a.storage._replica._log)
-
     def test_a_failing_disk(self):
         """The lease is given back; the process ends, and a person looks."""
         disk = self.controlled_disk()
@@ -325,26 +227,6 @@ class Retreat(RolesTest):
             self.assertTrue(storage.may_answer())
             storage._replica._writer.fenced = 'by another'
             self.assertFalse(storage.may_answer())
-
-    def test_lost_while_it_takes_over(self):
-        """It follows again, and leads the next time."""
-        self.a.open()
-        self.a.leads()
-        real, calls = role.lead, []
-
-        def lead(*args):
-            calls.append(args)
-            return None if len(calls) == 1 else real(*args)
-
-        with mock.patch.object(role, 'lead', lead):
-            self.b.open()
-            self.b.follows()
-            self.a.close()
-            commit(self.b.leads(), {1: b'x'})
-        self.assertEqual(len(calls), 2)
-        epochs = [each for each in bodies(self.engine)
-                  if isinstance(each, Epoch)]
-        self.assertEqual(len(epochs), 2)
 
     def test_it_cannot_come_to_the_end_of_the_log(self):
         """As where the disk is full: another node may lead meanwhile, and it
@@ -377,130 +259,22 @@ class Retreat(RolesTest):
             commit(self.a.leads(), {1: b'x'})
         self.assertEqual((len(led), len(begun), holders), (2, 4, [None] * 2))
 
-
-class Failures(RolesTest):
-    """Whatever fails, nothing stays open: the same process (a Zope) may try
-    again."""
-
-    def when_it_leads(self, fails):
-        """`fails(patch)` is called when the writer leads; the file is not
-        handed over yet."""
-        real, patches = role.lead, []
-
-        def patch(*what, **more):
-            patches.append(mock.patch.object(*what, **more))
-            patches[-1].start()
+    def test_a_disk_that_fails_at_the_handover(self):
+        """The epoch has given up a batch, and that is cut off.  Nothing stays
+        open: the same process (a Zope) may try again."""
+        disk, real = self.controlled_disk(), role.lead
 
         def lead(*args):
             led = real(*args)
-            fails(patch)
-            return led
-
-        def stop():
-            while patches:
-                patches.pop().stop()
-
-        patch(role, 'lead', lead)
-        self.addCleanup(stop)
-        return stop
-
-    def is_refused(self, node, error, words):
-        with self.assertRaisesRegex(error, words):
-            node.leads()
-        self.assertTrue(all(log._stopped for log in node.logs))
-
-    def test_a_disk_that_fails_at_the_handover(self):
-        """The epoch has given up a batch, and that is cut off."""
-        disk = self.controlled_disk()
-
-        def fails(patch):
             with open(self.a.path, 'ab') as file:
                 file.write(b'of a batch that is not whole')
             disk.fail_sync(OSError('no'))
+            return led
 
-        heal = self.when_it_leads(fails)
-        self.a.open()
-        self.is_refused(self.a, DiskError, 'a sync failed')
-        heal()
+        with mock.patch.object(role, 'lead', lead):
+            self.a.open()
+            with self.assertRaisesRegex(DiskError, 'a sync failed'):
+                self.a.leads()
+        self.assertTrue(all(log._stopped for log in self.a.logs))
         self.a.open()
         commit(self.a.leads(), {1: b'x'})
-
-    def test_a_disk_that_is_full_at_the_takeover(self):
-        """The node begins anew, in the same process, and so again."""
-        disk, real, led = self.controlled_disk(), role.lead, []
-        failing = []
-
-        def is_full(*args):
-            raise OSError(errno.ENOSPC, 'no room')
-
-        def truncate(fd, size):
-            while failing:
-                raise failing.pop()
-            os.ftruncate(fd, size)
-
-        def lead(follower, *args):
-            led.append(follower)
-            if len(led) == 1:
-                follower._file.write_at(b'of a batch', follower.whole.end)
-                failing.append(OSError(errno.ENOSPC, 'no room'))
-                with mock.patch.object(disk, 'write', is_full):
-                    follower._file.write_at(b'?', follower.whole.end)
-            return real(follower, *args)
-
-        with mock.patch.object(role, 'lead', lead), \
-                mock.patch.object(disk, 'truncate', truncate), \
-                mock.patch.object(role, 'LONGEST_PAUSE', 0.01), \
-                self.assertLogs('fsyncstorage', 'WARNING'):
-            self.a.open()
-            commit(self.a.leads(), {1: b'x'})
-        self.assertEqual((len(led), failing), (2, []))
-
-    def test_a_part_that_cannot_be_closed(self):
-        """The other parts are closed."""
-        self.a.open()
-        self.a.leads()
-        log = self.a.logs[-1]
-        with mock.patch.object(log, 'stop', side_effect=OSError('no')), \
-                mock.patch.object(log, 'close') as close, \
-                self.assertRaisesRegex(OSError, 'no'):
-            self.a.storage._replica.close()
-        self.assertIsNone(self.engine.holder())
-        close.assert_called_once_with()
-
-    def test_a_primary_that_cannot_be_closed(self):
-        stored = []
-
-        def close(storage):
-            stored.append(storage)
-
-        with mock.patch.object(
-                role.Primary, 'serve', side_effect=StorageError('no')), \
-                mock.patch.object(FsyncStorage, 'close', close), \
-                mock.patch.object(
-                    role.Primary, 'close', side_effect=OSError('why')):
-            self.a.open()
-            with self.assertRaisesRegex(OSError, 'why'):
-                self.a.leads()
-        self.assertIsNone(self.engine.holder())
-        with contextlib.suppress(ValueError):  # its file is closed already
-            stored[0].close()
-        self.a.open()  # the locks are free
-        self.a.leads()
-
-    def test_a_close_that_is_interrupted(self):
-        """Another node may lead then."""
-        stored = []
-
-        def close(storage):
-            stored.append(storage)
-            raise KeyboardInterrupt
-
-        with mock.patch.object(
-                role.Primary, 'serve', side_effect=StorageError('no')), \
-                mock.patch.object(FsyncStorage, 'close', close):
-            self.a.open()
-            with self.assertRaises(KeyboardInterrupt):
-                self.a.leads()
-        self.assertIsNone(self.engine.holder())
-        with contextlib.suppress(ValueError):  # its file is closed already
-            stored[0].close()

@@ -1,5 +1,6 @@
 """The blobs of a vote are in the log before a batch names them (I11); its vote
-waits for that, and nobody else does."""
+waits for that, and nobody else does.  Goes with `quorum/leading/staging.py`.
+"""
 
 import os
 import threading
@@ -26,30 +27,11 @@ from ..support import commit
 from ..support import oid
 from ..support import owners
 from ..support import until
-from .blobnodes import RECORD
 from .blobnodes import BlobNodeTest
 from .fakelog import FakeLog
 from .fakelog import Fault
 from .nodes import led
 from .nodes import state_behind
-
-
-class Held:
-    """Votes are held up when they begin to stage."""
-
-    def __init__(self, line):
-        self._entered, self._let_go = threading.Semaphore(0), threading.Event()
-        line.before_stage = self._hold
-
-    def _hold(self):
-        self._entered.release()
-        self._let_go.wait(PATIENCE)
-
-    def wait(self):
-        assert self._entered.acquire(timeout=PATIENCE)
-
-    def let_go(self):
-        self._let_go.set()
 
 
 class StagingTest(BlobNodeTest):
@@ -85,13 +67,6 @@ class InTheLog(StagingTest):
             self.assertEqual(file.read(), content)
         self.has_what_the_log_has()
 
-    def test_before_the_batch(self):
-        storage = self.lead()
-        transaction = self.vote_blobs(storage, {1: b'x', 2: b'y'})
-        self.assertEqual(len(self.engine.blobs), 2)
-        storage.tpc_finish(transaction)
-        self.assertEqual(len(self.blobs_in_the_log()), 2)
-
     def test_whatever_becomes_of_answers(self):
         storage = self.lead()
         for number, fault in enumerate(
@@ -108,53 +83,21 @@ class InTheLog(StagingTest):
                 self.assertEqual(b''.join(self.chunks(blob.staged)), content)
 
 
-class CopiesAndUndo(StagingTest):
+class Undo(StagingTest):
 
-    def two(self):
+    def test_an_undo(self):
         storage = self.lead()
         tid = self.commit_blobs(storage, {1: b'one'})
         self.commit_blobs(storage, {1: b'two'}, {1: tid})
-        return storage
-
-    def undone(self, storage):
         transaction = begin(storage)
         storage.undo(storage.undoLog(0, 1)[0]['id'], transaction)
-        return transaction
-
-    def is_undone(self, storage, transaction):
+        storage.tpc_vote(transaction)
         tid = storage.tpc_finish(transaction)
         first, _, third = self.blobs_in_the_log()
         self.assertEqual((third.oid, third.tid), (oid(1), tid))
         self.assertNotEqual(first.staged, third.staged)
         self.assertEqual(self.chunks(third.staged), [b'one'])
         until(lambda: len(self.engine.blobs) == 3, 'no other chunks are left')
-
-    def test_an_undo(self):
-        storage = self.two()
-        transaction = self.undone(storage)
-        storage.tpc_vote(transaction)
-        self.is_undone(storage, transaction)
-
-    def restore(self, storage, tid, serial):
-        transaction = begin(storage)
-        storage.tpc_abort(transaction)
-        storage.tpc_begin(transaction, tid, ' ')
-        source = self.path('source')
-        with open(source, 'wb') as file:
-            file.write(b'restored')
-        storage.restoreBlob(
-            oid(1), serial, RECORD, source, None, transaction)
-        storage.tpc_vote(transaction)
-        return storage.tpc_finish(transaction)
-
-    def test_a_copy(self):
-        storage = self.lead()
-        tid = self.commit_blobs(storage, {2: b'x'})
-        later = (int.from_bytes(tid, 'big') + 1).to_bytes(8, 'big')
-        self.assertEqual(self.restore(storage, later, later), later)
-        blob = self.blobs_in_the_log()[-1]
-        self.assertEqual((blob.oid, blob.tid), (oid(1), later))
-        self.assertEqual(self.chunks(blob.staged), [b'restored'])
 
 
 class NobodyWaits(StagingTest):
@@ -163,11 +106,13 @@ class NobodyWaits(StagingTest):
     def test_for_any_object(self):
         storage = self.lead()
         first = commit(storage, {1: b'x'})
-        held = Held(storage.line)
+        begun, go_on = threading.Event(), threading.Event()
+        storage.line.before_stage = lambda: (
+            begun.set(), go_on.wait(PATIENCE))
         large = self.begin_blobs(storage, {2: b'blob'})
         storage.store(oid(1), first, b'y', '', large)
         vote = Thread(storage.tpc_vote, large)
-        held.wait()
+        assert begun.wait(PATIENCE)
         commit(storage, {3: b'x'})                   # another object
         commit(storage, {1: b'z'}, {1: first})       # one of its objects
         undo = begin(storage)                        # one that is alone
@@ -175,25 +120,11 @@ class NobodyWaits(StagingTest):
         storage.tpc_vote(undo)
         storage.tpc_finish(undo)
         self.assertTrue(vote.is_alive())
-        held.let_go()
+        go_on.set()
         with self.assertRaises(ConflictError):
             vote.result()
         storage.tpc_abort(large)
         self.nothing_is_left()
-        self.has_what_the_log_has()
-
-    def test_for_one_that_is_alone(self):
-        storage = self.lead()
-        commit(storage, {1: b'x'})
-        held = Held(storage.line)
-        large = self.begin_blobs(storage, {2: b'blob'})
-        storage.undo(storage.undoLog(0, 1)[0]['id'], large)
-        vote = Thread(storage.tpc_vote, large)
-        held.wait()
-        commit(storage, {3: b'x'})
-        held.let_go()
-        vote.result()
-        storage.tpc_finish(large)
         self.has_what_the_log_has()
 
 
@@ -201,9 +132,7 @@ class NoMajority(StagingTest):
 
     def setUp(self):
         super().setUp()
-        patch = mock.patch.object(outage, 'TROUBLE_AFTER', 0.0)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(outage, TROUBLE_AFTER=0.0)
 
     def waiting(self, storage):
         transaction = self.begin_blobs(storage, {1: b'blob'})
@@ -260,12 +189,8 @@ class RoomTest(StagingTest):
 
     def setUp(self):
         super().setUp()
-        for module, name, value in (
-                (loglimit, 'PAUSE', 0.01), (loglimit, 'TROUBLE_AFTER', 0.05),
-                (counted, 'GRAIN', 1)):
-            patch = mock.patch.object(module, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
+        self.patch(loglimit, PAUSE=0.01, TROUBLE_AFTER=0.05)
+        self.patch(counted, GRAIN=1)
         self.storage = self.lead()
         self.limit = self.storage._replica._limit
         self.limit.limit = self.limit.named + self.LIMIT
@@ -285,15 +210,6 @@ class NoRoomInTheLog(RoomTest):
         voting = Thread(self.storage.tpc_vote, transaction)
         until(lambda: len(self.limit._line) > before, 'it waits')
         return transaction, voting
-
-    def test_what_is_counted(self):
-        """From the vote on, and no more when a record names it."""
-        voted = self.vote_blobs(self.storage, {1: bytes(300), 2: bytes(5)})
-        self.assertEqual(self.staged, 305)
-        named = self.limit.named
-        self.storage.tpc_finish(voted)
-        self.assertEqual(self.staged, 0)
-        self.assertGreater(self.limit.named, named + 305)
 
     def test_two_that_do_not_fit_together(self):
         """The second one has staged nothing yet, and says why it waits."""
@@ -323,16 +239,7 @@ class NoRoomInTheLog(RoomTest):
         voting_large.result()
         until(lambda: self.staged == 1000, 'and the small one fits')
         voting_small.result()
-        third, voting = self.waiting({4: bytes(200)})
-        fourth, voting_last = self.waiting({5: bytes(100)})
-        self.storage.tpc_abort(small)
-        until(lambda: self.staged == 900, 'it is removed')
-        self.assertTrue(voting.is_alive())
-        self.assertTrue(voting_last.is_alive())
-        self.storage.tpc_abort(large)
-        voting.result()
-        voting_last.result()
-        for each in third, fourth:
+        for each in large, small:
             self.storage.tpc_abort(each)
         until(lambda: self.staged == 0, 'all is given back')
 
@@ -363,15 +270,6 @@ class NoRoomInTheLog(RoomTest):
         until(lambda: self.staged == 0, 'given back')
         self.nothing_is_left()
 
-    def test_a_close(self):
-        """I10."""
-        first = self.vote_blobs(self.storage, {2: bytes(300)})
-        _, voting = self.waiting({1: bytes(900)})
-        self.assertIsNotNone(first)  # else it is given back
-        self.storage.close()
-        with self.assertRaisesRegex(WritingStopped, 'is being closed'):
-            voting.result()
-
 
 class WithoutAThread(RoomTest):
     """A vote that must not wait in its thread is called, and made again."""
@@ -401,28 +299,6 @@ class WithoutAThread(RoomTest):
         self.storage.tpc_finish(second)
         self.assertEqual(self.staged, 0)
 
-    def test_in_the_order_in_which_they_came(self):
-        second, called = self.no_room({2: bytes(900)})
-        third, called_behind = self.no_room({3: bytes(200)})
-        self.storage.tpc_abort(self.first)
-        assert called.wait(PATIENCE)
-        self.assertFalse(called_behind.is_set())
-        self.storage.tpc_vote(second, wait=False)
-        self.storage.tpc_abort(second)
-        assert called_behind.wait(PATIENCE)
-        self.storage.tpc_abort(third)
-
-    def test_one_that_is_aborted_leaves_the_line(self):
-        """And gives back what it was given, and has not used."""
-        second, called = self.no_room({2: bytes(900)})
-        third, called_behind = self.no_room({3: bytes(400)})
-        self.storage.tpc_abort(second)
-        assert called_behind.wait(PATIENCE)
-        self.assertFalse(called.is_set())
-        self.assertEqual(self.staged, 1000)
-        self.storage.tpc_abort(third)
-        self.assertEqual(self.staged, 600)
-
 
 class Failing(StagingTest):
 
@@ -445,16 +321,6 @@ class Failing(StagingTest):
         self.commit_blobs(storage, content)
         self.has_what_the_log_has()
 
-    def test_more_than_the_log_may_have(self):
-        storage = self.lead()
-        storage._replica._limit.limit = 1000
-        storage.line.before_stage = self.fail
-        transaction = self.begin_blobs(
-            storage, {1: bytes(600), 2: bytes(600)})
-        with self.assertRaisesRegex(StorageTransactionError, '1200 bytes'):
-            storage.tpc_vote(transaction)
-        storage.tpc_abort(transaction)
-
     def test_an_abort(self):
         storage = self.lead()
         for way in 'voted', 'not answered':
@@ -466,20 +332,3 @@ class Failing(StagingTest):
                     storage.line._log.faults.extend([Fault.BEFORE] * 3)
                 storage.tpc_abort(transaction)
                 self.nothing_is_left()
-
-
-class TheList(StagingTest):
-
-    def test_until_it_is_kept(self):
-        storage = self.lead()
-        self.commit_blobs(storage, {1: b'x', 2: b'y'})
-        listed, = self.lists('a')
-        self.assertEqual({listed[:8], listed[8:]}, {oid(1), oid(2)})
-        self.commit_blobs(storage, {3: b'x'})
-        self.assertEqual(len(self.lists('a')), 2)
-        storage._replica._keeper.save()
-        voted = self.vote_blobs(storage, {4: b'x'})
-        self.assertEqual(len(self.lists('a')), 1)
-        storage.tpc_finish(voted)
-        storage.close()
-        self.assertEqual(self.lists('a'), [])

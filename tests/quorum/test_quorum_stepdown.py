@@ -1,6 +1,5 @@
 """A planned change of the node that leads."""
 
-import os
 from unittest import mock
 
 from fsyncstorage.quorum.history.record import Place
@@ -25,17 +24,11 @@ class StepDown(RolesTest):
         super().setUp()
         self.log = FakeLog(self.engine)
 
-    def patch(self, **values):
-        for name, value in values.items():
-            patch = mock.patch.object(stepdown, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
-
     def requests(self):
         return self.a.storage._replica._requests
 
     def test_it_is_asked_for_from_anywhere(self):
-        self.patch(LOOK_EVERY=0.01)
+        self.patch(stepdown, LOOK_EVERY=0.01)
         self.both()
         tid = commit(self.a.storage, {1: b'x'})
         with self.assertLogs('fsyncstorage', 'WARNING'):
@@ -48,7 +41,7 @@ class StepDown(RolesTest):
         self.assertEqual(self.b.leads().load(oid(1)), (b'x', tid))
 
     def test_a_process_that_is_no_server(self):
-        self.patch(LOOK_EVERY=3600.0)
+        self.patch(stepdown, LOOK_EVERY=3600.0)
         self.a.host.may_leave = False
         self.both()
         with self.assertLogs('fsyncstorage', 'WARNING'):
@@ -60,7 +53,7 @@ class StepDown(RolesTest):
     def test_no_other_node_follows(self):
         """It goes on to lead, and says why; a note of long ago does not do,
         nor one that is no place."""
-        self.patch(LONGEST_WAIT=0.1, LOOK_EVERY=3600.0)
+        self.patch(stepdown, LONGEST_WAIT=0.1, LOOK_EVERY=3600.0)
         self.a.open()
         commit(self.a.leads(), {1: b'x'})
         head = Note(SELF, self.engine.head).packed()
@@ -76,7 +69,7 @@ class StepDown(RolesTest):
 
     def test_what_is_voted_goes_on_and_votes_wait(self):
         """If there is no moment at which nothing is voted."""
-        self.patch(LOOK_EVERY=3600.0, LONGEST_STILLNESS=0.05)
+        self.patch(stepdown, LOOK_EVERY=3600.0, LONGEST_STILLNESS=0.05)
         self.both()
         storage, host = self.a.storage, self.a.host
         host.has_moment = False
@@ -96,25 +89,7 @@ class StepDown(RolesTest):
         with mock.patch.object(host, 'leave', leave), \
                 self.assertLogs('fsyncstorage', 'WARNING'):
             finishing = Thread(storage.tpc_finish, voted)
-            self.patch(LONGEST_STILLNESS=PATIENCE)
+            self.patch(stepdown, LONGEST_STILLNESS=PATIENCE)
             self.assertIsNone(self.requests().step_down())
             finishing.result()
         self.assertEqual(waited, [True, False])
-
-    def test_a_log_that_does_not_answer_meanwhile(self):
-        """Votes do not wait for it without end."""
-        self.patch(LOOK_EVERY=3600.0, LONGEST_STILLNESS=0.1)
-        self.both()
-        self.a.host.has_moment = False
-        with mock.patch.object(
-                stepdown.Requests, '_another_follows', lambda self: True), \
-                self.assertLogs('fsyncstorage', 'WARNING'):
-            transaction = vote(self.a.storage, {1: b'x'})
-            appended = self.a.storage.getSize()
-            self.a.is_away = True
-            finishing = Thread(self.a.storage.tpc_finish, transaction)
-            until(lambda: os.path.getsize(self.a.path) > appended, 'appended')
-            self.assertIn('not finished', self.requests()._step_down())
-            vote(self.a.storage, {2: b'x'})
-            self.a.is_away = False
-            finishing.result()

@@ -95,26 +95,6 @@ class Takeover(FollowTest):
         self.assertIsNotNone(leading.result())
         self.is_handed_over(follower)
 
-    def test_the_lease_is_lost_while_it_reads(self):
-        follower = self.rejoin()
-        self.logged.write(10).write(20)
-        asked = iter([True])
-        self.assertIsNone(lead(
-            follower, FakeLog(self.engine), NODE, lambda: next(asked, False),
-            self.stopping))
-        self.assertEqual(follower.whole.end, 4)
-
-    def test_answers_that_are_lost(self):
-        for fault in Fault.AFTER, Fault.BEFORE, Fault.DELAYED:
-            with self.subTest(fault):
-                follower = self.rejoin()
-                log = Interrupted(
-                    self.engine, lambda: log.faults.append(fault))
-                self.lead(follower, log)
-                self.assertEqual(follower.state.epoch + 1,
-                                 contents(self.engine.records).state.epoch)
-                follower.close()
-
     def test_the_lease_is_lost_meanwhile(self):
         """It does not try again."""
         def happens():

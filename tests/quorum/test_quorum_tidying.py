@@ -1,29 +1,154 @@
 """Staged blobs are removed when no record names them, and no vote has them;
-and none that is needed."""
+and none that is needed.  What records name, also of earlier writers, is
+counted once, and believed only if it is linked.
+
+Goes with `quorum/leading/tidying.py` and `earlier.py`.
+"""
 
 import logging
 from unittest import mock
 
+from fsyncstorage.quorum.history.record import Blob
+from fsyncstorage.quorum.history.record import Data
+from fsyncstorage.quorum.history.record import Trim
+from fsyncstorage.quorum.history.staged import new_id
+from fsyncstorage.quorum.leading import held
 from fsyncstorage.quorum.leading import tidying as module
+from fsyncstorage.quorum.leading.earlier import Earlier
 from fsyncstorage.quorum.leading.held import Held
 from fsyncstorage.quorum.leading.loglimit import LogLimit
 from fsyncstorage.quorum.leading.tidying import Tidying
+from fsyncstorage.quorum.log.interface import Unanswered
 
+from ..support import TestCase
 from ..support import until
+from .fakelog import Engine
+from .fakelog import FakeLog
 from .fakelog import Fault
-from .test_quorum_earlier import NamedTest
+from .logged import BEGINNING
+from .nodes import led
+from .nodes import state_behind
+from .samples import LOG
+from .samples import settle
 
 LOGGER = 'fsyncstorage.quorum.leading.tidying'
 
 
-class TidyingTest(NamedTest):
+class NamedTest(TestCase):
+    """Writers that stage blobs, and name some of them."""
 
     def setUp(self):
         super().setUp()
-        for name in 'FIRST_PAUSE', 'LONGEST_PAUSE':
-            patch = mock.patch.object(module, name, 0.01)
-            patch.start()
-            self.addCleanup(patch.stop)
+        self.engine = Engine(LOG)
+        self.log = FakeLog(self.engine)
+        self.writer = led(FakeLog(self.engine), BEGINNING, 'first')
+
+    def stage(self):
+        """By the writer that leads."""
+        id = new_id(self.writer.state.epoch)
+        self.log.stage(id, 0, b'chunk')
+        self.log.stage(id, 1, b'chunk')
+        return id
+
+    def name(self, *ids):
+        """In a record of its own."""
+        self.writer._begin([lambda: Data(
+            self.writer.state.end, self.writer.state.end + 1, (), tuple(
+                Blob(id, bytes(8), bytes(8), 0, bytes(32), False)
+                for id in ids), b'x')])
+        settle(self.writer)
+        return self.writer.state.place.sequence
+
+    def another_leads(self):
+        self.writer = led(
+            FakeLog(self.engine), state_behind(self.engine), 'other')
+
+    def earlier(self):
+        """It knows nothing yet."""
+        found = Earlier(self.log)
+        found.begin(self.writer.state.place)
+        return found
+
+    def read(self, earlier):
+        for _ in range(100):
+            try:
+                earlier.go_on()
+            except Unanswered:
+                pass
+            if earlier.is_read:
+                return earlier
+        raise AssertionError('it does not come to the end')
+
+    def bytes_before(self):
+        """Of records before that of the epoch."""
+        return sum(map(len, self.engine.records[
+            self.engine.first - 1:self.writer.state.place.sequence - 1]))
+
+
+class OfEarlierWriters(NamedTest):
+
+    def setUp(self):
+        super().setUp()
+        self.patch(held, GRAIN=1)
+
+    def is_right(self, earlier, *ids):
+        self.assertEqual(earlier.held.named(), set(ids))
+        self.assertEqual(earlier.held.size, self.bytes_before())
+
+    def test_in_slices(self):
+        ids = [self.stage() for _ in range(20)]
+        for id in ids:
+            number = self.name(id)
+        self.another_leads()
+        earlier = self.earlier()
+        earlier.go_on()
+        self.assertFalse(earlier.is_read)
+        self.assertGreater(earlier.next, 1)
+        self.assertLess(earlier.next, number)
+        self.assertEqual(
+            earlier.held.named(), set(ids[:earlier.next - 2]))
+        self.is_right(self.read(earlier), *ids)
+        with mock.patch.object(FakeLog, 'read', side_effect=self.fail):
+            earlier.go_on()
+
+    def test_whatever_faults_reads_have(self):
+        ids = [self.stage() for _ in range(6)]
+        for id in ids:
+            self.name(id)
+        self.another_leads()
+        for fault in (Fault.HOLE, Fault.DOUBLED, Fault.REVERSED, Fault.BEFORE,
+                      Fault.AFTER):
+            with self.subTest(fault):
+                self.log.faults.extend([Fault.NONE] * 2 + [fault] * 4)
+                self.is_right(self.read(self.earlier()), *ids)
+                self.log.faults.clear()
+
+    def test_a_member_that_has_another_log(self):
+        """Its records are sound, and do not name the blob.  It is asked first;
+        then the others are, from the beginning."""
+        id, head = self.stage(), self.engine.head
+        number = self.name(id)
+        self.another_leads()
+        other = Engine(LOG)
+        other.records = self.engine.records[:head.sequence]
+        other.head = head
+        writer = led(FakeLog(other), state_behind(other), 'wrong')
+        writer.say(Trim(1))
+        settle(writer)
+        for sequence in range(number, len(other.records) + 1):
+            self.engine.damaged[0, sequence] = other.records[sequence - 1]
+        earlier = self.earlier()
+        with self.assertRaisesRegex(Unanswered, 'not as it was'):
+            for _ in range(10):
+                earlier.go_on()
+        self.is_right(self.read(earlier), id)
+
+
+class Tidied(NamedTest):
+
+    def setUp(self):
+        super().setUp()
+        self.patch(module, FIRST_PAUSE=0.01, LONGEST_PAUSE=0.01)
         logger = logging.getLogger(LOGGER)
         self.addCleanup(logger.setLevel, logger.level)
         self.limit = LogLimit(0, Held(), self.earlier())
@@ -44,15 +169,7 @@ class TidyingTest(NamedTest):
     def swept(self, tidying):
         until(lambda: tidying._swept is not None, 'swept')
 
-    def once_more(self, tidying):
-        """It is an hour later."""
-        before = tidying._swept
-        tidying._swept -= module.SWEPT_EVERY
-        tidying._thread.wake()
-        until(lambda: tidying._swept > before, 'swept once more')
-
-
-class Swept(TidyingTest):
+    # What is swept
 
     def test_what_earlier_ones_have_left(self):
         left, used = self.stage(), self.stage()
@@ -103,11 +220,13 @@ class Swept(TidyingTest):
             return found
 
         with mock.patch.object(self.engine, 'all_staged', named_meanwhile):
-            self.once_more(tidying)
+            before = tidying._swept
+            tidying._swept -= module.SWEPT_EVERY  # it is an hour later
+            tidying._thread.wake()
+            until(lambda: tidying._swept > before, 'swept once more')
         self.assertEqual(self.engine.all_staged(), {id})
 
-
-class Dropped(TidyingTest):
+    # What was dropped, and room
 
     def test_what_was_dropped(self):
         ids = [self.stage() for _ in range(5)]
@@ -121,9 +240,6 @@ class Dropped(TidyingTest):
             until(lambda: self.engine.all_staged() == set(ids[3:]), 'gone')
         until(lambda: not tidying._dropped, 'noted')
         until(lambda: self.limit.size == 20, 'given back')
-
-
-class Room(TidyingTest):
 
     def test_a_full_engine_makes_room(self):
         """What was dropped is removed before."""
@@ -140,16 +256,3 @@ class Room(TidyingTest):
                 until(lambda: logs.output, 'said')
         self.assertEqual(seen, [set()])
         self.assertFalse(self.engine.is_full)
-
-    def test_at_most_once_a_minute(self):
-        """It holds up what others ask of the engine."""
-        tidying = self.tidying()
-        self.swept(tidying)
-        with mock.patch.object(module, 'LONGEST_PAUSE', 3600.0):
-            with mock.patch.object(
-                    self.engine, 'make_room', return_value=False) as make:
-                for _ in range(3):
-                    tidying.may_be_full()
-                    tidying.drop([(self.stage(), 1)])
-                    until(lambda: not tidying._dropped, 'it has worked')
-                make.assert_called_once_with()

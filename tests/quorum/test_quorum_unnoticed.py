@@ -11,8 +11,7 @@ from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.quorum.roles import stepdown
 
 from ..support import until
-from .etcdcluster import EtcdCluster
-from .etcdcluster import needed
+from .pair import OnEtcd
 from .pair import Pair
 
 
@@ -36,8 +35,6 @@ class Unnoticed(Pair):
             said, _ = each.communicate()
             self.assertEqual(each.returncode, 0, self.said())
             told = json.loads(said.splitlines()[-1])  # behind log lines
-            print(f'\n  longest {told["longest"]:.2f} s, counted',
-                  sum(told['counted'].values()))
             self.assertEqual(told['errors'], [])
             counted |= told['counted']
         self.check(counted)
@@ -71,16 +68,6 @@ class Unnoticed(Pair):
         db.close()
 
 
-@needed
-class UnnoticedOnEtcd(Unnoticed):
+class UnnoticedOnEtcd(OnEtcd, Unnoticed):
 
-    level = 3
     times = 20
-
-    def members_of_the_log(self):
-        directory = self.path('etcd')
-        os.mkdir(directory)
-        cluster = EtcdCluster(directory)
-        self.addCleanup(cluster.close)
-        cluster.start()
-        return cluster.addresses

@@ -53,8 +53,6 @@ class RepackingCase(FollowTest):
 
 class Swaps(RepackingCase):
 
-    level = 2
-
     def test_the_same_bytes(self):
         """I15; and it goes on behind them."""
         follower = self.rejoin()
@@ -119,25 +117,9 @@ class Swaps(RepackingCase):
             'sync', 'Data.fs.quorum', 'kept', 'Data.fs.quorum', 'kept',
             'Data.fs.index', 'Data.fs'])
 
-    def test_the_rest_is_copied_bit_by_bit(self):
-        follower = self.rejoin()
-        self.logged.begin_pack()
-        self.apply_all(follower)
-        follower._repacking._pack.wait(PATIENCE)
-        self.logged.write(100)
-        self.apply_all(follower)
-        follower.sync()
-        follower.save()
-        self.assertEqual(
-            follower._repacking._pack._copier.copied_to, follower.whole.end)
-
 
 class Away(RepackingCase):
     """It needs nothing but its own file, and what the log says."""
-
-    def test_from_before_it_began(self):
-        self.pack()
-        self.has_come_to_the_end(self.rejoin())
 
     def test_it_is_kept_what_its_result_depends_on(self):
         """The log does not have the begin any more."""
@@ -195,22 +177,6 @@ class PacksAgain(RepackingCase):
             file.write(content)
         self.logged.begin_pack().swap()
         self.is_refused(follower, 'checksum|seal')
-
-    def test_no_room_for_what_is_kept(self):
-        follower = self.rejoin()
-        self.pack()
-        save, errors = states.save, [ENOSPC]
-
-        def saves(path, state, read, node, becoming=None):
-            if becoming is not None and errors:
-                raise errors.pop()
-            save(path, state, read, node, becoming)
-
-        with mock.patch.object(states, 'save', saves):
-            with self.assertRaisesRegex(OSError, 'No space'):
-                self.apply_all(follower)
-            self.apply_all(follower)
-        self.has_come_to_the_end(follower)
 
     def test_it_cannot_get_its_name(self):
         """Which file has it is found out by a start."""
@@ -280,16 +246,6 @@ class Ends(RepackingCase):
         self.logged.end_pack()
         self.apply_all(follower)
         self.is_over(pack)
-
-    def test_another_pack(self):
-        """The one before was given up, and nobody was told."""
-        follower, pack = self.begun()
-        self.logged.write(10).begin_pack()
-        self.apply_all(follower)
-        self.assertFalse(pack._thread.is_alive())
-        self.logged.swap()
-        self.apply_all(follower)
-        self.has_come_to_the_end(follower)
 
     def test_a_stop_within_the_swap(self):
         follower, pack = self.begun()

@@ -12,7 +12,6 @@ import logging
 import pickle
 import random
 import threading
-from unittest import mock
 
 from fsyncstorage import AsyncFinish
 from fsyncstorage.commit.replica import NotReplicated
@@ -35,7 +34,6 @@ from ..support import vote
 from .fakelog import FakeLog
 from .fakelog import Fault
 from .nodes import NodeTest
-from .nodes import bodies
 from .nodes import content_of
 from .nodes import led
 from .nodes import state_behind
@@ -116,27 +114,6 @@ class Promises(NodeTest):
         self.assertEqual(seen.pop(), b'c')
         self.has_what_the_log_has()
 
-    def test_a_large_transaction(self):
-        """In several records, of which each is made when it is sent."""
-        storage = self.lead()
-        commit(storage, {1: bytes(range(256)) * (3 * MOST // 256)})
-        self.assertGreaterEqual(len(bodies(self.engine)), 4)
-        self.has_what_the_log_has()
-
-    def test_one_batch_for_all_that_wait(self):
-        storage = self.lead(group_commit_delay=0)
-        storage.line.hold_answers()
-        first = Thread(commit, storage, {1: b'x'})
-        storage.line.wait_for_question()
-        others = [Thread(commit, storage, {number: b'x'})
-                  for number in range(2, 6)]
-        until(lambda: storage.stats()['commits'] == 5, 'appended')
-        storage.line.release_answers()
-        for each in first, *others:
-            each.result()
-        self.assertEqual(len(bodies(self.engine)), 3)  # with the epoch
-        self.has_what_the_log_has()
-
     def test_what_a_checkpoint_makes_durable(self):
         """An index never has what the log has not."""
         storage = self.lead()
@@ -168,21 +145,12 @@ class LostAnswers(NodeTest):
                     self.engine.deliver()
                 self.has_what_the_log_has()
 
-    def test_in_the_middle_of_a_large_one(self):
-        storage = self.lead()
-        storage.line._log.faults.extend(
-            [Fault.NONE, Fault.AFTER, Fault.NONE, Fault.NONE, Fault.NONE])
-        commit(storage, {1: bytes(3 * MOST)})
-        self.has_what_the_log_has()
-
 
 class NoMajority(NodeTest):
 
     def setUp(self):
         super().setUp()
-        patch = mock.patch.object(outage, 'TROUBLE_AFTER', 0.0)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(outage, TROUBLE_AFTER=0.0)
 
     def test_commits_wait_and_readers_go_on(self):
         storage = self.lead()
@@ -207,19 +175,6 @@ class NoMajority(NodeTest):
         self.assertIn('has not answered for', logs.output[0])
         self.assertIn('answers again', logs.output[-1])
         self.assertEqual(len(logs.output), 2)
-
-    def test_its_disk_is_synced_meanwhile(self):
-        disk = self.controlled_disk()
-        storage = self.lead()
-        storage.line.is_away = True
-        syncs = disk.syncs
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            committer = Thread(commit, storage, {1: b'x'})
-            until(lambda: storage.stats()['quorum']['outages'], 'it is said')
-            self.assertEqual(disk.syncs, syncs + 1)
-            storage.line.is_away = False
-            committer.result()
-        self.assertEqual(disk.syncs, syncs + 1)
 
 
 class TheFence(NodeTest):
@@ -338,7 +293,6 @@ class FailedDisk(NodeTest):
         self.assertEqual(
             [what for what, _ in self.told], ['ask'])
 
-
     def test_nor_when_it_cannot_be_read_back(self):
         """I7: nor what is no batch, which would bring in the rest of this."""
         for failing in 1, 2:
@@ -372,9 +326,7 @@ class Close(NodeTest):
 
     def setUp(self):
         super().setUp()
-        patch = mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 0.1)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(replicator, LONGEST_WAIT_AT_CLOSE=0.1)
 
     def closed_while_waiting(self, storage):
         told, before = [], storage.stats()['commits']
@@ -396,45 +348,6 @@ class Close(NodeTest):
         again = self.lead()
         self.assertEqual(again.load(oid(1))[0], b'x')
         self.has_what_the_log_has()
-
-    def test_a_majority_that_comes_back_in_time(self):
-        with mock.patch.object(replicator, 'LONGEST_WAIT_AT_CLOSE', 3600):
-            storage = self.lead()
-            storage.line.is_away = True
-            committer = Thread(commit, storage, {1: b'x'})
-            until(lambda: storage.stats()['commits'] == 1, 'appended')
-            closing = Thread(storage.close)
-            until(lambda: storage._closed, 'closed')
-            storage.line.is_away = False
-            closing.result()
-            committer.result()
-        self.has_what_the_log_has()
-
-    def test_a_slow_disk_is_waited_for(self):
-        """It is the log for which nobody waits any more."""
-        disk = self.controlled_disk()
-        storage = self.lead()
-        disk.hold_syncs()
-        committer = Thread(commit, storage, {1: b'x'})
-        disk.wait_for_sync()
-        watch, looks = storage._replica._watch, []
-        look = watch._work
-        watch._work = lambda: looks.append(look())
-        closing = Thread(storage.close)
-        until(lambda: len(looks) > 2, 'it has looked')
-        self.assertFalse(storage.line.is_stopped)
-        disk.release_syncs()
-        closing.result()
-        committer.result()
-        self.has_what_the_log_has()
-
-    def test_nothing_is_left(self):
-        storage = self.lead()
-        commit(storage, {1: b'x'})
-        storage.close()
-        self.assertTrue(storage.line.is_stopped)
-        self.assertTrue(storage.line.is_closed)
-        storage.close()
 
 
 class Interrupts(NodeTest):
@@ -462,40 +375,11 @@ class Interrupts(NodeTest):
                 break
         self.assertGreater(at, 100)
 
-    def test_of_a_large_one_between_two_chunks(self):
-        """The next sync goes on with the same batch, and with what is
-        behind it."""
-        for interrupted in 'ask', 'answered':
-            for at in range(1, 5):
-                with self.subTest(at=at, interrupted=interrupted):
-                    self.between_chunks(f'{interrupted}{at}', interrupted, at)
-
-    def between_chunks(self, name, interrupted, at):
-        self.engine = type(self.engine)(self.engine.log)
-        storage = self.lead(name)
-        method = getattr(storage.line, interrupted)
-        calls = itertools.count(1)
-
-        def call(*arguments):
-            if next(calls) == at:
-                raise KeyboardInterrupt
-            return method(*arguments)
-
-        setattr(storage.line, interrupted, call)
-        with self.assertRaises(KeyboardInterrupt):
-            commit(storage, {1: bytes(3 * MOST)})
-        commit(storage, {2: b'y'})
-        self.assertEqual(storage.load(oid(1))[0], bytes(3 * MOST))
-        storage.close()
-        self.has_what_the_log_has(name)
-
 
 class Lives(NodeTest):
     """Nodes that lead in turns, over a log that loses answers."""
 
-    level = 2
-
-    lives = 25
+    lives = often(25, 1000, at_check=4)
 
     def test_what_was_acknowledged_is_there(self):
         for seed in range(self.lives):
@@ -549,11 +433,3 @@ class Lives(NodeTest):
         storage.line._log.faults.clear()
         while self.engine.delayed and choices.random() < 0.5:
             self.engine.deliver()
-
-
-class ManyLives(Lives):
-
-    level = 3
-    lives = 1000
-
-

@@ -83,21 +83,37 @@ class Rows(SwapCase):
         self.assertIs(error.why, Why.BEHIND)
         self.assertIn(WHAT_TO_DO[Why.BEHIND], str(error))
 
-    def without_packing(self):
-        return mock.patch.object(
-            starts.Follower, '_swap', side_effect=self.fail)
+    def finishes(self, engine):
+        """It packs nothing for that."""
+        with mock.patch.object(
+                starts.Follower, '_swap', side_effect=self.fail):
+            self.comes_to(engine)
 
-    def test_ready_and_agreed(self):
-        self.put(self.new, '.pack')
-        with self.without_packing(), self.assertLogs(
-                'fsyncstorage.quorum', 'WARNING') as logs:
-            self.comes_to(self.engine)
-        self.assertIn('finished now', logs.output[0])
-
-    def test_ready_and_not_agreed(self):
-        self.put(self.new, '.pack')
-        self.comes_to(self.before)
-        self.assertEqual(self.content(), self.old)
+    def test_each_row(self):
+        """What has the name (nothing: between two renames, where there are no
+        hard links), is the packed file beside it; and what comes of it if the
+        log has the swap, or has it not."""
+        for file, is_beside, agreed, not_agreed in (
+                (self.old, True, self.finishes, self.comes_to),
+                (self.old, False, self.comes_to, self.comes_to),
+                (self.new, False, self.finishes, self.is_behind),
+                (None, True, self.finishes, self.is_behind)):
+            for engine, comes_of_it in (
+                    (self.engine, agreed), (self.before, not_agreed)):
+                with self.subTest(
+                        old=file == self.old, new=file == self.new,
+                        is_beside=is_beside, agreed=engine is self.engine):
+                    for name in self.names():
+                        os.remove(self.path(name))
+                    self.put(self.old)
+                    self.keeps(becoming(self.new))
+                    if file is None:
+                        os.remove(self.path())
+                    else:
+                        self.put(file)
+                    if is_beside:
+                        self.put(self.new, '.pack')
+                    comes_of_it(engine)
 
     def test_not_agreed_yet(self):
         """The record comes when the node has started: it packs again."""
@@ -111,35 +127,6 @@ class Rows(SwapCase):
         follower.save()
         self.comes_to(self.engine, follower)
         self.assertEqual(self.content(), self.new)
-
-    def test_new_and_agreed(self):
-        self.put(self.new)
-        with self.without_packing():
-            self.comes_to(self.engine)
-
-    def test_new_and_not_agreed(self):
-        """The log has lost it."""
-        self.put(self.new)
-        self.is_behind(self.before)
-
-    def test_old_and_agreed(self):
-        """The packed file is lost."""
-        self.comes_to(self.engine)
-
-    def test_old_and_not_agreed(self):
-        self.comes_to(self.before)
-
-    def test_missing_and_agreed(self):
-        """No hard links: between two renames."""
-        self.put(self.new, '.pack')
-        os.remove(self.path())
-        with self.without_packing():
-            self.comes_to(self.engine)
-
-    def test_missing_and_not_agreed(self):
-        self.put(self.new, '.pack')
-        os.remove(self.path())
-        self.is_behind(self.before)
 
     def test_neither(self):
         for engine in self.engine, self.before:

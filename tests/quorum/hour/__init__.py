@@ -21,7 +21,7 @@ is healed, and what was promised is checked.
     contents    what is in a data file and a directory of blobs
     faults      what is done to whom, one function for each kind
     checking    what must hold when all was healed
-    account     what has happened: lines, gaps, tables
+    account     what has happened: lines, totals
     world       all that runs, and how it is healed
     run         the order of all this
 

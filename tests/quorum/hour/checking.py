@@ -75,7 +75,6 @@ class Checking:
                     for each in self._contents.accounts())
         if total != bank.SUM:
             raise Violation(f'the sum of the accounts is {total}')
-        world.look_at_resources()
         generation, end = world.watcher.end
         world.say(
             f'QUIET: all is well: {len(self._acknowledged)} commits'

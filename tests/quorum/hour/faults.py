@@ -20,60 +20,54 @@ def until(condition, seconds):
         yield 0.2
 
 
-# Members
-
-def member_killed(world, chosen):
-    member, seconds = chosen.choice(world.members), chosen.uniform(0.2, 12)
-    with world.claimed(member.name):
-        yield f'kill -9 of {member.name}, for {seconds:.1f} s'
-        member.kill()
-        yield seconds
-        world.members.start(member)
-        yield from until(lambda: member.is_sound, 20)
-
-
-def leader_of_the_log_killed(world, chosen):
-    seconds = chosen.uniform(0.2, 8)
-    member = world.of(world.members.leader)
-    with world.claimed(member.name):
-        yield f'kill -9 of {member.name}, for {seconds:.1f} s'
-        member.kill()
-        yield seconds
-        world.members.start(member)
-        yield from until(lambda: member.is_sound, 20)
-
-
-def member_frozen(world, chosen):
-    member, seconds = chosen.choice(world.members), chosen.uniform(0.5, 12)
-    with world.claimed(member.name):
-        yield f'SIGSTOP of {member.name}, for {seconds:.1f} s'
-        member.freeze()
-        yield seconds
-        member.thaw()
-
-
-def majority_frozen(world, chosen):
-    members, seconds = chosen.sample(world.members, 2), chosen.uniform(1, 8)
-    names = [each.name for each in members]
+def _frozen(world, things, seconds):
+    names = [each.name for each in things]
     with world.claimed(*names):
         yield f'SIGSTOP of {" and ".join(names)}, for {seconds:.1f} s'
-        for each in members:
+        for each in things:
             each.freeze()
         yield seconds
-        for each in members:
+        for each in things:
             each.thaw()
 
 
-def all_members_killed(world, chosen):
-    seconds = chosen.uniform(0.2, 5)
-    with world.claimed(*(each.name for each in world.members)):
-        yield f'kill -9 of all members, for {seconds:.1f} s'
-        for each in world.members:
+# Members
+
+def _members_killed(world, members, seconds):
+    names = [each.name for each in members]
+    with world.claimed(*names):
+        yield f'kill -9 of {" and ".join(names)}, for {seconds:.1f} s'
+        for each in members:
             each.kill()
         yield seconds
-        for each in world.members:
+        for each in members:
             world.members.start(each)
-        yield from until(world.members_are_sound, 30)
+        yield from until(lambda: all(each.is_sound for each in members), 30)
+
+
+def member_killed(world, chosen):
+    yield from _members_killed(
+        world, [chosen.choice(world.members)], chosen.uniform(0.2, 12))
+
+
+def leader_of_the_log_killed(world, chosen):
+    yield from _members_killed(
+        world, [world.of(world.members.leader)], chosen.uniform(0.2, 8))
+
+
+def all_members_killed(world, chosen):
+    yield from _members_killed(
+        world, list(world.members), chosen.uniform(0.2, 5))
+
+
+def member_frozen(world, chosen):
+    yield from _frozen(
+        world, [chosen.choice(world.members)], chosen.uniform(0.5, 12))
+
+
+def majority_frozen(world, chosen):
+    yield from _frozen(
+        world, chosen.sample(world.members, 2), chosen.uniform(1, 8))
 
 
 def member_damaged(world, chosen):
@@ -130,21 +124,11 @@ def _killed(world, chosen, role):
 
 
 def primary_frozen(world, chosen):
-    yield from _frozen(world, chosen, world.primary)
+    yield from _frozen(world, [world.primary()], chosen.uniform(0.3, 14))
 
 
 def standby_frozen(world, chosen):
-    yield from _frozen(world, chosen, world.standby)
-
-
-def _frozen(world, chosen, role):
-    seconds = chosen.uniform(0.3, 14)
-    node = role()
-    with world.claimed(node.name):
-        yield f'SIGSTOP of {node.name}, for {seconds:.1f} s'
-        node.freeze()
-        yield seconds
-        node.thaw()
+    yield from _frozen(world, [world.standby()], chosen.uniform(0.3, 14))
 
 
 def node_ended(world, chosen):
@@ -339,12 +323,8 @@ def client_killed(world, chosen):
 
 
 def client_frozen(world, chosen):
-    client, seconds = chosen.choice(world.clients), chosen.uniform(0.5, 10)
-    with world.claimed(client.name):
-        yield f'SIGSTOP of {client.name}, for {seconds:.1f} s'
-        client.freeze()
-        yield seconds
-        client.thaw()
+    yield from _frozen(
+        world, [chosen.choice(world.clients)], chosen.uniform(0.5, 10))
 
 
 def slow_line(world, chosen):

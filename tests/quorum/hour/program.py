@@ -65,11 +65,3 @@ class Program:
                 return file.read().decode(errors='replace')
         except FileNotFoundError:
             return ''
-
-    def resources(self):
-        """Its memory in MB, its threads, and its open files."""
-        home = f'/proc/{self.process.pid}'
-        with open(f'{home}/status') as file:
-            fields = dict(line.split(':', 1) for line in file if ':' in line)
-        return (int(fields['VmRSS'].split()[0]) // 1024,
-                int(fields['Threads']), len(os.listdir(f'{home}/fd')))

@@ -8,7 +8,6 @@ import threading
 import time
 
 from . import faults
-from .account import AFTER
 from .account import Account
 from .checking import Checking
 from .nodes import DISK
@@ -20,7 +19,7 @@ from .world import World
 ROUND = 150
 #: At most so many faults at a time, in turns; seconds between two of them, at
 #: most, and behind one that is to be alone.
-TOGETHER, BETWEEN, BEHIND = (3, 1), 12, AFTER + 2
+TOGETHER, BETWEEN, BEHIND = (3, 1), 12, 6
 #: Seconds until a fault has to have undone itself.
 LONGEST = 150
 #: Seconds without any fault, before a round.
@@ -133,21 +132,23 @@ class Run:
             words = next(steps)
         except Taken:
             return 0
-        fault = self._account.begins(kind.__name__, words)
-        self._active.append((0, steps, fault))
+        self._account.begins(kind.__name__, words)
+        deadline = time.monotonic() + LONGEST
+        self._active.append(
+            (0, steps, deadline, f'{kind.__name__}, {words}'))
         return wait
 
     def _go_on(self, entry):
-        _, steps, fault = entry
+        _, steps, deadline, words = entry
         self._active.remove(entry)
         try:
             seconds = next(steps)
         except (StopIteration, Taken):
-            fault.end = time.monotonic()
             return
-        if time.monotonic() > fault.begin + LONGEST:
-            raise Violation(f'still not over: {fault.kind}, {fault.words}')
-        self._active.append((time.monotonic() + seconds, steps, fault))
+        now = time.monotonic()
+        if now > deadline:
+            raise Violation(f'still not over: {words}')
+        self._active.append((now + seconds, steps, deadline, words))
 
     def _keep(self):
         """What is in memory, and where all threads of the nodes are."""

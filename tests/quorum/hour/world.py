@@ -36,7 +36,6 @@ class World:
     def __init__(self, directory, seed, account):
         self.directory = directory
         self.say = account.say
-        self._account = account
         self._claims = set()
         self.network = Network(
             ['m0', 'm1', 'm2', 'a', 'b', 'ours1', 'ours2', 'stock1'])
@@ -222,11 +221,6 @@ class World:
             each.tell('go')
 
     # The end
-
-    def look_at_resources(self):
-        for each in [*self.members, *self.nodes, *self.clients]:
-            with contextlib.suppress(OSError, KeyError):
-                self._account.saw(each.name, each.resources())
 
     def end_clients(self):
         for each in self.clients:
