@@ -8,9 +8,7 @@ import threading
 import weakref
 from unittest import mock
 
-import transaction
 import ZODB
-from persistent.mapping import PersistentMapping
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.DemoStorage import DemoStorage
 from ZODB.MappingStorage import MappingStorage
@@ -116,11 +114,6 @@ class Transactions(test_client_link.Transactions):
         for self.stored in range(16):
             store(self.client, transaction, self.stored + 2, record)
 
-    def test_an_interrupted_vote(self):
-        """It leaves all the same, and then the abort must, too."""
-        self.interrupt_in(lambda transaction: self.client.tpc_vote(
-            transaction))
-
     def test_an_interrupted_store(self):
         self.interrupt_in(lambda transaction: store(
             self.client, transaction, 2, b'x' * outgoing.GATHERED))
@@ -158,39 +151,6 @@ class Transactions(test_client_link.Transactions):
                 step()
         self.client.tpc_abort(transaction)
         self.check_all_is_well()
-
-    def test_the_connection_of_an_interrupted_finish(self):
-        """It may read what it has changed before that is completed: it is told
-        then, as of a commit of another client."""
-        manager = transaction.TransactionManager()
-        connection = ZODB.DB(self.client).open(manager)
-        self.addCleanup(connection.db().close)
-        changed = connection.root()['changed'] = PersistentMapping(value=1)
-        manager.commit()
-        before = self.client.lastTransaction()
-        changed['value'] = 2
-        trip, go_on = Stream.trip, threading.Event()
-        committed = self.client._cache.committed
-
-        def interrupted(*args):
-            with mock.patch.object(
-                    Stream, '_wait', side_effect=KeyboardInterrupt):
-                return trip(*args)
-
-        def held(*args):
-            go_on.wait(PATIENCE)
-            committed(*args)
-
-        with mock.patch.object(self.client._cache, 'committed', held):
-            with mock.patch.object(Stream, 'trip', interrupted):
-                with self.assertRaises(KeyboardInterrupt):
-                    manager.commit()
-            manager.begin()
-            self.assertEqual(changed['value'], 1)
-            go_on.set()
-            until(lambda: self.client.lastTransaction() > before, 'completed')
-        manager.begin()
-        self.assertEqual(changed['value'], 2)
 
 
 class SideBySide(ConnectedTestCase):
@@ -460,24 +420,6 @@ class TheSwitch(Announcing):
         name, = self.invalidations(client)
         self.assertIn('commit channel', name)
 
-    def test_a_marker_before_a_channel_is_given_up(self):
-        """The server has opened it, and its welcome has not come."""
-        client = self.connect()
-        client._server.client.register_failed_poll = 0
-        opening = link.opening
-
-        def too_late(loop, *args):
-            link.opening = opening
-            client._server.moved()
-            return self.refused(loop)
-
-        self.patch(link, 'opening', too_late)
-        with self.assertLogs(level='ERROR'):
-            self.cut_off(client)
-        self.assertIs(link.opening, opening)
-        name, = self.invalidations(client)
-        self.assertIn('commit channel', name)
-
     def refused(self, loop, *args):
         future = loop.create_future()
         future.set_exception(Lost('refused'))
@@ -498,29 +440,6 @@ class TheSwitch(Announcing):
         other.close()
         client.close()
         until(lambda: not self.server.tickets, 'forgotten')
-
-
-class Loads(ConnectedTestCase):
-    """Over the ZEO connection, which has no invalidations any more."""
-
-    records = {1: b'old', 2: b'old'}
-
-    def setUp(self):
-        super().setUp()
-        self.client = self.connect()
-        self.client._server._reader = None  # as if it had no read channels
-
-    def test_they_are_not_kept_if_an_invalidation_overtakes_them(self):
-        """On the ZEO connection the order of the server would hold."""
-        with self.loads_held_up():
-            loading = Thread(self.load, self.client, 1)
-            until(lambda: len(self.client._cache.pending._loads) == 1, 'asked')
-            tid = commit(self.connect(), {1: b'new'}, self.tid)
-            until(lambda: self.client.lastTransaction() == tid, 'told')
-        loading.result()
-        found = self.client._cache.load(oid(1))
-        self.assertIn(found, (None, (b'new', tid)))
-        self.assertEqual(self.load(self.client, 1)[:2], (b'new', tid))
 
 
 class Ends(Announcing):
@@ -560,34 +479,6 @@ class Ends(Announcing):
             self.client.tpc_finish(transaction)
         until(lambda: stream.end_reason is not None, 'ended')
         self.check_connected_again()
-
-    def test_of_the_verification(self):
-        """What was opened for it ends with it, and another one is tried."""
-        for name, calls in ('getInvalidations', 1), ('get_info', 2):
-            with self.subTest(name):
-                self.check_verification_that_fails(name, calls)
-
-    def check_verification_that_fails(self, name, calls):
-        self.load(self.client, 1)  # there is a cache to verify
-        self.client._server.client.register_failed_poll = 0
-        original, left, opened = getattr(Session, name), [calls], []
-
-        def fail(session, *args):
-            left[0] -= 1
-            if left[0]:
-                return original(session, *args)
-            opened.append(self.client._server._stream)
-            raise ZeroDivisionError
-
-        with self.assertLogs(level='ERROR'):
-            with mock.patch.object(Session, name, fail):
-                self.generation = self.client._connection_generation
-                self.in_loop(self.cut_off_and_announce)
-                until(lambda: opened, 'failed')
-                until(lambda: opened[0].end_reason is not None, 'ended')
-        self.assertEqual(opened[0].end_reason, 'the connection has ended')
-        self.check_connected_again()
-        self.assertIsNot(self.client._server.stream, opened[0])
 
     def test_an_error_in_what_finishes(self):
         """The channel goes on; connections that were not told drop what they

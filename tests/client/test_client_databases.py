@@ -288,19 +288,6 @@ class Served:
         return self.database(self.connect_other())
 
 
-class PointsServed(Served, Points):
-
-    level = 3
-
-
-class PointsServedBehind(Served, Points):
-
-    level = 3
-    half = [1, 0]
-    other_name = '2'
-    is_last = False
-
-
 class Sql(Site):
     """And in the same transaction, SQL.  It commits in its vote, as the last
     one: what fails behind that is a failure between two finishes."""
@@ -448,13 +435,6 @@ class Together(Site):
             self.assertEqual(sorted(kept), wanted, name)
 
 
-class TogetherBehind(Together):
-
-    level = 3
-    name = '!'
-    is_last = False
-
-
 class TogetherServed(Served, Together):
 
     level = 3
@@ -469,13 +449,6 @@ class TogetherServedBehind(Served, Together):
 
 class TogetherWithSql(Sql, Together):
     pass
-
-
-class TogetherWithSqlBehind(Sql, Together):
-
-    level = 3
-    name = '!'
-    is_last = False
 
 
 class TogetherLong(TogetherServed):

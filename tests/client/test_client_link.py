@@ -3,9 +3,7 @@ Goes with `client/link.py`.
 """
 
 import contextlib
-import shutil
 import socket
-import threading
 from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
@@ -15,9 +13,7 @@ from ZODB.utils import z64
 from fsyncstorage import wire
 from fsyncstorage.client import outgoing
 from fsyncstorage.client.addresses import Addresses
-from fsyncstorage.client.readchannel import ReadChannel
 from fsyncstorage.server.session import Session
-from perf.ports import free_address
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -105,50 +101,6 @@ class Servers(ConnectedTestCase):
         load = Thread(self.load, client, 2)
         self.serve_again()
         self.assertEqual(load.result()[1], self.tid)
-
-    def test_a_server_that_can_be_written(self):
-        """The client leaves one that can only be read for it."""
-        first = self.server
-        first.read_only = True
-        address = free_address()
-        client = self.connect(
-            [first.acceptor.addr, address], read_only_fallback=True)
-        self.assertTrue(client.isReadOnly())
-        self.check_load(client, 1, channels=1)
-        with self.replies_kept_back():
-            late = Thread(self.load, client, 2)
-            self.until_asked(2)
-            figures = self.figures
-            self.serve_copy(address)
-            until(lambda: client.is_connected() and not client.isReadOnly(),
-                  'connected to the other')
-        late.result()
-        self.assertEqual(len(client._cache), 1)
-        self.check_load(client, 2, channels=1)
-        until(lambda: figures.channels == 0, 'closed')
-
-    def serve_copy(self, address):
-        shutil.copyfile(self.path(), self.path('Copy.fs'))
-        self.storage = self.open('Copy.fs')
-        self.address = address
-        self.serve()
-
-    @contextlib.contextmanager
-    def replies_kept_back(self):
-        """Their threads go on with them at the end of the `with`."""
-        go_on = threading.Event()
-        load = ReadChannel.load
-
-        def load_slowly(channel, *args):
-            reply = load(channel, *args)
-            go_on.wait(PATIENCE)
-            return reply
-
-        with mock.patch.object(ReadChannel, 'load', load_slowly):
-            try:
-                yield
-            finally:
-                go_on.set()
 
 
 class Hostile(ConnectedTestCase):
