@@ -1,6 +1,5 @@
 """The read channel of the server.  Goes with `server/channel.py`."""
 
-import contextlib
 import os
 import socket
 import threading
@@ -22,7 +21,6 @@ from fsyncstorage import wire
 from fsyncstorage.server import blobsender
 from fsyncstorage.server import channel
 from fsyncstorage.server import frames
-from fsyncstorage.server import listening
 from fsyncstorage.server import workers
 from fsyncstorage.wire import framing
 
@@ -106,14 +104,6 @@ class Loads(ChannelTestCase):
                 self.assertIsInstance(peer.load(4), wire.Failed)
             self.assertIsInstance(peer.load(1), wire.Found)
             self.nothing_is_cached()
-
-    def test_the_hello_and_more_in_one_piece(self):
-        peer = self.peer(hello=False)
-        requests = [peer.client.load(oid(1), maxtid)[1] for _ in range(3)]
-        peer.send(peer.client.hello + b''.join(requests))
-        self.assertEqual(peer.next(), wire.Welcome())
-        for number in 1, 2, 3:
-            self.assertEqual(peer.next()[:3:2], (number, b'one again'))
 
     def test_byte_by_byte(self):
         peer = self.peer(hello=False)
@@ -318,17 +308,6 @@ class Blobs(ChannelTestCase):
                 os, 'sendfile', side_effect=OSError(22, 'Invalid argument')):
             self.check_all(self.peer())
 
-    def test_what_is_not_there(self):
-        peer = self.peer()
-        peer.ask_for_blob(1000, z64)
-        self.assertIsInstance(peer.next(), wire.Missing)
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            peer.ask_for_blob(2, self.serials[2], 2)
-            failed = peer.next()
-        self.assertEqual(failed.type, 'builtins.ValueError')
-        self.assertEqual(peer.blob(2, self.serials[2]), (1, self.data[2]))
-        self.no_blob_is_open()
-
     def patch_pread(self, pread):
         self.patch(blobsender, 'os', SimpleNamespace(
             pread=pread, fstat=os.fstat))
@@ -407,7 +386,6 @@ class BlobsOverTLS(Blobs):
     # What needs sendfile, or has nothing to do with how it is sent.
     test_sent_from_a_file_that_the_system_cannot_send = None
 
-    test_what_is_not_there = None
 
 
 @unittest.skipIf(uvloop is None, 'uvloop is not installed')
@@ -484,19 +462,6 @@ class Strangers(ChannelTestCase):
         self.nobody_else_is_left()
         self.assertEqual(self.peer().load(1).data, b'one')
 
-    def test_rubbish(self):
-        _, right = self.honest.client.load(oid(1), maxtid)
-        for rubbish in (b'\0' * 100, b'\xff' * 100, b'\0\0\0\5L1234',
-                        right[:4] + b'X' + right[5:], b'\0\0\0\2Z5',
-                        self.honest.client.hello):
-            peer = self.peer()
-            with self.assertLogs('fsyncstorage', 'ERROR'):
-                peer.send(rubbish)
-                self.assertEqual(peer.rest(), [])
-        self.honest.send(right)
-        self.honest.next(), self.honest.client.load(oid(1), maxtid)
-        self.nobody_else_is_left()
-
     def test_a_peer_that_leaves_anywhere(self):
         _, request = self.honest.client.load(oid(2), maxtid)
         data = self.honest.client.hello + request
@@ -507,16 +472,6 @@ class Strangers(ChannelTestCase):
             peer.rest()  # up to the server's own end: it has cleaned up
         self.nobody_else_is_left()
         self.assertEqual(self.timers(), [])
-
-    def test_a_hello_that_does_not_come(self):
-        self.patch(listening, 'REGISTER_WITHIN', 0.01)
-        for said in b'', b'\0', self.honest.client.hello[:-1]:
-            peer = self.peer(hello=False)
-            # It may be gone before all of it is said.
-            with contextlib.suppress(ConnectionError):
-                peer.send(said)
-            self.assertEqual(peer.rest(), [])
-        self.nobody_else_is_left()
 
     def test_a_request_that_does_not_end(self):
         peer = self.peer()

@@ -233,23 +233,6 @@ class Transactions(ChannelTestCase):
         with self.assertRaises(POSKeyError):
             self.storage.load(oid(2))
 
-    def test_the_tids_rise(self):
-        """Own commits, and those of a stock client, mixed."""
-        other = self.connect(self.server)
-        tids = []
-        for number in range(1, 40, 2):
-            transaction = self.channel.vote({number: b'x'})
-            other.commit({number + 1: b'x'})
-            while isinstance(event := self.channel.next(), commits.Invalid):
-                tids.append(event.tid)
-            self.channel.send(self.channel.client.finish(transaction))
-            while isinstance(event := self.channel.next(), commits.Invalid):
-                tids.append(event.tid)
-            tids.append(event.tid)
-        self.channel.ping()
-        self.assertEqual(tids, sorted(set(tids)))
-        self.assertEqual(len(tids), 40)
-
     def test_a_ping(self):
         """What was announced before it comes before it, at once."""
         other = self.connect(self.server)
@@ -291,18 +274,6 @@ class Transactions(ChannelTestCase):
         with self.assertRaises(EOFError):
             self.channel.next()
 
-    def test_in_one_trip(self):
-        transaction = self.channel.trip({1: b'one', 2: b'two'})
-        done = self.channel.done()
-        self.assertEqual((done.number, done.oids), (transaction, []))
-        self.assertEqual(self.storage.load(oid(1)), (b'one', done.tid))
-        self.assertEqual(self.server.stats['1'].commits, 1)
-        self.check_nothing_is_left()
-
-    def test_in_one_trip_by_threads(self):
-        with mock.patch.object(Ballot, 'is_light', return_value=False):
-            self.test_in_one_trip()
-
     def test_the_trip_of_what_waits_for_its_objects(self):
         holds = self.channel.vote({1: b'x'})
         self.channel.next()
@@ -312,16 +283,6 @@ class Transactions(ChannelTestCase):
         until(lambda: self.server.services['1'].committer.waiting, 'waits')
         self.channel.send(self.channel.client.abort(holds))
         self.assertEqual(other.done().number, waits)
-
-    def test_what_a_trip_resolves(self):
-        """The client hears of it with the outcome."""
-        first = commit(self.storage, {1: counter(1)})
-        commit(self.storage, {1: counter(3)}, {1: first})
-        self.channel.trip({1: counter(2)}, first)
-        done = self.channel.done()
-        self.assertEqual(done.oids, [oid(1)])
-        data, serial = self.storage.load(oid(1))
-        self.assertEqual((state_of(data), serial), (4, done.tid))
 
     def test_a_trip_whose_client_resolves(self):
         """It stores again, and asks for the same again; or gives up."""
@@ -351,14 +312,6 @@ class Transactions(ChannelTestCase):
         self.assertIsInstance(event, commits.Conflicts)
         return transaction, decoder(b'Z5')(event.message)[3]
 
-    def test_a_trip_that_conflicts(self):
-        commit(self.storage, {1: record(1)})
-        transaction = self.channel.trip({1: record(2)})
-        error = self.channel.next()
-        self.assertEqual(error.number, transaction)
-        self.assertEqual(self.channel.error(error)[0], 'ConflictError')
-        self.check_nothing_is_left()
-
     def test_a_storage_that_votes_something_else(self):
         """The client gets an answer all the same."""
         for result in ['no oid'], [None], 7:
@@ -374,44 +327,6 @@ class Transactions(ChannelTestCase):
         self.assertIsInstance(error, commits.Error)
         self.assertEqual(error.number, transaction)
         until(lambda: not self.server.stats['1'].active_txns, 'ended')
-
-    def test_all_other_operations(self):
-        tid = commit(self.storage, {1: b'one', 2: b'two'})
-        transaction = self.channel.begin()
-        self.channel.call(transaction, 'deleteObject', oid(1), tid, 7)
-        self.channel.call(transaction, 'checkCurrentSerialInTransaction',
-                          oid(2), tid, 7)
-        self.channel.call(transaction, 'storea', oid(3), '\0' * 8, b'x', 7)
-        self.channel.call(transaction, 'storeBlobStart')
-        self.channel.call(transaction, 'storeBlobChunk', b'content')
-        self.channel.call(transaction, 'storeBlobEnd', oid(4), z64, b'x', 7)
-        self.channel.send(self.channel.client.vote(transaction))
-        self.assertIsInstance(self.channel.next(), commits.Voted)
-        tid = self.channel.finish(transaction)
-        with open(self.storage.loadBlob(oid(4), tid), 'rb') as file:
-            self.assertEqual(file.read(), b'content')
-        transaction = self.channel.begin()
-        self.channel.call(
-            transaction, 'undoa', self.storage.undoLog()[0]['id'], 7)
-        self.channel.send(self.channel.client.vote(transaction))
-        self.assertIsInstance(self.channel.next(), commits.Voted)
-        self.channel.finish(transaction)
-        self.assertEqual(self.storage.load(oid(1))[0], b'one')
-
-    def test_an_abort_in_each_state(self):
-        for steps in range(3):
-            with self.subTest(steps):
-                transaction = self.channel.begin()
-                if steps:
-                    self.channel.store(transaction, 1, b'x')
-                    self.channel.send(self.channel.client.vote(transaction))
-                if steps == 2:
-                    self.channel.next()
-                self.channel.send(self.channel.client.abort(transaction))
-                self.assertEqual(
-                    self.channel.next(), commits.Aborted(transaction))
-                self.assertEqual(self.server.stats['1'].active_txns, 0)
-        self.check_nothing_is_left()
 
 
 class BadInput(ChannelTestCase):
@@ -664,13 +579,6 @@ class Trouble(TroubleTestCase):
                 self.assertEqual(os.listdir(
                     self.storage.temporaryDirectory()), [])
 
-    def test_half_a_blob(self):
-        with self.beside_another():
-            transaction = self.channel.begin()
-            self.channel.call(transaction, 'storeBlobStart')
-            self.channel.call(transaction, 'storeBlobChunk', b'content')
-            self.assertIn('not come completely', str(self.ask(transaction)))
-
 
 class Descriptors(TroubleTestCase):
 
@@ -832,28 +740,6 @@ class Ends(ChannelTestCase):
                 self.assertEqual(other.invalidations[-1][1], [oid(number)])
                 self.again()
         self.check_nothing_is_left()
-
-    def test_a_server_that_stops_while_a_thread_votes(self):
-        votes, go_on = threading.Event(), threading.Event()
-        tpc_vote = self.storage.tpc_vote
-
-        def slowly(*arguments, **options):
-            votes.set()
-            go_on.wait(PATIENCE)
-            return tpc_vote(*arguments, **options)
-
-        self.channel.vote({1: bytes(ballot.SMALL)})
-        self.channel.next()
-        with mock.patch.object(self.storage, 'tpc_vote', slowly):
-            self.channel.vote({2: bytes(ballot.SMALL)})
-            self.assertTrue(votes.wait(PATIENCE))
-            closing = Thread(self.server.close)
-            go_on.set()
-            # It may be answered before the server stops.
-            while (event := self.channel.next()) != commits.Goodbye():
-                self.assertIsInstance(event, commits.Voted)
-            closing.result()
-        self.assertEqual(len(self.open()), 0)
 
     def test_a_server_that_stops_says_goodbye(self):
         """In each state: nothing of it is committed.  Also of what it has not

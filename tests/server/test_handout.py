@@ -90,14 +90,6 @@ class HandoutTestCase(TestCase):
 
 class HandOver(HandoutTestCase):
 
-    def test_the_file_and_its_map(self):
-        made = self.hand_out()
-        data_file, object_map = self.take(self.connect())
-        self.assertTrue(os.path.samestat(
-            os.fstat(data_file), os.stat(self.path())))
-        reader = Reader(object_map, made.about['secret'])
-        self.assertEqual(reader.get(oid(1)), self.storage._positions[oid(1)])
-
     def test_the_secret_is_not_sent(self):
         made = self.hand_out()
         client = self.connect()
@@ -177,14 +169,6 @@ class Socket(HandoutTestCase):
         with mock.patch.object(os, 'chmod', chmod):
             self.hand_out()
         self.assertEqual(tried, [MODE])
-
-    def test_it_is_removed_at_the_end(self):
-        self.hand_out()
-        client = self.connect()
-        self.take(client)
-        self.end()
-        self.assertFalse(os.path.lexists(self.path('socket')))
-        self.assertTrue(client.is_sent_away())
 
     def test_one_that_was_left_is_replaced(self):
         with socket.socket(socket.AF_UNIX) as left:
