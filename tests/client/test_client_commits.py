@@ -705,7 +705,7 @@ class OverTLS(ConnectedTestCase):
         transaction = begin(self.client)
         storing = Thread(self.store_much, transaction, number)
         service = self.server.services['1']
-        for _ in range(20):
+        for _ in range(10):
             self.in_loop(
                 service.changed_elsewhere, p64(u64(service.last_tid) + 1),
                 oids)

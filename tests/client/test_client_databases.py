@@ -360,11 +360,12 @@ class Cuts(Site):
 
     kinds = 'begin', 'vote', 'done'
     hows = 'reset', 'closed', 'frozen', 'late'
+    parts = often((0, 1), (0, 0.5, 1))
 
     def test_all_or_none(self):
         view = self.view()
         cuts = [Cut(kind, how, part, True, 'welcome') for kind, how, part in
-                itertools.product(self.kinds, self.hows, (0, 0.5, 1))]
+                itertools.product(self.kinds, self.hows, self.parts)]
         for value, cut in enumerate(cuts, 1):
             # A client that was cut while it opened its channel has none.
             until(self.has_channel, 'a commit channel')
@@ -403,7 +404,7 @@ class Together(Site):
     level = 2
 
     threads = 3
-    count = often(8, 15)
+    count = often(6, 15)
 
     def test_nobody_waits_for_ever(self):
         pairs = [(self.ours, self.other),
@@ -442,7 +443,7 @@ class TogetherServed(Served, Together):
 
 class TogetherServedBehind(Served, Together):
 
-    level = 2
+    level = 3
     other_name = '2'
     is_last = False
 

@@ -224,7 +224,7 @@ class TheOrder(unittest.TestCase):
     level = 2
 
     def test_of_the_stream(self):
-        run(often(50, 300))
+        run(often(35, 300))
 
 
 class Long(unittest.TestCase):

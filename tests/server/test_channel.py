@@ -1,7 +1,6 @@
 """The read channel of the server.  Goes with `server/channel.py`."""
 
 import os
-import socket
 import threading
 import unittest
 from types import SimpleNamespace
@@ -24,7 +23,6 @@ from fsyncstorage.server import frames
 from fsyncstorage.server import workers
 from fsyncstorage.wire import framing
 
-from ..often import often
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
@@ -170,34 +168,6 @@ class AsOf(ChannelTestCase):
         self.assertLess(got.as_of, later)  # what it says was true then
         self.assertEqual(peer.load(0)[1::2], (later, later))
 
-    def check_while_committing(self):
-        """Each transaction changes the root: as of a tid, its serial is that
-        or a later one."""
-        peer = self.peer()
-        committing = Thread(
-            lambda: [self.commit(number)
-                     for number in range(often(40, 300))])
-        last = z64
-        while committing.is_alive():
-            numbers = {peer.ask_to_load(0) for _ in range(10)}
-            for _ in range(10):
-                got = peer.next()
-                numbers.remove(got.number)
-                self.assertGreaterEqual(got.serial, got.as_of)
-                self.assertIsNone(got.end)
-                self.assertGreaterEqual(got.as_of, last)
-            last = got.as_of
-        last = committing.result()[-1]
-        self.assertEqual(peer.load(0)[1::2], (last, last))
-
-    def test_while_committing(self):
-        self.check_while_committing()
-
-    def test_while_committing_without_a_cache(self):
-        # Reader threads answer in any order, but each truly.
-        self.nothing_is_cached()
-        self.check_while_committing()
-
 
 class Flow(ChannelTestCase):
     """A channel is read no further than its answers get away."""
@@ -236,33 +206,6 @@ class Flow(ChannelTestCase):
             self.assertEqual(got.data, b'small')
         self.assertEqual(numbers, set())
         self.assertTrue(self.in_loop(one.transport.is_reading))
-
-    def check_who_does_not_read(self):
-        peer = self.peer()
-        one = self.only_channel()
-        total = 300  # of 300 kB
-        requests = dict(
-            peer.client.load(oid(2), maxtid) for _ in range(total))
-        peer.send(b''.join(requests.values()))
-        numbers = set(requests)
-        self.until_stuck(one)
-        self.assertFalse(self.in_loop(one.transport.is_reading))
-        self.assertLess(self.figures.requests, total)
-        other = self.peer()
-        self.assertEqual(other.load(1).data, b'small')
-        for _ in range(total):
-            got = peer.next()
-            numbers.remove(got.number)
-            self.assertEqual(len(got.data), 300_000)
-        self.assertEqual(numbers, set())
-        self.assertTrue(self.in_loop(one.transport.is_reading))
-
-    def test_who_does_not_read(self):
-        self.check_who_does_not_read()
-
-    def test_who_does_not_read_what_is_not_cached(self):
-        self.nothing_is_cached()
-        self.check_who_does_not_read()
 
 
 class Blobs(ChannelTestCase):
@@ -416,13 +359,6 @@ class Strangers(ChannelTestCase):
         until(lambda: len(self.server.connections) == 1, 'they are forgotten')
         self.assertEqual(self.figures.channels, 1)
 
-    def timers(self):
-        """Of the loop, that do not run out at once."""
-        loop = self.server.acceptor.event_loop
-        return self.in_loop(lambda: [
-            each for each in loop._scheduled
-            if not each.cancelled() and each.when() > loop.time() + 1])
-
     def check_refused(self, reason, text, **options):
         peer = self.peer(hello=False, **options)
         _, request = peer.client.load(oid(1), maxtid)
@@ -461,17 +397,6 @@ class Strangers(ChannelTestCase):
             other.close()
         self.nobody_else_is_left()
         self.assertEqual(self.peer().load(1).data, b'one')
-
-    def test_a_peer_that_leaves_anywhere(self):
-        _, request = self.honest.client.load(oid(2), maxtid)
-        data = self.honest.client.hello + request
-        for length in range(0, len(data), 5):
-            peer = self.peer(hello=False)
-            peer.send(data[:length])
-            peer.socket.shutdown(socket.SHUT_WR)
-            peer.rest()  # up to the server's own end: it has cleaned up
-        self.nobody_else_is_left()
-        self.assertEqual(self.timers(), [])
 
     def test_a_request_that_does_not_end(self):
         peer = self.peer()

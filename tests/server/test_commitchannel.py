@@ -3,7 +3,6 @@
 """
 
 import contextlib
-import errno
 import functools
 import os
 import socket
@@ -24,13 +23,10 @@ from fsyncstorage.server import ballot
 from fsyncstorage.server import connection
 from fsyncstorage.server import door
 from fsyncstorage.server import frames as server_frames
-from fsyncstorage.server import operations
 from fsyncstorage.server import quiet
 from fsyncstorage.server import server
 from fsyncstorage.server import service
-from fsyncstorage.server import storing
 from fsyncstorage.server.ballot import Ballot
-from fsyncstorage.server.storing import Storing
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 from fsyncstorage.wire import plainbegin
@@ -542,24 +538,6 @@ class Trouble(TroubleTestCase):
         self.channel.send(frame)
         return number
 
-    def test_a_full_disk(self):
-        full = OSError(errno.ENOSPC, 'the disk is full')
-        for place, name in (
-                (storing.tempfile, 'NamedTemporaryFile'),
-                (Storing, 'storeBlobChunk'), (operations, '_Log')):
-            with self.subTest(name), self.beside_another():
-                transaction = self.channel.begin()
-                with self.fails_before_its_vote(), \
-                        mock.patch.object(ballot, 'IN_MEMORY', 10), \
-                        mock.patch.object(place, name, side_effect=full):
-                    self.channel.call(transaction, 'storeBlobStart')
-                    self.channel.call(
-                        transaction, 'storeBlobChunk', b'content')
-                    self.channel.store(transaction, 1, b'x' * 100)
-                    name, arguments = self.ask(transaction)
-                self.assertEqual(
-                    (name, arguments[0]), ('OSError', errno.ENOSPC))
-
     def test_what_comes_later(self):
         """The client hears of it by its vote; or aborts without a vote."""
         for outcome in 'vote', 'abort':
@@ -659,16 +637,6 @@ class Gaps(ChannelTestCase):
             while data := peer.socket.recv(1 << 20):
                 self.assertNotIn(b'invalidateTransaction', data)
 
-    def test_oids_that_are_none(self):
-        """Another server has told of them: the others are told."""
-        other = self.connect(self.server)
-        self.in_loop(lambda: self.server.invalidate(
-            None, '1', self.tid(1),
-            [b'short', oid(1), 'textual.', None, object()]))
-        self.assertEqual(
-            self.channel.next(), commits.Invalid(self.tid(0), [oid(1)]))
-        other.wait_for_invalidations(1)
-
     def test_what_another_server_cannot_mean(self):
         """Nobody is told of it, nor of the next one."""
         for tid, oids in (b'short', []), (None, []), (self.tid(1), None):
@@ -700,46 +668,6 @@ class Gaps(ChannelTestCase):
 
 
 class Ends(ChannelTestCase):
-
-    def test_in_each_state(self):
-        for end in 'channel', 'zeo':
-            for steps in range(3):
-                with self.subTest(end, steps=steps):
-                    transaction = self.channel.begin()
-                    self.channel.call(transaction, 'storeBlobStart')
-                    self.channel.call(transaction, 'storeBlobChunk', b'x')
-                    self.channel.store(transaction, 1, b'x')
-                    if steps:
-                        self.channel.send(
-                            self.channel.client.vote(transaction))
-                    if steps == 2:
-                        self.channel.next()
-                    getattr(self, end).close()
-                    until(lambda: not self.server.services['1'].sessions,
-                          'both have ended')
-                    until(lambda: not self.server.stats['1'].active_txns,
-                          'aborted')
-                    self.again()
-        self.check_nothing_is_left()
-
-    def test_while_it_is_finished(self):
-        """It is committed, and the others are told."""
-        other = self.connect(self.server)
-        for number, end in enumerate(('channel', 'zeo'), 1):
-            with self.subTest(end):
-                transaction = self.channel.vote({number: record()})
-                self.channel.next()
-                self.disk.hold_again()
-                self.channel.send(self.channel.client.finish(transaction))
-                self.disk.wait_for_sync()
-                getattr(self, end).close()
-                until(lambda: len(self.server.services['1'].sessions) == 1,
-                      'both have ended')
-                self.disk.release_syncs()
-                other.wait_for_invalidations(number)
-                self.assertEqual(other.invalidations[-1][1], [oid(number)])
-                self.again()
-        self.check_nothing_is_left()
 
     def test_a_server_that_stops_says_goodbye(self):
         """In each state: nothing of it is committed.  Also of what it has not

@@ -20,7 +20,6 @@ from fsyncstorage.format.objectmap import Reader
 from fsyncstorage.server import door
 from fsyncstorage.server import handout
 from fsyncstorage.server.handout import Handout
-from fsyncstorage.storage.objectmap import NoMap
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -126,16 +125,6 @@ class HandOver(HandoutTestCase):
             with contextlib.suppress(OSError):
                 if number not in taken:
                     yield os.fstat(number)
-
-    def test_nothing_where_there_is_no_map(self):
-        self.hand_out()
-        with mock.patch.object(
-                self.storage, 'object_map', side_effect=NoMap('no')) as build:
-            for _ in range(3):
-                with self.subTest():
-                    self.assertTrue(self.connect().is_sent_away())
-        build.assert_called_once()  # the next try comes later
-        self.assertTrue(self.connect().is_sent_away())
 
     def test_after_a_failed_sync(self):
         disk = self.controlled_disk()
@@ -262,23 +251,6 @@ class Hostile(HandoutTestCase):
                 os.close(each)
         until(lambda: made.clients == 1, 'gone')
         until(lambda: open_files() <= before, 'closed')
-
-    def test_connections_are_taken_at_a_limited_rate(self):
-        with mock.patch.object(time, 'monotonic', lambda: now):
-            now = 7.0
-            bucket = handout.Bucket(3, 10)
-            for _ in range(3):
-                self.assertEqual(bucket.wait(), 0)
-                bucket.take()
-            self.assertAlmostEqual(bucket.wait(), 0.1)
-            now += 0.1
-            self.assertAlmostEqual(bucket.wait(), 0)
-            bucket.take()
-            now += 1000
-            for _ in range(3):
-                self.assertEqual(bucket.wait(), 0)
-                bucket.take()
-            self.assertGreater(bucket.wait(), 0)
 
 
 NOBODY = 65534

@@ -54,14 +54,6 @@ class Records(unittest.TestCase):
             self.assertEqual(self.ask(number), [(COMMITTED, oid(number))])
         self.assertEqual(self.ask(last + 1), [(NOT_COMMITTED, z64)])
 
-    def test_one_that_was_open_for_long(self):
-        """It is aborted with its session, whatever was overwritten."""
-        for number in range(2, outcomes.REMEMBERED + 10):
-            self.record.note(number, oid(number))
-        self.record.end([1], [], 0)
-        self.assertEqual(self.ask(1), [(NOT_COMMITTED, z64)])
-        self.assertEqual(self.ask(2), [(NOT_KNOWN, z64)])
-
 
 class Ended(unittest.TestCase):
 

@@ -217,17 +217,6 @@ class Accounting(BoundsTestCase):
         made[0][1].close()
         self.assertEqual(everything.held, 0)
 
-    def test_what_is_kept_back(self):
-        everything, [(_, account)] = self.accounts(10)
-        account.keep_back(b'abc')
-        self.assertEqual(everything.held, 13)
-        account.let_go(b'abc')
-        account.resumed()
-        self.assertEqual(everything.held, 0)
-        account.close()
-        account.let_go(b'abc')
-        self.assertEqual(everything.held, 0)
-
     def test_one_that_reads_slowly(self):
         self.patch(accounts, 'MOST_OF_ONE', 100)
         _, [(peer, account)] = self.accounts(90)
@@ -387,13 +376,6 @@ class NewcomersOverTLS(BoundsTestCase):
         return len(self.in_loop(lambda: self.server.door._needs)) and (
             not silent)
 
-    def test_the_handshake_takes_too_long(self):
-        self.patch(listening, 'REGISTER_WITHIN', 0.1)
-        for said in b'', b'\x16':
-            one = self.connect(handshake=False)
-            one.sendall(said)
-            self.until_closed(one)
-
 
 class TheDoor(ChannelTestCase):
 
@@ -428,21 +410,6 @@ class TheDoor(ChannelTestCase):
                 many = [come('bad') for _ in range(10)]
                 self.assertEqual(self.left, many[:7])
                 self.assertNotIn(first, self.left)
-
-    def test_descriptors(self):
-        """Silent ones make way, for others and for who registers."""
-        self.door._left = 10
-        stays = self.newcomer('good')
-        self.door.stay(stays, 5)
-        newcomers = [self.newcomer('bad') for _ in range(6)]
-        self.assertEqual(self.left, newcomers[:1])
-        self.door.stay(newcomers[-1], 5)
-        self.assertEqual(self.left, newcomers[:-1])
-        with self.assertRaises(door.Full):
-            self.door.stay(stays, 6)
-        for one in stays, *newcomers, *newcomers:
-            self.door.leave(one)
-        self.assertEqual(self.door._left, 10)
 
 
 class Frames(BoundsTestCase):
@@ -732,18 +699,6 @@ class Writers(BoundsTestCase):
         client.call('vote', 7)
         self.assertEqual(client.call('tpc_finish', 7), tid)
         self.assertGreater(client.commit({3: record()}), tid)
-
-    def test_a_blob_that_was_not_begun(self):
-        client = self.client()
-        client.begin()
-        with self.assertLogs(LOG, 'ERROR') as logs:
-            client.post('storeBlobChunk', b'x')
-            client.wait_for_end()
-        self.assertIn('no blob has been started', logs.output[-1])
-        client = self.client()
-        client.begin()
-        with self.assertLogs(LOG, 'ERROR'), self.assertRaises(ErrorReply):
-            client.call('storeBlobEnd', oid(2), z64, record(), client.id)
 
     def test_open_transactions(self):
         """All that they keep in memory together."""
