@@ -76,20 +76,17 @@ class Transactions(test_client_link.Transactions):
         self.client.deleteObject(oid(7), serial, transaction)
         for number, data in (1, b'x'), (3, large), (4, b'four'), (2, b'y'):
             store(self.client, transaction, number, data)
-        messages = self.messages_of_its_vote(transaction)
+        with mock.patch.object(
+                commitserver, 'request', wraps=commitserver.request) as taken:
+            self.client.tpc_vote(transaction)
         self.assertEqual(
-            b''.join(message[:1] for message in messages), b'NMCSSMV')
+            b''.join(call.args[0][:1] for call in taken.call_args_list),
+            b'NMCSSMV')
         self.client.tpc_finish(transaction)
         for number, data in (1, b'x'), (2, b'y'), (3, large), (4, b'four'):
             self.assertEqual(self.storage.load(oid(number))[0], data)
         with self.assertRaises(POSKeyError):
             self.storage.load(oid(7))
-
-    def messages_of_its_vote(self, transaction):
-        with mock.patch.object(
-                commitserver, 'request', wraps=commitserver.request) as taken:
-            self.client.tpc_vote(transaction)
-        return [call.args[0] for call in taken.call_args_list]
 
     def test_a_large_one_leaves_before(self):
         """And no more is taken before it has left."""
@@ -113,28 +110,6 @@ class Transactions(test_client_link.Transactions):
     def store_many(self, transaction, record):
         for self.stored in range(16):
             store(self.client, transaction, self.stored + 2, record)
-
-    def test_an_interrupted_store(self):
-        self.interrupt_in(lambda transaction: store(
-            self.client, transaction, 2, b'x' * outgoing.GATHERED))
-
-    def interrupt_in(self, step):
-        """When its message has left."""
-        transaction = begin(self.client)
-        store(self.client, transaction, 1, b'x')
-        send = Stream.send
-
-        def interrupted(stream, data):
-            send(stream, data)
-            raise KeyboardInterrupt
-
-        with mock.patch.object(Stream, 'send', interrupted), (
-                mock.patch.object(
-                    Stream, '_wait', side_effect=KeyboardInterrupt)):
-            with self.assertRaises(KeyboardInterrupt):
-                step(transaction)
-        self.client.tpc_abort(transaction)
-        self.check_all_is_well()
 
     def test_a_part_of_it_was_lost(self):
         """It cannot be voted any more: the server has the rest of it."""
@@ -379,14 +354,6 @@ class TheSwitch(Announcing):
                 tid = commit(client, {number: b'new'})
                 self.assertEqual(
                     self.load(client, number)[:2], (b'new', tid))
-
-    def test_a_channel_that_is_refused(self):
-        self.patch(link, 'opening', self.refused)
-        with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
-            client = self.connect()
-        self.assertIn('no commit channel', logged.output[0])
-        self.assertIsNone(client._server.stream)
-        commit(client, {3: b'new'})
 
     def test_a_server_of_another_version(self):
         """Each side says so, in one line."""

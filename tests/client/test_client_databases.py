@@ -341,13 +341,6 @@ class PointsWithSql(Sql, Points):
         self.assertIn(HALF, said.output[0])
 
 
-class PointsWithSqlBehind(PointsWithSql):
-
-    half = [1, 0, 1]
-    name = '!'
-    is_last = False
-
-
 class Cuts(Site):
     """Between our client and its server.
 

@@ -40,40 +40,30 @@ class Servers(ConnectedTestCase):
         self.assertEqual(self.load(client, number)[1], self.tid)
         self.assertEqual(self.figures.requests - requests, channels)
 
-    def test_a_server_without(self):
-        """It reads over the ZEO connection, and says so once."""
-        self.patch(Session, 'get_info', lambda session: {
-            'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
-            'interfaces': ()})
-        with self.assertLogs('fsyncstorage.client', 'INFO') as logged:
-            client = self.connect()
-            self.cut_off(client)
-        self.assertEqual(len(logged.output), 1)
-        self.assertIn('no read channels', logged.output[0])
-        self.check_load(client, 1, channels=0)
-
-    def test_a_server_of_another_version(self):
-        self.patch(Session, 'get_info', lambda session: {
-            'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
-            'interfaces': (), 'fsyncstorage': {'channel': 99}})
-        self.check_it_reads_plainly('no read channels of our version;')
-
-    def check_it_reads_plainly(self, why):
-        with self.assertLogs('fsyncstorage.client', 'INFO') as logged:
-            client = self.connect()
-        self.assertEqual(len(logged.output), 1)
-        self.assertIn(why, logged.output[0])
-        self.check_load(client, 1, channels=0)
-
-    def test_a_server_that_names_nothing_that_a_hello_can_have(self):
+    def test_a_server_without_read_channels_for_us(self):
+        """None, those of another version, or none that a hello can have: it
+        reads over the ZEO connection, and says so once."""
         told = {'channel': wire.VERSION, 'instance': bytes(16)}
-        for wrong in ({'mark': None}, {'mark': b'short'}, {'mark': 'x' * 8},
-                      {'instance': 7}, {'instance': b''}):
-            with self.subTest(wrong):
-                self.patch(Session, 'get_info', lambda session: {
-                    'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
-                    'interfaces': (), 'fsyncstorage': {**told, **wrong}})
-                self.check_it_reads_plainly('that it has named as it should')
+        as_it_should = 'that it has named as it should'
+        for about, why in (
+                ({}, 'no read channels;'),
+                ({'channel': 99}, 'no read channels of our version;'),
+                ({**told, 'mark': None}, as_it_should),
+                ({**told, 'mark': b'short'}, as_it_should),
+                ({**told, 'mark': 'x' * 8}, as_it_should),
+                ({**told, 'instance': 7}, as_it_should),
+                ({**told, 'instance': b''}, as_it_should)):
+            self.patch(Session, 'get_info', lambda session: {
+                'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
+                'interfaces': (), 'fsyncstorage': about})
+            with self.subTest(about), self.assertLogs(
+                    'fsyncstorage.client', 'INFO') as logged:
+                client = self.connect()
+                self.cut_off(client)
+                line, = logged.output
+                self.assertIn(why, line)
+                self.check_load(client, 1, channels=0)
+                client.close()
 
     def test_another_connection_has_others(self):
         client = self.connect()

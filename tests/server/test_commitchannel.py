@@ -4,7 +4,6 @@
 
 import contextlib
 import functools
-import os
 import socket
 import struct
 import threading
@@ -340,28 +339,24 @@ class BadInput(ChannelTestCase):
             self.check_error(self.channel.next(), 'over')
         self.channel.ping()
 
-    def test_a_vote_twice(self):
-        transaction = self.channel.vote({1: b'x'})
-        self.channel.next()
-        self.channel.client._states[transaction] = commits.VOTING
-        self.channel.send(raw(ord('V'), transaction))
-        self.check_error(self.channel.next(), 'voted')
-        self.check_nothing_is_left()
-
-    def test_a_finish_without_a_vote(self):
-        transaction = self.channel.begin()
-        self.channel.client._states[transaction] = commits.FINISHING
-        self.channel.send(raw(ord('F'), transaction))
-        self.check_error(self.channel.next(), 'begun')
-        self.check_nothing_is_left()
-
-    def test_a_trip_behind_a_vote(self):
-        transaction = self.channel.vote({1: b'x'})
-        self.channel.next()
-        self.channel.client._states[transaction] = commits.IN_ONE_TRIP
-        self.channel.send(raw(ord('T'), transaction))
-        self.check_error(self.channel.next(), 'voted')
-        self.check_nothing_is_left()
+    def test_a_step_that_cannot_come_now(self):
+        """A vote twice, a trip behind a vote, a finish without a vote."""
+        for state, kind, is_voted in (
+                (commits.VOTING, 'V', True), (commits.IN_ONE_TRIP, 'T', True),
+                (commits.FINISHING, 'F', False)):
+            with self.subTest(kind):
+                if is_voted:
+                    transaction = self.channel.vote({1: b'x'}, self.last)
+                    self.channel.next()
+                else:
+                    transaction = self.channel.begin()
+                self.channel.client._states[transaction] = state
+                self.channel.send(raw(ord(kind), transaction))
+                self.check_error(
+                    self.channel.next(), 'voted' if is_voted else 'begun')
+                self.channel.close()
+                self.check_nothing_is_left()
+                self.again()
 
     def test_a_vote_or_a_finish_behind_a_finish(self):
         """It may be committed: an error would not be true."""
@@ -413,24 +408,21 @@ class BadInput(ChannelTestCase):
 
     def test_what_is_no_request(self):
         """A kind that there is not, a question about no commit, a store and a
-        call without a begin."""
+        call without a begin, a begin twice, a store behind a vote."""
         for frame in (raw(ord('x'), 1), raw(ord('Q'), 1, bytes(35)),
                       raw(ord('S'), 7, bytes(20)),
                       raw(ord('C'), 7, encode(
-                          0, True, 'storeBlobStart', ()))):
+                          0, True, 'storeBlobStart', ())),
+                      raw(ord('B'), 1, encode(
+                          0, True, 'tpc_begin',
+                          (1, b'', b'', {}, None, ' '))),
+                      raw(ord('S'), 1, bytes(20))):
             with self.subTest(frame):
+                number = self.channel.vote({1: b'x'}, self.last)
+                self.assertEqual(self.channel.next(), (number, []))
+                self.assertEqual(number, 1)
                 self.check_it_ends(frame)
                 self.again()
-
-    def test_a_begin_twice(self):
-        number = self.channel.begin()
-        self.check_it_ends(raw(ord('B'), number, encode(
-            0, True, 'tpc_begin', (1, b'', b'', {}, None, ' '))))
-
-    def test_a_store_behind_a_vote(self):
-        transaction = self.channel.vote({1: b'x'})
-        self.channel.next()
-        self.check_it_ends(raw(ord('S'), transaction, bytes(20)))
 
     def test_too_many_transactions(self):
         for _ in range(commits.MOST_OPEN):
@@ -538,25 +530,6 @@ class Trouble(TroubleTestCase):
         self.channel.send(frame)
         return number
 
-    def test_what_comes_later(self):
-        """The client hears of it by its vote; or aborts without a vote."""
-        for outcome in 'vote', 'abort':
-            with self.subTest(outcome), self.beside_another():
-                transaction = self.channel.begin()
-                with self.fails_before_its_vote():
-                    self.channel.call(transaction, 'undoa', b'x' * 2000, 1)
-                    self.channel.ping()
-                self.channel.call(transaction, 'storeBlobStart')
-                self.channel.call(transaction, 'storeBlobChunk', b'content')
-                self.channel.store(transaction, 1, b'x')
-                ask = getattr(self.channel.client, outcome)
-                self.channel.send(ask(transaction))
-                self.assertIsInstance(
-                    self.channel.next(),
-                    commits.Error if outcome == 'vote' else commits.Aborted)
-                self.assertEqual(os.listdir(
-                    self.storage.temporaryDirectory()), [])
-
 
 class Descriptors(TroubleTestCase):
 
@@ -636,19 +609,6 @@ class Gaps(ChannelTestCase):
         with contextlib.suppress(ConnectionError):
             while data := peer.socket.recv(1 << 20):
                 self.assertNotIn(b'invalidateTransaction', data)
-
-    def test_what_another_server_cannot_mean(self):
-        """Nobody is told of it, nor of the next one."""
-        for tid, oids in (b'short', []), (None, []), (self.tid(1), None):
-            with self.subTest(tid=tid, oids=oids), \
-                    self.assertLogs('fsyncstorage.server', 'ERROR'):
-                self.in_loop(
-                    lambda: self.server.invalidate(None, '1', tid, oids),
-                    self.server.mailbox.deliver, self.announced(2))
-                with self.assertRaises(EOFError):
-                    self.fail(f'told: {self.channel.next()}')
-                self.zeo.wait_for_end()
-            self.again()
 
     def test_the_last_answers(self):
         """When the server closes, they leave before the end."""

@@ -338,21 +338,6 @@ class AcrossProcesses(ArrivingTest):
             thread.result()
         self.assertEqual(self.server.asked, [(1, 0)])
 
-    def test_what_the_other_gave_up(self):
-        one, other = self.cache(), self.cache()
-        loading = Thread(self.load, one, 1)
-        self.assertTrue(self.reached.wait(PATIENCE))
-        file = self.begun(other)
-        self.error = DownloadFailed('it did not come')
-        self.go_on.set()
-        with self.assertRaises(DownloadFailed):
-            loading.result()
-        self.error = None
-        self.check_rest(file)
-        self.assertEqual(self.server.asked, [(1, 0), (1, 0)])
-        self.until_over(other)
-        self.assertEqual(self.check(), self.names(1))
-
 
 class OverZEO(ConnectedTestCase):
 

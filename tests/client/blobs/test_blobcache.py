@@ -222,16 +222,6 @@ class Limit(BlobCacheTest):
         for number in range(1, 20):
             self.server.put(number, 3000)
 
-    def test_the_limit_holds_at_each_moment(self):
-        cache = self.cache()
-
-        def sending(download, piece):
-            self.assertLessEqual(self.disk.used() + len(piece), self.limit)
-
-        self.server.sending = sending
-        for number in range(1, 20):
-            self.load(cache, number)
-
     def test_a_smaller_limit_counts_from_the_start(self):
         cache = self.cache()
         for number in 1, 2, 3:
@@ -301,19 +291,6 @@ class Guests(BlobCacheTest):
         self.read(cache, 2)
         self.assertEqual(self.check(), self.names(1))
         self.assertEqual(len(self.server.asked), 2)
-
-    def test_it_does_not_go_before_it_was_handed_out(self):
-        complete = cachedirectory.CacheDirectory.complete
-        other = self.cache()
-
-        def complete_and_dismiss(directory, name):
-            complete(directory, name)
-            other._books.dismiss_guests()
-
-        self.patch(cachedirectory.CacheDirectory, 'complete',
-                   complete_and_dismiss)
-        self.load(self.cache(), 2)
-        self.assertEqual(len(self.server.asked), 1)
 
     def test_no_room_beside_what_is_being_downloaded(self):
         self.server.put(4, 9000)
