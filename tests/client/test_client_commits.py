@@ -10,12 +10,10 @@ from unittest import mock
 
 import ZODB
 from ZEO.Exceptions import ClientDisconnected
-from ZODB.DemoStorage import DemoStorage
 from ZODB.MappingStorage import MappingStorage
 from ZODB.mvccadapter import MVCCAdapter
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import StorageTransactionError
-from ZODB.tests.hexstorage import HexStorage
 from ZODB.utils import p64
 from ZODB.utils import u64
 from ZODB.utils import z64
@@ -135,14 +133,6 @@ class SideBySide(ConnectedTestCase):
     def setUp(self):
         super().setUp()
         self.client = self.connect()
-
-    def test_several_are_voted(self):
-        """And are finished in any order."""
-        voted = [vote(self.client, {number: b'x'}) for number in range(5)]
-        self.assertEqual(self.transactions(), 5)
-        tids = [self.client.tpc_finish(each) for each in reversed(voted)]
-        self.assertEqual(tids, sorted(tids))
-        self.assertEqual(self.client.lastTransaction(), tids[-1])
 
     def test_many_threads(self):
         each_does = 30
@@ -709,49 +699,3 @@ class InterruptsOverTLS(ConnectedTestCase):
         self.assertIsNotNone(stream.end_reason)
         client.tpc_abort(transaction)
         commit(client, {2: b'x'})
-
-
-class Hex(HexStorage):
-    """Without an argument that ZODB has given up."""
-
-    def invalidate(self, tid, oids):
-        self.db.invalidate(tid, oids)
-
-
-class OtherStorages(ConnectedTestCase):
-    """Wrapped at the server, not ours, and wrapped at the client."""
-
-    def setUp(self):
-        super().setUp()
-        self.server.close()
-        self.thread.join()
-
-    def check(self, storage, wrap=lambda client: client):
-        self.storage = storage
-        self.serve()
-        first, second = (
-            ZODB.DB(wrap(self.connect())) for _ in range(2))
-        self.addCleanup(first.close)
-        self.addCleanup(second.close)
-        self.assertIsNotNone(
-            getattr(first.storage, 'base', first.storage)._server.stream)
-        for number in range(5):
-            for writer, reader in (first, second), (second, first):
-                with writer.transaction() as connection:
-                    root = connection.root()
-                    root['value'] = root.get('value', 0) + 1
-                    expected = root['value']
-                getattr(reader.storage, 'base', reader.storage).ping()
-                with reader.transaction() as connection:
-                    self.assertEqual(connection.root()['value'], expected)
-        self.assertEqual(expected, 10)
-
-    def test_a_wrapper_at_the_server(self):
-        self.check(HexStorage(self.open('Hex.fs')))
-
-    def test_a_wrapper_at_the_client(self):
-        self.check(self.open('Other.fs'), Hex)
-
-    def test_over_one_that_is_not_ours(self):
-        self.check(DemoStorage(
-            base=MappingStorage(), changes=self.open('Changes.fs')))

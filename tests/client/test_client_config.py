@@ -190,11 +190,6 @@ class ToAServer(Served):
         self.addCleanup(storage.close)
         return storage
 
-    def test_it_connects(self):
-        client = self.open_client(self.serve())
-        self.assertIsInstance(client, FsyncClient)
-        self.assertTrue(client.is_connected())
-
     def test_the_cache_of_a_zeoclient(self):
         """The same file, whichever way it is said."""
         server = self.serve()

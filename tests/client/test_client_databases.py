@@ -442,7 +442,8 @@ class TogetherServedBehind(Served, Together):
 
 
 class TogetherWithSql(Sql, Together):
-    pass
+
+    level = 3
 
 
 class TogetherLong(TogetherServed):

@@ -119,7 +119,7 @@ class Updates(Served):
         self.assertTrue(self.check([ONE_TRIP] * 3, 1, often(12, 30)))
 
     def test_threads_of_one_client_in_two_trips(self):
-        self.assertTrue(self.check([TWO_TRIPS], 4, often(8, 20)))
+        self.assertTrue(self.check([TWO_TRIPS], 4, often(5, 20)))
 
     def test_threads_of_several_clients_and_a_stock_one(self):
         self.check([ONE_TRIP, TWO_TRIPS, STOCK], 2, often(5, 15))

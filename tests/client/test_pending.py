@@ -224,7 +224,7 @@ def generation(client):
 class Rule(unittest.TestCase):
 
     def test_every_order_of_events(self):
-        run_model(max_examples=often(50, 300, 20))
+        run_model(max_examples=often(35, 300, 20))
 
     def test_where_each_part_of_the_rule_is_needed(self):
         for order in overtaken, serial, generation:

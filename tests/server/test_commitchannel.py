@@ -3,7 +3,6 @@
 """
 
 import contextlib
-import functools
 import socket
 import struct
 import threading
@@ -23,7 +22,6 @@ from fsyncstorage.server import connection
 from fsyncstorage.server import door
 from fsyncstorage.server import frames as server_frames
 from fsyncstorage.server import quiet
-from fsyncstorage.server import server
 from fsyncstorage.server import service
 from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.wire import commits
@@ -609,22 +607,6 @@ class Gaps(ChannelTestCase):
         with contextlib.suppress(ConnectionError):
             while data := peer.socket.recv(1 << 20):
                 self.assertNotIn(b'invalidateTransaction', data)
-
-    def test_the_last_answers(self):
-        """When the server closes, they leave before the end."""
-        service = self.server.services['1']
-        tids = [self.tid(number) for number in range(1, 17)]
-        oids = [bytes(8)] * (1 << 17)  # all together more than buffers hold
-        self.in_loop(*(
-            functools.partial(service.changed_elsewhere, tid, oids)
-            for tid in tids))
-        with mock.patch.object(server, 'FAREWELL', PATIENCE), \
-                mock.patch.object(connection, 'LINGER', PATIENCE):
-            closing = Thread(self.server.close)
-            until(lambda: self.server.said_farewell, 'it closes')
-            self.assertEqual([self.channel.next().tid for _ in tids], tids)
-            self.channel.close()
-            closing.result()
 
 
 class Ends(ChannelTestCase):

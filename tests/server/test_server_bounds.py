@@ -234,20 +234,6 @@ class Newcomers(BoundsTestCase):
             self.until_closed(self.connect(handshake))
         self.assertEqual(self.connections(), 0)
 
-    def test_who_leaves_before_it_registers(self):
-        """Nothing goes wrong, and nothing of it is kept."""
-        made = mock.Mock(wraps=self.server.new_connection)
-        self.patch(self.server, 'new_connection', made)
-        with self.assertNoLogs(level='ERROR'):
-            for number, said in enumerate((
-                    b'\0', zeowire.frame(b'ruok'),
-                    zeowire.frame(zeowire.HANDSHAKE)), 1):
-                one = self.connect(handshake=False)
-                one.sendall(said)
-                until(lambda: made.call_count == number, 'it is there')
-                one.close()
-                until(lambda: not self.connections(), 'it has left')
-
     def test_who_says_much_and_does_not_register(self):
         one = self.connect()
         wrong = zeowire.call(1, 'register', 'none', False)
@@ -618,28 +604,6 @@ class Floods(BoundsTestCase):
         goes_on.set()
         self.assertEqual(greedy.answer(asked[-1]), [
             {'number': number} for number in range(3)])
-
-    def test_packs(self):
-        begun, goes_on = threading.Event(), threading.Event()
-        self.addCleanup(goes_on.set)
-
-        def pack(*args):
-            begun.set()
-            goes_on.wait(PATIENCE)
-
-        self.patch(self.storage, 'pack', pack)
-        client = self.client()
-        asked = client.ask('pack', 2e9, True)
-        self.assertTrue(begun.wait(PATIENCE))
-        threads = threading.active_count()
-        with self.assertNoLogs(LOG, 'ERROR'):
-            for wait in True, False:
-                with self.assertRaisesRegex(ErrorReply, 'Already packing'):
-                    client.call('pack', 2e9, wait)
-        self.assertEqual(threading.active_count(), threads)
-        goes_on.set()
-        client.answer(asked)
-        client.call('pack', 2e9, True)
 
     def test_iterators(self):
         """The one that was not used for longest is ended for another one."""

@@ -147,7 +147,7 @@ MOST_COMMITS = 300
 class Kill(TestCase):
 
     level = 2
-    times = 2
+    times = 1
 
     def setUp(self):
         super().setUp()

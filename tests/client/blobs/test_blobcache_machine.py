@@ -105,7 +105,7 @@ class KillPoints(BlobCacheTest):
     level = 2
     limit = 10000
     #: Every so many steps one is killed; all of them at level 3.
-    every = 7
+    every = 9
 
     def setUp(self):
         super().setUp()
