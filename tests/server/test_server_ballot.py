@@ -11,9 +11,7 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageError
 from ZODB.utils import z64
 
-from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import Unpublished
-from fsyncstorage.errors import Unresolved
 from fsyncstorage.server import ballot as module
 from fsyncstorage.server import conflicts
 from fsyncstorage.server.ballot import Ballot
@@ -22,7 +20,6 @@ from fsyncstorage.wire import batch
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
-from ..support import vote
 from .byhand import Client
 from .serving import counter
 from .serving import record
@@ -77,23 +74,6 @@ class Ballots(TestCase):
         self.assertFalse(ballot.is_small)
 
     # Votes
-
-    def test_no_code_of_users_in_a_later_vote(self):
-        """The first one was made by a thread, which may resolve."""
-        tid = commit(self.storage, {1: counter(1)})
-        holder = vote(self.storage, {1: counter(2)}, {1: tid})
-        ballot = self.ballot()
-        ballot.add('store', oid(1), tid, counter(3))
-        with self.assertRaises(Occupied):
-            ballot.vote_in(self.storage, wait=False)
-        self.storage.tpc_finish(holder)
-        with mock.patch.object(self.storage, 'tryToResolveConflict') as code:
-            with self.assertRaises(Unresolved):
-                ballot.vote_in(self.storage, wait=False, resolve=False)
-        code.assert_not_called()
-        self.assertIsNone(self.storage.tpc_transaction())  # begun anew
-        self.assertEqual(ballot.vote_in(self.storage), [oid(1)])
-        self.storage.tpc_abort(ballot.transaction)
 
     # Memory and file
 
