@@ -343,6 +343,19 @@ class ChannelsTest(unittest.TestCase):
         self.channels.give_back(one)
         self.assertIs(second.result(), one)
 
+    def test_close(self):
+        """Before any channel is given back."""
+        one, other = self.channels.take(), self.channels.take()
+        waiters = self.waiters(2)
+        self.channels.close()
+        for waiter in waiters:
+            with self.assertRaises(Lost):
+                waiter.result()
+        for each in one, other:
+            self.channels.give_back(each)
+        with self.assertRaises(Lost):
+            self.channels.take()
+
 
 class OneChannel(unittest.TestCase):
     """Whatever goes wrong is `Lost`, and leaves no socket."""
