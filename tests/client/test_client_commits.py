@@ -377,6 +377,24 @@ class TheSwitch(Announcing):
         name, = self.invalidations(client)
         self.assertIn('commit channel', name)
 
+    def test_a_marker_before_a_channel_is_given_up(self):
+        """The server has opened it, and its welcome has not come."""
+        client = self.connect()
+        client._server.client.register_failed_poll = 0
+        opening = link.opening
+
+        def too_late(loop, *args):
+            link.opening = opening
+            client._server.moved()
+            return self.refused(loop)
+
+        self.patch(link, 'opening', too_late)
+        with self.assertLogs(level='ERROR'):
+            self.cut_off(client)
+        self.assertIs(link.opening, opening)
+        name, = self.invalidations(client)
+        self.assertIn('commit channel', name)
+
     def refused(self, loop, *args):
         future = loop.create_future()
         future.set_exception(Lost('refused'))
@@ -436,6 +454,34 @@ class Ends(Announcing):
             self.client.tpc_finish(transaction)
         until(lambda: stream.end_reason is not None, 'ended')
         self.check_connected_again()
+
+    def test_of_the_verification(self):
+        """What was opened for it ends with it, and another one is tried."""
+        for name, calls in ('getInvalidations', 1), ('get_info', 2):
+            with self.subTest(name):
+                self.check_verification_that_fails(name, calls)
+
+    def check_verification_that_fails(self, name, calls):
+        self.load(self.client, 1)  # there is a cache to verify
+        self.client._server.client.register_failed_poll = 0
+        original, left, opened = getattr(Session, name), [calls], []
+
+        def fail(session, *args):
+            left[0] -= 1
+            if left[0]:
+                return original(session, *args)
+            opened.append(self.client._server._stream)
+            raise ZeroDivisionError
+
+        with self.assertLogs(level='ERROR'):
+            with mock.patch.object(Session, name, fail):
+                self.generation = self.client._connection_generation
+                self.in_loop(self.cut_off_and_announce)
+                until(lambda: opened, 'failed')
+                until(lambda: opened[0].end_reason is not None, 'ended')
+        self.assertEqual(opened[0].end_reason, 'the connection has ended')
+        self.check_connected_again()
+        self.assertIsNot(self.client._server.stream, opened[0])
 
     def test_an_error_in_what_finishes(self):
         """The channel goes on; connections that were not told drop what they
