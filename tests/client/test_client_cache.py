@@ -76,7 +76,7 @@ class Same(TestCase):
         return tid + 2
 
     def test_as_zeos(self):
-        for seed in range(often(20, 100)):
+        for seed in range(often(12, 100)):
             choice = random.Random(seed)
             both = Both(self.path(str(seed)), choice.choice(SIZES))
             tid = 1
@@ -107,7 +107,7 @@ class Same(TestCase):
     def test_transactions_as_zeos(self):
         """One by one in ZEO's, at once in ours."""
         self.told = []
-        for seed in range(20):
+        for seed in range(often(8, 20)):
             choice = random.Random(seed)
             # Nothing has to go: it is not the same in both.
             both = Both(self.path(str(seed)), 1 << 20)
@@ -151,7 +151,7 @@ class Same(TestCase):
 
     def test_transactions_of_others_together(self):
         """As ZEO's, one after the other: each object ends at its own tid."""
-        for seed in range(20):
+        for seed in range(often(8, 20)):
             choice = random.Random(seed)
             both = Both(self.path(str(seed)), 1 << 20)
             for number in choice.sample(range(60), 40):

@@ -33,15 +33,6 @@ class Mixed(CachesTestCase):
         self.assertEqual(self.trips.two > 0, 'two trips' in self.kinds)
 
 
-class Weak(CachesTestCase):
-
-    level = 3
-    kinds = 'weak',
-
-    def test_without_the_rule_there_are_violations(self):
-        self.check_violation()
-
-
 class LongMixed(Mixed):
 
     level = 3
@@ -64,4 +55,4 @@ class LongTwoTrips(LongMixed):
 def test_suite():
     return unittest.TestSuite(map(
         unittest.defaultTestLoader.loadTestsFromTestCase,
-        (Mixed, Weak, LongMixed, LongOurs, LongTwoTrips)))
+        (Mixed, LongMixed, LongOurs, LongTwoTrips)))

@@ -143,16 +143,6 @@ class Keys(unittest.TestCase):
                     self.arguments('server localhost:1', said)
                 self.assertEqual(caught.exception.lineno, 4)
 
-    def test_what_is_missing_and_what_is_not_known(self):
-        for message, said in {
-            'server': [],
-            'read-chanels': ['server localhost:1', 'read-chanels 4'],
-        }.items():
-            with self.subTest(message):
-                with self.assertRaisesRegex(
-                        ZConfig.ConfigurationError, message):
-                    self.arguments(*said)
-
 
 class InPython(unittest.TestCase):
 
@@ -189,11 +179,6 @@ class ToAServer(Served):
             [f'server {host}:{port}', 'wait-timeout 5', *keys])))
         self.addCleanup(storage.close)
         return storage
-
-    def test_it_connects(self):
-        client = self.open_client(self.serve())
-        self.assertIsInstance(client, FsyncClient)
-        self.assertTrue(client.is_connected())
 
     def test_the_cache_of_a_zeoclient(self):
         """The same file, whichever way it is said."""

@@ -288,19 +288,6 @@ class Served:
         return self.database(self.connect_other())
 
 
-class PointsServed(Served, Points):
-
-    level = 3
-
-
-class PointsServedBehind(Served, Points):
-
-    level = 3
-    half = [1, 0]
-    other_name = '2'
-    is_last = False
-
-
 class Sql(Site):
     """And in the same transaction, SQL.  It commits in its vote, as the last
     one: what fails behind that is a failure between two finishes."""
@@ -354,13 +341,6 @@ class PointsWithSql(Sql, Points):
         self.assertIn(HALF, said.output[0])
 
 
-class PointsWithSqlBehind(PointsWithSql):
-
-    half = [1, 0, 1]
-    name = '!'
-    is_last = False
-
-
 class Cuts(Site):
     """Between our client and its server.
 
@@ -373,11 +353,12 @@ class Cuts(Site):
 
     kinds = 'begin', 'vote', 'done'
     hows = 'reset', 'closed', 'frozen', 'late'
+    parts = often((0, 1), (0, 0.5, 1))
 
     def test_all_or_none(self):
         view = self.view()
         cuts = [Cut(kind, how, part, True, 'welcome') for kind, how, part in
-                itertools.product(self.kinds, self.hows, (0, 0.5, 1))]
+                itertools.product(self.kinds, self.hows, self.parts)]
         for value, cut in enumerate(cuts, 1):
             # A client that was cut while it opened its channel has none.
             until(self.has_channel, 'a commit channel')
@@ -416,7 +397,7 @@ class Together(Site):
     level = 2
 
     threads = 3
-    count = often(8, 15)
+    count = often(6, 15)
 
     def test_nobody_waits_for_ever(self):
         pairs = [(self.ours, self.other),
@@ -448,13 +429,6 @@ class Together(Site):
             self.assertEqual(sorted(kept), wanted, name)
 
 
-class TogetherBehind(Together):
-
-    level = 3
-    name = '!'
-    is_last = False
-
-
 class TogetherServed(Served, Together):
 
     level = 3
@@ -462,20 +436,14 @@ class TogetherServed(Served, Together):
 
 class TogetherServedBehind(Served, Together):
 
-    level = 2
+    level = 3
     other_name = '2'
     is_last = False
 
 
 class TogetherWithSql(Sql, Together):
-    pass
-
-
-class TogetherWithSqlBehind(Sql, Together):
 
     level = 3
-    name = '!'
-    is_last = False
 
 
 class TogetherLong(TogetherServed):

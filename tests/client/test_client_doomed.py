@@ -94,14 +94,6 @@ class Doomed(DoomedTestCase):
         self.check_no_commit(view)
         self.assertNotIn('friend', view.root['b'])
 
-    def test_behind_a_savepoint(self):
-        self.keep()
-        view = self.commit(a=1)
-        view.root['b']['value'] = 2
-        view.manager.savepoint()
-        self.lose()
-        self.check_no_commit(view)
-
     def test_it_began_while_the_server_was_away(self):
         self.keep()
         view = self.commit(a=1)
@@ -179,46 +171,6 @@ class WhatCameMeanwhile(DoomedTestCase):
     def test_with_a_clock_that_went_back(self):
         self.check(lambda kept, lost: p64(u64(kept) + 1))
 
-    def test_a_server_that_does_not_answer_at_once(self):
-        """It is asked again, before it is used."""
-        self.keep()
-        view = self.commit(a=1)
-        view.root['b'].get('value')
-        view.root['b']['value'] = 1
-        answers = iter([ValueError('not now')])
-        get_info = Session.get_info
-
-        def get_info_later(session):
-            for error in answers:
-                raise error
-            return get_info(session)
-
-        with self.assertLogs('ZEO.asyncio', 'ERROR'), mock.patch.object(
-                Session, 'get_info', get_info_later):
-            self.lose()
-        with self.assertRaises(ConflictError):
-            view.commit()
-
-    def test_a_cache_that_cannot_be_emptied_at_once(self):
-        """Its disk has an error; the server is not used before."""
-        self.keep()
-        view = self.commit(a=1)
-        cache = self.client._cache
-        clear, errors = cache.clear, iter([OSError('not now')])
-
-        def clear_later():
-            for error in errors:
-                raise error
-            clear()
-
-        with self.assertLogs('ZEO.asyncio', 'ERROR'), mock.patch.object(
-                cache, 'clear', clear_later):
-            self.lose()
-        with self.assertRaises(ReadConflictError):
-            view.root['b'].get('value')
-        view.begin()
-        self.assertNotIn('value', view.root['a'])
-
     def check_connection_that_ends_before_it_is_used(self, lose):
         """The next one finds that all is as the client knows it."""
         self.keep()
@@ -241,23 +193,6 @@ class WhatCameMeanwhile(DoomedTestCase):
 
     def test_a_connection_that_ends_before_it_is_used(self):
         self.check_connection_that_ends_before_it_is_used(self.lose)
-
-    def test_new_transactions_where_the_clock_went_back(self):
-        """What they see has a tid that is less than what was lost."""
-        self.keep()
-        kept = self.client.lastTransaction()
-        view = self.commit(a=1)
-        self.lose()
-        other = self.connect()
-        transaction = TransactionMetaData()
-        other.tpc_begin(transaction, p64(u64(kept) + 5))
-        other.store(oid(FAR), z64, b'data', '', transaction)
-        other.tpc_vote(transaction)
-        tid = other.tpc_finish(transaction)
-        until(lambda: self.client.lastTransaction() == tid, 'heard of it')
-        for each in view, self.view():
-            each.begin()
-            self.assertNotIn('value', each.root['a'])
 
 
 class BeforeTheFirstConnection(DoomedTestCase):

@@ -15,7 +15,6 @@ from fsyncstorage.client import plainprefetch
 from fsyncstorage.client.cache import Cache
 from fsyncstorage.server.session import Session
 
-from ..commit.test_interrupts import WithinConditions
 from ..support import TestCase
 from ..support import Thread
 from ..support import oid
@@ -40,21 +39,6 @@ class Interrupts(ConnectedTestCase):
                     client.tpc_begin(transaction)
             self.assertFalse(client._commit_lock.locked())
         commit(client, {2: b'two'})
-
-    def test_of_a_thread_that_joins_a_load(self):
-        """The thread that loads is not held up."""
-        client = self.connect()
-        cache = client._cache
-        load, _ = cache.ask(oid(1), maxtid, cache.pending.generation)
-        joining = Thread(self.load_interrupted, client)
-        until(lambda: load.done is not None, 'it joins')
-        joining.join(0.05)
-        Thread(cache.answered, load).result()
-        self.assertEqual(joining.result()[0], b'old')
-
-    def load_interrupted(self, client):
-        with WithinConditions():
-            return self.load(client, 1)
 
 
 class Prefetching(ConnectedTestCase):

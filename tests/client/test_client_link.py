@@ -3,9 +3,7 @@ Goes with `client/link.py`.
 """
 
 import contextlib
-import shutil
 import socket
-import threading
 from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
@@ -15,9 +13,7 @@ from ZODB.utils import z64
 from fsyncstorage import wire
 from fsyncstorage.client import outgoing
 from fsyncstorage.client.addresses import Addresses
-from fsyncstorage.client.readchannel import ReadChannel
 from fsyncstorage.server.session import Session
-from perf.ports import free_address
 
 from ..support import PATIENCE
 from ..support import Thread
@@ -44,40 +40,30 @@ class Servers(ConnectedTestCase):
         self.assertEqual(self.load(client, number)[1], self.tid)
         self.assertEqual(self.figures.requests - requests, channels)
 
-    def test_a_server_without(self):
-        """It reads over the ZEO connection, and says so once."""
-        self.patch(Session, 'get_info', lambda session: {
-            'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
-            'interfaces': ()})
-        with self.assertLogs('fsyncstorage.client', 'INFO') as logged:
-            client = self.connect()
-            self.cut_off(client)
-        self.assertEqual(len(logged.output), 1)
-        self.assertIn('no read channels', logged.output[0])
-        self.check_load(client, 1, channels=0)
-
-    def test_a_server_of_another_version(self):
-        self.patch(Session, 'get_info', lambda session: {
-            'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
-            'interfaces': (), 'fsyncstorage': {'channel': 99}})
-        self.check_it_reads_plainly('no read channels of our version;')
-
-    def check_it_reads_plainly(self, why):
-        with self.assertLogs('fsyncstorage.client', 'INFO') as logged:
-            client = self.connect()
-        self.assertEqual(len(logged.output), 1)
-        self.assertIn(why, logged.output[0])
-        self.check_load(client, 1, channels=0)
-
-    def test_a_server_that_names_nothing_that_a_hello_can_have(self):
+    def test_a_server_without_read_channels_for_us(self):
+        """None, those of another version, or none that a hello can have: it
+        reads over the ZEO connection, and says so once."""
         told = {'channel': wire.VERSION, 'instance': bytes(16)}
-        for wrong in ({'mark': None}, {'mark': b'short'}, {'mark': 'x' * 8},
-                      {'instance': 7}, {'instance': b''}):
-            with self.subTest(wrong):
-                self.patch(Session, 'get_info', lambda session: {
-                    'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
-                    'interfaces': (), 'fsyncstorage': {**told, **wrong}})
-                self.check_it_reads_plainly('that it has named as it should')
+        as_it_should = 'that it has named as it should'
+        for about, why in (
+                ({}, 'no read channels;'),
+                ({'channel': 99}, 'no read channels of our version;'),
+                ({**told, 'mark': None}, as_it_should),
+                ({**told, 'mark': b'short'}, as_it_should),
+                ({**told, 'mark': 'x' * 8}, as_it_should),
+                ({**told, 'instance': 7}, as_it_should),
+                ({**told, 'instance': b''}, as_it_should)):
+            self.patch(Session, 'get_info', lambda session: {
+                'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
+                'interfaces': (), 'fsyncstorage': about})
+            with self.subTest(about), self.assertLogs(
+                    'fsyncstorage.client', 'INFO') as logged:
+                client = self.connect()
+                self.cut_off(client)
+                line, = logged.output
+                self.assertIn(why, line)
+                self.check_load(client, 1, channels=0)
+                client.close()
 
     def test_another_connection_has_others(self):
         client = self.connect()
@@ -105,50 +91,6 @@ class Servers(ConnectedTestCase):
         load = Thread(self.load, client, 2)
         self.serve_again()
         self.assertEqual(load.result()[1], self.tid)
-
-    def test_a_server_that_can_be_written(self):
-        """The client leaves one that can only be read for it."""
-        first = self.server
-        first.read_only = True
-        address = free_address()
-        client = self.connect(
-            [first.acceptor.addr, address], read_only_fallback=True)
-        self.assertTrue(client.isReadOnly())
-        self.check_load(client, 1, channels=1)
-        with self.replies_kept_back():
-            late = Thread(self.load, client, 2)
-            self.until_asked(2)
-            figures = self.figures
-            self.serve_copy(address)
-            until(lambda: client.is_connected() and not client.isReadOnly(),
-                  'connected to the other')
-        late.result()
-        self.assertEqual(len(client._cache), 1)
-        self.check_load(client, 2, channels=1)
-        until(lambda: figures.channels == 0, 'closed')
-
-    def serve_copy(self, address):
-        shutil.copyfile(self.path(), self.path('Copy.fs'))
-        self.storage = self.open('Copy.fs')
-        self.address = address
-        self.serve()
-
-    @contextlib.contextmanager
-    def replies_kept_back(self):
-        """Their threads go on with them at the end of the `with`."""
-        go_on = threading.Event()
-        load = ReadChannel.load
-
-        def load_slowly(channel, *args):
-            reply = load(channel, *args)
-            go_on.wait(PATIENCE)
-            return reply
-
-        with mock.patch.object(ReadChannel, 'load', load_slowly):
-            try:
-                yield
-            finally:
-                go_on.set()
 
 
 class Hostile(ConnectedTestCase):

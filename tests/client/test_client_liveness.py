@@ -203,12 +203,6 @@ class Sockets(unittest.TestCase):
         for step in range(20):
             self.assertTrue(go_on(500, 100, 410 + 10 * step))
 
-    def test_much_that_is_taken_fast(self):
-        """Within a look, more than waits."""
-        go_on = self.counted()
-        for _ in range(20):
-            self.assertTrue(go_on(1000, 50, 100))
-
     def test_the_end_of_much(self):
         """Nothing waits here, but in the system for longer than a look."""
         go_on = self.counted()

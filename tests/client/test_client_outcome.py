@@ -518,5 +518,5 @@ class OfDatabases(OutcomeTestCase):
 
 class OfDatabasesInTwoTrips(OfDatabases):
 
-    level = 2
+    level = 3
     klass = StockConnection

@@ -171,29 +171,6 @@ class Answers(Opened):
     #: A transaction that `answer_all` leaves without answers.
     held = None
 
-    def test_to_one_that_does_not_read(self):
-        """Another thread has the turn; each gets its own, in any order."""
-        first, second, third = (self.begin() for _ in range(3))
-        votes = [self.ask_vote(first), self.ask_vote(second),
-                 self.ask_vote(third)]
-        self.peer.send(server.voted(second, ()))
-        self.assertEqual(votes[1].result(), commits.Voted(second, []))
-        self.peer.send(server.error(first, b'why'))
-        self.assertEqual(votes[0].result(), commits.Error(first, b'why'))
-        self.peer.send(server.conflicts(third, b'which'))
-        self.assertEqual(votes[2].result(), commits.Conflicts(third, b'which'))
-
-    def test_several_threads_at_once(self):
-        answering = Thread(self.answer_all)
-        commits = [Thread(self.commit_some, 50) for _ in range(8)]
-        for each in commits:
-            each.result()
-        self.peer.socket.shutdown(socket.SHUT_RDWR)
-        answering.result()
-        tids = [event.tid for event in self.completed]
-        self.assertEqual(tids, sorted(set(tids)))
-        self.assertGreaterEqual(len(tids), 400)
-
     def answer_all(self):
         """Votes and finishes in reverse, as many as are there."""
         tid = 0
@@ -218,27 +195,6 @@ class Answers(Opened):
             self.stream.vote(number, frame)
             self.stream.finish(number, self.complete)
 
-    def test_invalidations_that_nobody_waits_for(self):
-        self.peer.send(server.invalid(oid(1), [oid(7)]))
-        until(lambda: self.completed, 'read in the background')
-
-    def test_a_ping_comes_behind_all_else(self):
-        ping = Thread(self.stream.ping)
-        number = self.peer.next().number
-        self.peer.send(b''.join(
-            server.invalid(oid(tid), []) for tid in range(1, 100))
-            + server.pong(number, oid(99)))
-        self.assertEqual(ping.result(), oid(99))
-        self.assertEqual(len(self.completed), 99)
-
-    def test_an_abort_is_not_waited_for(self):
-        number = self.begin()
-        self.stream.abort(number)
-        self.assertEqual(self.peer.next(), server.Abort(number))
-        self.peer.send(server.aborted(number))
-        self.check_it_goes_on()
-        self.assertEqual(self.stream._frames._states, {})
-
     def test_too_many_transactions(self):
         """The next thread waits until one is over."""
         numbers = [self.begin() for _ in range(commits.MOST_OPEN)]
@@ -249,11 +205,7 @@ class Answers(Opened):
             self.assertTrue(one_more.is_alive())
         self.peer.send(server.aborted(numbers[0]))
         one_more.result()
-
-    def test_too_many_when_it_ends(self):
-        """Each one that waits is told, however many they are."""
-        for _ in range(commits.MOST_OPEN):
-            self.begin()
+        # When it ends, each one that waits is told, however many they are.
         waiting = [Thread(self.begin_here) for _ in range(150)]
         until(lambda: len(self.stream._room._waiters) == 150, 'waiting')
         self.stream.end('enough')
@@ -423,12 +375,6 @@ class BeforeTheMarker(StreamTestCase):
         begin.result()
         until(lambda: self.completed, 'completed')
 
-    def test_what_came_is_completed_though_nothing_more_comes(self):
-        self.peer.send(server.invalid(oid(1), []))
-        until(lambda: self.stream._frames.received, 'kept')
-        self.stream.moved()
-        until(lambda: self.completed, 'completed')
-
     def test_too_much_comes(self):
         with mock.patch.object(stream, 'MOST_BEFORE_OPEN', 1000):
             self.peer.send(server.invalid(oid(1), [oid(2)] * 200))
@@ -505,25 +451,6 @@ class Ends(Opened):
                         self.assertIsInstance(vote.result(), commits.Error)
                     case.check_it_has_ended()
 
-    def test_what_completes_a_finish_raises(self):
-        """Its caller gets that, the others get the end: the cache may be half
-        changed."""
-        number, other = self.begin(), self.begin()
-        self.vote(number)
-        vote = self.ask_vote(other)
-
-        def fail(event):
-            raise ZeroDivisionError
-
-        finish = self.ask_finish(number, fail)
-        self.peer.send(server.done(number, oid(1), 1, 1))
-        with self.assertRaises(ZeroDivisionError):
-            finish.result()
-        with self.assertRaises(CUT):
-            vote.result()
-        self.assertTrue(self.stream.is_broken)
-        self.check_it_has_ended()
-
 
 class _Interrupt(BaseException):
     """As KeyboardInterrupt, which would end a run of tests."""
@@ -585,16 +512,6 @@ class Interrupts(Opened):
         self.peer.send(server.voted(number, ()) + server.aborted(number))
         self.check_it_goes_on()
 
-    def test_a_thread_that_waits_for_its_finish(self):
-        """It goes on; whoever reads completes it."""
-        number = self.begin()
-        self.vote(number)
-        self.wait_until_interrupted(
-            lambda: self.stream.finish(number, self.complete))
-        self.peer.send(server.done(number, oid(2), 1, 1))
-        until(lambda: len(self.completed) == 2, 'completed by another thread')
-        self.check_it_goes_on()
-
     def test_others_go_on(self):
         """One that slept gets the turn."""
         number, other = self.begin(), self.begin()
@@ -628,29 +545,6 @@ class Interrupts(Opened):
         self.peer.send(server.voted(other, ()))
         sleeping.join(PATIENCE)
         self.assertEqual(votes, [commits.Voted(other, [])])
-
-    def test_before_a_request_has_left(self):
-        """The server would not hear of what has changed here.  The handler of
-        a signal may raise an Exception."""
-        for interrupt in _Interrupt, TimeoutError:
-            for name, ask in (
-                    ('finish', lambda case, number: case.stream.finish(
-                        number, case.complete)),
-                    ('abort', lambda case, number: case.stream.abort(number)),
-                    ('ping', lambda case, number: case.stream.ping())):
-                with self.subTest(name, interrupt=interrupt):
-                    self.check_before_it_has_left(ask, interrupt)
-
-    def check_before_it_has_left(self, ask, interrupt):
-        with another() as case:
-            number = case.begin()
-            case.vote(number)
-            with mock.patch.object(
-                    case.stream, '_send', side_effect=interrupt):
-                with self.assertRaises(interrupt):
-                    ask(case, number)
-            case.check_it_has_ended()
-            self.assertIsNone(case.peer.next())
 
 
 class Taking(Interrupter):

@@ -23,22 +23,6 @@ class AWatch(unittest.TestCase):
         """Would the background reader go on?"""
         return bool(select.select([self.watch._poll], [], [], 0)[0])
 
-    def test_is_armed_for_what_comes(self):
-        for arm in self.watch.arm, self.watch.disarm:
-            arm()
-            self.assertFalse(self.tells())
-        self.other.send(b'x')
-        self.assertFalse(self.tells())
-        self.watch.arm()
-        self.assertTrue(self.tells())
-
-    def test_tells_once(self):
-        self.watch.wake()
-        self.watch.wait()
-        self.assertFalse(self.tells())
-        self.watch.arm()
-        self.assertFalse(self.tells())
-
     def test_wakes_although_another_thread_arms_it(self):
         """What an interrupted thread has left lies here."""
         self.watch.wake()

@@ -4,7 +4,6 @@ with `client/local.py`, where it looks at its source.
 
 import contextlib
 import os
-import resource
 import socket
 import threading
 import time
@@ -135,39 +134,6 @@ class Loads(LocalTestCase):
         client = self.connect()
         with self.asked(1):
             self.assertEqual(client.load(oid(1)), (b'old', self.tid))
-
-    def test_the_server_is_told_before_it_tells(self):
-        """The published end is in the map when a transaction is announced."""
-        client = self.connect()
-        seen = []
-        tell = Service._tell
-
-        def look(service, batch):
-            end = self.source(client)._map.end
-            seen.append(end >= self.storage._positions[oid(1)] > 0)
-            seen.append(end == self.storage.getSize())
-            tell(service, batch)
-
-        self.patch(Service, '_tell', look)
-        new = self.change(1, b'new', self.tid)
-        self.until_told(client, new)
-        self.assertEqual(seen, [True, True])
-
-    def test_the_kernel_prefetches(self):
-        client = self.connect()
-        with self.asked(0):
-            client.prefetch([oid(0), oid(1), None],
-                            after(client.lastTransaction()))
-        with self.asked(1), mock.patch.object(os, 'posix_fadvise') as advised:
-            client.prefetch([oid(0), oid(77), oid(1)],
-                            after(client.lastTransaction()))
-            until(lambda: self.figures.requests, 'asked')
-        data_file, *_ = advised.call_args.args
-        self.assertTrue(os.path.samestat(
-            os.fstat(data_file), os.stat(self.path())))
-        self.assertEqual(
-            advised.call_args_list,
-            [mock.call(data_file, 0, BLOCK, os.POSIX_FADV_WILLNEED)])
 
     def test_a_socket_at_another_place(self):
         os.rename(self.path('Data.fs.local'), self.path('elsewhere'))
@@ -626,16 +592,3 @@ class HandedOver(TestCase):
                 {'socket': '/x.local', 'secret': 'x' * 32}):
             with self.subTest(about):
                 self.assertIsNone(local.begin('name', None, about))
-
-    def test_no_descriptors_are_left(self):
-        """Not a wrong message: it is worth another try."""
-        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (
-            1 + max(map(int, os.listdir('/proc/self/fd'))), limits[1]))
-        with contextlib.ExitStack() as files:
-            with contextlib.suppress(OSError):
-                while True:
-                    files.enter_context(open(os.devnull))
-            with self.assertRaisesRegex(local.Refused, 'no descriptors'):
-                self.receive(b'\1', *self.good)

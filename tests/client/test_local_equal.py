@@ -37,10 +37,10 @@ STEPS, COMPARED = 60, 40
 class Equal(TestCase):
 
     level = 2
-    histories = 3
+    histories = 2
     #: So many answers of the local source, at least: else it would show
     #: nothing.
-    answers = 2_000
+    answers = 1_300
 
     def setUp(self):
         super().setUp()

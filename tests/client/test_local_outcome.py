@@ -15,9 +15,7 @@ from transaction import TransactionManager
 from ZEO.Exceptions import ClientDisconnected
 
 from fsyncstorage.client.zeoconnection import ZeoConnection
-from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.server import commitchannel
-from fsyncstorage.server import outcomes
 from fsyncstorage.server.commitchannel import CommitChannel
 from fsyncstorage.wire import commitserver
 
@@ -108,13 +106,6 @@ class InOneTrip(TwoObjectsTestCase):
         self.check_while_it_is_open().result()
         self.assertEqual(self.look(), [1, 1])
         self.assertEqual(self.trips.one, 1)
-
-    def test_nobody_knows_and_it_was_kept(self):
-        self.patch(outcomes, 'MOST_ENDED', 0)
-        self.done_is_lost()
-        with self.assertRaises(OutcomeUnknown):
-            self.check_while_it_is_open().result()
-        self.assertEqual(self.look(), [1, 1])
 
     def test_it_was_not_kept(self):
         trip = commitserver.Trip

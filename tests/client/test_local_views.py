@@ -34,7 +34,7 @@ class Views(LocalTestCase):
     level = 2
     records = {number: b'%d' % number for number in range(ACCOUNTS)}
     durability = 'group-commit'
-    views, packs = 150, 2
+    views, packs = 60, 2
     #: Part of the loads that the server is not asked for: else it would show
     #: nothing.
     locally = 0.5

@@ -18,7 +18,6 @@ from persistent.mapping import PersistentMapping
 from ZEO.ClientStorage import ClientStorage
 from ZODB.POSException import ConflictError
 
-from fsyncstorage.client.pending import Pending
 from fsyncstorage.client.storage import FsyncClient
 
 from ..resource import BEHIND
@@ -32,14 +31,8 @@ class Violation(Exception):
     """What was read does not belong together."""
 
 
-def weak(*args, **kw):
-    """Ours, which keeps answers that an invalidation has overtaken."""
-    Pending.overtake = lambda pending, oid: None
-    return FsyncClient(*args, **kw)
-
-
 CLIENTS = {'stock': ClientStorage, 'ours': FsyncClient,
-           'two trips': FsyncClient, 'weak': weak}
+           'two trips': FsyncClient}
 
 
 def populate(connection):

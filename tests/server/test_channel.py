@@ -1,8 +1,6 @@
 """The read channel of the server.  Goes with `server/channel.py`."""
 
-import contextlib
 import os
-import socket
 import threading
 import unittest
 from types import SimpleNamespace
@@ -22,11 +20,9 @@ from fsyncstorage import wire
 from fsyncstorage.server import blobsender
 from fsyncstorage.server import channel
 from fsyncstorage.server import frames
-from fsyncstorage.server import listening
 from fsyncstorage.server import workers
 from fsyncstorage.wire import framing
 
-from ..often import often
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
@@ -107,14 +103,6 @@ class Loads(ChannelTestCase):
             self.assertIsInstance(peer.load(1), wire.Found)
             self.nothing_is_cached()
 
-    def test_the_hello_and_more_in_one_piece(self):
-        peer = self.peer(hello=False)
-        requests = [peer.client.load(oid(1), maxtid)[1] for _ in range(3)]
-        peer.send(peer.client.hello + b''.join(requests))
-        self.assertEqual(peer.next(), wire.Welcome())
-        for number in 1, 2, 3:
-            self.assertEqual(peer.next()[:3:2], (number, b'one again'))
-
     def test_byte_by_byte(self):
         peer = self.peer(hello=False)
         for byte in peer.client.hello + peer.client.load(oid(1), maxtid)[1]:
@@ -180,34 +168,6 @@ class AsOf(ChannelTestCase):
         self.assertLess(got.as_of, later)  # what it says was true then
         self.assertEqual(peer.load(0)[1::2], (later, later))
 
-    def check_while_committing(self):
-        """Each transaction changes the root: as of a tid, its serial is that
-        or a later one."""
-        peer = self.peer()
-        committing = Thread(
-            lambda: [self.commit(number)
-                     for number in range(often(40, 300))])
-        last = z64
-        while committing.is_alive():
-            numbers = {peer.ask_to_load(0) for _ in range(10)}
-            for _ in range(10):
-                got = peer.next()
-                numbers.remove(got.number)
-                self.assertGreaterEqual(got.serial, got.as_of)
-                self.assertIsNone(got.end)
-                self.assertGreaterEqual(got.as_of, last)
-            last = got.as_of
-        last = committing.result()[-1]
-        self.assertEqual(peer.load(0)[1::2], (last, last))
-
-    def test_while_committing(self):
-        self.check_while_committing()
-
-    def test_while_committing_without_a_cache(self):
-        # Reader threads answer in any order, but each truly.
-        self.nothing_is_cached()
-        self.check_while_committing()
-
 
 class Flow(ChannelTestCase):
     """A channel is read no further than its answers get away."""
@@ -246,33 +206,6 @@ class Flow(ChannelTestCase):
             self.assertEqual(got.data, b'small')
         self.assertEqual(numbers, set())
         self.assertTrue(self.in_loop(one.transport.is_reading))
-
-    def check_who_does_not_read(self):
-        peer = self.peer()
-        one = self.only_channel()
-        total = 300  # of 300 kB
-        requests = dict(
-            peer.client.load(oid(2), maxtid) for _ in range(total))
-        peer.send(b''.join(requests.values()))
-        numbers = set(requests)
-        self.until_stuck(one)
-        self.assertFalse(self.in_loop(one.transport.is_reading))
-        self.assertLess(self.figures.requests, total)
-        other = self.peer()
-        self.assertEqual(other.load(1).data, b'small')
-        for _ in range(total):
-            got = peer.next()
-            numbers.remove(got.number)
-            self.assertEqual(len(got.data), 300_000)
-        self.assertEqual(numbers, set())
-        self.assertTrue(self.in_loop(one.transport.is_reading))
-
-    def test_who_does_not_read(self):
-        self.check_who_does_not_read()
-
-    def test_who_does_not_read_what_is_not_cached(self):
-        self.nothing_is_cached()
-        self.check_who_does_not_read()
 
 
 class Blobs(ChannelTestCase):
@@ -317,17 +250,6 @@ class Blobs(ChannelTestCase):
         with mock.patch.object(
                 os, 'sendfile', side_effect=OSError(22, 'Invalid argument')):
             self.check_all(self.peer())
-
-    def test_what_is_not_there(self):
-        peer = self.peer()
-        peer.ask_for_blob(1000, z64)
-        self.assertIsInstance(peer.next(), wire.Missing)
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            peer.ask_for_blob(2, self.serials[2], 2)
-            failed = peer.next()
-        self.assertEqual(failed.type, 'builtins.ValueError')
-        self.assertEqual(peer.blob(2, self.serials[2]), (1, self.data[2]))
-        self.no_blob_is_open()
 
     def patch_pread(self, pread):
         self.patch(blobsender, 'os', SimpleNamespace(
@@ -407,7 +329,6 @@ class BlobsOverTLS(Blobs):
     # What needs sendfile, or has nothing to do with how it is sent.
     test_sent_from_a_file_that_the_system_cannot_send = None
 
-    test_what_is_not_there = None
 
 
 @unittest.skipIf(uvloop is None, 'uvloop is not installed')
@@ -437,13 +358,6 @@ class Strangers(ChannelTestCase):
         self.assertEqual(self.honest.load(1).data, b'one')
         until(lambda: len(self.server.connections) == 1, 'they are forgotten')
         self.assertEqual(self.figures.channels, 1)
-
-    def timers(self):
-        """Of the loop, that do not run out at once."""
-        loop = self.server.acceptor.event_loop
-        return self.in_loop(lambda: [
-            each for each in loop._scheduled
-            if not each.cancelled() and each.when() > loop.time() + 1])
 
     def check_refused(self, reason, text, **options):
         peer = self.peer(hello=False, **options)
@@ -483,40 +397,6 @@ class Strangers(ChannelTestCase):
             other.close()
         self.nobody_else_is_left()
         self.assertEqual(self.peer().load(1).data, b'one')
-
-    def test_rubbish(self):
-        _, right = self.honest.client.load(oid(1), maxtid)
-        for rubbish in (b'\0' * 100, b'\xff' * 100, b'\0\0\0\5L1234',
-                        right[:4] + b'X' + right[5:], b'\0\0\0\2Z5',
-                        self.honest.client.hello):
-            peer = self.peer()
-            with self.assertLogs('fsyncstorage', 'ERROR'):
-                peer.send(rubbish)
-                self.assertEqual(peer.rest(), [])
-        self.honest.send(right)
-        self.honest.next(), self.honest.client.load(oid(1), maxtid)
-        self.nobody_else_is_left()
-
-    def test_a_peer_that_leaves_anywhere(self):
-        _, request = self.honest.client.load(oid(2), maxtid)
-        data = self.honest.client.hello + request
-        for length in range(0, len(data), 5):
-            peer = self.peer(hello=False)
-            peer.send(data[:length])
-            peer.socket.shutdown(socket.SHUT_WR)
-            peer.rest()  # up to the server's own end: it has cleaned up
-        self.nobody_else_is_left()
-        self.assertEqual(self.timers(), [])
-
-    def test_a_hello_that_does_not_come(self):
-        self.patch(listening, 'REGISTER_WITHIN', 0.01)
-        for said in b'', b'\0', self.honest.client.hello[:-1]:
-            peer = self.peer(hello=False)
-            # It may be gone before all of it is said.
-            with contextlib.suppress(ConnectionError):
-                peer.send(said)
-            self.assertEqual(peer.rest(), [])
-        self.nobody_else_is_left()
 
     def test_a_request_that_does_not_end(self):
         peer = self.peer()

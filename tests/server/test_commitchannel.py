@@ -3,9 +3,6 @@
 """
 
 import contextlib
-import errno
-import functools
-import os
 import socket
 import struct
 import threading
@@ -24,13 +21,9 @@ from fsyncstorage.server import ballot
 from fsyncstorage.server import connection
 from fsyncstorage.server import door
 from fsyncstorage.server import frames as server_frames
-from fsyncstorage.server import operations
 from fsyncstorage.server import quiet
-from fsyncstorage.server import server
 from fsyncstorage.server import service
-from fsyncstorage.server import storing
 from fsyncstorage.server.ballot import Ballot
-from fsyncstorage.server.storing import Storing
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 from fsyncstorage.wire import plainbegin
@@ -233,23 +226,6 @@ class Transactions(ChannelTestCase):
         with self.assertRaises(POSKeyError):
             self.storage.load(oid(2))
 
-    def test_the_tids_rise(self):
-        """Own commits, and those of a stock client, mixed."""
-        other = self.connect(self.server)
-        tids = []
-        for number in range(1, 40, 2):
-            transaction = self.channel.vote({number: b'x'})
-            other.commit({number + 1: b'x'})
-            while isinstance(event := self.channel.next(), commits.Invalid):
-                tids.append(event.tid)
-            self.channel.send(self.channel.client.finish(transaction))
-            while isinstance(event := self.channel.next(), commits.Invalid):
-                tids.append(event.tid)
-            tids.append(event.tid)
-        self.channel.ping()
-        self.assertEqual(tids, sorted(set(tids)))
-        self.assertEqual(len(tids), 40)
-
     def test_a_ping(self):
         """What was announced before it comes before it, at once."""
         other = self.connect(self.server)
@@ -291,18 +267,6 @@ class Transactions(ChannelTestCase):
         with self.assertRaises(EOFError):
             self.channel.next()
 
-    def test_in_one_trip(self):
-        transaction = self.channel.trip({1: b'one', 2: b'two'})
-        done = self.channel.done()
-        self.assertEqual((done.number, done.oids), (transaction, []))
-        self.assertEqual(self.storage.load(oid(1)), (b'one', done.tid))
-        self.assertEqual(self.server.stats['1'].commits, 1)
-        self.check_nothing_is_left()
-
-    def test_in_one_trip_by_threads(self):
-        with mock.patch.object(Ballot, 'is_light', return_value=False):
-            self.test_in_one_trip()
-
     def test_the_trip_of_what_waits_for_its_objects(self):
         holds = self.channel.vote({1: b'x'})
         self.channel.next()
@@ -312,16 +276,6 @@ class Transactions(ChannelTestCase):
         until(lambda: self.server.services['1'].committer.waiting, 'waits')
         self.channel.send(self.channel.client.abort(holds))
         self.assertEqual(other.done().number, waits)
-
-    def test_what_a_trip_resolves(self):
-        """The client hears of it with the outcome."""
-        first = commit(self.storage, {1: counter(1)})
-        commit(self.storage, {1: counter(3)}, {1: first})
-        self.channel.trip({1: counter(2)}, first)
-        done = self.channel.done()
-        self.assertEqual(done.oids, [oid(1)])
-        data, serial = self.storage.load(oid(1))
-        self.assertEqual((state_of(data), serial), (4, done.tid))
 
     def test_a_trip_whose_client_resolves(self):
         """It stores again, and asks for the same again; or gives up."""
@@ -351,14 +305,6 @@ class Transactions(ChannelTestCase):
         self.assertIsInstance(event, commits.Conflicts)
         return transaction, decoder(b'Z5')(event.message)[3]
 
-    def test_a_trip_that_conflicts(self):
-        commit(self.storage, {1: record(1)})
-        transaction = self.channel.trip({1: record(2)})
-        error = self.channel.next()
-        self.assertEqual(error.number, transaction)
-        self.assertEqual(self.channel.error(error)[0], 'ConflictError')
-        self.check_nothing_is_left()
-
     def test_a_storage_that_votes_something_else(self):
         """The client gets an answer all the same."""
         for result in ['no oid'], [None], 7:
@@ -374,44 +320,6 @@ class Transactions(ChannelTestCase):
         self.assertIsInstance(error, commits.Error)
         self.assertEqual(error.number, transaction)
         until(lambda: not self.server.stats['1'].active_txns, 'ended')
-
-    def test_all_other_operations(self):
-        tid = commit(self.storage, {1: b'one', 2: b'two'})
-        transaction = self.channel.begin()
-        self.channel.call(transaction, 'deleteObject', oid(1), tid, 7)
-        self.channel.call(transaction, 'checkCurrentSerialInTransaction',
-                          oid(2), tid, 7)
-        self.channel.call(transaction, 'storea', oid(3), '\0' * 8, b'x', 7)
-        self.channel.call(transaction, 'storeBlobStart')
-        self.channel.call(transaction, 'storeBlobChunk', b'content')
-        self.channel.call(transaction, 'storeBlobEnd', oid(4), z64, b'x', 7)
-        self.channel.send(self.channel.client.vote(transaction))
-        self.assertIsInstance(self.channel.next(), commits.Voted)
-        tid = self.channel.finish(transaction)
-        with open(self.storage.loadBlob(oid(4), tid), 'rb') as file:
-            self.assertEqual(file.read(), b'content')
-        transaction = self.channel.begin()
-        self.channel.call(
-            transaction, 'undoa', self.storage.undoLog()[0]['id'], 7)
-        self.channel.send(self.channel.client.vote(transaction))
-        self.assertIsInstance(self.channel.next(), commits.Voted)
-        self.channel.finish(transaction)
-        self.assertEqual(self.storage.load(oid(1))[0], b'one')
-
-    def test_an_abort_in_each_state(self):
-        for steps in range(3):
-            with self.subTest(steps):
-                transaction = self.channel.begin()
-                if steps:
-                    self.channel.store(transaction, 1, b'x')
-                    self.channel.send(self.channel.client.vote(transaction))
-                if steps == 2:
-                    self.channel.next()
-                self.channel.send(self.channel.client.abort(transaction))
-                self.assertEqual(
-                    self.channel.next(), commits.Aborted(transaction))
-                self.assertEqual(self.server.stats['1'].active_txns, 0)
-        self.check_nothing_is_left()
 
 
 class BadInput(ChannelTestCase):
@@ -429,28 +337,24 @@ class BadInput(ChannelTestCase):
             self.check_error(self.channel.next(), 'over')
         self.channel.ping()
 
-    def test_a_vote_twice(self):
-        transaction = self.channel.vote({1: b'x'})
-        self.channel.next()
-        self.channel.client._states[transaction] = commits.VOTING
-        self.channel.send(raw(ord('V'), transaction))
-        self.check_error(self.channel.next(), 'voted')
-        self.check_nothing_is_left()
-
-    def test_a_finish_without_a_vote(self):
-        transaction = self.channel.begin()
-        self.channel.client._states[transaction] = commits.FINISHING
-        self.channel.send(raw(ord('F'), transaction))
-        self.check_error(self.channel.next(), 'begun')
-        self.check_nothing_is_left()
-
-    def test_a_trip_behind_a_vote(self):
-        transaction = self.channel.vote({1: b'x'})
-        self.channel.next()
-        self.channel.client._states[transaction] = commits.IN_ONE_TRIP
-        self.channel.send(raw(ord('T'), transaction))
-        self.check_error(self.channel.next(), 'voted')
-        self.check_nothing_is_left()
+    def test_a_step_that_cannot_come_now(self):
+        """A vote twice, a trip behind a vote, a finish without a vote."""
+        for state, kind, is_voted in (
+                (commits.VOTING, 'V', True), (commits.IN_ONE_TRIP, 'T', True),
+                (commits.FINISHING, 'F', False)):
+            with self.subTest(kind):
+                if is_voted:
+                    transaction = self.channel.vote({1: b'x'}, self.last)
+                    self.channel.next()
+                else:
+                    transaction = self.channel.begin()
+                self.channel.client._states[transaction] = state
+                self.channel.send(raw(ord(kind), transaction))
+                self.check_error(
+                    self.channel.next(), 'voted' if is_voted else 'begun')
+                self.channel.close()
+                self.check_nothing_is_left()
+                self.again()
 
     def test_a_vote_or_a_finish_behind_a_finish(self):
         """It may be committed: an error would not be true."""
@@ -502,24 +406,21 @@ class BadInput(ChannelTestCase):
 
     def test_what_is_no_request(self):
         """A kind that there is not, a question about no commit, a store and a
-        call without a begin."""
+        call without a begin, a begin twice, a store behind a vote."""
         for frame in (raw(ord('x'), 1), raw(ord('Q'), 1, bytes(35)),
                       raw(ord('S'), 7, bytes(20)),
                       raw(ord('C'), 7, encode(
-                          0, True, 'storeBlobStart', ()))):
+                          0, True, 'storeBlobStart', ())),
+                      raw(ord('B'), 1, encode(
+                          0, True, 'tpc_begin',
+                          (1, b'', b'', {}, None, ' '))),
+                      raw(ord('S'), 1, bytes(20))):
             with self.subTest(frame):
+                number = self.channel.vote({1: b'x'}, self.last)
+                self.assertEqual(self.channel.next(), (number, []))
+                self.assertEqual(number, 1)
                 self.check_it_ends(frame)
                 self.again()
-
-    def test_a_begin_twice(self):
-        number = self.channel.begin()
-        self.check_it_ends(raw(ord('B'), number, encode(
-            0, True, 'tpc_begin', (1, b'', b'', {}, None, ' '))))
-
-    def test_a_store_behind_a_vote(self):
-        transaction = self.channel.vote({1: b'x'})
-        self.channel.next()
-        self.check_it_ends(raw(ord('S'), transaction, bytes(20)))
 
     def test_too_many_transactions(self):
         for _ in range(commits.MOST_OPEN):
@@ -627,50 +528,6 @@ class Trouble(TroubleTestCase):
         self.channel.send(frame)
         return number
 
-    def test_a_full_disk(self):
-        full = OSError(errno.ENOSPC, 'the disk is full')
-        for place, name in (
-                (storing.tempfile, 'NamedTemporaryFile'),
-                (Storing, 'storeBlobChunk'), (operations, '_Log')):
-            with self.subTest(name), self.beside_another():
-                transaction = self.channel.begin()
-                with self.fails_before_its_vote(), \
-                        mock.patch.object(ballot, 'IN_MEMORY', 10), \
-                        mock.patch.object(place, name, side_effect=full):
-                    self.channel.call(transaction, 'storeBlobStart')
-                    self.channel.call(
-                        transaction, 'storeBlobChunk', b'content')
-                    self.channel.store(transaction, 1, b'x' * 100)
-                    name, arguments = self.ask(transaction)
-                self.assertEqual(
-                    (name, arguments[0]), ('OSError', errno.ENOSPC))
-
-    def test_what_comes_later(self):
-        """The client hears of it by its vote; or aborts without a vote."""
-        for outcome in 'vote', 'abort':
-            with self.subTest(outcome), self.beside_another():
-                transaction = self.channel.begin()
-                with self.fails_before_its_vote():
-                    self.channel.call(transaction, 'undoa', b'x' * 2000, 1)
-                    self.channel.ping()
-                self.channel.call(transaction, 'storeBlobStart')
-                self.channel.call(transaction, 'storeBlobChunk', b'content')
-                self.channel.store(transaction, 1, b'x')
-                ask = getattr(self.channel.client, outcome)
-                self.channel.send(ask(transaction))
-                self.assertIsInstance(
-                    self.channel.next(),
-                    commits.Error if outcome == 'vote' else commits.Aborted)
-                self.assertEqual(os.listdir(
-                    self.storage.temporaryDirectory()), [])
-
-    def test_half_a_blob(self):
-        with self.beside_another():
-            transaction = self.channel.begin()
-            self.channel.call(transaction, 'storeBlobStart')
-            self.channel.call(transaction, 'storeBlobChunk', b'content')
-            self.assertIn('not come completely', str(self.ask(transaction)))
-
 
 class Descriptors(TroubleTestCase):
 
@@ -751,109 +608,8 @@ class Gaps(ChannelTestCase):
             while data := peer.socket.recv(1 << 20):
                 self.assertNotIn(b'invalidateTransaction', data)
 
-    def test_oids_that_are_none(self):
-        """Another server has told of them: the others are told."""
-        other = self.connect(self.server)
-        self.in_loop(lambda: self.server.invalidate(
-            None, '1', self.tid(1),
-            [b'short', oid(1), 'textual.', None, object()]))
-        self.assertEqual(
-            self.channel.next(), commits.Invalid(self.tid(0), [oid(1)]))
-        other.wait_for_invalidations(1)
-
-    def test_what_another_server_cannot_mean(self):
-        """Nobody is told of it, nor of the next one."""
-        for tid, oids in (b'short', []), (None, []), (self.tid(1), None):
-            with self.subTest(tid=tid, oids=oids), \
-                    self.assertLogs('fsyncstorage.server', 'ERROR'):
-                self.in_loop(
-                    lambda: self.server.invalidate(None, '1', tid, oids),
-                    self.server.mailbox.deliver, self.announced(2))
-                with self.assertRaises(EOFError):
-                    self.fail(f'told: {self.channel.next()}')
-                self.zeo.wait_for_end()
-            self.again()
-
-    def test_the_last_answers(self):
-        """When the server closes, they leave before the end."""
-        service = self.server.services['1']
-        tids = [self.tid(number) for number in range(1, 17)]
-        oids = [bytes(8)] * (1 << 17)  # all together more than buffers hold
-        self.in_loop(*(
-            functools.partial(service.changed_elsewhere, tid, oids)
-            for tid in tids))
-        with mock.patch.object(server, 'FAREWELL', PATIENCE), \
-                mock.patch.object(connection, 'LINGER', PATIENCE):
-            closing = Thread(self.server.close)
-            until(lambda: self.server.said_farewell, 'it closes')
-            self.assertEqual([self.channel.next().tid for _ in tids], tids)
-            self.channel.close()
-            closing.result()
-
 
 class Ends(ChannelTestCase):
-
-    def test_in_each_state(self):
-        for end in 'channel', 'zeo':
-            for steps in range(3):
-                with self.subTest(end, steps=steps):
-                    transaction = self.channel.begin()
-                    self.channel.call(transaction, 'storeBlobStart')
-                    self.channel.call(transaction, 'storeBlobChunk', b'x')
-                    self.channel.store(transaction, 1, b'x')
-                    if steps:
-                        self.channel.send(
-                            self.channel.client.vote(transaction))
-                    if steps == 2:
-                        self.channel.next()
-                    getattr(self, end).close()
-                    until(lambda: not self.server.services['1'].sessions,
-                          'both have ended')
-                    until(lambda: not self.server.stats['1'].active_txns,
-                          'aborted')
-                    self.again()
-        self.check_nothing_is_left()
-
-    def test_while_it_is_finished(self):
-        """It is committed, and the others are told."""
-        other = self.connect(self.server)
-        for number, end in enumerate(('channel', 'zeo'), 1):
-            with self.subTest(end):
-                transaction = self.channel.vote({number: record()})
-                self.channel.next()
-                self.disk.hold_again()
-                self.channel.send(self.channel.client.finish(transaction))
-                self.disk.wait_for_sync()
-                getattr(self, end).close()
-                until(lambda: len(self.server.services['1'].sessions) == 1,
-                      'both have ended')
-                self.disk.release_syncs()
-                other.wait_for_invalidations(number)
-                self.assertEqual(other.invalidations[-1][1], [oid(number)])
-                self.again()
-        self.check_nothing_is_left()
-
-    def test_a_server_that_stops_while_a_thread_votes(self):
-        votes, go_on = threading.Event(), threading.Event()
-        tpc_vote = self.storage.tpc_vote
-
-        def slowly(*arguments, **options):
-            votes.set()
-            go_on.wait(PATIENCE)
-            return tpc_vote(*arguments, **options)
-
-        self.channel.vote({1: bytes(ballot.SMALL)})
-        self.channel.next()
-        with mock.patch.object(self.storage, 'tpc_vote', slowly):
-            self.channel.vote({2: bytes(ballot.SMALL)})
-            self.assertTrue(votes.wait(PATIENCE))
-            closing = Thread(self.server.close)
-            go_on.set()
-            # It may be answered before the server stops.
-            while (event := self.channel.next()) != commits.Goodbye():
-                self.assertIsInstance(event, commits.Voted)
-            closing.result()
-        self.assertEqual(len(self.open()), 0)
 
     def test_a_server_that_stops_says_goodbye(self):
         """In each state: nothing of it is committed.  Also of what it has not

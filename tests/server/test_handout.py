@@ -9,18 +9,14 @@ import resource
 import socket
 import stat
 import threading
-import time
 import unittest
 from unittest import mock
-
-from ZODB.serialize import referencesf
 
 from fsyncstorage.format import objectmap as layout
 from fsyncstorage.format.objectmap import Reader
 from fsyncstorage.server import door
 from fsyncstorage.server import handout
 from fsyncstorage.server.handout import Handout
-from fsyncstorage.storage.objectmap import NoMap
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -28,7 +24,6 @@ from ..support import commit
 from ..support import oid
 from ..support import until
 from .serving import Served
-from .serving import open_files
 
 MODE = 0o600
 
@@ -90,14 +85,6 @@ class HandoutTestCase(TestCase):
 
 class HandOver(HandoutTestCase):
 
-    def test_the_file_and_its_map(self):
-        made = self.hand_out()
-        data_file, object_map = self.take(self.connect())
-        self.assertTrue(os.path.samestat(
-            os.fstat(data_file), os.stat(self.path())))
-        reader = Reader(object_map, made.about['secret'])
-        self.assertEqual(reader.get(oid(1)), self.storage._positions[oid(1)])
-
     def test_the_secret_is_not_sent(self):
         made = self.hand_out()
         client = self.connect()
@@ -107,43 +94,6 @@ class HandOver(HandoutTestCase):
         self.assertNotIn(made.secret, message)
         self.end()
         self.assertTrue(client.is_sent_away())
-
-    def test_a_pack_sends_all_away_and_closes_the_old_file(self):
-        made = self.hand_out()
-        clients = [self.connect() for _ in range(3)]
-        for client in clients:
-            self.take(client)
-        commit(self.storage, {1: b'changed'}, {1: self.tid})
-        old = os.stat(self.path())
-        self.storage.pack(time.time(), referencesf, gc=False)
-        for client in clients:
-            self.assertEqual(client.socket.recv(1), handout.LET_GO)
-            self.assertTrue(client.is_sent_away())
-        until(lambda: not made.clients, 'sent away')
-        self.assertNotIn((old.st_dev, old.st_ino), [
-            (each.st_dev, each.st_ino) for each in self.open_by_server()])
-        data_file, _ = self.take(self.connect())
-        self.assertTrue(os.path.samestat(
-            os.fstat(data_file), os.stat(self.path())))
-
-    def open_by_server(self):
-        """The open files of this process, but not those of the clients."""
-        taken = {args[0] for function, args, _ in self._cleanups
-                 if function is os.close}
-        for number in map(int, os.listdir('/proc/self/fd')):
-            with contextlib.suppress(OSError):
-                if number not in taken:
-                    yield os.fstat(number)
-
-    def test_nothing_where_there_is_no_map(self):
-        self.hand_out()
-        with mock.patch.object(
-                self.storage, 'object_map', side_effect=NoMap('no')) as build:
-            for _ in range(3):
-                with self.subTest():
-                    self.assertTrue(self.connect().is_sent_away())
-        build.assert_called_once()  # the next try comes later
-        self.assertTrue(self.connect().is_sent_away())
 
     def test_after_a_failed_sync(self):
         disk = self.controlled_disk()
@@ -177,14 +127,6 @@ class Socket(HandoutTestCase):
         with mock.patch.object(os, 'chmod', chmod):
             self.hand_out()
         self.assertEqual(tried, [MODE])
-
-    def test_it_is_removed_at_the_end(self):
-        self.hand_out()
-        client = self.connect()
-        self.take(client)
-        self.end()
-        self.assertFalse(os.path.lexists(self.path('socket')))
-        self.assertTrue(client.is_sent_away())
 
     def test_one_that_was_left_is_replaced(self):
         with socket.socket(socket.AF_UNIX) as left:
@@ -264,37 +206,6 @@ class Hostile(HandoutTestCase):
                 else:
                     self.assertTrue(client.is_sent_away())
                 self.end()
-
-    def test_those_that_come_and_go_leave_nothing(self):
-        with mock.patch.object(handout, 'A_SECOND', 1e9):
-            made = self.hand_out()
-        self.take(self.connect())
-        until(lambda: made.clients == 1, 'there')
-        before = open_files()
-        for _ in range(1000):
-            with contextlib.closing(Client(self.path('socket'))) as client:
-                _, descriptors = client.receive()
-            for each in descriptors:
-                os.close(each)
-        until(lambda: made.clients == 1, 'gone')
-        until(lambda: open_files() <= before, 'closed')
-
-    def test_connections_are_taken_at_a_limited_rate(self):
-        with mock.patch.object(time, 'monotonic', lambda: now):
-            now = 7.0
-            bucket = handout.Bucket(3, 10)
-            for _ in range(3):
-                self.assertEqual(bucket.wait(), 0)
-                bucket.take()
-            self.assertAlmostEqual(bucket.wait(), 0.1)
-            now += 0.1
-            self.assertAlmostEqual(bucket.wait(), 0)
-            bucket.take()
-            now += 1000
-            for _ in range(3):
-                self.assertEqual(bucket.wait(), 0)
-                bucket.take()
-            self.assertGreater(bucket.wait(), 0)
 
 
 NOBODY = 65534
@@ -381,17 +292,6 @@ class Offered(Served):
         server = self.serve(storage)
         peer = self.connect(server)
         return peer.call('get_info')['fsyncstorage'].get('local'), server
-
-    def test_where_it_is_asked_for(self):
-        about, _ = self.about(self.open(local_reads=True))
-        self.assertEqual(about['socket'], self.path('Data.fs.local'))
-        self.assertEqual(len(about['secret']), 32)
-        client = Client(about['socket'])
-        self.addCleanup(client.close)
-        message, descriptors = client.receive()
-        for each in descriptors:
-            os.close(each)
-        self.assertEqual(message, handout.HAND_OVER)
 
     def test_not_by_default(self):
         about, _ = self.about(self.open())

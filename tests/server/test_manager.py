@@ -87,17 +87,6 @@ class ManagerTestCase(RunnerTestCase):
 
 class Told(ManagerTestCase):
 
-    def check_begin_and_end(self, hears):
-        runner = self.start(NOTIFY_SOCKET=hears.name)
-        self.assertIsNone(hears.hear(0))  # it does not serve yet
-        with self.running(runner):
-            self.assertEqual(hears.hear(), 'READY=1')
-        self.assertEqual(hears.hear(), 'STOPPING=1')
-        self.assertIsNone(hears.hear(0))
-
-    def test_a_path(self):
-        self.check_begin_and_end(FakeManager(self))
-
     def test_the_loop_gives_the_signs_of_life(self):
         hears = FakeManager(self)
         runner = self.start(
@@ -180,12 +169,6 @@ class Passed(TestCase):
         made = socket.create_server(('127.0.0.1', 0))
         self.addCleanup(made.close)
         return made
-
-    def test_one_that_listens(self):
-        made = self.listening()
-        found, = self.take(made)
-        self.assertEqual(found.getsockname(), made.getsockname())
-        self.assertFalse(found.get_inheritable())
 
     def test_what_is_no_listening_socket(self):
         datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -18,10 +18,8 @@ from fsyncstorage.wire import sessions
 
 from ..support import PATIENCE
 from ..support import Thread
-from ..support import commit
 from ..support import oid
 from ..support import until
-from .serving import record
 from .test_commitchannel import Channel
 from .test_commitchannel import ChannelTestCase
 from .test_commitchannel import raw
@@ -55,34 +53,6 @@ class Records(unittest.TestCase):
         for number in range(51, last + 1):
             self.assertEqual(self.ask(number), [(COMMITTED, oid(number))])
         self.assertEqual(self.ask(last + 1), [(NOT_COMMITTED, z64)])
-
-    def test_more_than_a_client_may_have_open(self):
-        """Its answer is being processed while all others are open."""
-        self.assertEqual(outcomes.REMEMBERED, commits.MOST_OPEN + 1)
-
-    def test_one_that_was_open_for_long(self):
-        """It is aborted with its session, whatever was overwritten."""
-        for number in range(2, outcomes.REMEMBERED + 10):
-            self.record.note(number, oid(number))
-        self.record.end([1], [], 0)
-        self.assertEqual(self.ask(1), [(NOT_COMMITTED, z64)])
-        self.assertEqual(self.ask(2), [(NOT_KNOWN, z64)])
-
-    def test_a_finish_that_has_failed(self):
-        """It may be on the disk all the same."""
-        self.record.note(7, None)
-        self.assertEqual(self.ask(7), [(NOT_KNOWN, z64)])
-
-    def test_one_that_goes_on(self):
-        self.record.end([], [7, 8], 0)
-        self.assertEqual(self.ask(7) + self.ask(8), [])
-        self.assertEqual(self.ask(9), [(NOT_COMMITTED, z64)])
-        self.told.clear()
-        self.record.note(7, oid(1))
-        self.assertEqual(self.told, [(COMMITTED, oid(1))])
-        self.record.note(8, None)
-        self.assertEqual(self.told[1:], [(NOT_KNOWN, z64)])
-        self.assertEqual(self.ask(7), [(COMMITTED, oid(1))])
 
 
 class Ended(unittest.TestCase):
@@ -179,18 +149,6 @@ class Asked(ChannelTestCase):
         transaction = self.channel.begin()
         self.check(transaction, NOT_COMMITTED)
         self.check_it_was_ended()
-        self.check(transaction, NOT_COMMITTED)
-        self.check_nothing_is_left()
-
-    def test_a_failed_one(self):
-        commit(self.storage, {1: record(1)})
-        transaction = self.channel.vote({1: record(2)})
-        self.channel.next()
-        self.check(transaction, NOT_COMMITTED)
-
-    def test_one_that_is_voted(self):
-        transaction = self.channel.vote({1: b'x'})
-        self.channel.next()
         self.check(transaction, NOT_COMMITTED)
         self.check_nothing_is_left()
 

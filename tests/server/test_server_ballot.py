@@ -8,14 +8,10 @@ import tracemalloc
 from unittest import mock
 
 from ZODB.POSException import ConflictError
-from ZODB.POSException import ReadConflictError
 from ZODB.POSException import StorageError
-from ZODB.utils import p64
 from ZODB.utils import z64
 
-from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import Unpublished
-from fsyncstorage.errors import Unresolved
 from fsyncstorage.server import ballot as module
 from fsyncstorage.server import conflicts
 from fsyncstorage.server.ballot import Ballot
@@ -24,7 +20,6 @@ from fsyncstorage.wire import batch
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
-from ..support import vote
 from .byhand import Client
 from .serving import counter
 from .serving import record
@@ -71,27 +66,6 @@ class Ballots(TestCase):
 
     # What the loop may vote itself
 
-    def is_light(self, *operations):
-        ballot = self.ballot()
-        for operation in operations:
-            ballot.add(*operation)
-        return ballot.is_light(self.storage)
-
-    def test_light_is_what_replaces_what_is_current(self):
-        tid = commit(self.storage, {1: b'a', 2: b'b'})
-        self.assertTrue(self.is_light(
-            ('store', oid(1), tid, b'x'), ('store', oid(9), z64, b'new')))
-        for other in z64, p64(1), p64(1 << 62):
-            self.assertFalse(self.is_light(
-                ('store', oid(2), tid, b'x'), ('store', oid(1), other, b'x')))
-
-    def test_light_is_nothing_but_stores(self):
-        tid = commit(self.storage, {1: b'a'})
-        for operation in (('delete', oid(1), tid), ('checkread', oid(1), tid),
-                          ('restore', oid(1), tid, b'x', tid),
-                          ('undo', b'x')):
-            self.assertFalse(self.is_light(operation), operation)
-
     def test_an_undo_is_neither_light_nor_small(self):
         """It may have any number of records, and blobs."""
         ballot = self.ballot()
@@ -100,23 +74,6 @@ class Ballots(TestCase):
         self.assertFalse(ballot.is_small)
 
     # Votes
-
-    def test_no_code_of_users_in_a_later_vote(self):
-        """The first one was made by a thread, which may resolve."""
-        tid = commit(self.storage, {1: counter(1)})
-        holder = vote(self.storage, {1: counter(2)}, {1: tid})
-        ballot = self.ballot()
-        ballot.add('store', oid(1), tid, counter(3))
-        with self.assertRaises(Occupied):
-            ballot.vote_in(self.storage, wait=False)
-        self.storage.tpc_finish(holder)
-        with mock.patch.object(self.storage, 'tryToResolveConflict') as code:
-            with self.assertRaises(Unresolved):
-                ballot.vote_in(self.storage, wait=False, resolve=False)
-        code.assert_not_called()
-        self.assertIsNone(self.storage.tpc_transaction())  # begun anew
-        self.assertEqual(ballot.vote_in(self.storage), [oid(1)])
-        self.storage.tpc_abort(ballot.transaction)
 
     # Memory and file
 
@@ -129,22 +86,6 @@ class Ballots(TestCase):
         self.assertLess(len(ballot._operations.in_memory), 100)
 
     # Failing
-
-    def test_nothing_is_held_after_an_error(self):
-        tid = commit(self.storage, {1: record()})
-        for operation, error in [
-            (('store', oid(1), z64, record()), ConflictError),
-            (('checkread', oid(1), z64), ReadConflictError),
-            (('store', b'short', z64, b''), ValueError),
-        ]:
-            with self.subTest(operation=operation[0], error=error):
-                ballot = self.ballot()
-                ballot.add('store', oid(2), z64, record())
-                ballot.add(*operation)
-                with self.assertRaises(error):
-                    ballot.vote_in(self.storage)
-                self.assertIsNone(self.storage.tpc_transaction())
-        self.assertEqual(self.storage.lastTransaction(), tid)
 
     # Conflicts for the client
 
@@ -192,29 +133,9 @@ class Ballots(TestCase):
                 self.vote_in_vain(ballot)
                 self.check_blob_is_committed(ballot)
 
-    def test_a_copy_that_fails_leaves_nothing(self):
-        ballot = self.ballot()
-        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'content'))
-        with mock.patch('os.link', self.raise_(errno.EPERM)), \
-                mock.patch('os.pwrite', self.raise_(errno.ENOSPC)):
-            with self.assertRaisesRegex(OSError, 'No space left'):
-                ballot.vote_in(self.storage)
-        self.assertEqual(self.temporary_files(), [])
-
     @staticmethod
     def raise_(number):
         return mock.Mock(side_effect=OSError(number, os.strerror(number)))
-
-    def test_the_later_blob_of_an_object_counts(self):
-        ballot = self.ballot()
-        first = self.blob_file(b'first')
-        os.rename(first, first + '0')
-        ballot.add_blob(oid(1), z64, record(), first + '0')
-        ballot.add_blob(oid(1), z64, record(), self.blob_file(b'second'))
-        self.assertEqual(self.temporary_files(), ['sent'])
-        tid = self.vote_and_finish(ballot)
-        with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
-            self.assertEqual(file.read(), b'second')
 
     def test_more_records_of_blobs_than_memory(self):
         """Of one transaction, of many of one client, and of many clients."""

@@ -3,15 +3,12 @@
 
 from ZODB.blob import BlobStorage
 from ZODB.MappingStorage import MappingStorage
-from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
 
-from ..support import Thread
 from ..support import oid
 from ..support import owners
 from ..support import until
-from ..support import vote
 from .serving import ErrorReply
 from .serving import ServedFromControlledDisk
 from .serving import record
@@ -48,26 +45,6 @@ class SideBySide(ServedFromControlledDisk):
         with self.assertRaises(ErrorReply) as caught:
             second.answer(asked)
         self.assertEqual(caught.exception.name, 'ConflictError')
-
-    def test_a_thread_of_the_process(self):
-        voted = vote(self.storage, {1: b'x'})
-        peer, asked = self.waiting(1)
-        self.storage.tpc_abort(voted)
-        peer.answer(asked)
-        other = Thread(vote, self.storage, {1: b'z'})
-        until(lambda: len(self.storage._turns._waiters) == 1, 'it waits')
-        peer.finish()
-        with self.assertRaises(ConflictError):
-            other.result()
-
-    def test_those_that_wait_are_served_in_order(self):
-        first = self.voted(1)
-        waiting = [self.waiting(1, others) for others in range(3)]
-        first.abort()
-        for peer, asked in waiting:
-            peer.answer(asked)
-            peer.abort()
-        self.check_all_is_free()
 
     def test_an_abort_or_an_end_in_each_state(self):
         for name, end in ('abort', lambda peer: peer.abort()), (
@@ -119,18 +96,6 @@ class SideBySide(ServedFromControlledDisk):
                 peer.finish()
         self.assertEqual(caught.exception.name, 'StorageTransactionError')
 
-    def test_many_objects(self):
-        """A client may hold many; the others go on, and get them in time."""
-        many = {number: b'x' for number in range(100, 2_000)}
-        first, second = (self.connect(self.server) for _ in range(2))
-        first.vote(many)
-        asked = second.ask_vote(many)
-        until(lambda: self.committer.waiting == 1, 'it waits')
-        self.voted(1).finish()
-        first.abort()
-        second.answer(asked)
-        second.finish()
-
     def test_a_client_that_never_finishes(self):
         """All others go on; those that want its objects wait in order."""
         server = self.serve(self.open('other.fs'), transaction_timeout=2)
@@ -147,17 +112,6 @@ class SideBySide(ServedFromControlledDisk):
         self.assertIn('Transaction timeout', logs.output[0])
         first.abort()
         second.answer(votes[1])
-        second.finish()
-
-    def test_another_storage_votes_one_at_a_time(self):
-        server = self.serve(MappingStorage())
-        first, second = (self.connect(server) for _ in range(2))
-        first.vote({1: b'x'})
-        asked = second.ask_vote({2: b'x'})
-        second.ping()
-        self.assertEqual(second.replies, {})
-        first.finish()
-        second.answer(asked)
         second.finish()
 
     def test_an_abort_beside_a_blob_in_a_blob_storage(self):

@@ -217,17 +217,6 @@ class Accounting(BoundsTestCase):
         made[0][1].close()
         self.assertEqual(everything.held, 0)
 
-    def test_what_is_kept_back(self):
-        everything, [(_, account)] = self.accounts(10)
-        account.keep_back(b'abc')
-        self.assertEqual(everything.held, 13)
-        account.let_go(b'abc')
-        account.resumed()
-        self.assertEqual(everything.held, 0)
-        account.close()
-        account.let_go(b'abc')
-        self.assertEqual(everything.held, 0)
-
     def test_one_that_reads_slowly(self):
         self.patch(accounts, 'MOST_OF_ONE', 100)
         _, [(peer, account)] = self.accounts(90)
@@ -244,20 +233,6 @@ class Newcomers(BoundsTestCase):
         for handshake in False, True:
             self.until_closed(self.connect(handshake))
         self.assertEqual(self.connections(), 0)
-
-    def test_who_leaves_before_it_registers(self):
-        """Nothing goes wrong, and nothing of it is kept."""
-        made = mock.Mock(wraps=self.server.new_connection)
-        self.patch(self.server, 'new_connection', made)
-        with self.assertNoLogs(level='ERROR'):
-            for number, said in enumerate((
-                    b'\0', zeowire.frame(b'ruok'),
-                    zeowire.frame(zeowire.HANDSHAKE)), 1):
-                one = self.connect(handshake=False)
-                one.sendall(said)
-                until(lambda: made.call_count == number, 'it is there')
-                one.close()
-                until(lambda: not self.connections(), 'it has left')
 
     def test_who_says_much_and_does_not_register(self):
         one = self.connect()
@@ -387,13 +362,6 @@ class NewcomersOverTLS(BoundsTestCase):
         return len(self.in_loop(lambda: self.server.door._needs)) and (
             not silent)
 
-    def test_the_handshake_takes_too_long(self):
-        self.patch(listening, 'REGISTER_WITHIN', 0.1)
-        for said in b'', b'\x16':
-            one = self.connect(handshake=False)
-            one.sendall(said)
-            self.until_closed(one)
-
 
 class TheDoor(ChannelTestCase):
 
@@ -428,21 +396,6 @@ class TheDoor(ChannelTestCase):
                 many = [come('bad') for _ in range(10)]
                 self.assertEqual(self.left, many[:7])
                 self.assertNotIn(first, self.left)
-
-    def test_descriptors(self):
-        """Silent ones make way, for others and for who registers."""
-        self.door._left = 10
-        stays = self.newcomer('good')
-        self.door.stay(stays, 5)
-        newcomers = [self.newcomer('bad') for _ in range(6)]
-        self.assertEqual(self.left, newcomers[:1])
-        self.door.stay(newcomers[-1], 5)
-        self.assertEqual(self.left, newcomers[:-1])
-        with self.assertRaises(door.Full):
-            self.door.stay(stays, 6)
-        for one in stays, *newcomers, *newcomers:
-            self.door.leave(one)
-        self.assertEqual(self.door._left, 10)
 
 
 class Frames(BoundsTestCase):
@@ -652,28 +605,6 @@ class Floods(BoundsTestCase):
         self.assertEqual(greedy.answer(asked[-1]), [
             {'number': number} for number in range(3)])
 
-    def test_packs(self):
-        begun, goes_on = threading.Event(), threading.Event()
-        self.addCleanup(goes_on.set)
-
-        def pack(*args):
-            begun.set()
-            goes_on.wait(PATIENCE)
-
-        self.patch(self.storage, 'pack', pack)
-        client = self.client()
-        asked = client.ask('pack', 2e9, True)
-        self.assertTrue(begun.wait(PATIENCE))
-        threads = threading.active_count()
-        with self.assertNoLogs(LOG, 'ERROR'):
-            for wait in True, False:
-                with self.assertRaisesRegex(ErrorReply, 'Already packing'):
-                    client.call('pack', 2e9, wait)
-        self.assertEqual(threading.active_count(), threads)
-        goes_on.set()
-        client.answer(asked)
-        client.call('pack', 2e9, True)
-
     def test_iterators(self):
         """The one that was not used for longest is ended for another one."""
         self.patch(session, 'MOST_ITERATORS', 3)
@@ -732,18 +663,6 @@ class Writers(BoundsTestCase):
         client.call('vote', 7)
         self.assertEqual(client.call('tpc_finish', 7), tid)
         self.assertGreater(client.commit({3: record()}), tid)
-
-    def test_a_blob_that_was_not_begun(self):
-        client = self.client()
-        client.begin()
-        with self.assertLogs(LOG, 'ERROR') as logs:
-            client.post('storeBlobChunk', b'x')
-            client.wait_for_end()
-        self.assertIn('no blob has been started', logs.output[-1])
-        client = self.client()
-        client.begin()
-        with self.assertLogs(LOG, 'ERROR'), self.assertRaises(ErrorReply):
-            client.call('storeBlobEnd', oid(2), z64, record(), client.id)
 
     def test_open_transactions(self):
         """All that they keep in memory together."""

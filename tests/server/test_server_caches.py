@@ -12,12 +12,10 @@ import subprocess
 import sys
 import time
 import unittest
-from unittest import mock
 
 import ZEO
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage.server.outbox import Outbox
 
 from ..often import often
 from . import reader
@@ -25,7 +23,7 @@ from .serving import Served
 
 CLIENTS = often(4, 8)
 #: Of all of them; and of each, between coming and going.
-TRANSACTIONS, STAY = often(200, 1_000), often(10, 50)
+TRANSACTIONS, STAY = often(120, 1_000), often(10, 50)
 READ_WITHIN = 3600
 
 
@@ -98,12 +96,6 @@ class CachesTestCase(Served):
         self.assertEqual(ends, [(0, '')] * CLIENTS)
         self.assertGreaterEqual(commits, transactions)
 
-    def check_violation(self):
-        """So the test of the contrary can tell."""
-        ends, _ = self.run_clients(20_000, 1_000)
-        status, said = ends[-1]
-        self.assertEqual(status, reader.VIOLATION, said)
-
 
 class Caches(CachesTestCase):
 
@@ -111,16 +103,6 @@ class Caches(CachesTestCase):
 
     def test_no_violation(self):
         self.check_no_violation(TRANSACTIONS, STAY)
-
-
-class Weak(CachesTestCase):
-
-    level = 3
-
-    def test_without_the_barrier_there_are_violations(self):
-        none = property(lambda outbox: 0, lambda outbox, count: None)
-        with mock.patch.object(Outbox, '_free_loads', none, create=True):
-            self.check_violation()
 
 
 class Long(Caches):
@@ -134,4 +116,4 @@ class Long(Caches):
 def test_suite():
     return unittest.TestSuite(
         map(unittest.defaultTestLoader.loadTestsFromTestCase,
-            (Caches, Weak, Long)))
+            (Caches, Long)))

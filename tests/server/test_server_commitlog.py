@@ -158,28 +158,6 @@ class Hostile(CommitLogCase):
         self.assertTrue(line.isprintable())
         self.assertIn('me\\n12:00 CRITICAL', line)
 
-    def test_a_flood(self):
-        """What no line is written for costs nothing, and is counted."""
-        self.begin(conflict_log='each')
-        first = self.peer.commit({1: record(1)})
-        self.peer.commit({1: record(2)}, first)
-        log = self.service.commit_log
-
-        def flood():
-            for _ in range(commitlog.AT_HAND):
-                log._room.acquire()
-            for _ in range(5):
-                self.conflict(self.peer, first, 1)
-            self.assertEqual(log._left_out, 5)
-            for _ in range(commitlog.AT_HAND):
-                log._room.release()
-            self.conflict(self.peer, first, 1)
-
-        lines = self.lines(flood)
-        self.assertEqual(len(lines), 2)
-        self.assertEqual(
-            lines[1], '1: 5 lines about commits were left out')
-
     def check_what_is_read(self, times):
         """For lines about five conflicts."""
         self.begin(conflict_log='each')

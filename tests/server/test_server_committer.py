@@ -2,30 +2,22 @@
 with `server/committer.py`.
 """
 
-import errno
 import os
 import threading
 from unittest import mock
 
-from fsyncstorage.commit import locks
-from fsyncstorage.server import ballot as ballots
 from fsyncstorage.server import committer as module
-from fsyncstorage.server import times
-from fsyncstorage.server.ballot import ASIDE
-from fsyncstorage.server.ballot import FINISHING
 from fsyncstorage.server.ballot import OUTSIDE
 from fsyncstorage.server.ballot import OVER
 from fsyncstorage.server.ballot import VOTED
 from fsyncstorage.server.ballot import VOTING
 from fsyncstorage.server.ballot import WAITING
 
-from ..support import PATIENCE
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
 from ..support import owners
 from ..support import vote
-from .byhand import Client
 from .byhand import World
 from .serving import counter
 from .serving import state_of
@@ -74,51 +66,6 @@ class ByHand(TestCase):
 
 
 class SideBySide(ByHand):
-
-    def test_one_that_is_served_before_it_waits(self):
-        """It waits no more for its objects, but perhaps for a thread."""
-        first = self.vote('first', {1: b'x'})
-        ask = self.storage.call_when_served
-
-        def let_go_and_ask(*arguments):
-            self.committer.abort(first)
-            return ask(*arguments)
-
-        with mock.patch.object(
-                self.storage, 'call_when_served', let_go_and_ask):
-            second = self.vote('second', {1: b'y'})
-        self.assertEqual(second.state, VOTING)
-        self.assertIsNone(second.waits_for)
-        self.assertEqual(list(second.waited), [times.OBJECTS])
-        self.world.settle()
-        self.assertEqual(second.state, VOTED)
-
-    def test_none_is_passed_too_often(self):
-        slow = self.vote('slow', {1: b'x'})
-        waits = self.vote('waits', {1: b'x', 2: b'x'})
-        for _ in range(locks.MOST_PASSED):
-            passing = self.vote('passing', {2: b'x'})
-            self.assertEqual(passing.state, VOTED)
-            passing.abort()
-        late = self.vote('late', {2: b'x'})
-        self.assertEqual(self.states(waits, late), [WAITING, WAITING])
-        slow.abort()
-        self.world.settle()
-        self.assertEqual(self.states(waits, late), [VOTED, WAITING])
-        waits.abort()
-        late.abort()
-
-    def test_one_that_is_known_to_lose_does_not_wait(self):
-        serials = self.stored({1: b'old', 2: b'old'})
-        self.stored({3: b'x'})
-        self.stored({1: b'newer'}, serials)
-        holder = self.vote('holder', {2: b'x'}, serials)
-        loser = self.vote('loser', {1: b'x', 2: b'x'}, serials)
-        self.world.settle()
-        self.assertEqual(self.states(holder, loser), [VOTED, OVER])
-        self.assertEqual(self.whats_told(), [
-            'vote holder', ('vote loser', 'ConflictError')])
-        holder.abort()
 
     def test_an_exclusive_one(self):
         """It waits for those that came before it, and those behind for it."""
@@ -182,34 +129,6 @@ class Ends(ByHand):
         self.world.settle()
         self.assertEqual(self.whats_told(), ['vote b'])
 
-    def test_an_abort_while_it_waits_for_a_thread(self):
-        """Nothing of it is kept until a thread has time for it."""
-        others = [self.vote('other', {number: b'x'}, small=False)
-                  for number in range(module.VOTERS)]
-        ballot = self.vote('a', {9: b'x'}, small=False)
-        self.assertEqual(ballot.state, VOTING)
-        ballot.abort()
-        self.assertEqual(ballot.state, OVER)
-        self.world.settle()
-        self.assertEqual(self.committer.voted, len(others))
-        self.assertEqual(self.whats_told(), ['vote other'] * len(others))
-
-    def test_an_abort_while_a_thread_votes_it(self):
-        ballot = self.begin('a', {1: b'x'}, small=False)
-        tpc_vote = self.storage.tpc_vote
-
-        def abort_meanwhile(*arguments, **options):
-            ballot.abort()
-            self.assertEqual(ballot.state, VOTING)
-            return tpc_vote(*arguments, **options)
-
-        with mock.patch.object(self.storage, 'tpc_vote', abort_meanwhile):
-            self.world.ask_vote(ballot)
-            self.world.settle()
-        self.assertEqual(ballot.state, OVER)
-        self.assertEqual(owners(self.storage._turns), 0)
-        self.assertEqual(self.whats_told(), [])
-
     def test_a_finish_fails(self):
         ballot, waits = self.vote('a', {1: b'x'}), self.vote('b', {1: b'x'})
         with mock.patch.object(self.storage, '_append_once',
@@ -219,47 +138,6 @@ class Ends(ByHand):
         self.assertEqual(self.whats_told(), [
             'vote a', ('finish a', 'OSError'), 'vote b'])
         waits.abort()
-
-    def test_the_end_of_all(self):
-        serials = self.stored({1: b'x', 2: b'x'})
-        begun = self.begin('begun', {9: b'x'})
-        finishing = self.vote('finishing', {1: b'x'}, serials)
-        self.finish(finishing)
-        aside = self.vote('aside', {1: b'y'}, serials)
-        voted = self.vote('voted', {2: b'x'}, serials)
-        waiting = self.vote('waiting', {2: b'y'}, serials)
-        self.world.settle()
-        queued = self.vote('queued', {3: b'x'}, small=False)
-        self.assertEqual(
-            self.states(finishing, aside, voted, waiting, queued),
-            [FINISHING, ASIDE, VOTED, WAITING, VOTING])
-        self.assertTrue(self.committer.is_alive())
-        self.committer.close()
-        self.assertFalse(self.committer.is_alive())
-        self.assertEqual(owners(self.storage._turns), 0)
-        for ballot in begun, aside, voted, waiting, queued:
-            ballot.abort()
-        self.whats_told()
-        self.world.publish()
-        self.world.settle()
-        self.assertEqual(self.whats_told(), ['finish finishing'])
-
-    def test_nothing_begins_after_the_end(self):
-        voted = self.vote('voted', {1: b'x'})
-        self.committer.close()
-        self.finish(voted)
-        late = self.vote('late', {2: b'x'})
-        self.world.settle()
-        self.assertEqual(self.whats_told(), ['vote voted'])
-        self.assertEqual(self.storage._begun, {})
-        late.abort()
-
-    def test_votes_that_wait_for_a_thread_at_the_end(self):
-        for number in range(module.VOTERS + 1):
-            self.vote(str(number), {number: b'x'}, small=False)
-        self.committer.close()
-        self.world.deliver()
-        self.assertFalse(self.world.voters.jobs)
 
 
 class NoThread(ByHand):
@@ -308,12 +186,6 @@ class Aside(ByHand):
         ballot = self.vote('appended', {number: b'new'}, self.serials)
         self.finish(ballot)
 
-    def put_aside(self, number):
-        ballot = self.vote('aside', {number: b'mine'}, self.serials)
-        self.world.settle()
-        self.assertEqual(ballot.state, ASIDE)
-        return ballot
-
     def test_published_while_the_vote_was_made(self):
         """Nobody tells of it any more."""
         self.append(1)
@@ -323,66 +195,8 @@ class Aside(ByHand):
         self.world.settle()
         self.assertEqual(ballot.state, OVER)
 
-    def test_it_will_never_be_published(self):
-        self.append(1)
-        ballot = self.put_aside(1)
-        with mock.patch.object(
-                self.storage, 'tpc_begin', side_effect=OSError):
-            self.committer.failed()
-            self.world.settle()
-        self.assertEqual(ballot.state, OVER)
-        self.assertEqual(
-            self.whats_told()[-1], ('vote aside', 'OSError'))
-        self.world.publish()
-
-
-class AsideOfAnotherThread(ByHand):
-    """What the ballot waits for was committed by another thread of the
-    process: nobody tells the committer that it has failed."""
-
-    def setUp(self):
-        super().setUp()
-        self.disk = self.controlled_disk()
-        self.storage = self.open('Other.fs', durability='group-commit',
-                                 blob_dir=self.path('other'))
-        self.begin_service()
-        self.serials = self.stored({1: b'x'})
-        self.notified = threading.Event()
-        self.storage.own_publishing(self.notified.set)
-        self.disk.hold_syncs()
-        self.world.finish_direct(vote(
-            self.storage, {1: b'new'}, self.serials))
-        self.disk.wait_for_sync()
-        self.ballot = self.vote('aside', {1: b'mine'}, self.serials)
-
-    def fail(self):
-        self.notified.clear()
-        self.disk.fail_sync(OSError(errno.EIO, 'fails'))
-        with self.assertLogs('fsyncstorage', 'CRITICAL'):
-            self.disk.release_syncs()
-            self.assertTrue(self.notified.wait(PATIENCE))
-
-    def check_told(self):
-        self.world.settle()
-        self.assertEqual(self.ballot.state, OVER)
-        self.assertEqual(
-            self.whats_told(), [('vote aside', 'WritingStopped')])
-
-    def test_its_sync_fails_while_the_vote_is_made(self):
-        self.world.voters.do_one()
-        self.fail()
-        self.world.publish()
-        self.check_told()
-
 
 class InTheLoop(ByHand):
-
-    def test_what_is_light_is_done_at_once(self):
-        ballot = self.vote('a', {1: b'x'})
-        self.finish(ballot)
-        self.assertFalse(self.world.voters.jobs or self.world.appender.jobs)
-        self.world.publish()
-        self.assertEqual(self.whats_told(), ['vote a', 'finish a'])
 
     def check_vote_in_a_thread(self, *arguments, **options):
         ballot = self.vote('a', *arguments, **options)
@@ -449,6 +263,27 @@ class InTheLoop(ByHand):
     def test_what_is_large(self):
         self.check_vote_in_a_thread({1: b'x'}, small=False)
 
+    def test_behind_a_disk_that_was_slow(self):
+        """A step that has waited long: threads do the next ones, for a while.
+        """
+        write, now = self.storage._append_once, [module.time.monotonic()]
+
+        def slowly(*arguments):
+            now[0] += module.LONG + 1
+            threading.Event().wait(0.001)  # the system counts it
+            return write(*arguments)
+
+        clock = mock.Mock(monotonic=lambda: now[0], time=module.time.time)
+        with mock.patch.object(module, 'time', clock):
+            with mock.patch.object(self.storage, '_append_once', slowly):
+                self.finish(self.vote('slow', {1: b'x'}))
+            self.world.publish()
+            self.check_vote_in_a_thread({2: b'x'})
+            now[0] += module.RETREAT
+            here = self.vote('b', {3: b'x'})
+            self.assertEqual(here.state, VOTED)
+            here.abort()
+
     def test_at_the_end_of_a_pack(self):
         """Which may be at work on the disk under a lock of the storage."""
         self.storage.is_swapping = True
@@ -463,37 +298,6 @@ class InTheLoop(ByHand):
         self.world.settle()
         self.world.publish()
         self.assertEqual(self.whats_told(), ['vote a', 'finish a'])
-
-    def test_threads_are_not_more_than_said(self):
-        for number in range(2 * module.VOTERS):
-            self.vote(str(number), {number: b'x'}, small=False)
-        self.assertEqual(len(self.world.voters.jobs), module.VOTERS)
-        self.world.voters.do_one()
-        self.world.deliver()
-        self.assertEqual(len(self.world.voters.jobs), module.VOTERS)
-
-    def voted_by_threads(self):
-        """The names of the clients, in their order."""
-        names = []
-        vote_in = ballots.Ballot.vote_in
-
-        def noted(ballot, *arguments, **options):
-            names.append(ballot.client.log_label)
-            return vote_in(ballot, *arguments, **options)
-
-        with mock.patch.object(ballots.Ballot, 'vote_in', noted):
-            self.world.settle()
-        return names
-
-    def test_clients_take_turns(self):
-        """One that has many votes, as on a commit channel."""
-        many, other = Client('many'), Client('other')
-        for number in range(module.VOTERS + 3):
-            self.vote(many, {number: b'x'}, small=False)
-        self.vote(other, {20: b'x'}, small=False)
-        self.assertEqual(
-            self.voted_by_threads(),
-            ['many'] * module.VOTERS + ['many', 'other', 'many', 'many'])
 
 
 class OtherStorages(ByHand):
@@ -516,18 +320,6 @@ class OtherStorages(ByHand):
 
 
 class Room(ByHand):
-
-    def test_what_is_in_the_storage_has_room_together(self):
-        with mock.patch.object(module, 'ROOM', 6000):
-            self.begin_service()
-        a, b, c = (self.vote(name, {number: b'x'})
-                   for number, name in enumerate('abc'))
-        self.assertEqual(self.states(a, b, c), [VOTED, VOTED, OUTSIDE])
-        b.abort()
-        self.world.settle()
-        self.assertEqual(self.states(a, c), [VOTED, VOTED])
-        a.abort()
-        c.abort()
 
     def test_many_that_fail_as_they_are_admitted(self):
         with mock.patch.object(module, 'ROOM', 3000):
@@ -572,20 +364,4 @@ class Room(ByHand):
         self.assertEqual(self.states(*undos), [VOTED, OUTSIDE])
         for ballot in undos:
             ballot.abort()
-        self.world.settle()
-
-    def test_a_client_that_has_many_uses_files(self):
-        """So the others need none."""
-        many = Client('many')
-        with mock.patch.object(ballots, 'IN_MEMORY_OF_ONE', 3000):
-            first, second = (
-                self.begin(many, {number: bytes(2000)}) for number in (1, 2))
-            other = self.begin('other', {3: bytes(2000)})
-        self.assertEqual(
-            [each.is_small for each in (first, second, other)],
-            [True, False, True])
-        second.abort()
-        first.abort()
-        self.assertEqual(many.kept.bytes, 0)
-        other.abort()
         self.world.settle()

@@ -6,6 +6,8 @@ So such a vote is put aside, and repeated when that transaction is published.
 
 import base64
 
+from fsyncstorage.errors import SyncFailed
+
 from ..support import Thread
 from ..support import commit
 from ..support import oid
@@ -48,6 +50,22 @@ class PutAside(ServedFromControlledDisk):
         direct.result()
         with self.assertRaises(ErrorReply):
             self.second.answer(vote)
+
+    def test_its_sync_fails_in_another_thread(self):
+        """Which tells the committer nothing."""
+        self.disk.hold_syncs()
+        direct = Thread(
+            commit, self.storage, {2: record('direct')}, {2: self.serial})
+        self.disk.wait_for_sync()
+        vote = self.second.ask_vote({2: record('second')}, self.serial)
+        until(lambda: self.committer.waiting == 1, 'put aside')
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            self.disk.fail_sync(OSError(5, 'Input/output error'))
+            self.disk.release_syncs()
+            with self.assertRaises(SyncFailed):
+                direct.result()
+            with self.assertRaisesRegex(ErrorReply, 'WritingStopped'):
+                self.second.answer(vote)
 
     def publish(self):
         self.disk.release_syncs()

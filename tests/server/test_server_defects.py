@@ -5,7 +5,6 @@
 
 import asyncio
 import os
-import shutil
 import threading
 from unittest import mock
 
@@ -121,45 +120,6 @@ class LostTail(Served):
         self.assertEqual(
             self.answers(invalidation_queue_size=1),
             [(self.newest, []), None, None, None])
-
-
-class Phantom(Served):
-
-    def test_a_stock_client_forgets_what_was_lost(self):
-        copy = self.path('kept')
-        with self.client() as connection:
-            connection.root.x = 'kept'
-            connection.transaction_manager.commit()
-            shutil.copyfile(self.path(), copy)
-            connection.root.x = 'lost'
-            connection.transaction_manager.commit()
-        shutil.copyfile(copy, self.path())
-        os.remove(self.path('Data.fs.index'))
-        with self.client(name=None) as connection:
-            connection.root.y = 'later'
-            connection.transaction_manager.commit()
-        with self.client() as connection:
-            self.assertEqual(connection.root.x, 'kept')
-
-    def client(self, name='cache'):
-        return _Client(self, name)
-
-
-class _Client:
-    """A server, and a stock client of it, for a `with`."""
-
-    def __init__(self, test, name):
-        storage = test.open()
-        self._server = test.serve(storage)
-        self._connection = ZEO.connection(
-            self._server.addr, client=name, var=test.directory)
-
-    def __enter__(self):
-        return self._connection
-
-    def __exit__(self, *error):
-        self._connection.close()
-        self._server.close()
 
 
 class NobodyWaits(Served):

@@ -9,23 +9,22 @@ file has appeared, and a commit succeeds.
 import collections
 import contextlib
 import os
-import pickle
 import socket
 import threading
 import unittest
 
-import msgpack
+from ZEO.ClientStorage import ClientStorage
 from ZODB.utils import maxtid
 from ZODB.utils import z64
 
 from fsyncstorage.commit.policies import DEFAULT_READER_THREADS
 from fsyncstorage.server.service import SLOW_THREADS
-from perf import zeowire
 
 from ..support import PATIENCE
 from ..support import Thread
+from ..support import commit
+from ..support import oid
 from ..support import until
-from .fuzzing import TRANSACTION
 from .fuzzing import ChannelFuzzer
 from .fuzzing import Fuzzer
 from .test_server_hostile import MOST_GROWTH
@@ -41,70 +40,29 @@ QUIETLY = """
 </eventlog>
 """
 
+#: The number of the object of the honest client.
+HONEST = 1 << 60
 # Connections that are open at the same time.
 AT_ONCE = 50
 # Threads that begin when they are needed, and stay.
 POOLS = DEFAULT_READER_THREADS + SLOW_THREADS
 
 
-class HonestClient:
-    """It commits, reads and asks, one thing after the other."""
+class HonestClient(ClientStorage):
+    """A stock one.  It commits, reads and asks, one thing after the other, and
+    is never disconnected."""
 
-    _oid = b'\x7f' * 8
-
-    def __init__(self, address, encoding):
-        self._encode, self._decode = (
-            (msgpack.packb, msgpack.unpackb) if encoding == b'M5'
-            else (_pickled, pickle.loads))
-        self._inbox, self._messages = zeowire.Inbox(), collections.deque()
-        self._number = 0
-        self._serial = z64
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(PATIENCE)
-        self._socket.connect(address)
-        self._next()
-        self._socket.sendall(zeowire.frame(encoding))
-        self.call('register', '1', False)
-
-    def close(self):
-        self._socket.close()
+    _serial = z64
 
     def commit(self):
-        self._post('tpc_begin', TRANSACTION, b'', b'', {}, None, ' ')
-        self._post('storea', self._oid, self._serial, b'data', TRANSACTION)
-        self.call('vote', TRANSACTION)
-        self._serial = self.call('tpc_finish', TRANSACTION)
+        self._serial = commit(
+            self, {HONEST: b'data'}, {HONEST: self._serial}, lambda tid: None)
 
     def check(self):
-        data, tid, _ = self.call('loadBefore', self._oid, maxtid)
+        # (Its cache would answer a load.)
+        data, tid, _ = self._call('loadBefore', oid(HONEST), maxtid)
         assert (data, tid) == (b'data', self._serial)
-        return self.call('get_info')
-
-    def _post(self, name, *arguments):
-        self._send(0, True, name, arguments)
-
-    def call(self, name, *arguments):
-        self._number += 1
-        self._send(self._number, False, name, arguments)
-        while True:
-            number, flags, name, result = self._decode(self._next())
-            if name == '.reply' and number == self._number:
-                assert not flags, result
-                return result
-
-    def _send(self, *message):
-        self._socket.sendall(zeowire.frame(self._encode(message)))
-
-    def _next(self):
-        while not self._messages:
-            data = self._socket.recv(1 << 16)
-            assert data, 'it was disconnected'
-            self._messages += self._inbox.add(data)
-        return self._messages.popleft()
-
-
-def _pickled(message):
-    return pickle.dumps(message, 3)
+        assert self._connection_generation == 1
 
 
 @unittest.skipUnless(os.path.exists('/proc/self/status'), 'asks Linux')
@@ -118,7 +76,8 @@ class Pickles(Hostile):
         return Fuzzer(1, self.honest, self.canary)
 
     def test_frames(self):
-        client = HonestClient(self.address, self.honest)
+        client = HonestClient(self.address, wait_timeout=PATIENCE)
+        self.addCleanup(client.close)
         fuzzer = self.fuzzer(client)
         self.send(fuzzer, 1000)  # what is allocated once
         client.commit()
@@ -142,7 +101,6 @@ class Pickles(Hostile):
         self.assertFalse(os.path.exists(self.canary), 'code was run')
         self.wait_until_nothing_is_left(*before)
         self.assertLess(self.largest() - largest, MOST_GROWTH)
-        client.close()
 
     def send(self, fuzzer, count):
         """Return when the server has taken all that it takes."""
@@ -190,7 +148,7 @@ class Msgpack(Pickles):
 class Channel(Pickles):
 
     def fuzzer(self, client):
-        instance = client.call('get_info')['fsyncstorage']['instance']
+        instance = client._call('get_info')['fsyncstorage']['instance']
         return ChannelFuzzer(1, instance)
 
 

@@ -118,13 +118,6 @@ class Silence(NodeServed):
                 self.server.rest_soon()
                 self.assertEqual(said.read(), b'')
 
-    def test_a_read_channel(self):
-        reading = self.reading()
-        reading.load(1)
-        self.may_answer = False
-        reading.ask_to_load(1)
-        self.assertEqual(reading.rest(), [])
-
     def test_a_commit_channel(self):
         """What was committed is asked for elsewhere."""
         channel = Channel(self.server, self.zeo)
@@ -228,20 +221,6 @@ class Leaving(NodeServed):
         transaction = channel.vote({2: record()})
         channel.next()
         return transaction
-
-    def test_nothing_is_voted_behind_the_look(self):
-        """Clients of ours are sent away in the same step of the loop."""
-        look, sent_away = self.server.if_none_is_voted, []
-
-        def looked(then, done):
-            look(lambda: (then(), sent_away.append(leave.called)), done)
-
-        with mock.patch.object(
-                self.server, 'leave_to_another',
-                wraps=self.server.leave_to_another) as leave, \
-                mock.patch.object(self.server, 'if_none_is_voted', looked):
-            self.assertTrue(self.hosting.leave(PATIENCE))
-        self.assertEqual(sent_away, [True])
 
 
 class Following(TestCase):

@@ -4,7 +4,6 @@ Any interleaving of what the loop may do is held against a model that knows no
 line and no counters, only the two rules of the contract.
 """
 
-import unittest
 from unittest import mock
 
 from hypothesis import strategies
@@ -120,21 +119,6 @@ class Interleavings(RuleBasedStateMachine):
 
     def assert_(self, truth):
         assert truth, (self.born, self.left)
-
-
-class Examples(unittest.TestCase):
-
-    def setUp(self):
-        self.left = []
-        self.outbox = Outbox(self.left.append, None, mock.Mock())
-
-    def test_without_the_barrier_an_invalidation_overtakes(self):
-        none = property(lambda outbox: 0, lambda outbox, count: None)
-        with mock.patch.object(Outbox, '_free_loads', none, create=True):
-            load = self.outbox.begin_load()
-            self.outbox.announce('b')
-            self.outbox.finish_load(load, 'a')
-        self.assertEqual(self.left, ['b', 'a'])
 
 
 InterleavingsTests = Interleavings.TestCase

@@ -35,32 +35,14 @@ class PacksCase(Served):
         self.storage = self.packable()
         self.server = self.serve(self.storage)
 
-    #: Those that look on see no difference.
-    pack_process = False
-
     def packable(self):
         return phases.fill(self.open(
-            blob_dir=self.path('blobs'), pack_process=self.pack_process))
+            blob_dir=self.path('blobs'), pack_process=False))
 
     def client(self, kind=FsyncClient, **options):
         client = kind(self.server.addr, **options)
         self.addCleanup(client.close)
         return client
-
-
-class Process(PacksCase):
-    """A forecast is made by a process of its own, as a pack is."""
-
-    level = 2
-
-    pack_process = True
-
-    def test_a_forecast(self):
-        client = self.client()
-        found = client.packs.forecast(time.time())
-        self.assertEqual(found['blobs'], 19)
-        client.pack(time.time())
-        self.assertEqual(found['new_size'], self.storage.getSize())
 
 
 class WithOurClient(PacksCase):

@@ -207,12 +207,6 @@ class Metrics(RunnerTestCase):
         runner.close_server()
         self.assertEqual(exporters._exporters._open, {})
 
-    def test_an_option(self):
-        runner = self.runner('--metrics', '0')
-        runner.open_storages()
-        self.check_from_start_to_end(
-            runner, lambda: runner._metrics.exporter.address)
-
     def test_a_section(self):
         runner = self.runner(section='<metrics>\naddress 0\n</metrics>')
         runner.open_storages()

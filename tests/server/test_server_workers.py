@@ -118,17 +118,6 @@ class Letters(unittest.TestCase):
         self.posted = 'posted',
         self.check_at_each_line(Mailbox.deliver, self.post, 'first')
 
-    def test_an_error_is_not_the_others_problem(self):
-        def fail():
-            raise ValueError('fails')
-
-        self.mailbox.post(fail)
-        self.mailbox.post(self.log.append, 'letter')
-        with self.assertLogs(LOG, 'ERROR') as logs:
-            self.loop.run()
-        self.assertEqual(len(logs.output), 1)
-        self.assertEqual(self.log, ['letter'])
-
     def test_the_loop_is_closed(self):
         self.loop.closed = True
         self.mailbox.post(self.log.append, 'late')
@@ -198,13 +187,6 @@ class Jobs(TestCase):
             ["a call has ended with SystemExit('the end')"] * 4)
         self.assertEqual(self.workers.busy, 0)
 
-    def test_no_more_than_so_many(self):
-        self.hold(5)
-        self.assertEqual(len(self.threads()), 3)
-        self.assertEqual((self.workers.busy, self.workers.waiting), (3, 2))
-        self.go_on.set()
-        self.wait(5)
-
     def start_no_more_threads(self):
         """Undo it with what is returned."""
         refused = no_more_threads()
@@ -259,11 +241,6 @@ class Jobs(TestCase):
         self.assertEqual(len(self.threads()), 1)
         self.go_on.set()
         until(lambda: not self.threads(), 'ended')
-
-    def test_nothing_is_done_after_the_end(self):
-        self.workers.close()
-        self.assertFalse(self.submit(self.fail))
-        self.assertEqual((self.threads(), self.results), ([], []))
 
     def test_submitted_while_it_closes(self):
         """Whatever the moment, nothing is done later, and all threads end."""

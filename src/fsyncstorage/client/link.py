@@ -281,11 +281,6 @@ class Link(ClientThread):
 
     # Reading
 
-    def _reader_here(self):
-        """The Reader; None if there is no server, or it has no channels."""
-        self._process.check()
-        return self._reader
-
     def load_before(self, oid, tid):
         begun = time.monotonic()
         source, found = self._load_from(oid, tid)
@@ -294,7 +289,8 @@ class Link(ClientThread):
 
     def _load_from(self, oid, tid):
         """Where the answer came from, and the answer."""
-        reader = self._reader_here()
+        self._process.check()
+        reader = self._reader
         if reader is not None:
             try:
                 return 'channel', reader.load_before(oid, tid)
@@ -319,7 +315,8 @@ class Link(ClientThread):
 
     def prefetch(self, oids, tid):
         """Ask for these objects; without a server, do nothing."""
-        reader = self._reader_here()
+        self._process.check()
+        reader = self._reader
         local = self.local  # another thread may set it to None
         if local is not None:
             oids = local.prefetch(oids)
@@ -331,7 +328,8 @@ class Link(ClientThread):
     @property
     def blob_channels(self):
         """The channels for blobs; None if the server has none."""
-        reader = self._reader_here()
+        self._process.check()
+        reader = self._reader
         return None if reader is None else reader.blob_channels
 
     # Transactions: on the commit channel side by side, on the ZEO connection
@@ -385,8 +383,7 @@ class Link(ClientThread):
         elif (committing := self._committing.get(args[-1])) is not None:
             say(self, committing, committing.add, method, args)
         else:
-            self._outgoing.add(method, args)
-            self._send_if_full()
+            self._gather(self._outgoing.add, method, args)
 
     def send_blob(self, transaction, make):
         """`make()` yields its messages, each time that it is called."""
@@ -394,10 +391,10 @@ class Link(ClientThread):
         if committing is not None:
             say(self, committing, committing.add_iterator, make)
         else:
-            self._outgoing.add_iterator(make())
-            self._send_if_full()
+            self._gather(self._outgoing.add_iterator, make())
 
-    def _send_if_full(self):
+    def _gather(self, add, *args):
+        add(*args)
         if self._outgoing.full:
             self._let_leave(self._outgoing.send(self.client))
 
@@ -448,9 +445,12 @@ class Link(ClientThread):
 
     def stream_behind(self, ended, timeout):
         """The stream of the next connection; None if that has none."""
-        if self.is_closed():
-            raise ClientDisconnected('this storage is closed')
         return self.io_call(self._stream_behind(ended, timeout))
+
+    @staticmethod
+    def _io_call_after_closure(coroutine, *args, **options):
+        coroutine.close()  # else Python warns that nobody has awaited it
+        raise ClientDisconnected('this storage is closed')
 
     async def _stream_behind(self, ended, timeout):
         if ended is not None:

@@ -147,45 +147,6 @@ class Short(BlobCacheTest):
         self.assertEqual(self.server.begun, 2 * [(1, 0)])
         self.assertEqual(self.check(), self.names(1))
 
-    def test_an_interrupt_at_each_line_while_another_thread_waits(self):
-        self.patch(arriving, 'LOOK_AGAIN', 0.1)
-        cache = self.cache(limit=None)
-        for at in itertools.count(1):
-            self.server.put(at, 2000)
-            interrupter = Interrupter(at)
-            go_on, begun = threading.Event(), []
-            self.addCleanup(go_on.set)
-
-            def hold(download, piece):
-                if not begun:
-                    begun.append(True)
-                    go_on.wait(PATIENCE)
-                    interrupter.__enter__()
-
-            self.server.sending = hold
-            opening = Thread(self.open_interrupted, cache, at, interrupter)
-            until(lambda: begun, 'under way')
-            with warnings.catch_warnings(), mock.patch.object(
-                    Arrival, 'wait', autospec=True, side_effect=Arrival.wait
-                    ) as waits:
-                # Of a file that was open, and not handed out.
-                warnings.simplefilter('ignore', ResourceWarning)
-                waiting = Thread(self.open, cache, at)
-                until(lambda: waits.called, 'it waits')
-                go_on.set()
-                opening.result()
-                waiting.result()
-            if not interrupter.fired:
-                break
-        self.assertGreater(at, 20)
-
-    def open_interrupted(self, cache, number, interrupter):
-        try:
-            with contextlib.suppress(KeyboardInterrupt):
-                cache.open_arriving(oid(number), SERIAL).close()
-        finally:
-            interrupter.__exit__()
-
     def test_an_interrupt_at_each_line(self):
         """Others who ask for the blob do not wait for ever."""
         cache = self.cache(limit=None)
@@ -201,37 +162,6 @@ class Short(BlobCacheTest):
             if not interrupter.fired:
                 break
         self.assertGreater(at, 50)
-
-    def test_one_byte_more_has_a_thread(self):
-        cache, go_on = self.cache(), threading.Event()
-        note = self.server.sending
-
-        def send(download, piece):
-            note(download, piece)
-            if download.offset:
-                go_on.wait(PATIENCE)
-
-        self.server.sending = send
-        file = cache.open_arriving(oid(2), SERIAL)
-        self.addCleanup(file.close)
-        self.assertIsInstance(file, ArrivingFile)
-        go_on.set()
-        self.assertEqual(file.read(), self.server.blobs[2])
-        self.assertEqual(self.server.begun, [(2, 0)])
-        self.assertEqual(self.server.asked, [(2, 1000)])
-        self.assertEqual(len(self.threads), 2)
-        until(lambda: not cache._arrivals._under_way, 'downloads end')
-        self.assertEqual(self.check(), self.names(2))
-
-    def test_a_failure_leaves_nothing(self):
-        cache = self.cache()
-        for number in 1, 2:
-            self.server.sending = mock.Mock(
-                side_effect=[None, DownloadFailed('it did not come')])
-            with self.assertRaisesRegex(DownloadFailed, 'did not come'):
-                read(cache.open_arriving(oid(number), SERIAL), 3000)
-            until(lambda: not cache._arrivals._under_way, 'downloads end')
-            self.assertEqual(self.check(), set())
 
 
 class ArrivingTest(BlobCacheTest):
@@ -313,16 +243,6 @@ class Reading(ArrivingTest):
         with self.assertRaises(OSError):
             self.begun(self.cache()).fileno()
 
-    def test_many_readers_of_one_download(self):
-        cache = self.cache()
-        files = [self.begun(cache) for _ in range(5)]
-        waiting = [Thread(self.check_rest, file) for file in files]
-        loading = Thread(self.load, cache, 1)
-        self.go_on.set()
-        for thread in *waiting, loading:
-            thread.result()
-        self.assertEqual(self.server.asked, [(1, 0)])
-
     def test_who_goes_away_does_not_stop_it(self):
         cache = self.cache()
         self.begun(cache).close()
@@ -368,21 +288,6 @@ class Trouble(ArrivingTest):
                 read_on()
         self.until_over(cache)
         self.assertEqual(self.check(), set())
-
-    def test_a_server_that_does_not_say_the_size(self):
-        self.server.knows_sizes = False
-        self.go_on.set()
-        for limit in self.limit, 1000:
-            with self.subTest(limit):
-                cache = self.cache(limit)
-                with cache.open_arriving(oid(1), SERIAL) as file:
-                    self.assertEqual(os.fstat(file.fileno()).st_size,
-                                     self.size)
-                    self.assertEqual(file.read(), self.content)
-                    self.until_over(cache)
-                cache.close()
-                self.assertEqual(self.server.begun.pop(), (1, 0))
-                os.remove(self.cache().load(oid(1), SERIAL))
 
     def test_closing_the_cache(self):
         cache, other = self.cache(), self.cache()
@@ -432,21 +337,6 @@ class AcrossProcesses(ArrivingTest):
         for thread in rest:
             thread.result()
         self.assertEqual(self.server.asked, [(1, 0)])
-
-    def test_what_the_other_gave_up(self):
-        one, other = self.cache(), self.cache()
-        loading = Thread(self.load, one, 1)
-        self.assertTrue(self.reached.wait(PATIENCE))
-        file = self.begun(other)
-        self.error = DownloadFailed('it did not come')
-        self.go_on.set()
-        with self.assertRaises(DownloadFailed):
-            loading.result()
-        self.error = None
-        self.check_rest(file)
-        self.assertEqual(self.server.asked, [(1, 0), (1, 0)])
-        self.until_over(other)
-        self.assertEqual(self.check(), self.names(1))
 
 
 class OverZEO(ConnectedTestCase):

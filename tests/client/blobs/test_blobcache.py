@@ -16,7 +16,6 @@ from unittest import mock
 from ZEO import ClientStorage
 from ZODB.blob import LAYOUTS
 from ZODB.blob import FilesystemHelper
-from ZODB.POSException import POSKeyError
 
 from fsyncstorage.client.blobs import books
 from fsyncstorage.client.blobs import cachedirectory
@@ -46,44 +45,12 @@ def open_files():
 
 class Loading(BlobCacheTest):
 
-    def test_a_blob_is_loaded_once(self):
-        self.server.put(1, 3500)
-        cache = self.cache()
-        self.load(cache, 1)
-        self.load(cache, 1)
-        self.read(cache, 1)
-        self.assertEqual(self.server.asked, [(1, 0)])
-        self.assertEqual(self.check(), self.names(1))
-
-    def test_the_file_is_read_only(self):
-        self.server.put(1, 10)
-        path = self.cache().load(oid(1), SERIAL)
-        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o400)
-
     def test_an_empty_blob(self):
         for self.server.knows_sizes in True, False:
             number = len(self.server.blobs)
             self.server.put(number, 0)
             self.read(self.cache(), number)
         self.assertEqual(self.check(), self.names(0, 1))
-
-    def test_no_such_blob(self):
-        def fetch(oid, serial, download):
-            raise POSKeyError(oid)
-
-        with self.assertRaises(POSKeyError):
-            self.cache(fetch=fetch).load(oid(1), SERIAL)
-        self.assertEqual(self.check(), set())
-
-    def test_a_file_that_vanished_is_loaded_again(self):
-        self.server.put(1, 1000)
-        cache = self.cache()
-        for load in self.load, self.read:
-            load(cache, 1)
-            shutil.rmtree(os.path.join(self.home, '1'))
-        self.read(cache, 1)
-        self.assertEqual(len(self.server.asked), 3)
-        self.assertEqual(self.check(), self.names(1))
 
     def test_a_file_that_vanishes_before_it_is_opened(self):
         self.server.put(1, 1000)
@@ -175,11 +142,6 @@ class EveryLine(BlobCacheTest):
                 break
         self.assertGreater(at, least)
 
-    def test_of_the_books(self):
-        ledger = self.cache()._books._ledger
-        self.check(lambda at: ledger.work(
-            lambda db: list(db.execute('SELECT name FROM blobs'))))
-
     def test_of_a_load(self):
         """The next one takes it over: each time, another blob."""
         cache = self.cache(limit=None)
@@ -252,43 +214,6 @@ class Interruptions(BlobCacheTest):
                      ('expect', 3), ('write', b'xx'), ('expect', 4))
         self.refused('1 bytes on the server', ('write', b'xx'), ('expect', 1))
 
-    def test_any_error_leaves_nothing(self):
-        def sending(download, piece):
-            if download.offset:
-                raise KeyboardInterrupt
-
-        for self.server.knows_sizes in True, False:
-            self.server.sending = sending
-            cache = self.cache()
-            with self.assertRaises(KeyboardInterrupt):
-                cache.load(oid(1), SERIAL)
-            self.assertEqual(self.check(), set())
-            self.server.sending = lambda *args: None
-            self.load(cache, 1)
-            os.remove(cache.load(oid(1), SERIAL))
-
-
-class UnknownSize(BlobCacheTest):
-    """As a stock server sends a blob."""
-
-    limit = 10 << 20
-
-    def setUp(self):
-        super().setUp()
-        self.server.knows_sizes = False
-
-    def test_never_more_is_written_than_is_booked(self):
-        pwrite = os.pwrite
-
-        def checked(fd, data, offset):
-            booked = self.disk.rows()[self.name(1)]
-            self.assertGreaterEqual(booked, offset + len(data))
-            return pwrite(fd, data, offset)
-
-        self.server.put(1, 5000)
-        with mock.patch.object(os, 'pwrite', checked):
-            self.load(self.cache(), 1)
-
 
 class Limit(BlobCacheTest):
 
@@ -296,24 +221,6 @@ class Limit(BlobCacheTest):
         super().setUp()
         for number in range(1, 20):
             self.server.put(number, 3000)
-
-    def test_a_use_counts_after_a_kill_too(self):
-        cache = self.cache()
-        for number in 1, 2, 3, 1:
-            self.load(cache, number)
-        # Another one that was not told by the first, which lives on.
-        self.load(self.cache(), 4)
-        self.assertEqual(self.check(), self.names(1, 3, 4))
-
-    def test_the_limit_holds_at_each_moment(self):
-        cache = self.cache()
-
-        def sending(download, piece):
-            self.assertLessEqual(self.disk.used() + len(piece), self.limit)
-
-        self.server.sending = sending
-        for number in range(1, 20):
-            self.load(cache, number)
 
     def test_a_smaller_limit_counts_from_the_start(self):
         cache = self.cache()
@@ -384,19 +291,6 @@ class Guests(BlobCacheTest):
         self.read(cache, 2)
         self.assertEqual(self.check(), self.names(1))
         self.assertEqual(len(self.server.asked), 2)
-
-    def test_it_does_not_go_before_it_was_handed_out(self):
-        complete = cachedirectory.CacheDirectory.complete
-        other = self.cache()
-
-        def complete_and_dismiss(directory, name):
-            complete(directory, name)
-            other._books.dismiss_guests()
-
-        self.patch(cachedirectory.CacheDirectory, 'complete',
-                   complete_and_dismiss)
-        self.load(self.cache(), 2)
-        self.assertEqual(len(self.server.asked), 1)
 
     def test_no_room_beside_what_is_being_downloaded(self):
         self.server.put(4, 9000)

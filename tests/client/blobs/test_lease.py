@@ -46,13 +46,6 @@ class Leases(LeaseTest):
             self.lease(cache, 1)
             self.load(cache, 1)
 
-    def test_others_know_of_it(self):
-        self.lease(self.cache(), 1)
-        cache = self.cache()
-        for number in 2, 3, 4, 5:
-            self.load(cache, number)
-        self.assertEqual(self.check(), self.names(1, 4, 5))
-
     def test_the_limit_comes_first(self):
         cache = self.cache()
         for number, seconds in (1, 90), (2, 60), (3, 120):
@@ -70,15 +63,6 @@ class Leases(LeaseTest):
         for number in 2, 3, 4:
             self.load(cache, number)
         self.assertEqual(self.check(), self.names(2, 3, 4))
-
-    def test_a_use_does_not_end_it(self):
-        cache = self.cache()
-        self.lease(cache, 1)
-        self.lease(cache, 1, 1)
-        self.load(cache, 1)
-        for number in 2, 3, 4:
-            self.load(cache, number)
-        self.assertEqual(self.check(), self.names(1, 3, 4))
 
     def test_one_that_is_larger_than_the_cache(self):
         self.server.put(8, 20000)

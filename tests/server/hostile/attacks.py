@@ -29,7 +29,6 @@ from ...support import oid
 from ..serving import ErrorReply
 from ..serving import Peer
 from ..serving import counter
-from ..serving import record
 
 # The objects that are there before.
 SMALL, LARGE, BLOB = 1, 2, 3
@@ -179,22 +178,15 @@ def rubbish(enemy):
 # A reader
 
 def loads_unread(enemy):
-    """Large objects, through reader threads, and the answers are not read."""
-    for one in enemy.many(4, enemy.registered):
-        with contextlib.suppress(OSError):
-            enemy.say(one, b''.join(
-                zeowire.call(number, 'loadSerial', oid(LARGE),
-                             enemy.serials[LARGE])
-                for number in range(2, 200)), 1)
-    enemy.stay(5)
-
-
-def cached_loads_unread(enemy):
-    for one in enemy.many(4, enemy.registered):
-        with contextlib.suppress(OSError):
-            enemy.say(one, b''.join(
-                zeowire.call(number, 'loadBefore', oid(LARGE), maxtid)
-                for number in range(2, 200)), 1)
+    """Large objects, through reader threads or not; the answers are not read.
+    """
+    for call in (('loadSerial', oid(LARGE), enemy.serials[LARGE]),
+                 ('loadBefore', oid(LARGE), maxtid)):
+        for one in enemy.many(4, enemy.registered):
+            with contextlib.suppress(OSError):
+                enemy.say(one, b''.join(
+                    zeowire.call(number, *call)
+                    for number in range(2, 200)), 0.3)
     enemy.stay(5)
 
 
@@ -209,43 +201,19 @@ def half_frames(enemy):
     enemy.stay(3)
 
 
-def _flood(enemy, *call):
-    one = enemy.registered()
-    enemy.say(one, b''.join(
-        zeowire.call(number, *call) for number in range(2, 10002)), 3)
+def floods(enemy):
+    """Much of each call, whose answers are not read."""
+    for call in (('new_oids', 100), ('ping',), ('undoLog', 0, -(1 << 40)),
+                 ('history', oid(SMALL), 1 << 40),
+                 ('iterator_start', None, None),
+                 ('sendBlob', oid(BLOB), enemy.serials[BLOB]),
+                 ('sendBlob', oid(SMALL), enemy.serials[SMALL]),
+                 ('vote', 5)):
+        with contextlib.suppress(OSError):
+            enemy.say(enemy.registered(), b''.join(
+                zeowire.call(number, *call)
+                for number in range(2, 10002)), 0.3)
     enemy.stay(1)
-
-
-def new_oids(enemy):
-    _flood(enemy, 'new_oids', 100)
-
-
-def pings(enemy):
-    _flood(enemy, 'ping')
-
-
-def undo_logs(enemy):
-    _flood(enemy, 'undoLog', 0, -(1 << 40))
-
-
-def histories(enemy):
-    _flood(enemy, 'history', oid(SMALL), 1 << 40)
-
-
-def iterators(enemy):
-    _flood(enemy, 'iterator_start', None, None)
-
-
-def blobs(enemy):
-    _flood(enemy, 'sendBlob', oid(BLOB), enemy.serials[BLOB])
-
-
-def no_such_blob(enemy):
-    _flood(enemy, 'sendBlob', oid(SMALL), enemy.serials[SMALL])
-
-
-def wrong_calls(enemy):
-    _flood(enemy, 'vote', 5)
 
 
 # A writer
@@ -269,17 +237,6 @@ def half_blobs(enemy):
                 + zeowire.call(0, 'storeBlobChunk', b'x' * 100000,
                                no_reply=True) * 5, 1)
     enemy.stay(2)
-
-
-def far_future(enemy):
-    one = enemy.registered()
-    one.sendall(
-        zeowire.call(0, 'tpc_begin', 1, b'', b'', {}, b'\xff' * 8, ' ',
-                     no_reply=True)
-        + zeowire.call(0, 'storea', b'\xff' * 8, z64, record(), 1,
-                       no_reply=True)
-        + zeowire.call(2, 'vote', 1) + zeowire.call(3, 'tpc_finish', 1))
-    enemy.stay(0.2)
 
 
 class Calling:
@@ -358,9 +315,7 @@ def half_requests(enemy):
 
 BEFORE = [idle, handshake_only, announced_and_not_sent, early_frames,
           wrong_register, rubbish]
-AFTER = [loads_unread, cached_loads_unread, half_frames, new_oids, pings,
-         undo_logs, histories, iterators, blobs, no_such_blob, wrong_calls,
-         open_transactions, half_blobs, far_future, conflicts,
-         channel_loads_unread, channel_flood, past_the_end,
+AFTER = [loads_unread, half_frames, floods, open_transactions, half_blobs,
+         conflicts, channel_loads_unread, channel_flood, past_the_end,
          channel_blobs_unread, many_channels, half_requests]
 ATTACKS = {attack.__name__: attack for attack in BEFORE + AFTER}
