@@ -103,10 +103,6 @@ class Requests(AnsweringTestCase):
                 self.say(b'GET /' + b'x' * answering.LONGEST), b'')
         self.check_it_answers()
 
-    def test_who_goes_without_a_word(self):
-        self.connect().close()
-        self.check_it_answers()
-
 
 class Hanging(AnsweringTestCase):
 
@@ -174,17 +170,6 @@ class Hanging(AnsweringTestCase):
 
 
 class Processor(AnsweringTestCase):
-
-    def test_it_rests_as_long_as_it_has_to(self):
-        rests = []
-        with mock.patch.object(time, 'thread_time') as clock:
-            with contextlib.closing(
-                    answering._Resting(rests.append)) as selector:
-                for now in (0.5, 0.5, 0.5005, 1.5):
-                    clock.return_value = now
-                    selector.select(0)
-        # The moment before the last one is not forgotten.
-        self.assertEqual(rests, [19 * 0.5, 19])
 
     def test_whatever_it_does_is_followed_by_a_rest(self):
         rests = []
