@@ -1,7 +1,6 @@
 """`fsync-info`: figures that are right to the byte, of any file."""
 
 import contextlib
-import io
 import os
 import random
 from datetime import datetime
@@ -11,7 +10,6 @@ from unittest import mock
 
 import transaction
 import ZODB
-from ZODB.blob import FilesystemHelper
 from ZODB.FileStorage import FileStorage
 from ZODB.scripts import analyze
 from ZODB.tests.MinPO import MinPO
@@ -140,23 +138,6 @@ class FiguresTests(FiguresCase):
             (report['transactions'], report['objects'], report['first']),
             (0, 0, None))
         self.assertIn('No transactions', self.words())
-
-    def test_the_progress_is_shown_on_a_terminal(self):
-        FilesystemHelper(self.path('blobs')).getPathForOID(oid(1), create=True)
-        terminal = io.StringIO()
-        terminal.isatty = lambda: True
-        with (contextlib.redirect_stderr(terminal),
-              contextlib.redirect_stdout(io.StringIO()),
-              mock.patch.dict(os.environ, TERM='xterm')):
-            commandline.main([self.path(), '--blobs', self.path('blobs')])
-        for words in commandline.STAGES.values():
-            self.assertIn(words, terminal.getvalue())
-
-    def test_the_pages_of_others_stay_in_the_cache(self):
-        with mock.patch.object(os, 'posix_fadvise') as advise:
-            self.report()
-        advise.assert_called_once_with(
-            mock.ANY, 0, 0, os.POSIX_FADV_NOREUSE)
 
 
 class UndoTests(InfoCase):

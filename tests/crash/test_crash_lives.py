@@ -50,7 +50,7 @@ class CrashLives(Checking):
         for policy, name in itertools.product(POLICIES, TO_BE_KILLED):
             for operations in KILLED_BEFORE:
                 with self.subTest(policy, name=name, operations=operations):
-                    self.judge(policy, name, campaign.record(
+                    self.judge(policy, campaign.record(
                         workloads.Killed(TO_BE_KILLED[name], operations),
                         ours(policy)), IMAGES_OF_A_LIFE)
 
@@ -60,7 +60,7 @@ class CrashLives(Checking):
             with self.subTest(policy):
                 make, workload = slow(policy), workloads.SlowSyncs()
                 self.judge(
-                    policy, 'slow_syncs', campaign.record(workload, make),
+                    policy, campaign.record(workload, make),
                     int(workload.images * TIMES), make=make,
                     interval=workload.INTERVAL + workload.SYNC)
 
@@ -69,6 +69,6 @@ class CrashLives(Checking):
             for room in 0, 900:
                 with self.subTest(policy, room=room):
                     workload = workloads.DiskFull(room)
-                    self.judge(policy, 'disk_full', campaign.record(
+                    self.judge(policy, campaign.record(
                         workload, ours(policy), disk=FullDisk),
                         int(workload.images * TIMES))

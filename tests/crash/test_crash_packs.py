@@ -57,7 +57,7 @@ class CrashPacks(Checking):
         def check(policy, workload):
             recording = campaign.record(
                 workload, ours(policy), disk=WithoutLinks)
-            self.judge(policy, 'without links', recording, IMAGES)
+            self.judge(policy, recording, IMAGES)
 
         self.each(check)
 
@@ -66,7 +66,7 @@ class CrashPacks(Checking):
         def check(policy, workload):
             with packs.recorded():
                 recording = campaign.record(workload, ours(policy))
-            self.judge(policy, 'by a process', recording, IMAGES)
+            self.judge(policy, recording, IMAGES)
 
         self.each(check)
 
@@ -74,7 +74,7 @@ class CrashPacks(Checking):
         def check(policy, workload):
             first = campaign.record(workload, ours(policy))
             for life in self.lives_after(first, '512-byte blocks', TORN):
-                self.judge(policy, 'after a crash', campaign.record(
+                self.judge(policy, campaign.record(
                     workloads.PackAfterCrash(workload.blobs), ours(policy),
                     **life), IMAGES_OF_A_LIFE, fewest=IMAGES_OF_A_LIFE)
 
@@ -90,7 +90,7 @@ class CrashPacks(Checking):
                     continue
                 recording = of_the_swap(campaign.record(
                     workload, ours(policy), disk=disk))
-                self.judge(policy, 'halves', recording, ALL, LEAST,
+                self.judge(policy, recording, ALL, LEAST,
                            TORN_RENAMES, WithRemedy)
 
         self.each(check)
@@ -104,7 +104,7 @@ class CrashPacks(Checking):
                      for case in campaign.cases(first, model, ALL)
                      if _has_two_names(case.image))
             for case in itertools.islice(twice, TORN):
-                self.judge(policy, 'after half a rename', campaign.record(
+                self.judge(policy, campaign.record(
                     workloads.PackAfterCrash(workload.blobs), ours(policy),
                     over=case.image, ledger=first.ledger,
                     standing=case.standing), IMAGES_OF_A_LIFE)

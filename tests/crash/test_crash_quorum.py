@@ -53,9 +53,6 @@ from .harness.judge import BLOB
 from .harness.judge import INVENTED
 from .harness.judge import REFUSED
 from .harness.judge import Problem
-from .harness.tally import Report
-
-REPORT = Report(__name__, 'Crash images of nodes', 'workload', 'model')
 
 #: Of each recording of a workload, and of each start.
 IMAGES, IMAGES_OF_A_START = often(30, 120), often(10, 20)
@@ -63,12 +60,9 @@ IMAGES, IMAGES_OF_A_START = often(30, 120), often(10, 20)
 
 class NodeCase(unittest.TestCase):
 
-    layer = REPORT
-
-    def judge(self, name, recorded, images, by):
-        count, wrong = REPORT.tally.count_all(
-            campaign.trial(
-                recorded.recording, by(recorded.logged), images), name)
+    def judge(self, recorded, images, by):
+        count, wrong = campaign.wrong(campaign.trial(
+            recorded.recording, by(recorded.logged), images))
         self.assertEqual(wrong, {})
         return count
 
@@ -86,9 +80,8 @@ class CrashQuorum(NodeCase):
     def check(self, workload):
         for seed in range(often(2, 210)):
             with self.subTest(seed=seed):
-                count = self.judge(
-                    workload.__name__, nodes.record(workload, seed=seed),
-                    IMAGES, nodes.Judge)
+                count = self.judge(nodes.record(workload, seed=seed),
+                                   IMAGES, nodes.Judge)
                 self.assertEqual(count, IMAGES)
 
     def check_start(self, workload):
@@ -99,9 +92,8 @@ class CrashQuorum(NodeCase):
                 first.logged.engine, int(case.standing.now)))
             with self.subTest(case.words):
                 count = self.judge(
-                    f'start after {workload.__name__}', nodes.record(
-                        nodes.start, logged, case.image), IMAGES_OF_A_START,
-                    nodes.Judge)
+                    nodes.record(nodes.start, logged, case.image),
+                    IMAGES_OF_A_START, nodes.Judge)
                 self.assertGreater(count, 0)  # it may have little to do
 
     def test_a_standby(self):
@@ -291,7 +283,7 @@ class CrashQuorumBlobs(NodeCase):
         for seed in range(seeds):
             with self.subTest(seed=seed):
                 judged += self.judge(
-                    'follow', self.recorded(follow, seed), IMAGES, Judge)
+                    self.recorded(follow, seed), IMAGES, Judge)
         # Of one that has done little (18), there are fewer images.
         self.assertGreater(judged, 0.9 * seeds * IMAGES)
 
@@ -299,6 +291,6 @@ class CrashQuorumBlobs(NodeCase):
         for case in self.torn(self.recorded(follow, 3), often(3, 60)):
             with self.subTest(case.words):
                 self.assertGreater(self.judge(
-                    'start', self.recorded(
+                    self.recorded(
                         nodes.start, number=int(case.standing.now),
                         image=case.image), IMAGES_OF_A_START, Judge), 0)

@@ -430,17 +430,3 @@ class Rates(PacksCase):
         self.assertGreater(self.now, 0)
         self.assertEqual(len(held), 1)
         self.assertEqual(storage.packs.status()['last']['outcome'], 'packed')
-
-    def test_what_is_refused(self):
-        for wrong in 0, '1KB', '-1', 'fast', '', '1.5MB', 'off', 1e6:
-            with self.subTest(wrong):
-                with self.assertRaisesRegex(ValueError, 'pack-rate'):
-                    self.open(pack_rate=wrong)
-        self.assertEqual(os.listdir(self.directory), [])
-        for rate, number in (
-                (1 << 20, 1 << 20), ('2 MB', 2 << 20), ('none', None),
-                ('None', None), (None, None)):
-            with self.subTest(rate):
-                storage = self.open(pack_rate=rate)
-                self.assertEqual(storage.pack_rate, number)
-                storage.close()

@@ -6,8 +6,6 @@ import errno
 import functools
 import json
 import os
-import random
-import shutil
 import signal
 import stat
 import subprocess
@@ -18,7 +16,6 @@ from unittest import mock
 
 from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.FileStorage.format import CorruptedError
-from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 
 from fsyncstorage import FsyncStorage
@@ -31,9 +28,6 @@ from ..often import often
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
-from ..support import oid
-from .histories import NOWHERE
-from .histories import state
 from .processes import PHASES
 from .processes import ProcessTestCase
 from .processes import on_linux
@@ -223,17 +217,6 @@ class Failures(ProcessTestCase):
         datafile.remove_if_there(full)  # its file is another one by now
         self.check_nothing_happened(storage, before)
 
-    def test_another_file_has_the_name(self):
-        storage = self.packable()
-        before = self.content()
-        os.rename(self.path(), self.path('moved'))
-        shutil.copy(self.path('moved'), self.path())
-        with self.assertRaisesRegex(FileStorageError, 'is another file'):
-            self.pack(storage)
-        self.check_nothing_is_left()
-        os.rename(self.path('moved'), self.path())
-        self.check_nothing_happened(storage, before)
-
     def test_damage(self):
         storage = self.packable()
         before = self.content()
@@ -249,14 +232,6 @@ class Failures(ProcessTestCase):
         self.assertIn('nothing was changed', texts[0])
         self.assertEqual(*texts)
         self.check_nothing_is_left()
-
-    def test_a_reference_that_leads_nowhere(self):
-        storage = self.open()
-        commit(storage, {0: state(random.Random(1), [NOWHERE])})
-        for storage.pack_process in True, False:
-            with self.assertRaises(POSKeyError) as caught:
-                self.pack(storage)
-            self.assertEqual(caught.exception.args, (oid(NOWHERE),))
 
     def test_a_record_that_is_no_pickle(self):
         storage = self.open()

@@ -5,11 +5,13 @@ import random
 import shutil
 import threading
 import time
+from unittest import mock
 
 from ZODB.FileStorage import FileStorage
 from ZODB.fsIndex import fsIndex
 from ZODB.utils import z64
 
+from fsyncstorage import datafile
 from fsyncstorage.format import index
 from fsyncstorage.format import scan
 from fsyncstorage.storage import recovery
@@ -436,6 +438,32 @@ class WhileRunning(TestCase):
         self.assertEqual(index.load(self.path('Data.fs.index')).position,
                          storage.getSize())
 
+    def test_a_swap_that_fails_has_left_no_index(self):
+        """It is of the packed file, so the next commit writes another."""
+        storage = self.open(index_checkpoint='16KB', pack_process=False)
+        tid = z64
+        for number in range(40):
+            tid = commit(storage, {0: bytes(1000)}, {0: tid})
+        storage._checkpoints.write()
+        replace = datafile.disk.replace
+
+        def failing(source, target):
+            if target == self.path():
+                raise OSError(5, 'Input/output error')
+            replace(source, target)
+
+        with mock.patch.object(datafile.disk, 'replace', failing), \
+                self.assertRaisesRegex(OSError, 'Input/output error'):
+            storage.pack(time.time() + 1, lambda data: [], gc=False)
+        commit(storage, {1: b'x'})
+
+        def belongs():
+            loaded = index.load(self.path('Data.fs.index'))
+            return loaded.fingerprint == index.fingerprint(
+                storage._file, loaded.position)
+
+        until(belongs, 'a new index')
+
     def test_a_snapshot_never_knows_what_the_pipeline_does_not(self):
         """It would get its name before what it knows is synced."""
         storage = self.open()
@@ -477,15 +505,3 @@ class WhileRunning(TestCase):
         storage.close()
         self.assertEqual(os.stat(self.path('Data.fs.index')).st_mtime_ns,
                          written)
-
-
-class BadInput(TestCase):
-
-    def test_sizes(self):
-        for wrong in 0, '1KB', '-1', 'big', '', '1.5MB', None:
-            with self.subTest(wrong):
-                with self.assertRaisesRegex(ValueError, 'index-checkpoint'):
-                    self.open(index_checkpoint=wrong)
-        self.assertEqual(os.listdir(self.directory), [])
-        self.open(index_checkpoint=1 << 20).close()
-        self.open(index_checkpoint='1 GB').close()

@@ -182,6 +182,16 @@ def trial(recording, judge, images, models=MODELS):
             left -= 1
 
 
+def wrong(trial):
+    """How many images a trial had, and what was wrong: kind -> words."""
+    number, found = 0, {}
+    for _, case, problems in trial:
+        number += 1
+        for problem in problems:
+            found.setdefault(problem.kind, f'{problem.words} ({case.words})')
+    return number, found
+
+
 def verdicts(judge, cases):
     """(case, problems) for each."""
     with scratch_directory() as scratch, quiet():

@@ -5,21 +5,15 @@ Some of these stop on the way until the power has gone, or is back, and go on
 then: they have seen what may be lost.  What they read is held against the
 files, too, whether they commit or not.  The counts are of transactions, but
 for `cuts`, and for the commits that the files showed (`judged`).
-
-    python -m tests.crash.harness.spanning POLICY SECONDS [undoomed]
 """
 
 import collections
 import contextlib
-import itertools
 import os
 import random
 import shutil
-import sys
 import threading
-import time
 import uuid
-from unittest import mock
 
 import transaction
 from ZEO.Exceptions import ClientDisconnected
@@ -28,7 +22,6 @@ from ZODB.POSException import ConflictError
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.client.doom import REASON
-from fsyncstorage.client.doom import Doom
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.errors import OutcomeUnknown
 
@@ -49,8 +42,6 @@ HOLDERS = 6
 READS = 3
 # From one cut to the next.
 COMMITS = 10, 60
-# With one file, which grows, and the same clients.
-CUTS = 50
 # Seconds from one try to connect to the next: who takes longer finds a server
 # that others have written to.
 POLLS = 0.01, 0.3
@@ -211,7 +202,7 @@ class Trial:
         self._history = History()
         self._of_lives = []  # with all that each has committed
 
-    def run(self, cuts=CUTS):
+    def run(self, cuts):
         with scratch_directory() as scratch, quiet(), Lives(
                 scratch, self.policy, first_image(scratch),
                 self._source.random()) as lives:
@@ -279,37 +270,6 @@ class Trial:
                     f'a reader saw what was never there together ({read})')
 
 
-def without_doom():
-    """A patch: transactions go on, whatever they have seen."""
-    return mock.patch.object(Doom, 'fall', lambda *arguments: None)
-
-
-def run_for(policy, seconds):
-    """Trials one after the other; all counts, and all problems."""
-    end = time.monotonic() + seconds
-    counts, problems = collections.Counter(), []
-    for seed in itertools.count():
-        trial = Trial(policy, seed).run()
-        counts += trial.counts
-        problems += trial.problems
-        if time.monotonic() > end:
-            return counts, problems
-
-
 def words(counts):
     return ', '.join(f'{count} {what}' for what, count in sorted(
         counts.items()))
-
-
-def main(policy, seconds, doom=''):
-    with without_doom() if doom else contextlib.nullcontext():
-        counts, problems = run_for(policy, float(seconds))
-    print(f'{policy}: {words(counts)}; {len(problems)} problems')
-    first = {each.partition(' (')[0]: each for each in reversed(problems)}
-    for problem, count in collections.Counter(
-            each.partition(' (')[0] for each in problems).most_common():
-        print(f'{count} times, for example: {first[problem]}')
-
-
-if __name__ == '__main__':
-    main(*sys.argv[1:])
