@@ -15,9 +15,9 @@ from ..format.sealing import write
 from ..often import often
 from .infocase import InfoCase
 from .infocase import record
-from .mutating import Mutations
-from .mutating import sound_file
 from .test_hostile_files import CountingWindow
+from .test_hostile_mutations import Mutations
+from .test_hostile_mutations import sound_file
 
 ESCAPES = '\x1b[2J\x1b]0;title\x07'
 

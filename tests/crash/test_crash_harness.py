@@ -178,8 +178,6 @@ class PowerCut(unittest.TestCase):
 
 class Recording(unittest.TestCase):
 
-    level = 2
-
     def setUp(self):
         self.directory = self.enter(scratch_directory())
         self.recorder = Recorder(self.directory)

@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 import time
+import warnings
 from unittest import mock
 
 from fsyncstorage.metrics import answering
@@ -167,6 +168,26 @@ class Hanging(AnsweringTestCase):
             until(lambda: answering._open, 'it is accepted')
             Thread(answering.close).result()
             self.assertEqual(all_of(hanging), b'')
+
+
+    def test_it_ends_just_when_somebody_connects(self):
+        loop = self.answering._loop
+        waits, go_on = threading.Event(), threading.Event()
+
+        def wait():
+            loop.call_later(0, self.answering._end)  # behind the connection
+            waits.set()
+            go_on.wait(PATIENCE)
+
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter('always', ResourceWarning)
+            loop.call_soon_threadsafe(wait)
+            self.assertTrue(waits.wait(PATIENCE))
+            connection = self.connect()
+            go_on.set()
+            self.assertEqual(all_of(connection), b'')
+            self.answering._thread.join(PATIENCE)
+        self.assertEqual(seen, [])
 
 
 class Processor(AnsweringTestCase):
