@@ -200,29 +200,6 @@ class StockTests(InfoCase):
                 analyze.analyze_trans(found, each)
         return found
 
-    def test_totals(self):
-        other = random.Random(1)
-        with contextlib.closing(FileStorage(self.path())) as storage:
-            serials = {}
-            for _ in range(200):
-                keys = other.sample(range(40), 3) if serials else range(40)
-                last = commit(storage, {
-                    key: record(
-                        f'Class{key % 5}', b'C' + bytes([size]) + bytes(size))
-                    for key in keys for size in [other.randrange(200)]},
-                    serials)
-                serials.update(dict.fromkeys(keys, last))
-        report, stock = self.report('--top', '100'), self.stock()
-        self.assertEqual(
-            [report['transactions'], report['records'], report['objects'],
-             report['bytes']['current'], report['bytes']['old']],
-            [stock.TIDS, stock.OIDS, stock.COIDS, stock.CBYTES, stock.FBYTES])
-        rows = report['classes']['listed']
-        self.assertEqual(
-            {row['class']: row['records'] for row in rows}, stock.TYPEMAP)
-        self.assertEqual(
-            {row['class']: row['all'] for row in rows}, stock.TYPESIZE)
-
     def test_totals_after_undos(self):
         """Stock counts the data that an undo points to once more."""
         db = ZODB.DB(self.open())

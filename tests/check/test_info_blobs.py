@@ -9,16 +9,15 @@ import transaction
 import ZODB
 from ZODB.blob import Blob
 from ZODB.blob import FilesystemHelper
-from ZODB.FileStorage import FileStorage
 from ZODB.tests.MinPO import MinPO
 
-from fsyncstorage import FsyncStorage
 from fsyncstorage.check.info import moments
 from fsyncstorage.pack import packedblobs
 
 from ..format.sealing import write
 from ..support import oid
 from .infocase import InfoCase
+from .test_check import encrypt
 
 NOTHING = {'files': 0, 'bytes': 0}
 
@@ -131,24 +130,8 @@ class UnsureTests(BlobCase):
         self.undone = self.db.lastTransaction()
         self.db.close()
 
-    def encrypt(self):
-        """As a storage does that encrypts: no class can be read."""
-        with contextlib.closing(
-                FileStorage(self.path('encrypted'))) as copy:
-            source = FsyncStorage(self.path(), read_only=True)
-            for each in source.iterator():
-                copy.tpc_begin(each, each.tid, each.status)
-                for record in each:
-                    data = record.data and b'.e' + record.data[::-1]
-                    copy.restore(
-                        record.oid, record.tid, data, '', None, each)
-                copy.tpc_vote(each)
-                copy.tpc_finish(each)
-            source.close()
-        os.replace(self.path('encrypted'), self.path())
-
     def test_encrypted(self):
-        self.encrypt()
+        encrypt(self.path())
         self.assert_files(self.blob_report(), 1, 1, 0)
         words = self.words()
         for untrue in 'pack removes', 'no file', 'orphan:':

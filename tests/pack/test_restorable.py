@@ -27,13 +27,11 @@ from ..often import often
 from ..support import TestCase
 from ..support import Thread
 from ..support import begin
-from ..support import commit
 from ..support import oid
 from .histories import BLOB as BLOB_RECORD
 from .histories import random_history
 from .histories import tid
 from .phases import at
-from .undos import DEEP
 from .undos import GONE
 from .undos import KNOWN
 from .undos import LEAF
@@ -414,34 +412,6 @@ class Restored(UndoInPackCase):
     def test_a_creation_that_was_undone(self):
         self.filled()
         self.check_restored(GONE, None, self.deleted)
-
-
-class UndoneRevisions(UndoInPackCase):
-
-    def setUp(self):
-        super().setUp()
-        self.name = 'Data.fs'
-        self.storage = self.open(self.name, pack_process=False)
-        self.wanted = {ROOT: self.state(NODE), NODE: self.state(DEEP),
-                       DEEP: self.state()}
-        commit(self.storage, self.wanted)
-
-    def pack_and_check(self, *undone):
-        """The pack time is before these undos."""
-        self.later()
-        for tid in undone:
-            undo(self.storage, tid)
-        self.storage.pack(self.time, referencesf)
-        self.check()
-
-    def test_what_one_refers_to(self):
-        self.pack_and_check(self.store({NODE: self.state()}))
-
-    def test_what_one_refers_to_whose_object_was_not_reachable(self):
-        """At the pack time."""
-        without_reference = self.store({NODE: self.state()})
-        without_node = self.store({ROOT: self.state()})
-        self.pack_and_check(without_node, without_reference)
 
 
 SAME, REFUSED = 'the same', 'refused'

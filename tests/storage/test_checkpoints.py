@@ -190,27 +190,6 @@ class IndexFile(TestCase):
                     self.open(read_only=read_only)
             self.assertEqual(self.snapshot_of_directory(), before)
 
-    def test_a_packed_file_that_was_cut_off_behind_its_index(self):
-        """The index knows a part of the file, and how long all of it is."""
-        storage = self.open()
-        self.fill(storage)
-        storage._checkpoints.write()
-        content = sealing.read(self.path('Data.fs.index'))
-        middle = storage.getSize()
-        commit(storage, {50: b'x'})
-        end = storage.getSize()
-        storage.close()
-        with open(self.path('Data.fs.index'), 'wb') as file:
-            file.write(content)
-        index.say_whole(self.path('Data.fs.index'), end)
-        self.open().close()
-        with open(self.path('Data.fs.index'), 'wb') as file:
-            file.write(content)
-        index.say_whole(self.path('Data.fs.index'), end)
-        os.truncate(self.path(), middle)
-        with self.assertRaisesRegex(DamagedFile, f'objects in {end} bytes'):
-            self.open()
-
     def test_damage_in_a_packed_file_behind_its_index(self):
         """Nothing is behind it; but the index says that it was durable."""
         storage = self.open()
