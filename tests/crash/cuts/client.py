@@ -112,10 +112,10 @@ class Manager(transaction.TransactionManager):
         self._log.write('committed', self.marker, told.tid.hex())
 
 
-#: Half are alone.
+#: Most are alone.
 COMPANIES = (
-    *[lambda: None] * 4, lambda: Resource(BEFORE), lambda: Resource(BEHIND),
-    *[lambda: Resource(BEHIND, refuses=True)] * 2)
+    *[lambda: None] * 6, lambda: Resource(BEFORE), lambda: Resource(BEHIND),
+    lambda: Resource(BEHIND), lambda: Resource(BEHIND, refuses=True))
 
 
 class Blocks:
@@ -157,8 +157,7 @@ class Blocks:
         manager = self._manager
         manager.marker = marker
         connection.add(PersistentMapping(marker=MARKER % marker))
-        # (Conflicts are what a cut waits for the longest.)
-        counter = self._source.choice((*COUNTERS, 'plain', 'none'))
+        counter = self._source.choice((*COUNTERS, 'none'))
         manager.get().note(f'{marker} {counter}')
         if counter == 'resolving':
             connection.root()[counter].change(1)
