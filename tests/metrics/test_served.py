@@ -179,6 +179,7 @@ class Ours(ClientsCase):
         commit(self.storage, {1: record(1), 2: record(2)})
         client = self.client(local_reads='off')
         self.assertIsNotNone(client._server.stream)
+        client.ping()  # behind all that it says of itself
         before = self.only()
         for number in 1, 2:
             client.loadBefore(oid(number), maxtid)

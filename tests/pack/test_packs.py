@@ -32,9 +32,6 @@ from ..support import Thread
 from ..support import commit
 from . import phases
 
-PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
-          progress.SWAP]
-
 
 class PacksCase(TestCase):
 
@@ -92,7 +89,7 @@ class Status(PacksCase):
         with mock.patch.object(progress.Watch, 'tell', tell_us):
             self.pack(storage)
         self.assertEqual(list(dict.fromkeys(
-            each['phase'] for each in seen)), PHASES)
+            each['phase'] for each in seen)), phases.PHASES)
         shares = [each['share'] for each in seen]
         self.assertEqual(shares, sorted(shares))
         self.assertLessEqual(shares[-1], 1)
@@ -113,7 +110,7 @@ class Cancel(PacksCase):
         """Nothing is left behind, and nothing is changed."""
         storage = self.packable()
         before = self.content()
-        for phase in PHASES:
+        for phase in phases.PHASES:
             with self.subTest(phase):
                 with self.at(phase, storage.packs.cancel), self.assertLogs(
                         'fsyncstorage.pack', 'INFO') as logged:

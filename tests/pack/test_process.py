@@ -43,9 +43,7 @@ from ..support import commit
 from ..support import oid
 from .histories import random_history
 from .histories import state
-
-PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
-          progress.SWAP]
+from .phases import PHASES
 
 # They look into /proc, write to /dev/full, wait for any process.
 on_linux = unittest.skipUnless(sys.platform == 'linux', 'not on Linux')
