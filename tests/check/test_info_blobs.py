@@ -146,6 +146,8 @@ class UnsureTests(BlobCase):
 
 class PackTests(BlobCase):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         with self.db.transaction() as connection:

@@ -33,6 +33,8 @@ LONG = 'A' * 90
 
 class Versions(unittest.TestCase):
 
+    level = 2
+
     def test_each_command_says_it(self):
         for name, module in COMMANDS.items():
             main = importlib.import_module(module).main

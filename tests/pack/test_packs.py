@@ -273,6 +273,8 @@ def storage_time(storage):
 class Wrapped(PacksCase):
     """Where a wrapper changes records, a forecast would be wrong."""
 
+    level = 2
+
     def test_it_is_refused(self):
         for process, gc in (False, False), (True, True):
             with self.subTest(process=process, gc=gc):

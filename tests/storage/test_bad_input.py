@@ -439,6 +439,8 @@ class HighOids(TestCase):
 
 class AnotherProcess(TestCase):
 
+    level = 2
+
     def test_the_lock_names_the_process(self):
         holder = subprocess.Popen(
             [sys.executable, '-c',

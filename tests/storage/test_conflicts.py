@@ -461,6 +461,8 @@ class Closed(TestCase):
 
 class Lines(Served):
 
+    level = 2
+
     def test_clients_cannot_fill_the_log(self):
         peer = self.connect(self.serve())
         first = peer.commit({1: counter(0)})
