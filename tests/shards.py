@@ -65,7 +65,7 @@ LONGEST = (
     'test_pending',
     'test_server_hostile',
     'test_stress',
-    'test_process_ends',
+    'test_process',
 )
 
 # Of the others, at most so many run in one process; twice as many at level 1.

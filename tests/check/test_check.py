@@ -90,6 +90,22 @@ class CheckCase(TestCase):
         return data
 
 
+def encrypt(path):
+    """As a storage does that encrypts: no class can be read.  Return the last
+    tid."""
+    with (contextlib.closing(FileStorage(path + '.encrypted')) as copy,
+          contextlib.closing(FsyncStorage(path, read_only=True)) as source):
+        for each in source.iterator():
+            copy.tpc_begin(each, each.tid, each.status)
+            for record in each:
+                data = record.data and b'.e' + record.data[::-1]
+                copy.restore(record.oid, record.tid, data, '', None, each)
+            copy.tpc_vote(each)
+            copy.tpc_finish(each)
+    os.replace(path + '.encrypted', path)
+    return copy.lastTransaction()
+
+
 class EveryByteTests(CheckCase):
     """The function behind the command, over the whole file each time.
 
@@ -678,21 +694,8 @@ class BlobTests(CheckCase):
         Return a file of an object that has records, and none at this time.
         """
         self.db.close()
-        data = read(self.path())
-        copy = FileStorage(self.path('encrypted'))
-        source = FsyncStorage(self.path(), read_only=True)
-        for each in source.iterator():
-            copy.tpc_begin(each, each.tid, each.status)
-            for record in each:
-                data = record.data and b'.e' + record.data
-                copy.restore(record.oid, record.tid, data, '', None, each)
-            copy.tpc_vote(each)
-            copy.tpc_finish(each)
-        copy.close()
-        source.close()
-        write(self.path(), read(self.path('encrypted')))
-        return FilesystemHelper(self.blobs).getBlobFilename(
-            oid(1), source.lastTransaction())
+        last = encrypt(self.path())
+        return FilesystemHelper(self.blobs).getBlobFilename(oid(1), last)
 
     def test_encrypted(self):
         stray = self.encrypt()

@@ -1,9 +1,7 @@
 """Positions in the order of the file, in little memory."""
 
 import random
-import tracemalloc
 import unittest
-from array import array
 from unittest import mock
 
 from fsyncstorage.check import fileorder
@@ -22,13 +20,3 @@ class OrderTests(unittest.TestCase):
                         list(fileorder.in_file_order(positions)),
                         sorted(positions))
         self.assertEqual(list(fileorder.in_file_order([])), [])
-
-    def test_memory(self):
-        count, distance = 200_000, 100
-        positions = array('Q', range(0, count * distance, distance))
-        tracemalloc.start()
-        self.addCleanup(tracemalloc.stop)
-        with mock.patch.object(fileorder, 'SLICE', 1 << 18):
-            self.assertEqual(
-                sum(1 for _ in fileorder.in_file_order(positions)), count)
-        self.assertLess(tracemalloc.get_traced_memory()[1], 10 * count)

@@ -1,7 +1,6 @@
 """`fsync-info`: figures that are right to the byte, of any file."""
 
 import contextlib
-import io
 import os
 import random
 from datetime import datetime
@@ -11,7 +10,6 @@ from unittest import mock
 
 import transaction
 import ZODB
-from ZODB.blob import FilesystemHelper
 from ZODB.FileStorage import FileStorage
 from ZODB.scripts import analyze
 from ZODB.tests.MinPO import MinPO
@@ -141,23 +139,6 @@ class FiguresTests(FiguresCase):
             (0, 0, None))
         self.assertIn('No transactions', self.words())
 
-    def test_the_progress_is_shown_on_a_terminal(self):
-        FilesystemHelper(self.path('blobs')).getPathForOID(oid(1), create=True)
-        terminal = io.StringIO()
-        terminal.isatty = lambda: True
-        with (contextlib.redirect_stderr(terminal),
-              contextlib.redirect_stdout(io.StringIO()),
-              mock.patch.dict(os.environ, TERM='xterm')):
-            commandline.main([self.path(), '--blobs', self.path('blobs')])
-        for words in commandline.STAGES.values():
-            self.assertIn(words, terminal.getvalue())
-
-    def test_the_pages_of_others_stay_in_the_cache(self):
-        with mock.patch.object(os, 'posix_fadvise') as advise:
-            self.report()
-        advise.assert_called_once_with(
-            mock.ANY, 0, 0, os.POSIX_FADV_NOREUSE)
-
 
 class UndoTests(InfoCase):
 
@@ -218,29 +199,6 @@ class StockTests(InfoCase):
             for each in storage.iterator():
                 analyze.analyze_trans(found, each)
         return found
-
-    def test_totals(self):
-        other = random.Random(1)
-        with contextlib.closing(FileStorage(self.path())) as storage:
-            serials = {}
-            for _ in range(200):
-                keys = other.sample(range(40), 3) if serials else range(40)
-                last = commit(storage, {
-                    key: record(
-                        f'Class{key % 5}', b'C' + bytes([size]) + bytes(size))
-                    for key in keys for size in [other.randrange(200)]},
-                    serials)
-                serials.update(dict.fromkeys(keys, last))
-        report, stock = self.report('--top', '100'), self.stock()
-        self.assertEqual(
-            [report['transactions'], report['records'], report['objects'],
-             report['bytes']['current'], report['bytes']['old']],
-            [stock.TIDS, stock.OIDS, stock.COIDS, stock.CBYTES, stock.FBYTES])
-        rows = report['classes']['listed']
-        self.assertEqual(
-            {row['class']: row['records'] for row in rows}, stock.TYPEMAP)
-        self.assertEqual(
-            {row['class']: row['all'] for row in rows}, stock.TYPESIZE)
 
     def test_totals_after_undos(self):
         """Stock counts the data that an undo points to once more."""

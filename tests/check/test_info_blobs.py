@@ -9,19 +9,15 @@ import transaction
 import ZODB
 from ZODB.blob import Blob
 from ZODB.blob import FilesystemHelper
-from ZODB.FileStorage import FileStorage
 from ZODB.tests.MinPO import MinPO
 
-from fsyncstorage import FsyncStorage
-from fsyncstorage.check.info import blobfiles
 from fsyncstorage.check.info import moments
-from fsyncstorage.check.info.survey import Survey
 from fsyncstorage.pack import packedblobs
 
-from ..format.sealing import read
 from ..format.sealing import write
 from ..support import oid
 from .infocase import InfoCase
+from .test_check import encrypt
 
 NOTHING = {'files': 0, 'bytes': 0}
 
@@ -134,24 +130,8 @@ class UnsureTests(BlobCase):
         self.undone = self.db.lastTransaction()
         self.db.close()
 
-    def encrypt(self):
-        """As a storage does that encrypts: no class can be read."""
-        with contextlib.closing(
-                FileStorage(self.path('encrypted'))) as copy:
-            source = FsyncStorage(self.path(), read_only=True)
-            for each in source.iterator():
-                copy.tpc_begin(each, each.tid, each.status)
-                for record in each:
-                    data = record.data and b'.e' + record.data[::-1]
-                    copy.restore(
-                        record.oid, record.tid, data, '', None, each)
-                copy.tpc_vote(each)
-                copy.tpc_finish(each)
-            source.close()
-        os.replace(self.path('encrypted'), self.path())
-
     def test_encrypted(self):
-        self.encrypt()
+        encrypt(self.path())
         self.assert_files(self.blob_report(), 1, 1, 0)
         words = self.words()
         for untrue in 'pack removes', 'no file', 'orphan:':
@@ -163,24 +143,10 @@ class UnsureTests(BlobCase):
         shutil.rmtree(os.path.dirname(self.files()[0]))
         self.assertEqual(self.blob_report()['without_file'], 0)
 
-    def test_changed_while_it_is_read_again(self):
-        """For what is not known to be of a blob, it is read once more."""
-        self.encrypt()
-        data = read(self.path())
-        real = Survey.transactions_again
-        for other in data[:-20], data[:300] + bytes(len(data) - 300):
-            def changed(found):
-                write(self.path(), other)
-                return real(found)
-
-            write(self.path(), data)
-            with mock.patch.object(
-                    Survey, 'transactions_again', changed):
-                self.assert_cannot_run(
-                    'was changed while it was read', '--blobs', self.blobs)
-
 
 class PackTests(BlobCase):
+
+    level = 2
 
     def setUp(self):
         super().setUp()
@@ -214,21 +180,6 @@ class PackTests(BlobCase):
             report = self.blob_report()
             self.assertEqual(report['orphans'], NOTHING)
             self.assertFalse(report['packed'])
-
-    def test_packed_meanwhile(self):
-        real = blobfiles.BlobFiles.read
-
-        def packed(*args):
-            os.replace(self.path('copy'), self.path())
-            real(*args)
-            if fails:
-                raise OSError(5, 'Input/output error')
-
-        for fails in False, True:
-            write(self.path('copy'), read(self.path()))
-            with mock.patch.object(blobfiles.BlobFiles, 'read', packed):
-                self.assert_cannot_run(
-                    'was packed while it was read', '--blobs', self.blobs)
 
 
 class DirectoryTests(BlobCase):
@@ -312,15 +263,3 @@ class DirectoryTests(BlobCase):
                 self.assertEqual(self.blob_report()['unread']['count'], 0)
         with self.refusing('scandir', self.helper.base_dir, self.VANISHED):
             self.assert_cannot_run('No such file', '--blobs', self.blobs)
-
-    def test_many_that_cannot_be_read(self):
-        for number in range(3):
-            path = os.path.join(self.blobs, f'{number}.blob')
-            os.symlink(path, path)
-        report = self.blob_report('--top', '1', status=1)
-        self.assertEqual(
-            (report['unread']['count'], len(report['unread']['listed'])),
-            (3, 1))
-        self.assertIn(
-            'and 2 more that could not be read',
-            self.run_info('--blobs', self.blobs, '--top', '1')[1])

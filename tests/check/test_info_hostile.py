@@ -1,7 +1,6 @@
 """What `fsync-info` makes of files that somebody wrote to do harm."""
 
 import contextlib
-import tracemalloc
 import zlib
 from unittest import mock
 
@@ -16,9 +15,9 @@ from ..format.sealing import write
 from ..often import often
 from .infocase import InfoCase
 from .infocase import record
-from .mutating import Mutations
-from .mutating import sound_file
 from .test_hostile_files import CountingWindow
+from .test_hostile_mutations import Mutations
+from .test_hostile_mutations import sound_file
 
 ESCAPES = '\x1b[2J\x1b]0;title\x07'
 
@@ -175,20 +174,3 @@ class DearFilesTests(WorkCase):
         for make, count in hostilefiles.FILES:
             with self.subTest(make.__name__):
                 self.assert_cheap(make(count))
-
-    def test_memory_of_an_object(self):
-        """Without the B-tree, which takes 30 bytes more."""
-        count = often(10_000, 50_000)
-        file = hostilefiles.File()
-        for begin in range(0, count, 1000):
-            file.append(*(
-                lambda position, here, key=key << 40: hostilefiles.record(
-                    position, key, record('A'), tid=file.tid)
-                for key in range(begin, begin + 1000)))
-        tracemalloc.start()
-        self.addCleanup(tracemalloc.stop)
-        found, _ = looked_into(file.data)
-        taken = tracemalloc.get_traced_memory()[1]
-        self.assertEqual(found['objects'], count)
-        # A large window; and room in which arrays grow.
-        self.assertLess(taken, 40 * count + (3 << 19))

@@ -127,6 +127,14 @@ class Blobs(TestCase):
             [self.path('var'), self.path('var/x'), self.path('var/x/blobs')])
         self.assertLessEqual({self.directory, var, x, blobs}, set(synced))
 
+    def test_a_directory_that_is_there(self):
+        """Whoever made it may not have synced its name."""
+        os.makedirs(self.path('var/blobs'))
+        synced = []
+        self.disk.sync_directory = lambda path, *args: synced.append(path)
+        self.open(blob_dir=self.path('var/blobs'))
+        self.assertIn(self.path('var'), synced)
+
     def test_none_syncs_nothing(self):
         storage = self.opened('none')
         transaction = self.vote(1)

@@ -1,4 +1,6 @@
-"""Threads take runs at the append lock, and none waits for ever (I10)."""
+"""Threads take runs at the append lock, and none waits for ever (I10).  Goes
+with `commit/contention.py`.
+"""
 
 import threading
 from unittest import mock

@@ -70,29 +70,6 @@ class Interrupter:
             frame.f_code.co_filename, frame.f_lineno).strip()
 
 
-class AfterCalls(Interrupter):
-    """The same, as the n-th call of a function that is not written in Python
-    has returned to this function: before what it has returned is kept."""
-
-    def __init__(self, at, caller):
-        super().__init__(at)
-        self._code = caller.__code__
-
-    def __enter__(self):
-        sys.setprofile(self._trace)
-
-    def __exit__(self, *ignored):
-        sys.setprofile(None)
-
-    def _trace(self, frame, event, arg):
-        if (event == 'c_return' and not self.fired
-                and frame.f_code is self._code):
-            self._left -= 1
-            if not self._left:
-                self.fired = True
-                raise self._error
-
-
 class WithinConditions(Interrupter):
     """The same, each time that this thread enters a Condition itself, instead
     of its lock: when it has locked, and the block has not begun."""

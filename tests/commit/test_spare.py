@@ -127,16 +127,6 @@ class NoDescriptors(TestCase):
         self.disk.times = 0
         self.check(storage, storage.stats()['last_appended'])
 
-    def test_a_store_fails_alone(self):
-        """What is opened before the append is no reason to wait."""
-        storage = self.opened('group-commit')
-        self.disk.times = 1
-        with self.assertRaises(OSError):
-            self.store(storage, 1)
-        self.assertEqual(self.disk.failed, 1)
-        self.assertEqual(self.files(storage), [])
-        self.check(storage)
-
     def test_a_file_that_somebody_removed_fails_alone(self):
         """It gets its name before its transaction is written."""
         storage = self.opened('group-commit')
@@ -146,11 +136,6 @@ class NoDescriptors(TestCase):
         with self.assertRaises(FileNotFoundError):
             storage.tpc_finish(transaction)
         self.check(storage)
-
-    def files(self, storage):
-        return [os.path.join(parent, name)
-                for parent, _, names in os.walk(storage.blob_dir)
-                for name in names if name.endswith('.blob')]
 
     def test_nothing_is_held_open(self):
         """Neither by many blobs, nor by a storage that is closed."""

@@ -16,6 +16,8 @@ from ..support import Thread
 class TwoStorages(TestCase):
     """In one transaction; each thread changes both, in its own order."""
 
+    level = 2
+
     threads = often(8, 16)
     rounds = often(4, 8)
 
@@ -64,14 +66,17 @@ class TwoStorages(TestCase):
                     self.assertEqual(connection.root()[number].value,
                                      done.count(number))
 
-    def test_both_of_ours(self):
-        self.check(self.open('one'), self.open('other'))
+    def test_ours_and_another(self):
+        for name, make in (
+                ('ours', self.open), ('of stock', self.stock),
+                ('without reserves', self.without_reserves)):
+            with self.subTest(name):
+                self.check(self.open(f'first {name}'), make(name))
 
-    def test_ours_and_stock(self):
-        self.check(self.open('one'), FileStorage(self.path('other')))
+    def stock(self, name):
+        return FileStorage(self.path(name))
 
-    def test_without_reserves(self):
-        storages = self.open('one'), self.open('other')
-        for storage in storages:
-            storage._reserve.is_real = False
-        self.check(*storages)
+    def without_reserves(self, name):
+        storage = self.open(name)
+        storage._reserve.is_real = False
+        return storage

@@ -9,7 +9,6 @@ import unittest
 
 from ..often import LEVEL
 from ..often import often
-from .cuts import mutants
 from .cuts import trial
 
 
@@ -39,32 +38,3 @@ class Cuts(unittest.TestCase):
             self.assertGreater(trials.answers[answer], 0, answer)
         for word in 'committed', 'refused', 'unknown':
             self.assertGreater(trials.outcomes[word], 0, word)
-
-
-class Harness(unittest.TestCase):
-    """Who does not tell the truth is noticed: by a few cuts, or by a hundred
-    and more."""
-
-    level = 3
-
-    def check_noticed(self, words, **modules):
-        trials = trial.Trials(**modules).run(2000)
-        print(trials)
-        self.assertIn(words, '\n'.join(trials.problems))
-
-    def test_a_client_that_takes_a_lost_answer_for_a_no(self):
-        self.check_noticed('was refused, and is there',
-                           client=mutants.command(mutants.pessimist))
-
-    def test_a_server_that_says_yes_for_no(self):
-        self.check_noticed('and there is []',
-                           server=mutants.command(mutants.obliging))
-
-    def test_a_server_that_does_not_end_the_old_session(self):
-        """What is late is committed, behind the promise."""
-        self.check_noticed('was refused, and is there',
-                           server=mutants.command(mutants.hasty))
-
-    def test_a_server_that_does_not_know_what_it_finishes(self):
-        self.check_noticed('was refused, and is there',
-                           server=mutants.command(mutants.forgetful))

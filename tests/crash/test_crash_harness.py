@@ -178,8 +178,6 @@ class PowerCut(unittest.TestCase):
 
 class Recording(unittest.TestCase):
 
-    level = 2
-
     def setUp(self):
         self.directory = self.enter(scratch_directory())
         self.recorder = Recorder(self.directory)
@@ -205,30 +203,6 @@ class Recording(unittest.TestCase):
         for name, method in vars(datafile.Disk).items():
             if callable(method) and not name.startswith('_'):
                 self.assertIn(name, vars(RecordingDisk))
-
-    def test_a_file_is_followed_through_its_names(self):
-        fd = self.create('a')
-        self.disk.write(fd, b'one', 0)
-        self.disk.link(self.path('a'), self.path('b'))
-        self.disk.replace(self.path('a'), self.path('c'))
-        self.disk.write(fd, b'two', 3)
-        self.disk.remove(self.path('b'))
-        self.disk.truncate(fd, 5)
-        self.check()
-
-    def test_directories_are_followed(self):
-        self.disk.make_directory(self.path('d'))
-        fd = self.create('d/a')
-        self.disk.replace(self.path('d'), self.path('e'))
-        self.disk.write(fd, b'x', 0)
-        self.disk.replace(self.path('e/a'), self.path('a'))
-        self.check()
-
-    def test_what_was_there_before_is_durable(self):
-        with open(self.path('a'), 'wb') as file:
-            file.write(b'x')
-        recorder = Recorder(self.directory)
-        self.assertEqual(left_by(recorder.log), {files(a=b'x')})
 
     def test_what_somebody_else_wrote_is_seen_when_it_is_met(self):
         with open(self.path('a'), 'wb') as file:

@@ -4,15 +4,21 @@ another crash, and where a rename can be left half done.
 What is not here is in test_crash_images, which judges packs as well.
 """
 
+import contextlib
 import errno
 import itertools
 import os
 import shutil
+from unittest import mock
+
+from fsyncstorage.pack import bulk
+from fsyncstorage.pack import child
+from fsyncstorage.pack import process
+from fsyncstorage.pack.places import Places
 
 from ..often import often
 from .harness import campaign
 from .harness import events
-from .harness import packs
 from .harness import workloads
 from .harness.judge import REFUSED
 from .harness.judge import Judge
@@ -38,6 +44,69 @@ class WithoutLinks(RecordingDisk):
         raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
 
+@contextlib.contextmanager
+def process_recorded():
+    """While this lasts, what the process of a pack does is done here, where it
+    is recorded.
+
+    It does to files what that process does (`pack.child.do`), in the same
+    order, through the same open files.
+    """
+    references = []
+
+    class Process:
+
+        pid = os.getpid()
+
+        def __init__(self, *job):
+            *self._job, self._watch = job
+
+        def copied(self, next_end, marked):
+            job, old, new, index, removed, gone = self._job
+            parent = _Parent(self._watch.tell, next_end, marked)
+            child.do(
+                job, lambda length, position: os.pread(
+                    old.fileno(), length, position),
+                new, index, removed, gone.number, references[-1], parent)
+            return parent.done
+
+        def close(self):
+            pass
+
+    def is_possible(of_the_pack):
+        references.append(of_the_pack)
+        return True
+
+    # What is committed on the way is copied by the process, too.
+    with mock.patch.multiple(bulk, Process=Process, REST_OF_PROCESS=1), \
+            mock.patch.object(process, 'is_possible', is_possible):
+        yield
+
+
+class _Parent:
+
+    done = None
+
+    def __init__(self, tell, next_end, marked):
+        self.tell = tell
+        self._next_end = next_end
+        self._marked = marked
+
+    def command(self):
+        return {'copy_to': self._next}
+
+    def report(self, message):
+        if 'copied_to' in message:
+            self._next = self._next_end(message['copied_to'])
+        elif 'marked' in message:
+            self._marked()
+        else:
+            done = message['done']
+            self.done = process.Done(
+                done['copied_to'], done['written_to'],
+                Places.from_json(done['places']))
+
+
 class CrashPacks(Checking):
 
     level = 2
@@ -57,16 +126,16 @@ class CrashPacks(Checking):
         def check(policy, workload):
             recording = campaign.record(
                 workload, ours(policy), disk=WithoutLinks)
-            self.judge(policy, 'without links', recording, IMAGES)
+            self.judge(policy, recording, IMAGES)
 
         self.each(check)
 
     def test_by_a_process(self):
         """The other tests pack within the process of the storage."""
         def check(policy, workload):
-            with packs.recorded():
+            with process_recorded():
                 recording = campaign.record(workload, ours(policy))
-            self.judge(policy, 'by a process', recording, IMAGES)
+            self.judge(policy, recording, IMAGES)
 
         self.each(check)
 
@@ -74,7 +143,7 @@ class CrashPacks(Checking):
         def check(policy, workload):
             first = campaign.record(workload, ours(policy))
             for life in self.lives_after(first, '512-byte blocks', TORN):
-                self.judge(policy, 'after a crash', campaign.record(
+                self.judge(policy, campaign.record(
                     workloads.PackAfterCrash(workload.blobs), ours(policy),
                     **life), IMAGES_OF_A_LIFE, fewest=IMAGES_OF_A_LIFE)
 
@@ -90,7 +159,7 @@ class CrashPacks(Checking):
                     continue
                 recording = of_the_swap(campaign.record(
                     workload, ours(policy), disk=disk))
-                self.judge(policy, 'halves', recording, ALL, LEAST,
+                self.judge(policy, recording, ALL, LEAST,
                            TORN_RENAMES, WithRemedy)
 
         self.each(check)
@@ -104,7 +173,7 @@ class CrashPacks(Checking):
                      for case in campaign.cases(first, model, ALL)
                      if _has_two_names(case.image))
             for case in itertools.islice(twice, TORN):
-                self.judge(policy, 'after half a rename', campaign.record(
+                self.judge(policy, campaign.record(
                     workloads.PackAfterCrash(workload.blobs), ours(policy),
                     over=case.image, ledger=first.ledger,
                     standing=case.standing), IMAGES_OF_A_LIFE)

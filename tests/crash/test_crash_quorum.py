@@ -8,6 +8,10 @@ log of that moment, or another node has led since.  The log with blobs is made
 by storages that write into it: blobs are stored, replaced and undone, one
 writer follows the other, and leaves a batch that is given up.
 
+What a node does is recorded by the harness, beside a log in memory, which
+keeps all that it was given.  The marks in the recording say how many records
+the log had (in the place of the time).
+
 (A primary, which is a storage, is in test_crash_replicator.)
 """
 
@@ -17,12 +21,17 @@ import functools
 import glob
 import itertools
 import os
+import random
 import threading
+import typing
 import unittest
+from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
+from fsyncstorage.pack.plan import NothingToDo
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history.fold import step
@@ -30,8 +39,13 @@ from fsyncstorage.quorum.history.record import Blob
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import parse
 from fsyncstorage.quorum.history.record import place_of
+from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.reading import Reader
 from fsyncstorage.quorum.log.reading import Refused
+from fsyncstorage.storage import opening
+from fsyncstorage.storage import recovery
 
+from ..format.sealing import window_of
 from ..memory import scratch_directory
 from ..often import often
 from ..quorum.blobnodes import RECORD
@@ -39,36 +53,260 @@ from ..quorum.blobnodes import found_blobs
 from ..quorum.blobnodes import named_blobs
 from ..quorum.fakelog import Engine
 from ..quorum.fakelog import FakeLog
+from ..quorum.logged import IN_PROCESS
+from ..quorum.logged import Logged
 from ..quorum.logged import bootstrap
+from ..quorum.logged import contents
+from ..quorum.logged import restored
 from ..quorum.nodes import led
 from ..quorum.nodes import started
 from ..quorum.nodes import state_behind
 from ..quorum.samples import LOG
 from ..quorum.samples import data
 from ..quorum.samples import following
+from ..support import PATIENCE
 from ..support import oid
-from . import nodes
 from .harness import campaign
+from .harness import events
+from .harness import past_seam
 from .harness.judge import BLOB
+from .harness.judge import DISAGREES
 from .harness.judge import INVENTED
 from .harness.judge import REFUSED
 from .harness.judge import Problem
-from .harness.tally import Report
-
-REPORT = Report(__name__, 'Crash images of nodes', 'workload', 'model')
+from .harness.ledger import Ledger
+from .harness.recorder import Recorder
+from .harness.recorder import RecordingDisk
 
 #: Of each recording of a workload, and of each start.
 IMAGES, IMAGES_OF_A_START = often(30, 120), often(10, 20)
 
 
+class Recorded(typing.NamedTuple):
+
+    recording: campaign.Recording
+    logged: Logged
+
+
+class Node:
+    """A node whose disk is recorded."""
+
+    def __init__(self, directory, logged, seed):
+        self.path = os.path.join(directory, 'Data.fs')
+        self.logged = logged
+        self.random = random.Random(seed)
+        self.recorder = Recorder(directory)
+
+    def mark(self):
+        self.recorder.mark(events.Passed(len(self.logged.engine.records)))
+
+    def rejoin(self):
+        return rejoin(self.path, FakeLog(self.logged.engine),
+                      threading.Event(), IN_PROCESS)
+
+
+def record(workload, logged=None, image=campaign.EMPTY, seed=1, make=Node):
+    """Record what `workload(node)` does, in the directory of an image."""
+    logged = Logged() if logged is None else logged
+    with scratch_directory() as scratch, campaign.quiet():
+        directory = os.path.join(scratch, 'site')
+        image.write(directory)
+        if not image.files:
+            bootstrap(os.path.join(directory, 'Data.fs'))
+        node = make(directory, logged, seed)
+        start = len(node.recorder.log)
+        node.mark()
+        with mock.patch.object(
+                datafile, 'disk', RecordingDisk(node.recorder)
+                ), past_seam.recorded(node.recorder):
+            workload(node)
+        log = node.recorder.log[:]
+        campaign.check_that_it_explains(log, directory)
+    return Recorded(
+        campaign.Recording(log, start, Ledger(), False), logged)
+
+
+# What nodes do
+
+def follow(node, steps=60):
+    """A standby, of writers that come and go."""
+    logged, choose = node.logged, node.random
+    logged.lead()
+    node.mark()
+    follower = node.rejoin()
+    for _ in range(steps):
+        step = choose.choice((
+            'write', 'write', 'write', 'give up', 'lead', 'apply', 'apply',
+            'apply', 'sync', 'save', 'index'))
+        if step == 'write':
+            logged.write(*some_sizes(choose))
+        elif step == 'give up':
+            logged.write_some_of(
+                *some_sizes(choose), 300, records=choose.randint(1, 5))
+            node.mark()
+            apply(follower, logged, choose.randint(1, 60))
+            logged.lead()
+        elif step == 'lead':
+            logged.lead()
+        elif step == 'apply':
+            apply(follower, logged, choose.randint(1, 60))
+        elif step == 'sync':
+            follower.sync()
+        elif step == 'save':
+            follower.sync()
+            follower.save()
+        else:
+            follower.sync()
+            follower.save_index()
+        node.mark()
+    follower.close()
+
+
+def follow_packs(node, steps=40):
+    """A standby, and a writer whose packs are swapped, or given up."""
+    logged, choose = node.logged, node.random
+    logged.objects = 5
+    logged.lead().write(60, 500, 5, 300, 60, 700, 20)
+    node.mark()
+    follower = node.rejoin()
+    for _ in range(steps):
+        step = choose.choice((
+            'write', 'write', 'write', 'pack', 'pack', 'pack', 'lead',
+            'apply', 'apply', 'apply', 'sync', 'save'))
+        if step == 'write':
+            logged.write(*some_sizes(choose))
+        elif step == 'pack':
+            go_on_to_pack(logged, choose)
+        elif step == 'lead' and choose.random() < .3:
+            logged.lead()
+        elif step == 'apply':
+            apply(follower, logged, choose.randint(1, 60))
+        elif step == 'save':
+            follower.sync()
+            follower.save()
+            follower.save_index()
+        else:
+            follower.sync()
+        node.mark()
+    apply(follower, logged, 1000)
+    follower.close()
+
+
+def go_on_to_pack(logged, choose):
+    if logged.state.pack is None:
+        logged.begin_pack()
+    elif choose.random() < .2:
+        logged.end_pack()
+    else:
+        try:
+            logged.swap()
+        except NothingToDo:
+            logged.end_pack()
+
+
+def some_sizes(choose):
+    return [choose.choice((5, 60, 500, 1500))
+            for _ in range(choose.randint(1, 3))]
+
+
+def apply(follower, logged, number):
+    reader = Reader(FakeLog(logged.engine), follower.state)
+    while number > 0 and (given := reader.read()):
+        for applied in given:
+            follower.apply(applied)
+            wait_for_pack(follower)
+        number -= len(given)
+
+
+def wait_for_pack(follower):
+    """What its thread does is done: the same in each run."""
+    pack = follower._repacking._pack
+    if pack is not None and not pack.wait(PATIENCE):
+        raise AssertionError('a pack takes too long')
+
+
+def start(node):
+    node.rejoin().close()
+
+
+# What is made of an image
+
+class Judge:
+    """A start over an image must give what the log says.
+
+    The log is the one of the cut, or another node has led since.  It is never
+    refused: it has all that was acknowledged.
+    """
+
+    def __init__(self, logged):
+        self._logged = logged
+        self._count = 0
+        self._logs = {}
+
+    def _log(self, number, went_on):
+        """The engine, and what a file has that follows it."""
+        key = number, went_on
+        if key not in self._logs:
+            engine = restored(self._logged.engine, number)
+            if went_on:
+                self._go_on(engine)
+            self._logs[key] = engine, contents(engine.records)
+        return self._logs[key]
+
+    @staticmethod
+    def _go_on(engine):
+        """Another node leads."""
+        other = Logged(engine, 'other').lead()
+        other.write(60, 500).write(1500).write(5)
+
+    def verdict(self, directory, standing, thorough):
+        self._count += 1
+        number = int(standing.now)
+        problems = self._start(
+            directory, *self._log(number, self._count % 2 == 0))
+        if thorough and not problems:  # and another start, when it went on
+            problems = self._start(directory, *self._log(number, True))
+        return problems
+
+    def _start(self, directory, engine, expected):
+        path = os.path.join(directory, 'Data.fs')
+        try:
+            follower = self._rejoined(path, engine)
+        except (Refused, Unanswered, OSError) as error:
+            return [Problem(REFUSED, f'{type(error).__name__}: {error}')]
+        opened = follower.hand_over()
+        with opened.file, contextlib.closing(opened.lock_file):
+            return [*self._problems(path, follower, opened, expected)]
+
+    @staticmethod
+    def _rejoined(path, engine):
+        return rejoin(path, FakeLog(engine), threading.Event(), IN_PROCESS)
+
+    @staticmethod
+    def _problems(path, follower, opened, expected):
+        if follower.state != expected.state:
+            yield Problem(DISAGREES, f'it is at {follower.state}')
+        kept = states.load(path)
+        if kept.state.end != expected.state.end:
+            yield Problem(DISAGREES, f'{kept} is kept')
+        content = opened.content
+        with open(path, 'rb') as file:
+            found = file.read()
+        if found != expected.content:
+            yield Problem(INVENTED, 'the file is not what the log says')
+        known, damage = recovery.read_on(
+            window_of(found), opening.nothing_known())
+        if damage is not None or (
+                known.index.items() != content.index.items()
+                or (known.end, known.tid) != (content.end, content.tid)):
+            yield Problem(DISAGREES, 'the index is not that of the file')
+
+
 class NodeCase(unittest.TestCase):
 
-    layer = REPORT
-
-    def judge(self, name, recorded, images, by):
-        count, wrong = REPORT.tally.count_all(
-            campaign.trial(
-                recorded.recording, by(recorded.logged), images), name)
+    def judge(self, recorded, images, by):
+        count, wrong = campaign.wrong(campaign.trial(
+            recorded.recording, by(recorded.logged), images))
         self.assertEqual(wrong, {})
         return count
 
@@ -86,35 +324,33 @@ class CrashQuorum(NodeCase):
     def check(self, workload):
         for seed in range(often(2, 210)):
             with self.subTest(seed=seed):
-                count = self.judge(
-                    workload.__name__, nodes.record(workload, seed=seed),
-                    IMAGES, nodes.Judge)
+                count = self.judge(record(workload, seed=seed),
+                                   IMAGES, Judge)
                 self.assertEqual(count, IMAGES)
 
     def check_start(self, workload):
         """A power cut in a start, and after it."""
-        first = nodes.record(workload, seed=3)
+        first = record(workload, seed=3)
         for case in self.torn(first, often(4, 100)):
-            logged = nodes.Logged(nodes.restored(
+            logged = Logged(restored(
                 first.logged.engine, int(case.standing.now)))
             with self.subTest(case.words):
                 count = self.judge(
-                    f'start after {workload.__name__}', nodes.record(
-                        nodes.start, logged, case.image), IMAGES_OF_A_START,
-                    nodes.Judge)
+                    record(start, logged, case.image),
+                    IMAGES_OF_A_START, Judge)
                 self.assertGreater(count, 0)  # it may have little to do
 
     def test_a_standby(self):
-        self.check(nodes.follow)
+        self.check(follow)
 
     def test_packs_of_a_standby(self):
-        self.check(nodes.follow_packs)
+        self.check(follow_packs)
 
     def test_the_start_of_a_standby(self):
-        self.check_start(nodes.follow)
+        self.check_start(follow)
 
     def test_the_start_of_a_standby_that_packs(self):
-        self.check_start(nodes.follow_packs)
+        self.check_start(follow_packs)
 
 
 # With blobs
@@ -181,7 +417,7 @@ class Log:
     """It comes to have what that log has, a record at a time."""
 
     def __init__(self, whole, number=0):
-        self.engine = nodes.restored(whole, number)
+        self.engine = restored(whole, number)
         self._left = iter(whole.records[number:])
 
     def grow(self, number):
@@ -189,12 +425,12 @@ class Log:
             self.engine.append(self.engine.head, place_of(raw), raw)
 
 
-class Node(nodes.Node):
+class BlobNode(Node):
 
     def rejoin(self):
         return rejoin(
             self.path, FakeLog(self.logged.engine), threading.Event(),
-            nodes.IN_PROCESS,
+            IN_PROCESS,
             os.path.join(os.path.dirname(self.path), 'blobs'))
 
 
@@ -217,7 +453,7 @@ def mislead(follower):
         raise AssertionError('it was applied')
 
 
-def follow(node, steps=30):
+def follow_with_blobs(node, steps=30):
     choose, follower = node.random, node.rejoin()
     for _ in range(steps):
         what = choose.choice((
@@ -227,7 +463,7 @@ def follow(node, steps=30):
         elif what == 'mislead':
             mislead(follower)
         elif what == 'apply':
-            nodes.apply(follower, node.logged, choose.randint(1, 4))
+            apply(follower, node.logged, choose.randint(1, 4))
             follower.sync()
         elif what == 'save':
             follower.sync()
@@ -239,7 +475,7 @@ def follow(node, steps=30):
     follower.close()
 
 
-class Judge(nodes.Judge):
+class BlobJudge(Judge):
     """Also where the log has no more than what was kept: the node had followed
     one member that was wrong.  (It may see in the file that it was more than
     one transaction; then it is refused.)"""
@@ -274,7 +510,7 @@ class Judge(nodes.Judge):
     @staticmethod
     def _rejoined(path, engine):
         return rejoin(
-            path, FakeLog(engine), threading.Event(), nodes.IN_PROCESS,
+            path, FakeLog(engine), threading.Event(), IN_PROCESS,
             os.path.join(os.path.dirname(path), 'blobs'))
 
 
@@ -283,22 +519,26 @@ class CrashQuorumBlobs(NodeCase):
     level = 2
 
     def recorded(self, workload, seed=1, number=0, **image):
-        return nodes.record(
-            workload, Log(whole_log(), number), seed=seed, make=Node, **image)
+        return record(
+            workload, Log(whole_log(), number), seed=seed, make=BlobNode,
+            **image)
 
     def test_a_standby(self):
         judged, seeds = 0, often(2, 60)
         for seed in range(seeds):
             with self.subTest(seed=seed):
                 judged += self.judge(
-                    'follow', self.recorded(follow, seed), IMAGES, Judge)
+                    self.recorded(follow_with_blobs, seed), IMAGES,
+                    BlobJudge)
         # Of one that has done little (18), there are fewer images.
         self.assertGreater(judged, 0.9 * seeds * IMAGES)
 
     def test_the_start_of_a_standby(self):
-        for case in self.torn(self.recorded(follow, 3), often(3, 60)):
+        torn = self.torn(
+            self.recorded(follow_with_blobs, 3), often(3, 60))
+        for case in torn:
             with self.subTest(case.words):
                 self.assertGreater(self.judge(
-                    'start', self.recorded(
-                        nodes.start, number=int(case.standing.now),
-                        image=case.image), IMAGES_OF_A_START, Judge), 0)
+                    self.recorded(
+                        start, number=int(case.standing.now),
+                        image=case.image), IMAGES_OF_A_START, BlobJudge), 0)

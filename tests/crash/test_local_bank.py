@@ -65,7 +65,7 @@ CONFIG = """
 class Bank(ServerProcess, TestCase):
 
     level = 3
-    lives, views_of_a_life = often(4, 25), often(25, 1000)
+    lives, views_of_a_life = often(3, 25), often(20, 1000)
     durability = 'group-commit'
     #: Part of the loads that the server is not asked for: else it would show
     #: nothing.

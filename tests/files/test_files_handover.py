@@ -3,7 +3,6 @@
 
 import contextlib
 import http.client
-import io
 import os
 import pathlib
 import shutil
@@ -220,30 +219,6 @@ class Filtered(FilesTest):
         self.handed_over(headers={'Range': 'bytes=5-9'})
         self.streamed()
 
-    def webob(self, environ, start_response):
-        """It cuts out a range itself, unless the file can."""
-        self.file = self.open()
-        return Response(
-            app_iter=environ['wsgi.file_wrapper'](self.file),
-            headerlist=self.headers, conditional_response=True,
-        )(environ, start_response)
-
-    def test_a_range_of_webob(self):
-        for asked in 'bytes=5-9', 'bytes=-5', 'bytes=5-9,0-0':
-            self.handed_over(application=self.webob, headers={'Range': asked})
-
-    def test_a_range_of_webob_of_another_file(self):
-        file = io.BytesIO(DATA)
-        for other, answer in (
-                (file, (206, DATA[5:10])),
-                # What can only be read is sent as a whole.
-                (mock.Mock(spec=('read',), read=io.BytesIO(DATA).read,
-                           closed=True), (200, DATA))):
-            self.open = lambda: other
-            found = self.streamed(
-                application=self.webob, headers={'Range': 'bytes=5-9'})
-            self.assertEqual((found.status, found.body), answer)
-
     def test_a_file_that_plone_namedfile_returns(self):
         class filestream_range_iterator:
 
@@ -325,20 +300,6 @@ class Filtered(FilesTest):
             yield b''
 
         self.assertEqual(self.filtered(late).status, 204)
-
-    def test_write(self):
-        written = []
-
-        def application(environ, start_response):
-            start_response('200 OK', [])(b'1')
-            return [b'2']
-
-        def start_response(status, headers, exc_info=None):
-            return written.append
-
-        rest = Filter(application, self.hand_over)(
-            Request.blank('/').environ, start_response)
-        self.assertEqual((written, rest), ([b'1'], [b'2']))
 
     def test_a_file_that_gets_no_lease_is_sent_as_it_is(self):
         for error in ConnectionError, POSKeyError:
@@ -467,11 +428,6 @@ class Nginx(FilesTest):
         self.assertIn(b'bytes 5-9/%d\r\n\r\n' % SIZE + DATA[5:10],
                       answer.body)
 
-    def test_if_range(self):
-        headers = self.ask().headers
-        self.sends(206, DATA[:1], Range='bytes=0-0', If_Range=headers['ETag'])
-        self.sends(200, DATA, Range='bytes=0-0', If_Range='"x"')
-
     def test_a_date_for_if_range(self):
         """Two blobs may have it: a part of one is no part of the other."""
         for date in (self.ask().headers['Last-Modified'],
@@ -494,10 +450,6 @@ class Nginx(FilesTest):
                 os.utime(path, (time, time))
                 self.assertEqual(
                     self.ask(**condition).status, status, condition)
-
-    def test_head(self):
-        answer = self.ask('HEAD')
-        self.assertEqual(answer.headers['Content-Length'], str(SIZE))
 
     def test_a_file_that_is_gone(self):
         gone = os.path.join(self.path('blobs'), 'gone')

@@ -76,6 +76,14 @@ class Seals(unittest.TestCase):
             self.assertEqual(
                 self.verdict(b'x' * 46, front=FRONT + field), seal.DAMAGED)
 
+    def test_what_is_left_of_a_seal_whose_magic_has_changed(self):
+        """Of one byte, behind anything; of more, behind a pickle."""
+        for extension, changed in (b'rubbish' * 9, 1), (DICT_PICKLE, 3):
+            field = bytearray(make(extension))
+            for at in range(changed):
+                field[at - seal.SIZE] ^= 0x55
+            self.assertEqual(self.verdict(bytes(field)), seal.DAMAGED)
+
     def test_every_changed_byte_is_found(self):
         for extension in b'', DICT_PICKLE:
             field = make(extension)

@@ -1,6 +1,7 @@
 """Asking for metrics and probes, as those do that watch a server."""
 
 import json
+import pathlib
 import urllib.error
 import urllib.request
 from unittest import mock
@@ -11,6 +12,8 @@ from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics.address import shown
 
 from ..support import PATIENCE
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / 'examples'
 
 
 class NothingIsKept:

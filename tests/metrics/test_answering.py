@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 import time
+import warnings
 from unittest import mock
 
 from fsyncstorage.metrics import answering
@@ -103,10 +104,6 @@ class Requests(AnsweringTestCase):
                 self.say(b'GET /' + b'x' * answering.LONGEST), b'')
         self.check_it_answers()
 
-    def test_who_goes_without_a_word(self):
-        self.connect().close()
-        self.check_it_answers()
-
 
 class Hanging(AnsweringTestCase):
 
@@ -173,18 +170,27 @@ class Hanging(AnsweringTestCase):
             self.assertEqual(all_of(hanging), b'')
 
 
-class Processor(AnsweringTestCase):
+    def test_it_ends_just_when_somebody_connects(self):
+        loop = self.answering._loop
+        waits, go_on = threading.Event(), threading.Event()
 
-    def test_it_rests_as_long_as_it_has_to(self):
-        rests = []
-        with mock.patch.object(time, 'thread_time') as clock:
-            with contextlib.closing(
-                    answering._Resting(rests.append)) as selector:
-                for now in (0.5, 0.5, 0.5005, 1.5):
-                    clock.return_value = now
-                    selector.select(0)
-        # The moment before the last one is not forgotten.
-        self.assertEqual(rests, [19 * 0.5, 19])
+        def wait():
+            loop.call_later(0, self.answering._end)  # behind the connection
+            waits.set()
+            go_on.wait(PATIENCE)
+
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter('always', ResourceWarning)
+            loop.call_soon_threadsafe(wait)
+            self.assertTrue(waits.wait(PATIENCE))
+            connection = self.connect()
+            go_on.set()
+            self.assertEqual(all_of(connection), b'')
+            self.answering._thread.join(PATIENCE)
+        self.assertEqual(seen, [])
+
+
+class Processor(AnsweringTestCase):
 
     def test_whatever_it_does_is_followed_by_a_rest(self):
         rests = []

@@ -1,9 +1,7 @@
 """Figures of clients: a known number of loads gives exactly these."""
 
-import contextlib
 import re
 import unittest
-from unittest import mock
 
 import ZODB
 import ZODB.blob
@@ -12,7 +10,6 @@ from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import u64
 
-from fsyncstorage.client.blobs import filelocks
 from fsyncstorage.client.localcounts import EACH
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.format import objectmap
@@ -20,7 +17,6 @@ from fsyncstorage.metrics.clients import ClientCollector
 
 from ..server.serving import Served
 from ..support import PATIENCE
-from ..support import Thread
 from ..support import commit
 from ..support import oid
 from ..support import until
@@ -72,20 +68,6 @@ class Clients(ClientsTestCase):
         self.assertEqual(
             self.by_source(), {'local': 0, 'channel': 2, 'connection': 0})
         self.check(reads_locally=0, blob_cache_bytes=None)
-
-    def test_loads_on_the_connection(self):
-        reader, self.client._server._reader = (
-            self.client._server._reader, None)
-        self.load(1)
-        self.client._server._reader = reader
-        self.load(2, 3)
-        self.assertEqual(
-            self.by_source(), {'local': 0, 'channel': 2, 'connection': 1})
-        self.check(cache_misses_total=3)
-
-    def test_without_a_server(self):
-        self.client.close()
-        self.check(connected=0)
 
     @unittest.skipUnless(objectmap.is_possible(), 'needs sealed memory')
     def test_what_is_read_from_the_file(self):
@@ -141,13 +123,3 @@ class BlobCaches(ClientsTestCase):
             self.check(blob_cache_bytes=total,
                        blob_cache_evictions_total=evictions)
         database.close()
-
-    def test_who_asks_does_not_wait(self):
-        """Another process has the books: what was known last is shown."""
-        with contextlib.closing(filelocks.LockFile(
-                self.client._blobs._directory.lock)) as other:
-            other.lock()
-            with mock.patch.object(
-                    self.client._blobs._books, '_last_total', 7):
-                Thread(self.check, blob_cache_bytes=7).result()
-        self.check(blob_cache_bytes=0)

@@ -74,15 +74,6 @@ class Addresses(Shown):
         self.show(self.open('third.fs'), address)
         self.assertEqual(get(address, '/ready')[0], 200)
 
-    def test_it_ends_with_its_storage(self):
-        storage = self.open()
-        storage.metrics = self.show(storage)
-        address = storage.metrics.exporter.address
-        self.assertEqual(get(address, '/metrics')[0], 200)
-        storage.close()
-        with self.assertRaises(OSError):
-            get(address, '/metrics')
-
     def test_its_storage_is_hidden_first_and_its_thread_awaited_last(self):
         storage = self.open()
         storage.metrics = self.show(storage)
@@ -132,19 +123,6 @@ class Addresses(Shown):
         self.assertEqual(
             list(probe(address, '/ready')[1]['storages']),
             ['1', '1 (2)', '1 (3)'])
-
-    def test_loopback_needs_no_warning(self):
-        with self.assertLogs('fsyncstorage.metrics') as logged:
-            showing = self.show(self.open())
-        self.assertEqual(
-            [(record.levelname, record.getMessage())
-             for record in logged.records],
-            [('INFO', 'a live page, metrics and probes at'
-              ' http://127.0.0.1:%d' % showing.exporter.address[1])])
-
-    def test_another_address_is_a_warning(self):
-        with self.one_line(r'0\.0\.0\.0:\d+: whoever can reach'):
-            self.show(self.open(), ('0.0.0.0', 0))
 
     def can_listen(self, host):
         try:
@@ -293,12 +271,3 @@ class Trouble(Shown):
         finally:
             ours.close()
             os.waitpid(child, 0)
-
-
-class Names(Shown):
-
-    def test_a_name_is_escaped(self):
-        """It may come from a configuration file."""
-        showing = self.show(self.open(), name='a"b\n\\')
-        _, text = get(showing.exporter.address, '/metrics')
-        self.assertIn(r'fsyncstorage_objects{storage="a\"b\n\\"} 0.0', text)

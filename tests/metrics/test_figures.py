@@ -15,7 +15,6 @@ from ZODB.utils import z64
 from fsyncstorage.metrics.collector import Collector
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.pack.progress import Watch
-from fsyncstorage.server import conflicts
 
 from ..server.serving import ErrorReply
 from ..server.serving import Served
@@ -218,13 +217,6 @@ class InOneProcess(FiguresTestCase):
         self.check(objects=1, data_bytes=os.path.getsize(self.path()),
                    commits_total=None, writing_stopped=None)
 
-    def test_what_a_process_without_a_server_has_not(self):
-        self.show()
-        names = {name for name, *_ in self.figures()}
-        self.assertFalse(
-            names & {'clients', 'loads_total', 'loop_lag_seconds_count',
-                     'sent_bytes_total'})
-
 
 class OverZeo(Served, FiguresTestCase):
 
@@ -277,24 +269,6 @@ class OverZeo(Served, FiguresTestCase):
         self.assertEqual(
             peer.call('server_status')['conflicts_resolved'], 1)
 
-    def test_conflicts_that_the_client_resolves(self):
-        peer = self.served(client_conflict_resolution=True)
-        first = peer.commit({1: counter(0), 2: counter(0)})
-        second = peer.commit({1: counter(1), 2: counter(1)}, first)
-        peer.begin()
-        for number in 1, 2:
-            peer.store(number, counter(2), first)
-        self.assertEqual(len(peer.call('vote', peer.id)), 2)
-        for number in 1, 2:
-            peer.store(number, counter(3), second)
-        peer.call('vote', peer.id)
-        peer.finish()
-        self.check(conflicts_total=0, commits_total=3)
-        with mock.patch.object(conflicts, 'MOST', 0):
-            with self.assertRaises(ErrorReply):
-                peer.vote({1: counter(4)}, first)
-        self.check(conflicts_total=1)
-
     def test_conflicts_of_threads_and_of_clients(self):
         storage = self.open()
         peer = self.served(storage)
@@ -320,16 +294,6 @@ class OverZeo(Served, FiguresTestCase):
                    commit_duration_seconds_count=0)
         self.assertEqual(self.now['transactions_waiting', 'vote'], 0)
 
-    def test_bytes(self):
-        peer = self.served()
-        peer.commit({1: b'x' * 10000})
-        self.assertEqual(
-            (self.figures()['received_bytes_total',],
-             self.now['sent_bytes_total',]),
-            (self.server.traffic.received, self.server.traffic.sent))
-        self.assertGreater(self.now['received_bytes_total',], 10000)
-        self.assertGreater(self.now['sent_bytes_total',], 0)
-
     def test_a_storage_that_is_not_ours(self):
         peer = self.served(MappingStorage())
         peer.commit({1: b'x'})
@@ -354,18 +318,6 @@ class OverZeo(Served, FiguresTestCase):
         peer = self.served(Wrapper(self.open()))
         peer.commit({1: b'x'})
         self.check(commits_total=1, sync_duration_seconds_count=1, objects=1)
-
-    def test_they_are_those_of_ruok(self):
-        peer = self.served()
-        peer.commit({1: b'x'})
-        peer.load(1)
-        status = peer.call('server_status')
-        self.assertEqual(
-            (status['loads-from-memory'], status['loads-from-disk'],
-             status['invalidations'],
-             status['commit-latency']['count'],
-             status['storage']['committed_bytes']),
-            (1, 0, 0, 1, self.figures()['committed_bytes_total',]))
 
     def test_the_documents_have_each(self):
         self.served()

@@ -1,7 +1,9 @@
-"""Who may call an address by which name."""
+"""An address of the metrics: how it is written, and who may call it by which
+name."""
 
 import unittest
 
+from fsyncstorage.metrics import address
 from fsyncstorage.metrics import hosts
 
 OF_PROGRAMS = '/live', '/ready', '/startup', '/metrics'
@@ -60,3 +62,28 @@ class Names(unittest.TestCase):
                 b'Host: a', b'hOsT:b ', b'X-Host: c', b'Hos: d', b'Host',
                 b'', b':', b'\xff: \xff', b'host : \xff'])),
             ['a', 'b', '', '\xff'])
+
+
+class Addresses(unittest.TestCase):
+
+    def test_what_is_accepted(self):
+        for text, expected in [
+            ('9180', ('127.0.0.1', 9180)),
+            (':9180', ('127.0.0.1', 9180)),
+            ('0.0.0.0:9180', ('0.0.0.0', 9180)),
+            (' zeo.example:0 ', ('zeo.example', 0)),
+            ('[::1]:65535', ('::1', 65535)),
+        ]:
+            with self.subTest(text):
+                self.assertEqual(address.checked(text), expected)
+
+    def test_what_is_refused(self):
+        for text in ('', 'localhost', 'localhost:', '::1', '::1:80', '65536',
+                     '-1', 'host:http', '/run/metrics', '[::1]', '\u0663'):
+            with self.subTest(text):
+                with self.assertRaisesRegex(ValueError, 'PORT, HOST:PORT'):
+                    address.checked(text)
+
+    def test_as_a_url_has_it(self):
+        self.assertEqual(address.shown(('::1', 80)), '[::1]:80')
+        self.assertEqual(address.shown(('127.0.0.1', 80)), '127.0.0.1:80')

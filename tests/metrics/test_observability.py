@@ -1,8 +1,7 @@
 """The figures of clients at `@@metrics` of plone.observability.
 
 Plone is too much to install for this: the two names of that package which are
-used here are written down below, as release 1.0 has them.  Where it is
-installed (without what it needs will do), it is asked itself, too.
+used here are written down below, as release 1.0 has them.
 """
 
 import dataclasses
@@ -27,11 +26,6 @@ from fsyncstorage.client.storage import FsyncClient
 
 from ..server.serving import Served
 from ..support import PATIENCE
-
-try:
-    import plone.observability.metrics.formatters as formatters
-except ImportError:
-    formatters = None
 
 
 class IMetricProvider(Interface):

@@ -8,15 +8,11 @@ import re
 import unittest
 from unittest import mock
 
-from ZODB.MappingStorage import MappingStorage
-
 import fsyncstorage.metrics
 from fsyncstorage.metrics import answering
 from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics import hosts
 from fsyncstorage.metrics.exporters import Showing
-from fsyncstorage.metrics.past import MOST
-from fsyncstorage.metrics.shown import Shown
 
 from ..server.serving import ErrorReply
 from ..server.serving import Served
@@ -28,7 +24,6 @@ from ..support import Thread
 from ..support import commit
 from ..support import until
 from .asking import NothingIsKept
-from .asking import get
 from .asking import metrics
 from .asking import probe
 
@@ -126,12 +121,6 @@ class Figures(Served, PageTestCase):
              self.now()['sent_bytes_total']),
             (self.server.traffic.received, self.server.traffic.sent))
 
-    def test_those_of_a_storage_that_is_not_ours(self):
-        peer = self.served(MappingStorage())
-        peer.commit({1: b'x'})
-        shown = self.check_it_says_what_the_metrics_say()
-        self.assertEqual(shown['figures']['commits_total'], 1)
-
     def test_samples(self):
         """What was between two of them, and nothing else."""
         peer = self.served()
@@ -162,18 +151,6 @@ class Samples(PageTestCase):
 
             until(there_are_some, 'two samples')
 
-    def test_the_answer_is_bounded(self):
-        self.show(self.open())
-        page = self.exporter._page
-        with mock.patch('fsyncstorage.metrics.page.time') as clock:
-            for number in range(2 * MOST):
-                clock.monotonic.return_value = 5.0 * number + 1e9
-                page.sample()
-        self.assertEqual(
-            {len(each) for each in self.storage_now()['past'].values()},
-            {MOST})
-        self.assertLess(len(get(self.address, '/now')[1]), 32768)
-
 
 class States(PageTestCase):
 
@@ -197,18 +174,6 @@ class States(PageTestCase):
         thread.result()
         self.exporter._page.sample()
         self.assertEqual(self.verdicts(), [])
-
-    def test_figures_that_cannot_be_read(self):
-        self.show(self.open(), 'bad')
-        self.exporter.show('good', self.open('other.fs'))
-        now = Shown.now
-        with mock.patch.object(
-                Shown, 'now', lambda shown: (
-                    None if shown.name == 'bad' else now(shown))):
-            bad, good = self.now()['storages']
-        self.assertEqual([each['level'] for each in bad['verdicts']], ['bad'])
-        self.assertEqual(good['verdicts'], [])
-        self.assertEqual(good['figures']['objects'], 0)
 
     def test_a_name_is_only_text(self):
         name = '</script><img src=x onerror=alert(1)>\n"\u2028'

@@ -24,12 +24,6 @@ class Loops(Served):
         self.server = self.serve(metrics=HERE)
         return self.server._shown[0].exporter.address
 
-    def test_a_loop_that_answers(self):
-        address = self.served()
-        status, answer = probe(address, '/live')
-        self.assertEqual((status, answer['ok']), (200, True))
-        self.assertLess(answer['loop_answered_seconds_ago'], PATIENCE)
-
     def test_a_loop_that_is_blocked(self):
         address = self.served()
         blocked, go_on = threading.Event(), threading.Event()
@@ -107,11 +101,6 @@ class Storages(TestCase):
         with self.assertLogs('fsyncstorage', 'ERROR'):
             storage.close()
         self.assertEqual(probe(self.show(self.open()), '/ready')[0], 200)
-
-    def test_one_that_only_reads(self):
-        self.open().close()
-        address = self.show(self.open(read_only=True))
-        self.assertEqual(probe(address, '/ready')[0], 200)
 
     def test_phases_of_a_process(self):
         address = self.show(self.open())

@@ -11,6 +11,9 @@ from fsyncstorage.pack import progress
 
 from ..support import until
 
+PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
+          progress.SWAP]
+
 
 def fill(storage):
     """Give a storage something that a pack frees; blobs, too, if it can have

@@ -1,4 +1,6 @@
-"""A forecast says what a pack then does: to the byte, and by class."""
+"""A forecast says what a pack then does: to the byte, and by class.  Goes with
+`pack/counting.py`.
+"""
 
 import collections
 import os

@@ -7,7 +7,6 @@ it, which may be never.
 
 import contextlib
 import os
-import threading
 import time
 import weakref
 from unittest import mock
@@ -137,63 +136,6 @@ class Packing(TestCase):
         del disk.log[:]
         commit(storage, {1: b'z'})
         self.assertEqual(disk.log, ['write'])
-
-    def test_commits_and_readers_go_on_meanwhile(self):
-        db = self.database()
-        fill(db, keys=200)
-        stop = threading.Event()
-        view = db.storage._view
-        root = view.load(b'\0' * 8)
-
-        def commit_on():
-            number = 0
-            while not stop.is_set():
-                with db.transaction() as connection:
-                    connection.root()['number'] = number = number + 1
-            return number
-
-        def read_on():
-            while not stop.is_set():
-                with db.transaction() as connection:
-                    tree = connection.root()['tree']
-                    connection.cacheMinimize()
-                    assert {each.value for each in tree.values()} == {3}
-
-        threads = [Thread(commit_on), Thread(read_on), Thread(read_on)]
-        packs = often(2, 5)
-        for _ in range(packs):
-            db.pack()
-        stop.set()
-        number = threads[0].result()
-        threads[1].result(), threads[2].result()
-        with db.transaction() as connection:
-            self.assertEqual(connection.root()['number'], number)
-        # Who began to read in the old file can end there.
-        self.assertEqual(view.load(b'\0' * 8), root)
-
-    def test_it_waits_for_what_is_under_way(self):
-        disk = self.controlled_disk()
-        storage = self.open()
-        first = commit(storage, {0: b'a'})
-        commit(storage, {0: b'b'}, {0: first})
-        held = threading.Event()
-        drained = storage._sequencer.drain
-
-        def drain():
-            held.set()
-            drained()
-
-        storage._sequencer.drain = drain
-        disk.hold_syncs()
-        thread = Thread(storage.tpc_finish, vote(storage, {1: b'x'}))
-        disk.wait_for_sync()
-        pack = Thread(storage.pack, time.time() + 1, lambda data: [], False)
-        # It has the commit lock, or is syncing before it takes it.
-        disk.release_syncs()
-        tid = thread.result()
-        pack.result()
-        self.assertTrue(held.is_set())
-        self.assertEqual(storage.load(oid(1)), (b'x', tid))
 
     def test_an_interrupt_leaves_the_append_lock_free(self):
         """Just after it was taken; and when all is ready to be swapped."""

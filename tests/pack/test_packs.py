@@ -32,9 +32,6 @@ from ..support import Thread
 from ..support import commit
 from . import phases
 
-PHASES = [progress.CHECK, progress.REFERENCES, progress.MARK, progress.COPY,
-          progress.SWAP]
-
 
 class PacksCase(TestCase):
 
@@ -92,7 +89,7 @@ class Status(PacksCase):
         with mock.patch.object(progress.Watch, 'tell', tell_us):
             self.pack(storage)
         self.assertEqual(list(dict.fromkeys(
-            each['phase'] for each in seen)), PHASES)
+            each['phase'] for each in seen)), phases.PHASES)
         shares = [each['share'] for each in seen]
         self.assertEqual(shares, sorted(shares))
         self.assertLessEqual(shares[-1], 1)
@@ -113,7 +110,7 @@ class Cancel(PacksCase):
         """Nothing is left behind, and nothing is changed."""
         storage = self.packable()
         before = self.content()
-        for phase in PHASES:
+        for phase in phases.PHASES:
             with self.subTest(phase):
                 with self.at(phase, storage.packs.cancel), self.assertLogs(
                         'fsyncstorage.pack', 'INFO') as logged:
@@ -137,12 +134,7 @@ class Forecasts(PacksCase):
     level = 2
 
     def test_it_comes_true(self):
-        for pack_process in True, False:
-            with self.subTest(pack_process=pack_process):
-                self.check(self.packable(
-                    f'{pack_process}', pack_process=pack_process))
-
-    def check(self, storage):
+        storage = self.packable(pack_process=True)
         before = self.content()
         found = storage.packs.forecast(time.time())
         self.assertEqual(self.content(), before)
@@ -275,6 +267,8 @@ def storage_time(storage):
 
 class Wrapped(PacksCase):
     """Where a wrapper changes records, a forecast would be wrong."""
+
+    level = 2
 
     def test_it_is_refused(self):
         for process, gc in (False, False), (True, True):
@@ -430,17 +424,3 @@ class Rates(PacksCase):
         self.assertGreater(self.now, 0)
         self.assertEqual(len(held), 1)
         self.assertEqual(storage.packs.status()['last']['outcome'], 'packed')
-
-    def test_what_is_refused(self):
-        for wrong in 0, '1KB', '-1', 'fast', '', '1.5MB', 'off', 1e6:
-            with self.subTest(wrong):
-                with self.assertRaisesRegex(ValueError, 'pack-rate'):
-                    self.open(pack_rate=wrong)
-        self.assertEqual(os.listdir(self.directory), [])
-        for rate, number in (
-                (1 << 20, 1 << 20), ('2 MB', 2 << 20), ('none', None),
-                ('None', None), (None, None)):
-            with self.subTest(rate):
-                storage = self.open(pack_rate=rate)
-                self.assertEqual(storage.pack_rate, number)
-                storage.close()

@@ -3,14 +3,10 @@ undone at its swap or behind it, and random histories; with blobs, too.  And
 what a pack keeps because an undo after the pack time points back to it.
 """
 
-import array
 import base64
 import collections
 import os
-import random
-import tempfile
 import threading
-from types import SimpleNamespace
 from unittest import mock
 
 from BTrees.Length import Length
@@ -20,27 +16,22 @@ from ZODB.POSException import Unsupported
 from ZODB.serialize import referencesf
 from ZODB.tests.StorageTestBase import zodb_pickle
 
-from fsyncstorage.datafile import Descriptor
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack import packing
-from fsyncstorage.pack.marking import Kept
 from fsyncstorage.pack.progress import COPY
 from fsyncstorage.pack.progress import REFERENCES
 from fsyncstorage.pack.progress import Cancelled
 from fsyncstorage.pack.restorable import Restorable
-from fsyncstorage.pack.restorable import write_gone
 
 from ..often import often
 from ..support import TestCase
 from ..support import Thread
 from ..support import begin
-from ..support import commit
 from ..support import oid
 from .histories import BLOB as BLOB_RECORD
 from .histories import random_history
 from .histories import tid
 from .phases import at
-from .undos import DEEP
 from .undos import GONE
 from .undos import KNOWN
 from .undos import LEAF
@@ -253,18 +244,6 @@ class Orders(UndoInPackCase):
         undo(storage, self.store({LOST: self.state()}))
         self.assertEqual(storage.load(oid(LOST))[0], self.first[LOST])
 
-    def test_another_packer(self):
-        """Nobody knows what it keeps."""
-        storage = self.filled(packer=lambda *args: change_and_undo())
-
-        def change_and_undo():
-            self.refused(
-                'disabled', self.store({LEAF: self.state()}))
-            self.assertEqual(len(storage.undoLog(0, 10)), 4)
-
-        storage.pack(self.time, referencesf)
-        self.check_no_pack()
-
 
 # It has two revisions at the pack time, and is reached.
 BLOB = 7
@@ -433,68 +412,6 @@ class Restored(UndoInPackCase):
     def test_a_creation_that_was_undone(self):
         self.filled()
         self.check_restored(GONE, None, self.deleted)
-
-
-class UndoneRevisions(UndoInPackCase):
-
-    def setUp(self):
-        super().setUp()
-        self.name = 'Data.fs'
-        self.storage = self.open(self.name, pack_process=False)
-        self.wanted = {ROOT: self.state(NODE), NODE: self.state(DEEP),
-                       DEEP: self.state()}
-        commit(self.storage, self.wanted)
-
-    def pack_and_check(self, *undone):
-        """The pack time is before these undos."""
-        self.later()
-        for tid in undone:
-            undo(self.storage, tid)
-        self.storage.pack(self.time, referencesf)
-        self.check()
-
-    def test_what_one_refers_to(self):
-        self.pack_and_check(self.store({NODE: self.state()}))
-
-    def test_what_one_refers_to_whose_object_was_not_reachable(self):
-        """At the pack time."""
-        without_reference = self.store({NODE: self.state()})
-        without_node = self.store({ROOT: self.state()})
-        self.pack_and_check(without_node, without_reference)
-
-
-class Gone(TestCase):
-
-    def gone(self, kept, tell=lambda *progress: None):
-        with tempfile.TemporaryFile() as file:
-            write_gone(kept, file.fileno(), tell)
-            found = Restorable(collects_garbage=True)
-            found.learn(Descriptor(os.dup(file.fileno())))
-        return found._gone
-
-    @staticmethod
-    def kept(numbers, marks=None, positions=None, targets=()):
-        """Nothing is, unless the marks say so."""
-        return Kept(
-            SimpleNamespace(
-                oids=array.array('Q', numbers),
-                positions=array.array(
-                    'Q', range(1, len(numbers) + 1)
-                    if positions is None else positions)),
-            bytearray(len(numbers) if marks is None else marks),
-            frozenset(targets))
-
-    def test_what_is_in_it(self):
-        rng = random.Random(2)
-        for count in 0, 1, 2, 3, 100:
-            numbers = sorted(rng.getrandbits(64) for _ in range(count))
-            gone = self.gone(self.kept(numbers))
-            for number in numbers:
-                self.assertIn(oid(number), gone)
-                for other in number - 1, number + 1:
-                    if 0 <= other < 2 ** 64:
-                        self.assertNotIn(oid(other), gone)
-            self.assertNotIn(b'\xff' * 8, gone)
 
 
 SAME, REFUSED = 'the same', 'refused'

@@ -475,60 +475,6 @@ class ClosedInAPack(SwapTestCase):
         self.check(second)
 
 
-
-class FullDisk(SwapTestCase):
-
-    def test_at_each_step(self):
-        """It says so, leaves nothing, and the storage goes on."""
-        steps = 0
-        while True:
-            storage = self.packable()
-            before = self.names()
-            failed = self.pack_on_a_full_disk(storage, steps)
-            if not failed:
-                break
-            self.assertEqual(self.names() - {'Data.fs.index'},
-                             before - {'Data.fs.index'}, failed)
-            self.assertFalse(os.path.exists(self.path('blobs/.removed')))
-            self.check(storage)
-            storage.close()
-            self.check(self.open(blob_dir=self.path('blobs')))
-            self.remove_all()
-            steps += 1
-        self.assertGreater(steps, 8)
-
-    def pack_on_a_full_disk(self, storage, at):
-        """The name of the call that failed, or None."""
-        disk = datafile.disk
-        calls = 0
-        failed = None
-
-        def failing(name, real):
-            def call(*args):
-                nonlocal calls, failed
-                if calls == at and failed is None and not swapped():
-                    failed = name
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                calls += 1
-                return real(*args)
-            return call
-
-        first = os.stat(self.path()).st_ino
-
-        def swapped():
-            return os.stat(self.path()).st_ino != first
-
-        patches = {name: failing(name, getattr(disk, name))
-                   for name in ('open', 'write', 'link', 'replace')}
-        with mock.patch.multiple(disk, **patches):
-            try:
-                self.pack(storage)
-            except OSError as error:
-                self.assertEqual(error.errno, errno.ENOSPC)
-                self.assertIn('a pack needs room', str(error))
-        return failed
-
-
 class NoHardLinks(SwapTestCase):
 
     def test_the_old_file_is_renamed(self):

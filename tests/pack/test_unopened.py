@@ -158,6 +158,8 @@ class Answers(UnopenedCase):
 
 class Ends(UnopenedCase):
 
+    level = 2
+
     def test_a_cancel(self):
         self.pack_alone()
         for own_process in False, True:

@@ -24,8 +24,8 @@ from ..support import commit
 from ..support import oid
 from ..support import until
 from .histories import state
+from .phases import PHASES
 from .phases import at
-from .processes import PHASES
 
 # The objects: the root, two that are reached, one that only the second of them
 # refers to; and two that are not reached, the first of which refers to the

@@ -27,7 +27,6 @@ from perf import light
 from ..crash.harness import campaign
 from ..crash.harness import judge
 from ..crash.harness import served
-from ..crash.harness.tally import Report
 from ..crash.test_crash_images import ours
 from ..support import PATIENCE
 from ..support import TestCase
@@ -43,8 +42,6 @@ from .clients import content
 UNPROMISING = [
     name for name, policy in POLICIES.items() if not policy.promises]
 
-REPORT = Report(__name__, 'Crash images of a server', 'policy', 'model')
-
 
 def trial(policy, workload, images):
     recording = campaign.record(workload, ours(policy))
@@ -55,7 +52,6 @@ def trial(policy, workload, images):
 class PowerCut(unittest.TestCase):
 
     level = 2
-    layer = REPORT
     #: Images, for each hundred of the workload.
     percent = 30
 
@@ -71,11 +67,10 @@ class PowerCut(unittest.TestCase):
                 self.check(policy, served.Asking())
 
     def check(self, policy, workload):
-        count, wrong = REPORT.tally.count_all(
-            trial(policy, workload,
-                  workload.images * self.percent // 100), policy)
+        images = workload.images * self.percent // 100
+        count, wrong = campaign.wrong(trial(policy, workload, images))
         self.assertEqual(wrong, {})
-        self.assertGreaterEqual(count, workload.images * self.percent // 100)
+        self.assertGreaterEqual(count, images)
 
 
 class ManyPowerCuts(PowerCut):

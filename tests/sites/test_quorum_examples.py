@@ -16,7 +16,7 @@ from perf.ports import free_port
 
 from ..commands import SCRIPTS
 from ..commands import Commands
-from ..metrics.alerting import EXAMPLES
+from ..metrics.asking import EXAMPLES
 from ..metrics.asking import probe
 from ..quorum.gateway import Gateways
 from ..support import PATIENCE

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import unittest
 
-from ..metrics.alerting import EXAMPLES
+from ..metrics.asking import EXAMPLES
 from ..metrics.asking import probe
 from ..server.serving import Served
 from ..support import PATIENCE

@@ -46,6 +46,10 @@ class Settings(unittest.TestCase):
                 'scrub_rate': (
                     0, 1, -1, '0', '2', '63KB', '2MB/s', 'on', '', None, True,
                     1.5e6, '1.5MB', 'off on'),
+                'index_checkpoint': (
+                    0, '1KB', '-1', 'big', '', '1.5MB', None),
+                'pack_rate': (
+                    0, '1KB', '-1', 'fast', '', '1.5MB', 'off', 1e6),
                 'slow_commit_log': (-1, '2h', 'off', '', None, True),
                 'conflict_log': ('', 'on', None, True, 1)}.items():
             for wrong in values:
@@ -434,6 +438,8 @@ class HighOids(TestCase):
 
 
 class AnotherProcess(TestCase):
+
+    level = 2
 
     def test_the_lock_names_the_process(self):
         holder = subprocess.Popen(

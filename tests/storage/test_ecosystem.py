@@ -6,7 +6,6 @@ import time
 
 import ZODB.FileStorage.fspack
 from ZODB.FileStorage import FileStorage
-from ZODB.fsIndex import fsIndex
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import UndoError
 from ZODB.POSException import Unsupported
@@ -18,10 +17,7 @@ from ZODB.utils import z64
 from zope.interface import providedBy
 from zope.interface.verify import verifyObject
 
-from fsyncstorage import FsyncStorage
-
 from ..support import TestCase
-from ..support import begin
 from ..support import commit
 from ..support import oid
 
@@ -46,9 +42,6 @@ class Interfaces(TestCase):
         public = {name for name in dir(stock) if not name.startswith('_')}
         self.assertEqual(public - set(dir(self.open())), set())
 
-    def test_no_filestorage(self):
-        self.assertNotIsInstance(self.open(), FileStorage)
-
 
 class State(TestCase):
 
@@ -60,42 +53,6 @@ class State(TestCase):
         ahead = TimeStamp(*time.gmtime(time.time() + 900)[:6])
         self.storage._ts = ahead
         self.assertGreater(commit(self.storage, {1: b'x'}), ahead.raw())
-
-    def test_the_locks(self):
-        """As a packer takes them: the new ones, and those of old."""
-        storage = self.storage
-        for acquire, release in (
-            (storage._commit_lock.acquire, storage._commit_lock.release),
-            (storage._lock.acquire, storage._lock.release),
-            (storage._commit_lock_acquire, storage._commit_lock_release),
-            (storage._lock_acquire, storage._lock_release),
-        ):
-            acquire()
-            release()
-        storage._commit_lock_acquire()
-        self.assertTrue(storage._commit_lock.locked())
-        storage._commit_lock_release()
-
-    def test_the_file(self):
-        commit(self.storage, {1: b'x'})
-        file = self.storage._file
-        self.assertEqual(file.name, self.path())
-        self.assertEqual(self.storage._file_name, self.path())
-        file.seek(0, 2)
-        self.assertEqual(file.tell(), self.storage._pos)
-        self.assertEqual(self.storage._pos, self.storage.getSize())
-        file.seek(0)
-        self.assertEqual(file.read(4), b'FS30')
-
-    def test_the_index(self):
-        commit(self.storage, {1: b'x', 7: b'y'})
-        self.assertIsInstance(self.storage._index, fsIndex)
-        self.assertEqual(list(self.storage._index), [oid(1), oid(7)])
-        self.assertEqual(len(self.storage), 2)
-        self.assertEqual(self.storage._oid, oid(7))
-        self.assertEqual(self.storage.new_oid(), oid(8))
-        self.storage.set_max_oid(oid(20))
-        self.assertEqual(self.storage._oid, oid(20))
 
 
 class Pointers(TestCase):
@@ -123,12 +80,6 @@ class Pointers(TestCase):
         with self.assertRaisesRegex(UndoError, 'Invalid transaction id'):
             find(p64(7), 0)
 
-    def test_a_storage_that_only_reads(self):
-        reader = self.open(read_only=True)
-        self.assertEqual(reader._txn_find(self.first, 0), 4)
-        self.assertEqual(reader._data_find(4, oid(2), b'two'),
-                         reader._lookup_pos(oid(2)))
-
     def test_behind_a_pack_nothing_is_found_to_undo(self):
         self.storage.pack(time.time() + 1, lambda data: [], gc=False)
         self.assertTrue(self.storage._txn_find(self.second, 0))
@@ -145,16 +96,6 @@ class Pointers(TestCase):
         self.assertEqual(find(4, oid(2), b'three'), 0)
         self.assertEqual(find(4, oid(9), b'two'), 0)
 
-    def test_what_points_back_is_trusted(self):
-        transaction = begin(self.storage)
-        self.storage.undo(self.storage.undoLog(0, 1)[0]['id'], transaction)
-        self.storage.tpc_vote(transaction)
-        position = self.storage._pos
-        self.storage.tpc_finish(transaction)
-        self.assertEqual(
-            self.storage._data_find(position, oid(1), b'anything'),
-            self.storage._lookup_pos(oid(1)))
-
 
 class BlobFiles(TestCase):
 
@@ -167,18 +108,6 @@ class BlobFiles(TestCase):
         with self.assertRaisesRegex(Unsupported, 'storeBlob'):
             storage._blob_storeblob(oid(1), z64, path)
         self.assertTrue(os.path.exists(path))
-
-
-class Public(TestCase):
-
-    def test_cleanup(self):
-        storage = self.open()
-        commit(storage, {1: b'x'})
-        commit(storage, {1: b'y'}, {1: storage.lastTransaction()})
-        storage.pack(time.time() + 1, lambda data: [], gc=False)
-        storage.close()
-        storage.cleanup()
-        self.assertEqual(os.listdir(self.directory), [])
 
 
 
@@ -254,15 +183,3 @@ class Iterating(TestCase):
                           log.output[0])
             storage._file.write_at(right, position)
         self.assertEqual(len(list(storage.iterator())), 2)
-
-
-class Subclasses(TestCase):
-
-    def test_a_vote_of_its_own_is_not_asked_not_to_wait(self):
-        class Other(FsyncStorage):
-
-            def tpc_vote(self, transaction):
-                return super().tpc_vote(transaction)
-
-        self.assertTrue(FsyncStorage.tpc_vote.need_not_wait)
-        self.assertFalse(hasattr(Other.tpc_vote, 'need_not_wait'))

@@ -161,6 +161,8 @@ class Formats(TestCase):
 
 class Tools(TestCase):
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         self.db = ZODB.DB(self.open())

@@ -275,8 +275,10 @@ class Bounds(MapTestCase):
         storage = self.open()
         commit(storage, {1: b'data'})
         full = mock.patch.object(os, 'posix_fallocate', side_effect=OSError)
+        before = len(os.listdir('/dev/fd'))
         with full, self.assertRaises(NoMap):
             self.build(storage)
+        self.assertEqual(len(os.listdir('/dev/fd')), before)
         made = self.build(storage)
         with full:
             commit(storage, {600 * 40: b'data'})
@@ -304,6 +306,15 @@ class Bounds(MapTestCase):
                     {8 * word // layout.PAGE for word in (
                         made._chunk(prefix), directory, directory + 1)},
                     pages)
+
+    def test_not_of_a_node_that_others_may_have_left_behind(self):
+        storage = self.open()
+        commit(storage, {1: b'data'})
+        for answers in [False], [True, False]:  # before it is built, or after
+            silent = mock.patch.object(type(storage), 'may_answer', mock.Mock(
+                side_effect=answers))
+            with silent, self.assertRaisesRegex(NoMap, 'another node'):
+                self.build(storage)
 
     def test_not_of_a_read_only_storage(self):
         self.open().close()

@@ -21,6 +21,7 @@ from fsyncstorage.storage import transaction
 from fsyncstorage.storage import transaction as module
 from fsyncstorage.storage.tids import Tids
 
+from ..often import often
 from ..support import TestCase
 from ..support import begin
 from ..support import commit
@@ -116,6 +117,20 @@ class Large(TestCase):
         self.assertEqual(len(self.open()), self.records)
 
 
+class TooLargeForAnEventLoop(TestCase):
+
+    def test_by_objects_and_by_bytes(self):
+        most = transaction.MOST_OBJECTS_AT_ONCE
+        for records, is_large in (
+                (dict.fromkeys(range(most), b'x'), False),
+                (dict.fromkeys(range(most + 1), b'x'), True),
+                ({1: bytes(transaction.MOST_BYTES_AT_ONCE)}, True)):
+            storage = self.open(f'{len(records)}')
+            voted = vote(storage, records)
+            self.assertIs(under_way(storage).is_large(), is_large)
+            storage.tpc_abort(voted)
+
+
 class VeryLarge(Large):
     """Of 3 GB."""
 
@@ -187,7 +202,7 @@ class TidsTests(unittest.TestCase):
         choose = random.Random(3)
         tids, last, now = Tids(), z64, 1e9
         with mock.patch.object(time, 'time', lambda: now):
-            for _ in range(20_000):
+            for _ in range(often(2000, 20_000)):
                 now += choose.choice(STEPS)
                 tid = tids.next(last)
                 self.assertEqual(tid, newTid(last))

@@ -164,7 +164,6 @@ class Answering:
         self._is_ours = hosts.those_of(address[0], self.address[0])
         #: The oldest first: the tasks, when they began, and their connections.
         self._open: dict[asyncio.Task[None], tuple[float, socket.socket]] = {}
-        self._accepting: asyncio.Task[None] | None = None
         self._thread = threading.Thread(
             target=self._run, daemon=True,
             name=f'metrics at {self.address[0]} port {self.address[1]}')
@@ -209,8 +208,9 @@ class Answering:
         call()
 
     def _end(self) -> None:
-        assert self._accepting is not None
-        self._accepting.cancel()
+        # What is accepted just now is cancelled behind that, or it is lost.
+        self._loop.remove_reader(self._socket)
+        self._loop.call_soon(self._accepting.cancel)
 
     async def _accept_all(self) -> None:
         try:

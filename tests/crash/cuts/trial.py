@@ -33,8 +33,6 @@ from . import client
 from . import server
 from .outcomes import Outcomes
 
-CLIENT = client.__name__,
-SERVER = server.__name__,
 CLIENTS = 2
 # Until the message of a cut comes.
 TRIES = 3
@@ -110,7 +108,7 @@ class _Client:
 
     def start(self):
         self.process = self._trial.start(
-            *self._trial.client, self.relay.port, next(self._names),
+            client.__name__, self.relay.port, next(self._names),
             self._trial.log)
         if not self.process.line():
             raise AssertionError(f'a client has failed {self._trial.said()}')
@@ -155,10 +153,7 @@ class _Client:
 class Trial:
     """So many cuts, with one file."""
 
-    def __init__(self, seed=0, client=CLIENT, server=SERVER):
-        """`client` and `server` are modules that are run."""
-        self.client = client
-        self._server = server
+    def __init__(self, seed=0):
         self._clients_resolve = CLIENTS_RESOLVE[
             seed // 2 % len(CLIENTS_RESOLVE)]
         #: Of messages that are cut.
@@ -196,7 +191,7 @@ class Trial:
 
     def start_server(self):
         self.server = self.start(
-            *self._server, self._data, self._seconds_a_sync,
+            server.__name__, self._data, self._seconds_a_sync,
             self._clients_resolve, said=self._server_said)
         self.address = '127.0.0.1', int(self.server.line())
 
@@ -303,8 +298,7 @@ def _populate(path):
 class Trials:
     """One after the other, until there are so many cuts."""
 
-    def __init__(self, **modules):
-        self._modules = modules
+    def __init__(self):
         self.kinds = set()
         self.made = collections.Counter()
         #: To the question what became of a commit.
@@ -318,7 +312,7 @@ class Trials:
             left = cuts - self.made.total()
             if left <= 0 or self.problems:
                 return self
-            trial = Trial(seed, **self._modules).run(min(left, CUTS))
+            trial = Trial(seed).run(min(left, CUTS))
             self.kinds.update(trial.kinds)
             self.made += trial.made
             self.answers += trial.answers

@@ -61,19 +61,16 @@ class Recording(typing.NamedTuple):
 EMPTY = images.Image(frozenset(), frozenset())
 
 
-def record(workload, make, over=EMPTY, settled=False, **of_site):
+def record(workload, make, over=EMPTY, **of_site):
     """Run a workload with a storage that `make` makes.
 
-    It begins in the directory of the image `over`.  If `settled`, what it
-    prepares is on the disk, promised or not.
+    It begins in the directory of the image `over`.
     """
     with scratch_directory() as scratch, quiet():
         directory = os.path.join(scratch, 'site')
         over.write(directory)
         with Site(directory, make, blobs=workload.blobs, **of_site) as site:
             workload.prepare(site)
-            if settled:
-                site.mark(events.Settled())
             start = len(site.recorder.log)
             workload.run(site)
             log = site.recorder.log[:]
@@ -180,6 +177,16 @@ def trial(recording, judge, images, models=MODELS):
                 judge, cases(recording, model, -(-left // shares))):
             yield model, case, problems
             left -= 1
+
+
+def wrong(trial):
+    """How many images a trial had, and what was wrong: kind -> words."""
+    number, found = 0, {}
+    for _, case, problems in trial:
+        number += 1
+        for problem in problems:
+            found.setdefault(problem.kind, f'{problem.words} ({case.words})')
+    return number, found
 
 
 def verdicts(judge, cases):

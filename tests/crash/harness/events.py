@@ -78,10 +78,6 @@ class Passed(typing.NamedTuple):
     at: float
 
 
-class Settled(typing.NamedTuple):
-    """So much time passed that the system wrote everything by itself."""
-
-
 # Marks of the workload
 
 class Finishing(typing.NamedTuple):

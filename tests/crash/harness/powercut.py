@@ -329,8 +329,6 @@ class Disk:
                 self.files[file].sync_failed(began)
             case events.Reread(file, content):
                 self.files[file].reread(content)
-            case events.Settled():
-                self.everything_is_written()
 
     def _change(self, file, index, event):
         size = file.size

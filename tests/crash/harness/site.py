@@ -34,7 +34,6 @@ from ...support import Thread
 from ...support import until
 from . import events
 from . import past_seam
-from .clock import Clock
 from .contents import content_of
 from .contents import record
 from .contents import record_of
@@ -86,8 +85,8 @@ class Site(contextlib.ExitStack):
         super().__init__()
         self.path = os.path.join(directory, 'Data.fs')
         self.storage = None
-        self.clock = Clock()
-        self.recorder = Recorder(directory, self.clock)
+        self.recorder = Recorder(directory)
+        self.clock = self.recorder.clock
         self.ledger = Ledger() if ledger is None else ledger.copy()
         self.standing = Standing()
         self._make = make

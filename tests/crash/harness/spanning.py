@@ -5,19 +5,15 @@ Some of these stop on the way until the power has gone, or is back, and go on
 then: they have seen what may be lost.  What they read is held against the
 files, too, whether they commit or not.  The counts are of transactions, but
 for `cuts`, and for the commits that the files showed (`judged`).
-
-    python -m tests.crash.harness.spanning POLICY SECONDS [undoomed]
 """
 
 import collections
 import contextlib
-import itertools
 import os
 import random
 import shutil
-import sys
 import threading
-import time
+import typing
 import uuid
 from unittest import mock
 
@@ -27,21 +23,27 @@ from ZODB.DB import DB
 from ZODB.POSException import ConflictError
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage import datafile
 from fsyncstorage.client.doom import REASON
-from fsyncstorage.client.doom import Doom
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.server.server import Server
 
 from ...client.doomed import impatience
 from ...memory import scratch_directory
 from ...support import PATIENCE
 from ...support import Thread
+from . import images
+from . import past_seam
+from . import powercut
 from .campaign import quiet
 from .history import History
 from .history import Holder
 from .history import Thing
 from .images import Image
-from .lives import Lives
+from .recorder import Recorder
+from .recorder import RecordingDisk
+from .tearing import MODELS
 
 CLIENTS = 3
 THREADS = 4  # of each
@@ -49,14 +51,102 @@ HOLDERS = 6
 READS = 3
 # From one cut to the next.
 COMMITS = 10, 60
-# With one file, which grows, and the same clients.
-CUTS = 50
 # Seconds from one try to connect to the next: who takes longer finds a server
 # that others have written to.
 POLLS = 0.01, 0.3
 # What ZODB says where an object that was lost is still in memory, and another
 # one gets its oid (docs/internals/open.rst).
 TAKEN = 'A different object already has the same oid'
+
+
+# A cut takes what was not synced in the last moments, not hours.
+SYNC_INTERVAL = 0.05
+
+
+class Life:
+    """One run of the server, from power to power cut.  A cut ends every
+    connection at once, and takes from the disk what a power cut can."""
+
+    def __init__(self, directory, address, image, policy):
+        image.write(directory)
+        self.path = os.path.join(directory, 'Data.fs')
+        self.recorder = Recorder(directory)
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(mock.patch.object(
+                datafile, 'disk', RecordingDisk(self.recorder)))
+            stack.enter_context(past_seam.recorded(self.recorder))
+            storage = FsyncStorage(
+                self.path, durability=policy, sync_interval=SYNC_INTERVAL)
+            stack.callback(storage.close)
+            self._server = Server(address, {'1': storage})
+            self._thread = Thread(self._server.loop)
+            self._stack = stack.pop_all()
+
+    def cut(self):
+        """The disk as it was when the power went.
+
+        Nobody is told anything after that.
+        """
+        log = self.recorder.log[:]
+        cut_off = threading.Event()
+        self._server.acceptor.event_loop.call_soon_threadsafe(
+            self._cut_off, cut_off)
+        if not cut_off.wait(PATIENCE):
+            raise AssertionError('the server hangs')
+        self._server.close()
+        self._thread.result()
+        self._stack.close()
+        return powercut.Disk.after_all(log)
+
+    def _cut_off(self, done):
+        self._server.acceptor.stop_listening()
+        for connection in list(self._server.connections):
+            connection.abort()
+        done.set()
+
+
+class Cut(typing.NamedTuple):
+
+    #: The file with all that was committed before, told or not.
+    path: str
+    image: Image
+
+
+class Lives:
+    """A context: while it lasts, there is a server most of the time, at one
+    address.  Each life begins with what is left, in a directory of its own.
+    """
+
+    def __init__(self, directory, policy, image, seed):
+        self.address = os.path.join(directory, 'socket')
+        self._directory = directory
+        self._policy = policy
+        self._image = image
+        self._source = random.Random(seed)
+        self._count = 0
+        self._life = None
+
+    def __enter__(self):
+        self.begin()
+        return self
+
+    def __exit__(self, *error):
+        if self._life is not None:
+            self._life.cut()
+
+    def begin(self):
+        self._count += 1
+        directory = os.path.join(self._directory, str(self._count))
+        self._life = Life(directory, self.address, self._image, self._policy)
+
+    def cut(self):
+        life, self._life = self._life, None
+        disk = life.cut()
+        space = images.Space(disk, MODELS[self._source.choice(list(MODELS))])
+        self._image = space.image(
+            images.at_random(space.options, self._source))
+        return Cut(life.path, self._image)
 
 
 class Power:
@@ -211,7 +301,7 @@ class Trial:
         self._history = History()
         self._of_lives = []  # with all that each has committed
 
-    def run(self, cuts=CUTS):
+    def run(self, cuts):
         with scratch_directory() as scratch, quiet(), Lives(
                 scratch, self.policy, first_image(scratch),
                 self._source.random()) as lives:
@@ -279,37 +369,6 @@ class Trial:
                     f'a reader saw what was never there together ({read})')
 
 
-def without_doom():
-    """A patch: transactions go on, whatever they have seen."""
-    return mock.patch.object(Doom, 'fall', lambda *arguments: None)
-
-
-def run_for(policy, seconds):
-    """Trials one after the other; all counts, and all problems."""
-    end = time.monotonic() + seconds
-    counts, problems = collections.Counter(), []
-    for seed in itertools.count():
-        trial = Trial(policy, seed).run()
-        counts += trial.counts
-        problems += trial.problems
-        if time.monotonic() > end:
-            return counts, problems
-
-
 def words(counts):
     return ', '.join(f'{count} {what}' for what, count in sorted(
         counts.items()))
-
-
-def main(policy, seconds, doom=''):
-    with without_doom() if doom else contextlib.nullcontext():
-        counts, problems = run_for(policy, float(seconds))
-    print(f'{policy}: {words(counts)}; {len(problems)} problems')
-    first = {each.partition(' (')[0]: each for each in reversed(problems)}
-    for problem, count in collections.Counter(
-            each.partition(' (')[0] for each in problems).most_common():
-        print(f'{count} times, for example: {first[problem]}')
-
-
-if __name__ == '__main__':
-    main(*sys.argv[1:])
