@@ -130,6 +130,16 @@ class Ends(ByHand):
         self.world.settle()
         self.assertEqual(self.whats_told(), ['vote b'])
 
+    def test_nothing_begins_after_the_end(self):
+        voted = self.vote('voted', {1: b'x'})
+        self.committer.close()
+        self.finish(voted)
+        late = self.vote('late', {2: b'x'})
+        self.world.settle()
+        self.assertEqual(self.whats_told(), ['vote voted'])
+        self.assertEqual(self.storage._begun, {})
+        late.abort()
+
     def test_a_finish_fails(self):
         ballot, waits = self.vote('a', {1: b'x'}), self.vote('b', {1: b'x'})
         with mock.patch.object(self.storage, '_append_once',
