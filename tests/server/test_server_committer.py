@@ -7,6 +7,7 @@ import threading
 from unittest import mock
 
 from fsyncstorage.server import committer as module
+from fsyncstorage.server.ballot import ASIDE
 from fsyncstorage.server.ballot import OUTSIDE
 from fsyncstorage.server.ballot import OVER
 from fsyncstorage.server.ballot import VOTED
@@ -129,6 +130,16 @@ class Ends(ByHand):
         self.world.settle()
         self.assertEqual(self.whats_told(), ['vote b'])
 
+    def test_nothing_begins_after_the_end(self):
+        voted = self.vote('voted', {1: b'x'})
+        self.committer.close()
+        self.finish(voted)
+        late = self.vote('late', {2: b'x'})
+        self.world.settle()
+        self.assertEqual(self.whats_told(), ['vote voted'])
+        self.assertEqual(self.storage._begun, {})
+        late.abort()
+
     def test_a_finish_fails(self):
         ballot, waits = self.vote('a', {1: b'x'}), self.vote('b', {1: b'x'})
         with mock.patch.object(self.storage, '_append_once',
@@ -186,6 +197,12 @@ class Aside(ByHand):
         ballot = self.vote('appended', {number: b'new'}, self.serials)
         self.finish(ballot)
 
+    def put_aside(self, number):
+        ballot = self.vote('aside', {number: b'mine'}, self.serials)
+        self.world.settle()
+        self.assertEqual(ballot.state, ASIDE)
+        return ballot
+
     def test_published_while_the_vote_was_made(self):
         """Nobody tells of it any more."""
         self.append(1)
@@ -194,6 +211,18 @@ class Aside(ByHand):
         self.world.publish()
         self.world.settle()
         self.assertEqual(ballot.state, OVER)
+
+    def test_it_will_never_be_published(self):
+        self.append(1)
+        ballot = self.put_aside(1)
+        with mock.patch.object(
+                self.storage, 'tpc_begin', side_effect=OSError):
+            self.committer.failed()
+            self.world.settle()
+        self.assertEqual(ballot.state, OVER)
+        self.assertEqual(
+            self.whats_told()[-1], ('vote aside', 'OSError'))
+        self.world.publish()
 
 
 class InTheLoop(ByHand):
@@ -289,6 +318,14 @@ class InTheLoop(ByHand):
         self.storage.is_swapping = True
         self.check_vote_in_a_thread({1: b'x'})
         self.storage.is_swapping = False
+
+    def test_threads_are_not_more_than_said(self):
+        for number in range(2 * module.VOTERS):
+            self.vote(str(number), {number: b'x'}, small=False)
+        self.assertEqual(len(self.world.voters.jobs), module.VOTERS)
+        self.world.voters.do_one()
+        self.world.deliver()
+        self.assertEqual(len(self.world.voters.jobs), module.VOTERS)
 
     def test_a_finish_while_the_append_lock_is_taken(self):
         ballot = self.vote('a', {1: b'x'})
