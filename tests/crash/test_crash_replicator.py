@@ -108,7 +108,7 @@ class CrashImages(unittest.TestCase):
 class Mutants(unittest.TestCase):
     """Replicators that break their promise, and are found out."""
 
-    level = 2
+    level = 3
 
     def found(self, replicator, **of_node):
         recording = logged.record(

@@ -137,8 +137,11 @@ def test_suite():
         *zeosuites.connection_tests(BOTH, default=in_the_default_run),
         zodbsuites.at_level(
             3, zeosuites.doctests(STOCK, CANNOT_HOLD, OUR_NAMES)),
-        zeosuites.doctests(BOTH, CANNOT_HOLD_WITH_CHANNELS,
-                             OUR_NAMES | OF_OUR_SERVER),
+        zodbsuites.at_level(
+            lambda test: 2 + ('StorageShared' in zeosuites.suite_of_blobs(
+                test)),
+            zeosuites.doctests(BOTH, CANNOT_HOLD_WITH_CHANNELS,
+                               OUR_NAMES | OF_OUR_SERVER)),
         cache_tests(),
         *small_tests(),
     ]))

@@ -110,7 +110,8 @@ def in_the_default_run(case):
 def doctests():
     suite = zeosuites.doctests([our_server], CANNOT_HOLD, OUR_NAMES)
     for test in zodbsuites.flattened(suite):
-        if test.id() in OF_THE_CLIENT_ALONE:
+        if (test.id() in OF_THE_CLIENT_ALONE
+                or zeosuites.suite_of_blobs(test)):
             test.level = 3
         yield test
 

@@ -70,6 +70,9 @@ A_FEW_OF_THE_REST = {
     'testUndoConflictResolution',
 }
 
+# They pack again and again; testPackWhileWriting is the same once.
+LONG_PACKS = {'testPackLotsWhileWriting', 'testPackNowWhileWriting'}
+
 # In every doctest: a record that is read here may not have been formatted,
 # and only that gives it a `message`.
 IN_EVERY_DOCTEST = {'r.message for r in': 'r.getMessage() for r in'}
@@ -223,7 +226,7 @@ def what_each_storage_has(case):
     assert all(hasattr(case, name) for name in A_FEW_OF_THE_REST)
 
     def level(test):
-        return 2 + (test._testMethodName in rest)
+        return 2 + (test._testMethodName in rest | LONG_PACKS)
 
     return level
 
@@ -264,6 +267,12 @@ def doctests(contexts, excluded, rewrite):
     suite = zodbsuites.without_the_powers_of_root(
         zodbsuites.without(suite, excluded))
     return during(contexts, rewritten(suite, IN_EVERY_DOCTEST | rewrite))
+
+
+def suite_of_blobs(test):
+    """The name of ZODB's suite of blobs that the test belongs to, or ''."""
+    name = getattr(getattr(test, 'layer', None), '__name__', '')
+    return name if 'BlobTests' in name else ''
 
 
 def _each_in_its_layer(suite, left_out):
