@@ -138,8 +138,7 @@ def test_suite():
         zodbsuites.at_level(
             3, zeosuites.doctests(STOCK, CANNOT_HOLD, OUR_NAMES)),
         zodbsuites.at_level(
-            lambda test: 2 + ('StorageShared' in zeosuites.suite_of_blobs(
-                test)),
+            zeosuites.of_doctests,
             zeosuites.doctests(BOTH, CANNOT_HOLD_WITH_CHANNELS,
                                OUR_NAMES | OF_OUR_SERVER)),
         cache_tests(),

@@ -50,8 +50,9 @@ FSYNCSTORAGE = """
 </fsyncstorage>
 """
 
-# They run for a fixed time; at level 2 is one more of the kind.
+# They run for a fixed time; at level 2 are shorter ones of the kind.
 TEN_SECONDS_EACH = {
+    'checkConcurrentUpdates19Storages',
     'checkConcurrentLargeUpdates',
     'checkConcurrentUpdates1Storage',
     'checkConcurrentUpdates2StoragesMT',
@@ -72,6 +73,11 @@ A_FEW_OF_THE_REST = {
 
 # They pack again and again; testPackWhileWriting is the same once.
 LONG_PACKS = {'testPackLotsWhileWriting', 'testPackNowWhileWriting'}
+
+LONG_DOCTESTS = {
+    'ZEO.tests.testConnection.invalidations_while_connecting',
+    'zeo_blob_cache_test',
+}
 
 # In every doctest: a record that is read here may not have been formatted,
 # and only that gives it a `message`.
@@ -255,9 +261,10 @@ def connection_tests(contexts, default, long=TEN_SECONDS_EACH):
         yield over(
             contexts, case,
             level=lambda test, more=more: 2 + (test._testMethodName in more))
-    yield during(contexts, doctest.DocTestSuite(
-        ZEO.tests.testConnection, setUp=ZEO.tests.forker.setUp,
-        tearDown=zope.testing.setupstack.tearDown))
+    yield zodbsuites.at_level(of_doctests, during(
+        contexts, doctest.DocTestSuite(
+            ZEO.tests.testConnection, setUp=ZEO.tests.forker.setUp,
+            tearDown=zope.testing.setupstack.tearDown)))
 
 
 def doctests(contexts, excluded, rewrite):
@@ -267,6 +274,12 @@ def doctests(contexts, excluded, rewrite):
     suite = zodbsuites.without_the_powers_of_root(
         zodbsuites.without(suite, excluded))
     return during(contexts, rewritten(suite, IN_EVERY_DOCTEST | rewrite))
+
+
+def of_doctests(test):
+    """The level; a shared directory of blobs is like one of each client."""
+    shared = 'StorageShared' in suite_of_blobs(test)
+    return 3 if shared or test.id() in LONG_DOCTESTS else 2
 
 
 def suite_of_blobs(test):
