@@ -405,14 +405,6 @@ class TheClientsSide(unittest.TestCase):
         for number in range(50):
             self.refuse(copy.deepcopy(client), wire.missing(number, AS_OF))
 
-    def test_long_texts(self):
-        client = opened()
-        client.load(oid(1), AS_OF)
-        client.add(wire.failed(1, AS_OF, 'E' * 1000, '\udcff' + 'x' * 10000))
-        failed = client.next()
-        self.assertEqual(failed.type, 'E' * 255)
-        self.assertLess(len(failed.text), 1001)
-
 
 class TheFormat(unittest.TestCase):
     """As docs/internals/wire.rst has it: both sides could change it, and

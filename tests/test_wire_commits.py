@@ -196,11 +196,6 @@ class Requests(unittest.TestCase):
             set(''.join(relay.KINDS[relay.UP]).encode()),
             set(server._REQUESTS))
 
-    def test_without_a_number(self):
-        for kind in b'BNMCVFTAPQ':
-            with self.assertRaises(framing.PeerError):
-                server.request(bytes([kind]) + bytes(4))
-
     @given(strategies.binary(max_size=60))
     @thorough
     def test_rubbish(self, rubbish):
@@ -432,15 +427,6 @@ class Replies(unittest.TestCase):
         client.trip(number)
         received(client, server.conflicts(number, b'which'))
         self.assertIsNotNone(client.abort(number))
-
-    def test_what_a_trip_has_resolved(self):
-        client, number = in_state(commits.IN_ONE_TRIP)
-        self.assertEqual(
-            received(client, server.done(number, TID, 1, 2,
-                                         server.joined([oid(1), oid(2)]))),
-            [commits.Done(number, TID, 1, 2, [oid(1), oid(2)])])
-        client, number = in_state(commits.IN_ONE_TRIP)
-        self.refuse(client, server.done(number, TID, 1, 2, b'short'))
 
     def test_a_goodbye(self):
         """In each state of a transaction, but to none."""
