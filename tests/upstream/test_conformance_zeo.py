@@ -49,12 +49,6 @@ ANY_ORDER_WILL_DO = {
 CANNOT_HOLD = (ANY_ORDER_WILL_DO | NOT_OUR_SERVER | MORE_IS_SAID
                | ONLY_PROTOCOL_5 | ASKS_SINCE_A_TID_THAT_NEVER_WAS)
 
-# What takes long, and our client does over our server in the default run.
-BY_OUR_CLIENT = {'checkConcurrentUpdates19Storages'}
-
-# What is the same with any server, and at level 3.
-OF_THE_CLIENT_ALONE = {'zeo_blob_cache_test'}
-
 # Where a doctest itself, or a script that it writes, starts a server.
 OUR_NAMES = {
     'ZEO.runzeo': 'fsyncstorage.server.runzeo',
@@ -110,9 +104,9 @@ def in_the_default_run(case):
 def doctests():
     suite = zeosuites.doctests([our_server], CANNOT_HOLD, OUR_NAMES)
     for test in zodbsuites.flattened(suite):
-        if (test.id() in OF_THE_CLIENT_ALONE
-                or zeosuites.suite_of_blobs(test)):
-            test.level = 3
+        # Blobs are the client's alone: they are run with ours.
+        test.level = (3 if zeosuites.suite_of_blobs(test)
+                      else zeosuites.of_doctests(test))
         yield test
 
 
@@ -125,8 +119,7 @@ def test_suite():
     return zeosuites.lasting(unittest.TestSuite([
         *generic_tests(),
         *zeosuites.connection_tests(
-            [our_server], default=in_the_default_run,
-            long=zeosuites.TEN_SECONDS_EACH | BY_OUR_CLIENT),
+            [our_server], default=in_the_default_run),
         *doctests(),
         unittest.defaultTestLoader.loadTestsFromTestCase(OptionsTests),
     ]))

@@ -172,6 +172,11 @@ class ClientHooks(unittest.TestCase):
         for method in ClientStorage.tpc_vote, ClientStorage.tpc_abort:
             self.assertIn('_call', names(method))
 
+    def test_calls_go_there_after_a_close(self):
+        """link.py ends the coroutine, too."""
+        self.assertTrue(
+            {'io_call', '_io_call_after_closure'} <= names(ClientRunner.close))
+
     def test_a_call_is_made_like_this(self):
         """outgoing.py makes one that leaves with what goes before."""
         self.assertTrue({'message_id', 'futures', 'write_message', 'encode'}

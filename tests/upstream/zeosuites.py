@@ -254,10 +254,10 @@ def msgpack(self):
     return ZEO.tests.forker.ZEOConfig(('127.0.0.1', 0), msgpack='true')
 
 
-def connection_tests(contexts, default, long=TEN_SECONDS_EACH):
+def connection_tests(contexts, default):
     """testConnection, at level 3 what `make test` has no time for."""
     for case in ZEO.tests.testConnection.test_classes:
-        more = long if default(case) else dir(case)
+        more = TEN_SECONDS_EACH if default(case) else dir(case)
         yield over(
             contexts, case,
             level=lambda test, more=more: 2 + (test._testMethodName in more))
