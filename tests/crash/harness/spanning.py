@@ -8,6 +8,7 @@ for `cuts`, and for the commits that the files showed (`judged`).
 """
 
 import collections
+import concurrent.futures
 import contextlib
 import os
 import random
@@ -60,7 +61,7 @@ TAKEN = 'A different object already has the same oid'
 
 
 # A cut takes what was not synced in the last moments, not hours.
-SYNC_INTERVAL = 0.05
+SYNC_INTERVAL = 0.2
 
 
 class Life:
@@ -84,26 +85,25 @@ class Life:
             self._stack = stack.pop_all()
 
     def cut(self):
-        """The disk as it was when the power went.
-
-        Nobody is told anything after that.
-        """
-        log = self.recorder.log[:]
-        cut_off = threading.Event()
+        """The disk as it was when the power went."""
+        log = concurrent.futures.Future()
         self._server.acceptor.event_loop.call_soon_threadsafe(
-            self._cut_off, cut_off)
-        if not cut_off.wait(PATIENCE):
-            raise AssertionError('the server hangs')
+            self._cut_off, log)
+        try:
+            log = log.result(PATIENCE)
+        except concurrent.futures.TimeoutError:
+            raise AssertionError('the server hangs') from None
         self._server.close()
         self._thread.result()
         self._stack.close()
         return powercut.Disk.after_all(log)
 
-    def _cut_off(self, done):
+    def _cut_off(self, log):
+        """Nobody is told anything of what comes behind this log."""
         self._server.acceptor.stop_listening()
         for connection in list(self._server.connections):
             connection.abort()
-        done.set()
+        log.set_result(self.recorder.log[:])
 
 
 class Cut(typing.NamedTuple):
