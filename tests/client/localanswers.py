@@ -3,21 +3,21 @@ left to the server."""
 
 from unittest import mock
 
-from fsyncstorage.client.local import NOT_KNOWN
-from fsyncstorage.client.local import Source
+from fsyncstorage.format.objectmap import UNCERTAIN
+from fsyncstorage.format.source import Source
 
 
 class LocalAnswers:
     """Of the clients in this process, while a test runs."""
 
     def __init__(self, test):
-        self.known = self.not_known = 0
+        self.known = self.uncertain = 0
         load = Source.load_before
 
         def counted(source, *args):
             answer = load(source, *args)
-            self.known += answer is not NOT_KNOWN
-            self.not_known += answer is NOT_KNOWN
+            self.known += answer is not UNCERTAIN
+            self.uncertain += answer is UNCERTAIN
             return answer
 
         patch = mock.patch.object(Source, 'load_before', counted)

@@ -22,11 +22,10 @@ from ZODB.utils import u64
 from ZODB.utils import z64
 
 from fsyncstorage.client import local
-from fsyncstorage.client.local import NOT_KNOWN
 from fsyncstorage.format import objectmap as layout
+from fsyncstorage.format.objectmap import UNCERTAIN
 from fsyncstorage.format.objectmap import NotAMap
 from fsyncstorage.format.view import BLOCK
-from fsyncstorage.server import handout
 from fsyncstorage.server.service import Service
 
 from ..server.serving import open_files
@@ -154,7 +153,7 @@ class Loads(LocalTestCase):
         if not child:
             answer = client._server.local.load_before(
                 oid(1), after(self.tid))
-            os._exit(answer is not NOT_KNOWN)
+            os._exit(answer is not UNCERTAIN)
         _, status = os.waitpid(child, 0)
         self.assertEqual(status, 0)
 
@@ -199,7 +198,7 @@ class Doubts(LocalTestCase):
         tid = after(client.lastTransaction())
         self.assertEqual(load(oid(1), tid)[0], b'x' * BLOCK)
         with mock.patch.object(view, 'longest', BLOCK - 1):
-            self.assertIs(load(oid(1), tid), NOT_KNOWN)
+            self.assertIs(load(oid(1), tid), UNCERTAIN)
 
 
 class Packs(LocalTestCase):
@@ -224,18 +223,17 @@ class Packs(LocalTestCase):
             self.assertEqual(self.read(client, 1), (b'newer', newer, None))
 
     def test_a_retired_map_is_not_used_whatever_was_told(self):
-        """Freshness: the commit comes before the message to let go."""
         client = self.connect()
         source = self.source(client)
-        self.patch(handout.Handout, '_wake', lambda *args: None)
         old = self.change(1, b'changed', self.tid)
         self.pack()
         new = self.change(1, b'new', old)
         self.until_told(client, new)
-        self.assertIs(source.load_before(oid(1), after(new)), NOT_KNOWN)
+        self.assertIs(source.load_before(oid(1), after(new)), UNCERTAIN)
         self.assertEqual(self.read(client, 1), (b'new', new, None))
 
     def test_an_idle_client_lets_go_of_the_old_file(self):
+        self.patch(local, 'LOOK_EACH', 0.01)
         client = self.connect()
         old = os.stat(self.path())
         self.change(1, b'new', self.tid)
@@ -281,7 +279,7 @@ class Away(LocalTestCase):
         source = self.source(client)
         new = self.change(1, b'new', self.tid)
         self.until_told(client, new)
-        self.assertIs(source.load_before(oid(1), after(new)), NOT_KNOWN)
+        self.assertIs(source.load_before(oid(1), after(new)), UNCERTAIN)
         self.assertEqual(self.read(client, 1), (b'new', new, None))
         self.storage._sequencer.sync_to(self.storage.getSize())
         self.assertEqual(source.load_before(oid(1), after(new)),
@@ -306,7 +304,7 @@ class Away(LocalTestCase):
         # leads to the one before both.
         self.assertEqual(again._positions.get(oid(1)),
                          source._map.get(oid(1)))
-        self.assertIs(source.load_before(oid(1), after(seen)), NOT_KNOWN)
+        self.assertIs(source.load_before(oid(1), after(seen)), UNCERTAIN)
         # What was durable is as it was.
         self.assertEqual(source.load_before(oid(0), after(seen)),
                          (b'root', self.tid, None))
@@ -519,10 +517,8 @@ class HandedOver(TestCase):
         self.tid = commit_to(self.storage, {0: b'data'})
         with open(self.path('other'), 'wb') as other:
             other.write(b'another file')
-        self.secret = bytes(range(32))
-        made = self.storage.object_map(self.secret, lambda: None)
-        self.addCleanup(made.close)
-        self.good = made.open()
+        self.instance = self.storage.instance
+        self.good = self.storage.object_map().open()
         for each in self.good:
             self.addCleanup(os.close, each)
         self.connect()
@@ -543,37 +539,37 @@ class HandedOver(TestCase):
         return sum(os.path.samestat(one, another)
                    for one in found for another in self.sent)
 
-    def receive(self, message, *descriptors, secret=None):
+    def receive(self, message, *descriptors, instance=None):
         if message:
             socket.send_fds(self.server, [message], descriptors)
         else:
             self.server.close()
-        return local.received(self.client, secret or self.secret)
+        return local.received(self.client, instance or self.instance)
 
     def test_what_is_right(self):
-        source = self.receive(b'\1', *self.good)
+        source, _ = self.receive(b'\1', *self.good)
         self.assertEqual(source.load_before(oid(0), maxtid),
                          (b'data', self.tid, None))
 
     def test_what_is_wrong(self):
         """No descriptors, too few, too many, another message, in the wrong
-        order, no files, another file, another secret; nothing is left."""
+        order, no files, another file, another instance; nothing is left."""
         file, of_map = self.good
         with open(self.path('other'), 'rb') as other:
-            for message, descriptors, secret in (
-                    (b'\1', [], self.secret),
-                    (b'\1', [file], self.secret),
-                    (b'\1', 2 * [file, of_map], self.secret),
-                    (b'\2', [file, of_map], self.secret),
-                    (b'\1', [of_map, file], self.secret),
-                    (b'\1', [self.server.fileno(), of_map], self.secret),
-                    (b'\1', [other.fileno(), of_map], self.secret),
-                    (b'\1', [file, of_map], bytes(32))):
+            for message, descriptors, instance in (
+                    (b'\1', [], self.instance),
+                    (b'\1', [file], self.instance),
+                    (b'\1', 2 * [file, of_map], self.instance),
+                    (b'\2', [file, of_map], self.instance),
+                    (b'\1', [of_map, file], self.instance),
+                    (b'\1', [self.server.fileno(), of_map], self.instance),
+                    (b'\1', [other.fileno(), of_map], self.instance),
+                    (b'\1', [file, of_map], bytes(16))):
                 with self.subTest(message, descriptors=descriptors):
                     self.connect()
                     before = self.descriptors()
                     with self.assertRaises(NotAMap):
-                        self.receive(message, *descriptors, secret=secret)
+                        self.receive(message, *descriptors, instance=instance)
                     self.assertEqual(self.descriptors(), before)
         with self.assertRaises(local.Refused):  # not now
             self.receive(b'')
@@ -581,14 +577,14 @@ class HandedOver(TestCase):
     def test_what_get_info_says(self):
         for about in (
                 None, [], 'text', {}, {'socket': '/x.local'},
-                {'socket': b'/x.local', 'secret': bytes(32)},
+                {'socket': b'/x.local', 'instance': bytes(16)},
                 # It may be hostile, and this the socket of another program.
-                {'socket': '/run/x.sock', 'secret': bytes(32)},
-                {'socket': 'x.local', 'secret': bytes(32)},
-                {'socket': '\0x.local', 'secret': bytes(32)},
-                {'socket': '/x\0.local', 'secret': bytes(32)},
-                {'socket': '/' + 'x' * 101 + '.local', 'secret': bytes(32)},
-                {'socket': '/x.local', 'secret': bytes(31)},
-                {'socket': '/x.local', 'secret': 'x' * 32}):
+                {'socket': '/run/x.sock', 'instance': bytes(16)},
+                {'socket': 'x.local', 'instance': bytes(16)},
+                {'socket': '\0x.local', 'instance': bytes(16)},
+                {'socket': '/x\0.local', 'instance': bytes(16)},
+                {'socket': '/' + 'x' * 101 + '.local', 'instance': bytes(16)},
+                {'socket': '/x.local', 'instance': bytes(15)},
+                {'socket': '/x.local', 'instance': 'x' * 16}):
             with self.subTest(about):
                 self.assertIsNone(local.begin('name', None, about))

@@ -17,17 +17,16 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 from ZODB.utils import z64
 
-from fsyncstorage.client.local import NOT_KNOWN
-from fsyncstorage.client.local import Source
 from fsyncstorage.datafile import DataFile
 from fsyncstorage.format import objectmap as layout
+from fsyncstorage.format.objectmap import UNCERTAIN
 from fsyncstorage.format.objectmap import Reader
+from fsyncstorage.format.source import Source
 
 from ..support import TestCase
 from ..support import begin
 from ..support import oid
 
-SECRET = bytes(32)
 OBJECTS = 40
 #: Of a history; and how many loads are compared after each step.
 STEPS, COMPARED = 60, 40
@@ -78,10 +77,8 @@ class Equal(TestCase):
         self.take()
 
     def take(self):
-        made = self.storage.object_map(SECRET, lambda: None)
-        descriptors = list(made.open())
-        made.close()
-        reader = Reader(descriptors[1], SECRET)
+        descriptors = list(self.storage.object_map().open())
+        reader = Reader(descriptors[1], self.storage.instance)
         os.close(descriptors.pop())
         self.source = Source(
             DataFile('', 0, lambda *args: descriptors.pop()), reader)
@@ -168,7 +165,7 @@ class Equal(TestCase):
             tid = p64(u64(self.tids[-1]) + 1)
         number = self.choice.randrange(OBJECTS)
         answer = self.source.load_before(oid(number), tid)
-        if answer is not NOT_KNOWN:
+        if answer is not UNCERTAIN:
             self.answered += 1
             self.assertEqual(answer, self.expected(
                 revisions.get(oid(number), []), tid))

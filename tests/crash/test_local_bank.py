@@ -227,12 +227,12 @@ class Bank(ServerProcess, TestCase):
             local = client._server.local
             lost = self.lose(self.look_at_history(), local and local.source)
             self.start()
-            moved, asked_for = self.moved, self.answers.not_known
+            moved, asked_for = self.moved, self.answers.uncertain
             views = len(self.views)
             # As many, so that others are where the lost ones were.
             until(lambda: self.moved > moved + lost, 'moved')
         # What it needs is not durable: it waits for the server, or is wrong.
-        until(lambda: (self.answers.not_known > asked_for
+        until(lambda: (self.answers.uncertain > asked_for
                        or len(self.views) > views), 'a look without a server')
         self.held_up = None
 

@@ -10,6 +10,7 @@ from ZODB.POSException import ConflictError
 from ZODB.utils import maxtid
 
 from fsyncstorage import wire
+from fsyncstorage.client import local
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.metrics import served
 from fsyncstorage.metrics.exporters import Showing
@@ -156,11 +157,12 @@ class Ours(ClientsCase):
         self.check(label='ours', reads_locally=False,
                    version=importlib.metadata.version('fsyncstorage'))
 
+    @mock.patch.object(local, 'LOOK_EACH', 0.05)
     def test_reading_locally(self):
         client = self.client()
         until(lambda: self.only()['reads_locally'], 'it says so')
         self.assertTrue(client.stats()['reads_locally'])
-        self.service.handout._map.retire()
+        self.storage.retire_map()
         until(lambda: not self.only()['reads_locally'], 'not any more')
 
     def test_commits_loads_and_conflicts_on_the_channels(self):

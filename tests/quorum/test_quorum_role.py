@@ -132,15 +132,14 @@ class Silence(RolesTest):
         """It answers nobody, and goes on: its commits were not lost."""
         self.a.open()
         storage = self.a.leads()
-        built = storage.object_map(bytes(32), lambda: None)
-        self.addCleanup(built.close)
+        built = storage.object_map()
         self.assertTrue(storage.may_answer())
         with self.assertLogs('fsyncstorage', 'WARNING') as logged:
             self.a.is_away = True
             until(lambda: not storage.may_answer(), 'it is silent')
             until(lambda: built.is_retired, 'its map is retired')
             with self.assertRaisesRegex(NoMap, 'another node'):
-                storage.object_map(bytes(32), lambda: None)
+                storage.object_map()
             until(lambda: logged.records, 'it says so')
             self.assertIn('no client is answered', storage.waits_for_log)
             # Nor may those that ask nothing go on to read from their caches.
@@ -152,7 +151,7 @@ class Silence(RolesTest):
         commit(storage, {1: b'x'})
         self.assertEqual(self.a.host.done, [])
         until(lambda: self.a.host.silences == [True, False], 'and goes on')
-        storage.object_map(bytes(32), lambda: None).close()
+        self.assertFalse(storage.object_map().is_retired)
 
     def test_a_log_that_is_full(self):
         """Nobody commits, so nobody but the lease meets it: room is made, and

@@ -1,11 +1,9 @@
-"""Who gets the data file and the object map, and until when (I13, I14).  Goes
-with `server/handout.py`.
-"""
+"""Who gets the data file and the object map (I13, I14)."""
 
 import contextlib
 import ctypes
+import errno
 import os
-import resource
 import socket
 import stat
 import threading
@@ -14,7 +12,6 @@ from unittest import mock
 
 from fsyncstorage.format import objectmap as layout
 from fsyncstorage.format.objectmap import Reader
-from fsyncstorage.server import door
 from fsyncstorage.server import handout
 from fsyncstorage.server.handout import Handout
 
@@ -22,7 +19,6 @@ from ..support import PATIENCE
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
-from ..support import until
 from .serving import Served
 
 MODE = 0o600
@@ -45,8 +41,8 @@ class Client:
         message, descriptors, _, _ = socket.recv_fds(self.socket, 100, 10)
         return message, descriptors
 
-    def is_sent_away(self):
-        return self.socket.recv(1) == b''
+    def gets_nothing(self):
+        return self.receive() == (b'', [])
 
     def close(self):
         self.socket.close()
@@ -60,8 +56,8 @@ class HandoutTestCase(TestCase):
         self.storage = self.open()
         self.tid = commit(self.storage, {0: b'data', 1: b'data'})
 
-    def hand_out(self, mode=MODE, **options):
-        made = Handout(self.storage, self.path('socket'), mode, **options)
+    def hand_out(self, mode=MODE):
+        made = Handout(self.storage, self.path('socket'), mode)
         closing = contextlib.ExitStack()
         closing.callback(made.close)
         self.addCleanup(closing.close)
@@ -85,26 +81,44 @@ class HandoutTestCase(TestCase):
 
 class HandOver(HandoutTestCase):
 
-    def test_the_secret_is_not_sent(self):
-        made = self.hand_out()
-        client = self.connect()
-        message, descriptors = client.receive()
-        for each in descriptors:
-            os.close(each)
-        self.assertNotIn(made.secret, message)
-        self.end()
-        self.assertTrue(client.is_sent_away())
-
-    def test_after_a_failed_sync(self):
-        disk = self.controlled_disk()
+    def test_the_connection_ends_with_it(self):
         self.hand_out()
         client = self.connect()
         self.take(client)
+        self.assertTrue(client.gets_nothing())
+
+    def test_one_after_the_other_gets_the_same_map(self):
+        """Also one that talks, and one that has gone."""
+        self.hand_out()
+        clients = [self.connect() for _ in range(20)]
+        clients[3].socket.send(b'hello')
+        clients.pop(7).close()
+        maps = {os.fstat(self.take(client)[1]).st_ino for client in clients}
+        self.assertEqual(len(maps), 1)
+
+    def test_nothing_after_a_failed_sync(self):
+        disk = self.controlled_disk()
+        self.hand_out()
+        _, object_map = self.take(self.connect())
         disk.fail_sync(OSError('no'))
         with self.assertRaises(Exception):
             commit(self.storage, {1: b'changed'}, {1: self.tid})
-        self.assertEqual(client.socket.recv(1), handout.LET_GO)
-        self.assertTrue(self.connect().is_sent_away())
+        self.assertTrue(Reader(object_map, self.storage.instance).retired)
+        self.assertTrue(self.connect().gets_nothing())
+
+    def test_it_goes_on_when_descriptors_were_short(self):
+        real, failed = os.open, threading.Event()
+
+        def open_nothing(path, *args):
+            if path.startswith('/proc/self/fd/') and not failed.is_set():
+                failed.set()
+                raise OSError(errno.EMFILE, 'too many')
+            return real(path, *args)
+
+        self.hand_out()
+        with mock.patch.object(os, 'open', open_nothing):
+            self.assertTrue(self.connect().gets_nothing())
+            self.take(self.connect())
 
 
 class Socket(HandoutTestCase):
@@ -143,54 +157,7 @@ class Socket(HandoutTestCase):
             self.assertEqual(file.read(), 'mine')
 
 
-class Hostile(HandoutTestCase):
-
-    def test_one_that_talks_is_sent_away(self):
-        made = self.hand_out()
-        client = self.connect()
-        self.take(client)
-        client.socket.send(b'hello')
-        until(lambda: not made.clients, 'sent away')
-
-    def test_there_are_not_too_many(self):
-        made = self.hand_out(most_clients=3)
-        clients = [self.connect() for _ in range(3)]
-        for client in clients:
-            self.take(client)
-        self.assertTrue(self.connect().is_sent_away())
-        clients[0].close()
-        until(lambda: made.clients == 2, 'one less')
-        self.take(self.connect())
-
-    def test_they_take_a_part_of_the_descriptors(self):
-        """All storages together do, and a server always has others left."""
-        for limit, storages, most in (
-                (400, 1, 40), (400, 2, 15), (400, 0, 40), (1 << 20, 1, 256),
-                (1 << 20, 100, 256), (resource.RLIM_INFINITY, 1, 256)):
-            with self.subTest(limit, storages=storages), mock.patch.object(
-                    resource, 'getrlimit', lambda what: (limit, limit)):
-                self.assertEqual(handout.share(storages), most)
-                self.assertLessEqual(
-                    storages * (most + handout.OWN_DESCRIPTORS),
-                    door.descriptors() / 2)
-
-    def test_a_flood_of_connections_waits(self):
-        made = self.hand_out()
-        paused, go_on = threading.Event(), threading.Event()
-
-        def pause(seconds):
-            made._taken = handout.Bucket(1, 1)
-            paused.set()
-            go_on.wait(PATIENCE)
-
-        with mock.patch.object(made, '_pause', pause):
-            made._taken = handout.Bucket(1, 1e-9)
-            self.take(self.connect())
-            client = self.connect()
-            self.assertTrue(paused.wait(PATIENCE))
-            self.assertEqual(made.clients, 1)
-            go_on.set()
-            self.take(client)
+class Others(HandoutTestCase):
 
     def test_no_file_that_others_could_open_again_to_write(self):
         for mode, others, handed in (
@@ -204,7 +171,7 @@ class Hostile(HandoutTestCase):
                 if handed:
                     self.take(client)
                 else:
-                    self.assertTrue(client.is_sent_away())
+                    self.assertTrue(client.gets_nothing())
                 self.end()
 
 
@@ -248,7 +215,7 @@ class Elsewhere(HandoutTestCase):
         _, (data_file, object_map) = client.receive()
         if b'data' not in os.pread(data_file, 1000, 0):
             return 2
-        if Reader(object_map, self.secret).get(oid(1)) is None:
+        if Reader(object_map, self.storage.instance).get(oid(1)) is None:
             return 3
         for descriptor in data_file, object_map:
             with contextlib.suppress(OSError):
@@ -257,8 +224,7 @@ class Elsewhere(HandoutTestCase):
         return 0
 
     def hand_out(self, mode):
-        made = super().hand_out(mode)
-        self.secret = made.secret
+        super().hand_out(mode)
         os.chmod(self.directory, 0o711)
         os.chown(self.path('socket'), -1, NOBODY)
 
@@ -332,7 +298,7 @@ class Offered(Served):
             for _ in range(2):
                 client = Client(about['socket'])
                 self.addCleanup(client.close)
-                self.assertTrue(client.is_sent_away())
+                self.assertTrue(client.gets_nothing())
         build.assert_called_once()
         self.assertNotIn('local', peer.call('get_info')['fsyncstorage'])
 
@@ -342,4 +308,4 @@ class Offered(Served):
         # (In each of them, one client is connected.)
         self.assertEqual(
             without.door._left - server.door._left,
-            handout.share(1) + handout.OWN_DESCRIPTORS)
+            handout.DESCRIPTORS)

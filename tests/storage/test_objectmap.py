@@ -27,18 +27,11 @@ from ..support import commit
 from ..support import oid
 from ..support import vote
 
-SECRET = bytes(range(32))
+INSTANCE = bytes(range(16))
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
 class MapTestCase(TestCase):
-
-    def build(self, storage):
-        """Make a map; `retired` is called when it is retired."""
-        self.retired = threading.Event()
-        made = storage.object_map(SECRET, self.retired.set)
-        self.addCleanup(made.close)
-        return made
 
     def descriptors(self, made):
         """Of the data file and of the map, as a client gets them."""
@@ -47,8 +40,9 @@ class MapTestCase(TestCase):
             self.addCleanup(os.close, each)
         return descriptors
 
-    def reader(self, made):
-        return Reader(self.descriptors(made)[1], SECRET)
+    def reader(self, storage):
+        _, descriptor = self.descriptors(storage.object_map())
+        return Reader(descriptor, storage.instance)
 
     def check_equal_to_index(self, storage, reader):
         index = storage._positions
@@ -63,7 +57,7 @@ class Content(MapTestCase):
     def check(self, *numbers):
         storage = self.open()
         commit(storage, {number: b'data' for number in numbers})
-        reader = self.reader(self.build(storage))
+        reader = self.reader(storage)
         self.check_equal_to_index(storage, reader)
         for number in numbers:
             for beside in number - 1, number + 1, number ^ 512:
@@ -110,12 +104,13 @@ class Content(MapTestCase):
         try:
             self.assertTrue(begun.wait(PATIENCE))
             with mock.patch.object(objectmap, 'BUILD_FOR', 0):
-                readers = [self.reader(self.build(storage))
-                           for _ in range(20)]
+                for _ in range(20):
+                    storage.retire_map()
+                    reader = self.reader(storage)
         finally:
             end.set()
             thread.result()
-        self.check_equal_to_index(storage, readers[-1])
+        self.check_equal_to_index(storage, reader)
 
 
 class Ends(MapTestCase):
@@ -124,7 +119,7 @@ class Ends(MapTestCase):
     def open_and_read(self, **options):
         storage = self.open(**options)
         commit(storage, {1: b'data'})
-        return storage, self.reader(self.build(storage))
+        return storage, self.reader(storage)
 
     def test_a_position_comes_before_the_sync_the_ends_behind_it(self):
         disk = self.controlled_disk()
@@ -164,8 +159,8 @@ class Ends(MapTestCase):
     def test_what_is_told_late_changes_nothing(self):
         storage = self.open()
         commit(storage, {1: b'data'})
-        made = self.build(storage)
-        reader = self.reader(made)
+        made = storage.object_map()
+        reader = self.reader(storage)
         made.show(4)
         made.is_durable(4)
         self.assertEqual(reader.end, storage.getSize())
@@ -177,7 +172,7 @@ class Retired(MapTestCase):
     def open_and_read(self, **options):
         storage = self.open(**options)
         self.serial = commit(storage, {0: b'data', 1: b'data'})
-        return storage, self.reader(self.build(storage))
+        return storage, self.reader(storage)
 
     def test_by_a_pack_before_the_first_commit_to_the_new_file(self):
         storage, reader = self.open_and_read()
@@ -193,9 +188,8 @@ class Retired(MapTestCase):
         with mock.patch.object(storage, 'replace_file', replace):
             storage.pack(time.time(), referencesf, gc=False)
         self.assertEqual(seen, [(False, False), (True, True)])
-        self.assertTrue(self.retired.is_set())
-        made = self.build(storage)
-        new = self.reader(made)
+        made = storage.object_map()
+        new = self.reader(storage)
         self.check_equal_to_index(storage, new)
         status = os.stat(self.path())
         self.assertTrue(new.is_of(status))
@@ -216,14 +210,16 @@ class Retired(MapTestCase):
             with self.assertRaises(DiskError):
                 storage.tpc_finish(transaction)
         self.assertEqual(retired, [True])
-        self.assertTrue(self.retired.is_set())
         with self.assertRaises(WritingStopped):
-            self.build(storage)
+            storage.object_map()
 
-    def test_when_another_is_built(self):
+    def test_then_another_is_built_and_not_before(self):
         storage, reader = self.open_and_read()
-        self.reader(self.build(storage))
+        made = storage.object_map()
+        self.assertIs(storage.object_map(), made)
+        made.retire()
         self.assertTrue(reader.retired)
+        self.assertIsNot(storage.object_map(), made)
 
     @staticmethod
     def descriptors_of(path):
@@ -233,9 +229,8 @@ class Retired(MapTestCase):
     def test_not_by_the_child_of_a_fork(self):
         storage = self.open()
         self.serial = commit(storage, {0: b'data', 1: b'data'})
-        made = self.build(storage)
-        data_file, descriptor = made.open()
-        reader = Reader(descriptor, SECRET)
+        data_file, descriptor = storage.object_map().open()
+        reader = Reader(descriptor, storage.instance)
         os.close(data_file)
         os.close(descriptor)
         child = os.fork()
@@ -258,14 +253,14 @@ class Bounds(MapTestCase):
         storage = self.open()
         commit(storage, dict.fromkeys(self.APART, b'data'))
         with self.assertRaisesRegex(NoMap, 'too far apart'):
-            self.build(storage)
+            storage.object_map()
         commit(storage, {1: b'data'})
         self.assertIsNone(storage._map)
 
     def test_whatever_goes_wrong_does_not_reach_a_commit(self):
         storage = self.open()
         serial = commit(storage, {1: b'data'})
-        made = self.build(storage)
+        made = storage.object_map()
         with mock.patch.object(
                 made, '_chunk', side_effect=ValueError('no')):
             commit(storage, {1: b'new'}, {1: serial})
@@ -277,9 +272,9 @@ class Bounds(MapTestCase):
         full = mock.patch.object(os, 'posix_fallocate', side_effect=OSError)
         before = len(os.listdir('/dev/fd'))
         with full, self.assertRaises(NoMap):
-            self.build(storage)
+            storage.object_map()
         self.assertEqual(len(os.listdir('/dev/fd')), before)
-        made = self.build(storage)
+        made = storage.object_map()
         with full:
             commit(storage, {600 * 40: b'data'})
             self.assertFalse(made.is_retired)  # there was some ahead
@@ -298,7 +293,7 @@ class Bounds(MapTestCase):
 
         real = os.posix_fallocate
         with mock.patch.object(os, 'posix_fallocate', allocate):
-            made = self.build(self.open())
+            made = self.open().object_map()
             made._objects = 1 << 20
             for prefix in range(2 * layout.WORDS_OF_A_PAGE):
                 directory = layout.DIRECTORY + prefix
@@ -314,12 +309,12 @@ class Bounds(MapTestCase):
             silent = mock.patch.object(type(storage), 'may_answer', mock.Mock(
                 side_effect=answers))
             with silent, self.assertRaisesRegex(NoMap, 'another node'):
-                self.build(storage)
+                storage.object_map()
 
     def test_not_of_a_read_only_storage(self):
         self.open().close()
         with self.assertRaisesRegex(NoMap, 'read-only'):
-            self.build(self.open(read_only=True))
+            self.open(read_only=True).object_map()
 
 
 class Sealed(MapTestCase):
@@ -329,7 +324,7 @@ class Sealed(MapTestCase):
         super().setUp()
         self.storage = self.open()
         commit(self.storage, {1: b'data'})
-        self.data, self.map = self.descriptors(self.build(self.storage))
+        self.data, self.map = self.descriptors(self.storage.object_map())
         self.size = os.fstat(self.map).st_size
 
     def test_not_written_and_not_resized(self):
@@ -354,7 +349,7 @@ class Sealed(MapTestCase):
                                     fcntl.F_SEAL_WRITE)):
             self.assertRaises(OSError, tried)
         commit(self.storage, {2: b'data'})
-        self.assertEqual(Reader(self.map, SECRET).end,
+        self.assertEqual(Reader(self.map, self.storage.instance).end,
                          self.storage.getSize())
 
     def test_each_client_has_open_files_of_its_own(self):
@@ -380,29 +375,29 @@ class HostileMaps(TestCase):
         for name, value in words.items():
             os.pwrite(descriptor, value.to_bytes(8, 'little'),
                       8 * getattr(layout, name))
-        os.pwrite(descriptor, SECRET, 8 * layout.SECRET)
+        os.pwrite(descriptor, INSTANCE, 8 * layout.INSTANCE)
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
         return descriptor
 
-    def check_refused(self, descriptor, reason, secret=SECRET):
+    def check_refused(self, descriptor, reason, instance=INSTANCE):
         with self.assertRaisesRegex(NotAMap, reason):
-            Reader(descriptor, secret)
+            Reader(descriptor, instance)
 
     def test_a_sound_one(self):
-        reader = Reader(self.memory(END=77), SECRET)
+        reader = Reader(self.memory(END=77), INSTANCE)
         self.assertEqual(reader.end, 77)
         self.assertIsNone(reader.get(oid(5)))
 
     def test_one_that_could_be_cut_off(self):
         self.check_refused(self.memory(seals=0), 'not sealed')
 
-    def test_another_secret(self):
-        self.check_refused(self.memory(), 'of this server', bytes(32))
+    def test_another_instance(self):
+        self.check_refused(self.memory(), 'of this server', bytes(16))
 
     def test_another_format(self):
         self.check_refused(self.memory(MAGIC=5), 'not an object map')
         self.check_refused(
-            self.memory(MAGIC=layout.MAGIC_WORD + 1), 'a map of version 2')
+            self.memory(MAGIC=layout.MAGIC_WORD + 1), 'a map of version 3')
 
     def test_another_length(self):
         self.check_refused(self.memory(CAPACITY=1024), 'its length')
@@ -425,7 +420,7 @@ class HostileMaps(TestCase):
 
     def test_a_directory_without_an_end(self):
         descriptor = self.memory()
-        reader = Reader(descriptor, SECRET)
+        reader = Reader(descriptor, INSTANCE)
         os.pwrite(descriptor, b'\xff' * 8 * self.CAPACITY,
                   8 * layout.DIRECTORY)
         self.assertIsNone(reader.get(oid(5)))

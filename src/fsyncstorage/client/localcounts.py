@@ -11,11 +11,8 @@ import itertools
 import threading
 import time
 
+from ..format.objectmap import UNCERTAIN
 from ..histogram import Histogram
-
-#: The answer of LocalReads to a load that the server must answer.  (Here, as
-#: `local` and what it needs is imported only where it is used.)
-NOT_KNOWN = object()
 
 EACH = 16
 
@@ -34,7 +31,7 @@ class LocalCounts:
     def timed(self, load, *args):
         begun = time.monotonic()
         found = load(*args)
-        if found is not NOT_KNOWN:
+        if found is not UNCERTAIN:
             self.due = False
             self.times.add(time.monotonic() - begun)
         return found

@@ -22,6 +22,7 @@ from ZODB.POSException import ReadConflictError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 
+from ..format.objectmap import UNCERTAIN
 from ..histogram import Histogram
 from . import blobfetch
 from .blobs.cachedirectory import MODE
@@ -31,7 +32,6 @@ from .connection import use_our_connection
 from .doom import REASON
 from .doom import Doom
 from .link import Link
-from .localcounts import NOT_KNOWN
 from .onetrip import OneTrip
 from .packs import Packs
 from .readchannel import Lost
@@ -204,12 +204,12 @@ class FsyncClient(OneTrip):
         # seen.
         try:
             local = self._server.local
-            found: Any = NOT_KNOWN
+            found: Any = UNCERTAIN
             if local is not None:
                 counts = self._server.local_counts
                 found = (counts.timed(local.load_before, oid, tid)
                          if counts.due else local.load_before(oid, tid))
-            if found is NOT_KNOWN:
+            if found is UNCERTAIN:
                 found = super().loadBefore(oid, tid)
             else:
                 counts.answered()

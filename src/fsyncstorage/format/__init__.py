@@ -5,6 +5,7 @@ From the outside in:
 - view          what a reader sees: look-ups as of a transaction
 - index         the index file: written, and used only if it is sound
 - objectmap     where objects are, in memory that processes share
+- source        what another process reads, by that map
 - scan          walks through a file, and finds all damage
 - window        reads a file by positions, for a scan
 - seal          the checksum of a transaction, in its extension

@@ -43,18 +43,23 @@ MAGIC = 0         # `MAGIC_WORD`, which also tells the byte order
 CAPACITY = 1      # words of the directory, a multiple of 512
 DEVICE = 2        # of the data file ...
 INODE = 3
-SECRET = 4        # four words: the server's secret
-END = 8           # transactions from this position on are not published
-DURABLE = 9       # records before this position are durable
-RETIRED = 10      # not 0: new transactions are not in the map
+INSTANCE = 4      # two words: of the storage that writes the map
+END = 6           # transactions from this position on are not published
+DURABLE = 7       # records before this position are durable
+RETIRED = 8       # not 0: new transactions are not in the map
 DIRECTORY = WORDS_OF_A_PAGE
 
 # (Each of these three words is read in one step, as by a memoryview.)
 _marks = struct.Struct('@3Q')
 
 #: The last byte is the version.
-MAGIC_WORD = int.from_bytes(b'FSMAP\0\0\1', 'big')
-SECRET_SIZE = 32
+MAGIC_WORD = int.from_bytes(b'FSMAP\0\0\2', 'big')
+#: A storage draws as many random bytes each time when it is opened.
+INSTANCE_SIZE = 16
+
+#: A reader's answer where the map and the file are not enough (source): the
+#: process that writes the map must be asked.
+UNCERTAIN = object()
 
 # Linux 5.1; Python 3.15 will name it.
 F_SEAL_FUTURE_WRITE = 0x10
@@ -77,14 +82,14 @@ def size_of(capacity: int) -> int:
     return WORD * (chunks_begin(capacity) + CHUNK * capacity)
 
 
-def secret_of(words: memoryview) -> bytes:
-    return words[SECRET:SECRET + SECRET_SIZE // WORD].tobytes()
+def instance_of(words: memoryview) -> bytes:
+    return words[INSTANCE:INSTANCE + INSTANCE_SIZE // WORD].tobytes()
 
 
 class Reader:
     """The map of another process.  `get` works as that of an index."""
 
-    def __init__(self, descriptor: int, secret: bytes) -> None:
+    def __init__(self, descriptor: int, instance: bytes) -> None:
         """Map it into memory, or raise NotAMap; the descriptor may be closed
         afterwards."""
         self._chunks: dict[int, int] = {}
@@ -101,7 +106,7 @@ class Reader:
         if found != MAGIC_WORD:
             raise NotAMap(f'it is a map of version {found & 0xff}, and this'
                           f' release knows version {MAGIC_WORD & 0xff}')
-        if secret_of(self._words) != secret:
+        if instance_of(self._words) != instance:
             raise NotAMap('it is not a map of this server')
         if (self._capacity > MOST_CHUNKS
                 or size_of(self._capacity) != self._words.nbytes):

@@ -99,12 +99,10 @@ class Server(StorageServer):
                 timeout=transaction_timeout,
                 resolves_conflicts=not self.client_conflict_resolution)
             for name, storage in storages.items()}
-        most_local_clients = handout.share(
-            sum(map(handout.is_wanted, storages.values())))
         for service in self.services.values():
-            service.start(most_local_clients)
+            service.start()
             if service.handout is not None:
-                self.door.set_aside(service.handout.descriptors)
+                self.door.set_aside(handout.DESCRIPTORS)
         #: Storages that are shown at the server's own address for metrics.
         self._shown: list[exporters.Showing] = []
         self._show(metrics)

@@ -142,10 +142,10 @@ class Service:
         if distrust_records:
             distrust_records(resolve=resolves_conflicts)
 
-    def start(self, most_local_clients):
+    def start(self):
         if self.own_publishing:
             self.own_publishing(lambda: self._mailbox.post(self.publish))
-        self.handout = handout.offered(self.storage, most_local_clients)
+        self.handout = handout.offered(self.storage)
 
     def close(self):
         """Stop the threads; transactions that are finishing go on."""
@@ -424,7 +424,8 @@ class Service:
         status['reader-threads-busy'] = self.readers.busy
         status['reader-threads-waiting'] = self.readers.waiting
         if self.handout is not None:
-            status['local-clients'] = self.handout.clients
+            status['local-clients'] = sum(
+                bool(session.reads_locally) for session in self.sessions)
         status['channels'] = self.figures.channels
         status['channel-requests'] = self.figures.requests
         status['channel-bytes-received'] = self.figures.received

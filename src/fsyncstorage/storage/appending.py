@@ -261,9 +261,3 @@ class Appending(Records):
     def stop_writing(self, reason: str, remedy: str) -> None:
         """Refuse commits.  Those that were appended go on."""
         self._sequencer.stop_writing(reason, remedy)
-
-    def forget_map(self, retired: ObjectMap) -> None:
-        """Let the memory of a retired map go."""
-        with self._lock:
-            if self._map is retired:
-                self._map = None

@@ -4,7 +4,7 @@ A map is *building* until all of the index is in it, then *current*, until it
 is *retired*.  It belongs to one data file, and is retired when a pack replaces
 that file, or when a sync fails.  It is also retired when it exceeds its own
 bound, because a map of oids that lie far apart takes a page for each of them.
-A retired map is not used again; a new one is built when a server asks for it.
+A retired map is not used again; a new one is built when somebody asks for it.
 
 What is stored, and when:
 
@@ -21,8 +21,8 @@ write to it or change its size, not even by opening it again.  Pages are
 allocated before a process touches them, here or in a reader: so a machine
 without memory causes an error, not a signal.
 
-Left to others: the layout (format.objectmap), and who gets a descriptor (a
-server).
+Left to others: the layout (format.objectmap), when one is built (`object_map`
+of the storage), and who gets a descriptor (a server).
 """
 
 import array
@@ -34,7 +34,6 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
 
@@ -82,43 +81,36 @@ class TooFarApart(NoMap):
 
 class ObjectMap:
 
-    def __init__(self, objects: int, secret: bytes, data_file: Descriptor,
-                 on_retire: Callable[[], object]) -> None:
-        """`objects`: how many objects the storage has.
-
-        `on_retire` is called once, in any thread; it must only notify.
-        """
-        self._data_file: Descriptor | None = data_file
+    def __init__(self, objects: int, instance: bytes,
+                 data_file: Descriptor) -> None:
+        """`objects`: how many objects the storage has."""
+        self._data_file = data_file
         self._objects = objects
-        self._on_retire = on_retire
         self._chunks: dict[int, int] = {}
         self._allocated = 0  # chunks
         #: Guards the words that only grow.
         self._growing = threading.Lock()
         capacity = _capacity_for(objects)
         try:
-            self._descriptor = _memory(layout.size_of(capacity))
+            self._memory = _memory(layout.size_of(capacity))
         except (OSError, AttributeError) as error:
             raise NoMap(f'the system gives no sealed memory: {error}'
                         ) from error
         try:
             self._words = self._mapped_and_sealed()
             self._write_header(
-                capacity, secret, os.fstat(data_file.number))
-        except BaseException as error:
-            self.close()
-            if isinstance(error, OSError):
-                raise NoMap(f'the memory cannot be used: {error}') from error
-            raise
+                capacity, instance, os.fstat(data_file.number))
+        except OSError as error:
+            raise NoMap(f'the memory cannot be used: {error}') from error
 
     def _mapped_and_sealed(self) -> memoryview:
         """Map the memory, and seal it: this mapping is the only one that can
         ever be written to."""
-        memory = mmap.mmap(self._descriptor, 0)
-        fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, _SEALS)
+        memory = mmap.mmap(self._memory.number, 0)
+        fcntl.fcntl(self._memory.number, fcntl.F_ADD_SEALS, _SEALS)
         return memoryview(memory).cast('Q')
 
-    def _write_header(self, capacity: int, secret: bytes,
+    def _write_header(self, capacity: int, instance: bytes,
                       data_file: os.stat_result) -> None:
         self._capacity = capacity
         self._first = layout.chunks_begin(capacity)
@@ -128,9 +120,9 @@ class ObjectMap:
         words[layout.CAPACITY] = capacity
         words[layout.DEVICE] = data_file.st_dev
         words[layout.INODE] = data_file.st_ino
-        for number in range(layout.SECRET_SIZE // WORD):
-            words[layout.SECRET + number] = int.from_bytes(
-                secret[WORD * number:WORD * (number + 1)], sys.byteorder)
+        for number in range(layout.INSTANCE_SIZE // WORD):
+            words[layout.INSTANCE + number] = int.from_bytes(
+                instance[WORD * number:WORD * (number + 1)], sys.byteorder)
 
     def open(self) -> tuple[int, int]:
         """New descriptors of the data file and of the map, to read them.
@@ -138,20 +130,12 @@ class ObjectMap:
         Each client gets open files of its own: flags and locks that it sets
         concern no other process.
         """
-        assert self._data_file is not None
         data_file = _opened_again(self._data_file.number)
         try:
-            return data_file, _opened_again(self._descriptor)
+            return data_file, _opened_again(self._memory.number)
         except BaseException:
             os.close(data_file)
             raise
-
-    def close(self) -> None:
-        """Close both files.  Other processes keep their descriptors."""
-        self._data_file = None
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
 
     # The words of the header
 
@@ -161,10 +145,7 @@ class ObjectMap:
 
     def retire(self) -> None:
         """From now on the map is wrong: readers must not use it."""
-        with self._growing:
-            told, self._words[layout.RETIRED] = self.is_retired, 1
-        if not told:
-            self._on_retire()
+        self._words[layout.RETIRED] = 1
 
     def show(self, end: int) -> None:
         self._grow(layout.END, end)
@@ -257,7 +238,7 @@ class ObjectMap:
             raise TooFarApart
 
     def _allocate(self, position: int, size: int) -> None:
-        os.posix_fallocate(self._descriptor, position, size)
+        os.posix_fallocate(self._memory.number, position, size)
 
 
 def _capacity_for(objects: int) -> int:
@@ -268,19 +249,15 @@ def _capacity_for(objects: int) -> int:
     return -(-chunks // WORDS_OF_A_PAGE) * WORDS_OF_A_PAGE
 
 
-def _memory(size: int) -> int:
+def _memory(size: int) -> Descriptor:
     """Sparse memory of its final size, which no other user may open."""
     if not layout.is_possible():
         raise NoMap('local reads need a 64-bit Linux')
-    descriptor = os.memfd_create(
-        'fsyncstorage object map', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        os.fchmod(descriptor, 0o600)
-        os.ftruncate(descriptor, size)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    memory = Descriptor(os.memfd_create(
+        'fsyncstorage object map', os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+    os.fchmod(memory.number, 0o600)
+    os.ftruncate(memory.number, size)
+    return memory
 
 
 def _opened_again(descriptor: int) -> int:
@@ -295,29 +272,24 @@ def _numbers(kind: str, big_endian: bytes) -> 'array.array[int]':
     return numbers
 
 
-def build(storage: Any, secret: bytes,
-          on_retire: Callable[[], object]) -> ObjectMap:
+def build(storage: Any) -> ObjectMap:
     """Build the map of a storage, and make it current; or raise NoMap.
 
     Commits go on.  Only one thread at a time may call this.  If there is an
-    older map, it is retired.  `on_retire` is called, in any thread, when the
-    new map is retired.
+    older map, it is retired.
     """
     with storage._lock:
+        before = storage.replace_map(None)
         storage._refuse_when_stopped()
         _refuse_when_silent(storage)
         if storage._is_read_only:  # another process may write the file
             raise NoMap('the storage is read-only')
         index = storage._positions
         new = ObjectMap(
-            len(index), secret, storage._file.descriptor, on_retire)
-        try:
-            # Each bucket of the index takes one chunk at least.
-            new.refuse_more_chunks_than_allowed(len(index._data))
-        except TooFarApart:
-            new.close()
-            raise
-        before = storage.replace_map(new)
+            len(index), storage.instance, storage._file.descriptor)
+        # Each bucket of the index takes one chunk at least.
+        new.refuse_more_chunks_than_allowed(len(index._data))
+        storage.replace_map(new)
         prefixes = list(index._data.keys())
     del before  # only now, without the lock: to free its memory takes a while
     try:
@@ -331,9 +303,8 @@ def build(storage: Any, secret: bytes,
         if new.is_retired:
             raise NoMap('it was retired while it was built')
     except BaseException:
-        new.retire()
-        new.close()
-        storage.forget_map(new)
+        with storage._lock:
+            storage.replace_map(None)  # it is this one, or none
         raise
     return new
 

@@ -47,6 +47,7 @@ from ..commit.spare import Spare
 from ..commit.turns import Turns
 from ..errors import Occupied
 from ..errors import WritingStopped
+from ..format.objectmap import INSTANCE_SIZE
 from ..format.scan import FIRST
 from ..format.view import View
 from ..interrupts.awaiting import Awaited
@@ -194,6 +195,9 @@ class FsyncStorage(
         self._contention = Contention()
         self._tids = Tids()
         self._swapping = threading.Lock()
+        #: Drawn for each opening: the maps of this one have it.
+        self.instance = os.urandom(INSTANCE_SIZE)
+        self._making_map = threading.Lock()
         #: A generator that holds the append lock for a pack.
         self._still: Generator[None, None, None] | None = None
         #: Held to check that the data file is open, and to write or cut it.
@@ -363,6 +367,7 @@ class FsyncStorage(
             'was opened by another process, before a fork: open it in this'
             ' one, after the other has closed it')
         self._lock = threading.RLock()
+        self._making_map = threading.Lock()
         self._commit_lock = threading.Lock()
         self._writing = threading.RLock()
         self._sequencer = self._new_sequencer(self._appended)
@@ -372,9 +377,7 @@ class FsyncStorage(
         for under_way in self._begun.values():
             under_way.abandon()
         self._begun = {}  # aborts would remove the parent's blobs
-        if self._map is not None:
-            self._map.close()  # not retired: the parent goes on with it
-            self._map = None
+        self._map = None  # not retired: the parent goes on with it
         self._file.abandon(self._closed_because)
         opening.close_without_unlocking(self._lock_file)
 
@@ -481,10 +484,14 @@ class FsyncStorage(
                 f'{self._file_name} is another file than the one that this'
                 ' storage has open; nothing was changed')
 
-    def object_map(self, secret: bytes,
-                   on_retire: Callable[[], object]) -> objectmap.ObjectMap:
-        """The map by which other processes read the file themselves."""
-        return objectmap.build(self, secret, on_retire)
+    def object_map(self) -> objectmap.ObjectMap:
+        """The map by which other processes read the file themselves; it is
+        built if there is none.  Raises objectmap.NoMap."""
+        with self._making_map:
+            current = self._map
+            if current is None or current.is_retired:
+                current = objectmap.build(self)
+            return current
 
     # What its base classes lack
 

@@ -1,5 +1,5 @@
-"""The messages between a server and its local clients at the socket where the
-data file is handed over.  docs/internals/localreads.rst describes them.
+"""What a server and its local clients agree on at the socket where the data
+file is handed over.  docs/internals/localreads.rst describes it.
 """
 
 #: The socket has the name of the data file with this suffix.
@@ -7,5 +7,5 @@ SUFFIX = '.local'
 #: Bytes of the name of a unix socket, on Linux.
 LONGEST_NAME = 107
 
-#: The server sends these: with the descriptors, and when the map is retired.
-HAND_OVER, LET_GO = b'\1', b'\0'
+#: The message that the server sends with the descriptors.
+HAND_OVER = b'\1'
