@@ -3,7 +3,7 @@ left to the server."""
 
 from unittest import mock
 
-from fsyncstorage.format.objectmap import UNCERTAIN
+from fsyncstorage.format import UNCERTAIN
 from fsyncstorage.format.source import Source
 
 

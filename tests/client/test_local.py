@@ -22,8 +22,8 @@ from ZODB.utils import u64
 from ZODB.utils import z64
 
 from fsyncstorage.client import local
+from fsyncstorage.format import UNCERTAIN
 from fsyncstorage.format import objectmap as layout
-from fsyncstorage.format.objectmap import UNCERTAIN
 from fsyncstorage.format.objectmap import NotAMap
 from fsyncstorage.format.view import BLOCK
 from fsyncstorage.server.service import Service

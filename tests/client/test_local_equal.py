@@ -18,8 +18,8 @@ from ZODB.utils import u64
 from ZODB.utils import z64
 
 from fsyncstorage.datafile import DataFile
+from fsyncstorage.format import UNCERTAIN
 from fsyncstorage.format import objectmap as layout
-from fsyncstorage.format.objectmap import UNCERTAIN
 from fsyncstorage.format.objectmap import Reader
 from fsyncstorage.format.source import Source
 

@@ -28,8 +28,8 @@ from ZODB.utils import u64
 from .. import forks
 from ..datafile import DataFile
 from ..datafile import Descriptor
+from ..format import UNCERTAIN
 from ..format.objectmap import INSTANCE_SIZE
-from ..format.objectmap import UNCERTAIN
 from ..format.objectmap import NotAMap
 from ..format.objectmap import Reader
 from ..format.objectmap import is_possible

@@ -11,7 +11,7 @@ import itertools
 import threading
 import time
 
-from ..format.objectmap import UNCERTAIN
+from ..format import UNCERTAIN
 from ..histogram import Histogram
 
 EACH = 16

@@ -22,7 +22,7 @@ from ZODB.POSException import ReadConflictError
 from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageTransactionError
 
-from ..format.objectmap import UNCERTAIN
+from ..format import UNCERTAIN
 from ..histogram import Histogram
 from . import blobfetch
 from .blobs.cachedirectory import MODE

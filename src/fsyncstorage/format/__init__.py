@@ -21,3 +21,8 @@ From the outside in:
 
 No module takes a lock, or starts a thread.
 """
+
+#: The answer of a source where map and file are not enough: the process that
+#: writes them must be asked.  (Here, since a client that does not read locally
+#: has no use for the modules.)
+UNCERTAIN = object()

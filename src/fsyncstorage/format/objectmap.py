@@ -57,10 +57,6 @@ MAGIC_WORD = int.from_bytes(b'FSMAP\0\0\2', 'big')
 #: A storage draws as many random bytes each time when it is opened.
 INSTANCE_SIZE = 16
 
-#: A reader's answer where the map and the file are not enough (source): the
-#: process that writes the map must be asked.
-UNCERTAIN = object()
-
 # Linux 5.1; Python 3.15 will name it.
 F_SEAL_FUTURE_WRITE = 0x10
 #: A reader relies on this seal: if its memory were cut off, the process would

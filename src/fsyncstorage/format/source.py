@@ -18,7 +18,7 @@ from ZODB.FileStorage.format import CorruptedError
 from ZODB.POSException import POSError
 
 from ..datafile import DataFile
-from .objectmap import UNCERTAIN
+from . import UNCERTAIN
 from .objectmap import Reader
 from .view import BLOCK
 from .view import PAGE
