@@ -46,14 +46,13 @@ class Sections(TestCase):
         self.assertEqual(storage.local_reads_mode, 0o600)
         self.assertIsNone(storage.stats()['scrub'])
         self.assertEqual(storage.slow_commit_log, 0)
-        self.assertEqual(storage.conflict_log, 'summary')
 
     def test_own_keys(self):
         storage = self.from_keys(
             'durability interval', 'sync-interval 200ms',
             'group-commit-delay 2ms', 'pack-process off', 'pack-rate 20MB',
             'local-reads on', 'local-reads-mode 0660', 'scrub-rate 2MB',
-            'slow-commit-log 500ms', 'conflict-log EACH')
+            'slow-commit-log 500ms')
         self.assertEqual(storage.durability.policy.name, 'interval')
         self.assertEqual(storage.durability.sync_interval, 0.2)
         self.assertEqual(storage.durability.group_commit_delay, 0.002)
@@ -63,7 +62,6 @@ class Sections(TestCase):
         self.assertEqual(storage.local_reads_mode, 0o660)
         self.assertEqual(storage.stats()['scrub']['rate'], 2 << 20)
         self.assertEqual(storage.slow_commit_log, 0.5)
-        self.assertEqual(storage.conflict_log, 'each')
 
     def test_the_keys_of_filestorage(self):
         storage = self.from_keys(
@@ -106,7 +104,7 @@ class Sections(TestCase):
             ('local-reads-mode 0666', 'is 0600 or 0660, not 0666'),
             ('scrub-rate 1KB', 'at least 64KB'),
             ('slow-commit-log 2h', 'a time up to 1h'),
-            ('conflict-log all', 'off, summary or each'),
+
         ]:
             with self.subTest(key):
                 with self.assertRaisesRegex(

@@ -59,8 +59,7 @@ class FsyncStorage(BaseConfig):
             'pack_keep_old', 'durability', 'sync_interval',
             'group_commit_delay', 'checksums', 'index_checkpoint',
             'reader_threads', 'pack_process', 'pack_rate', 'local_reads',
-            'local_reads_mode', 'scrub_rate', 'slow_commit_log',
-            'conflict_log')
+            'local_reads_mode', 'scrub_rate', 'slow_commit_log')
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

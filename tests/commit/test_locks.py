@@ -174,16 +174,6 @@ class TwoStorages(RuleBasedStateMachine):
             for one, other in itertools.combinations(holders, 2):
                 assert not excludes(one, other)
 
-    @invariant()
-    def another_is_in_the_way_of_each_that_waits(self):
-        for storage, wanted in zip(self.storages, self.wanted):
-            for number, wish in wanted.items():
-                other = storage.in_the_way(number)
-                if storage.holds(number):
-                    assert other is None
-                else:
-                    assert other != number and excludes(wish, wanted[other])
-
     def teardown(self):
         """No dead lock: those that do not wait end, until nobody is left."""
         while self.transactions:

@@ -12,7 +12,6 @@ from ZODB.utils import z64
 from fsyncstorage.server import committer as module
 from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.server.ballot import Kept
-from fsyncstorage.server.commitlog import CommitLog
 from fsyncstorage.server.committer import Committer
 from fsyncstorage.storage import AsyncFinish
 
@@ -101,7 +100,6 @@ class World:
         self.told = []      # (name of the client, result, error)
         self._news = []
         self._last_id = 0
-        self.commit_log = CommitLog('test', storage, self)
         with mock.patch.object(module, 'Threads', Executor):
             self.committer = Committer(
                 'test', storage, self,

@@ -51,7 +51,7 @@ class Settings(unittest.TestCase):
                 'pack_rate': (
                     0, '1KB', '-1', 'fast', '', '1.5MB', 'off', 1e6),
                 'slow_commit_log': (-1, '2h', 'off', '', None, True),
-                'conflict_log': ('', 'on', None, True, 1)}.items():
+                }.items():
             for wrong in values:
                 with self.subTest(name, wrong=wrong):
                     with self.assertRaisesRegex(

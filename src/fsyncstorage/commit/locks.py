@@ -81,25 +81,6 @@ class Locks:
         """Does the owner hold something, or wait?"""
         return owner in self._granted or owner in self._waiting
 
-    def in_the_way(self, owner: Owner) -> Owner | None:
-        """One of the owners because of which it waits: the first one found."""
-        wish = self._waiting.get(owner)
-        if wish is None:
-            return None
-        if wish.alone:
-            return next(iter(self._granted), None)
-        if self._alone is not None and wish in self._behind:
-            return self._alone.owner
-        for oid in wish.oids:
-            if oid in self._writers:
-                return self._writers[oid]
-            if oid in wish.written and oid in self._readers:
-                return next(iter(self._readers[oid]))
-        return next((other.owner for oid in wish.oids
-                     for other in self._before(oid, wish)), None)
-
-    # Asking
-
     def ask(self, owner: Owner, written: Iterable[bytes],
             read: Iterable[bytes] = ()) -> bool:
         """Does the owner have all of these objects now?  Else it waits.

@@ -70,8 +70,6 @@ DEFAULT_READER_THREADS = 4
 #: is one line a minute at most, and reports what no other line does: so it is
 #: on by default.
 DEFAULT_SLOW_COMMIT_LOG = '0'
-DEFAULT_CONFLICT_LOG = 'summary'
-CONFLICT_LOGS = 'off', 'summary', 'each'
 LONGEST_SLOW_COMMIT = 3600.0
 
 SHORTEST_INTERVAL, LONGEST_INTERVAL = 0.001, 3600.0
@@ -188,15 +186,6 @@ def slow_commit_log(value: object) -> float:
             'slow-commit-log must be 0 for none, or a time up to 1h, not'
             f' {value!r}')
     return seconds
-
-
-def conflict_log(value: object) -> str:
-    """Which lines the log has about conflicts."""
-    kind = str(value).strip().lower()
-    if kind not in CONFLICT_LOGS:
-        raise ValueError(
-            f'conflict-log must be off, summary or each, not {value!r}')
-    return kind
 
 
 def reader_threads(value: object) -> int:

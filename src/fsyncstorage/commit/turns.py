@@ -86,11 +86,6 @@ class Turns:
             self._waiters[owner] = function, time.monotonic()
             return True
 
-    def in_the_way(self, owner: Owner) -> Owner | None:
-        """An owner because of which this one waits; None: it does not wait."""
-        with self._mutex:
-            return self._locks.in_the_way(owner)
-
     def let_go(self, owner: Owner) -> None:
         """Free what the owner holds, and end its wait.  May be repeated."""
         with self._mutex:

@@ -39,7 +39,6 @@ From the outside in:
 - conflicts     the conflicts of a vote that its client resolves
 - chosentids    the ids that clients choose for their transactions
 - figures       what is counted, for the operator
-- commitlog     log lines about slow commits, and about conflicts
 - times         when a ballot reached which step, and what it waited for
 - clients       what each client does, and what it holds, for the operator
 - service       one storage that is served: its clients, what is announced

@@ -120,8 +120,7 @@ class Committer:
         with self._lock:
             if self._closing:
                 return
-            if self._service.commit_log.is_on:
-                ballot.finish_at = time.monotonic()
+            ballot.finish_at = time.monotonic()
             ballot.state = FINISHING
             if not (ballot.is_small and self._may_do_it_here()
                     and self._finish_here(ballot)):
@@ -307,8 +306,7 @@ class Committer:
                 self._refuse(ballot)
                 return
         else:
-            ballot.waits(times.OBJECTS, self._service.commit_log.in_the_way(
-                ballot, self._ballots))
+            ballot.waits(times.OBJECTS)
         if not self._storage.call_when_served(
                 ballot.transaction,
                 functools.partial(self._post, self._served, ballot)):
@@ -338,7 +336,7 @@ class Committer:
             self._come(ballot)  # there is nothing left to wait for
         else:
             ballot.state = ASIDE
-            ballot.waits(times.PUBLISHING, lambda: tid)
+            ballot.waits(times.PUBLISHING)
             self._aside[ballot] = tid
 
     def _take_back(self, up_to):
@@ -399,8 +397,7 @@ class Committer:
                 self._service.failed, ballot, error),
             lambda tid: self._service.published(ballot, tid, True), wait,
             ballot.client.commit_id))
-        if self._service.commit_log.is_on:
-            ballot.appended_at = time.monotonic()
+        ballot.appended_at = time.monotonic()
 
     def _finish_now(self, ballot):
         """A storage that is not ours: it is durable when this returns."""

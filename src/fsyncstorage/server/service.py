@@ -21,6 +21,7 @@ that wait after it, announced.
 """
 
 import collections
+import math
 import time
 
 import ZODB.TimeStamp
@@ -33,10 +34,10 @@ from ..wire import commits
 from . import calls
 from . import handout
 from . import quiet
+from . import times
 from .calls import is_oid
 from .calls import is_tid
 from .clients import Clients
-from .commitlog import CommitLog
 from .committer import Committer
 from .figures import Figures
 from .mailbox import attempt
@@ -128,7 +129,8 @@ class Service:
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
         self.packs = Packs(self)
         self.figures = Figures()
-        self.commit_log = CommitLog(name, storage, loop)
+        #: Seconds from which on a commit is slow.
+        self._slow_from = getattr(storage, 'slow_commit_log', 0) or math.inf
         # Not through a wrapper: its records differ from those in the cache of
         # the storage that it wraps.
         self.load_cached = (
@@ -158,7 +160,6 @@ class Service:
         self.committer.close()
         self.readers.close()
         self.slow.close()
-        self.commit_log.close()
 
     def publish(self):
         """Publish and announce what the policy allows by now."""
@@ -175,7 +176,6 @@ class Service:
         if isinstance(error, ConflictError):
             self.stats.conflicts += 1
             ballot.client.session.tally.conflicts += 1
-            self.commit_log.conflict(ballot, error)
         if not isinstance(error, TransactionError):
             logger.error('%s: a vote failed: %r', ballot.client.log_label,
                          error, exc_info=calls.traceback_of(error))
@@ -295,8 +295,8 @@ class Service:
             now = time.monotonic()
             took = now - news.ballot.asked_at
             self.figures.commit_time.add(took)
-            if took >= self.commit_log.slow_from:
-                self.commit_log.slow(news.ballot, news.tid, now)
+            if took >= self._slow_from:
+                times.say_slow(news.ballot, news.tid, took, now)
         news.ballot.tell(news.tid, news.error)
 
     def _flush(self):

@@ -1,12 +1,21 @@
-"""When a ballot reached which step, and what it waited for in between.
+"""When a ballot reached which step, and what it waited for in between; and the
+line of the log about a commit that was slow (`slow-commit-log` of a storage).
 
-This costs a commit two readings of a clock: when its vote is asked for, and
-when it is voted.  Where slow commits are logged, it costs two more.  Waits are
-noted in any case, as they are rare.  Everything here belongs to the owner of
-the ballot at the time: the loop, or, while a thread finishes it, that thread.
+This costs a commit four readings of a clock.  Everything here belongs to the
+owner of the ballot at the time: the loop, or, while a thread finishes it, that
+thread.
 """
 
 import time
+
+from ZODB.utils import oid_repr
+
+from . import quiet
+
+logger = quiet.get_logger(__name__)
+
+#: So many of its objects are named.
+MOST_NAMED = 5
 
 # What a ballot waits for before it is voted.
 ROOM, LOG, OBJECTS, PUBLISHING, CLIENT = (
@@ -17,26 +26,18 @@ ROOM, LOG, OBJECTS, PUBLISHING, CLIENT = (
 class Timed:
     """Part of a ballot."""
 
-    #: When its vote was first asked for; when it was voted.  Where slow
-    #: commits are logged: when its finish was asked for, and when it was in
-    #: the file.
+    #: When its vote was first asked for; when it was voted; when its finish
+    #: was asked for; and when it was in the file.
     asked_at = held_since = finish_at = appended_at = None
-    #: What it waits for now, since when, and a function that returns the
-    #: transaction for which it waits.
-    waits_for = _waits_since = _tell_behind = None
+    #: What it waits for now, and since when.
+    waits_for = _waits_since = None
     #: What it waited for -> seconds; None: it never waited.
     waited = None
-    #: The transaction for which it waited last, as commitlog shows it; None:
-    #: that is not known.
-    behind = None
 
-    def waits(self, what, behind=None):
-        """`behind()` returns the transaction for which it waits.  It is called
-        when the ballot goes on, and so that transaction has ended."""
+    def waits(self, what):
         if self.waits_for is not None:
             self.goes_on()
         self.waits_for, self._waits_since = what, time.monotonic()
-        self._tell_behind = behind
 
     def goes_on(self):
         """It no longer waits."""
@@ -45,9 +46,6 @@ class Timed:
             self.waited = {}
         self.waited[what] = (self.waited.get(what, 0.0)
                              + time.monotonic() - self._waits_since)
-        tell, self._tell_behind = self._tell_behind, None
-        if tell is not None:
-            self.behind = tell()
 
     def phases(self, now):
         """The phases of the commit and their seconds, in order.  `now` is the
@@ -65,3 +63,15 @@ class Timed:
         else:
             yield 'written', appended_at - self.finish_at
             yield 'synced', now - appended_at
+
+
+def say_slow(ballot, tid, seconds, now):
+    """It was committed, and took so long."""
+    took = ', '.join(f'{what} {duration:.3f} s'
+                     for what, duration in ballot.phases(now))
+    objects = ', '.join(map(oid_repr, ballot.oids[:MOST_NAMED]))
+    more = ', ...' if len(ballot.oids) > MOST_NAMED else ''
+    logger.warning(
+        '%s: the commit %s took %.3f s: %s; of %s objects: %s%s',
+        ballot.client.log_label, tid.hex(), seconds, took, len(ballot.oids),
+        objects, more)

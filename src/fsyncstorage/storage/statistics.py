@@ -110,15 +110,6 @@ class Statistics:
             **pipeline,
         }
 
-    def in_the_way(self, transaction: Metadata) -> Transaction | None:
-        """A transaction because of which this one waits.  None: it does not
-        wait, or what it waits for is no transaction (`stillness`).
-
-        Its `tid`, `user` and `description` stay valid when it has ended."""
-        under_way = self._find(transaction)
-        found = under_way and self._turns.in_the_way(under_way)
-        return found if isinstance(found, Transaction) else None
-
     def histograms(self) -> dict[str, Histogram]:
         """All durations that `stats` summarizes."""
         return {} if self._is_read_only else {

@@ -137,7 +137,6 @@ class FsyncStorage(
         local_reads_mode: int = policies.DEFAULT_LOCAL_READS_MODE,
         scrub_rate: str | int = 'off',
         slow_commit_log: str | float = policies.DEFAULT_SLOW_COMMIT_LOG,
-        conflict_log: str = policies.DEFAULT_CONFLICT_LOG,
         replica: Replica | None = None,
         opened: opening.Opened | None = None,
     ) -> None:
@@ -156,9 +155,8 @@ class FsyncStorage(
         self.local_reads_mode = policies.local_reads_mode(local_reads_mode)
         rate = policies.scrub_rate(scrub_rate)
         #: For a server: a commit that takes this many seconds gets a line in
-        #: the log; and which conflicts get one.
+        #: the log.
         self.slow_commit_log = policies.slow_commit_log(slow_commit_log)
-        self.conflict_log = policies.conflict_log(conflict_log)
         self._checksums = bool(checksums)
         self.durability = policies.Durability(
             policies.policy_named(durability),
