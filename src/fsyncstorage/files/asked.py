@@ -8,8 +8,8 @@ A date says less than a tag, since two commits in one second have the same
 date.  A date is used only if there is no tag.  It is never used for If-Range,
 because the client could then mix two revisions.  An invalid date is ignored.
 
-A range is `(start, stop)`, as in a slice; it is empty if the file has no byte of
-what is asked for.  A header that is invalid, or asks for several ranges, is
+A range is `(start, stop)`, as in a slice; it is empty if the file has no byte
+of what is asked for.  A header that is invalid, or asks for several ranges, is
 ignored, as the RFC allows: the whole file is sent.
 """
 
