@@ -180,16 +180,6 @@ class Sent(FilesTest):
         self.assertIsNone(self.blob._p_changed)
         self.storage.loadBlob.assert_not_called()
 
-    def test_and_once_more_when_it_was_changed(self):
-        self.get(self.blob)
-        with self.db.transaction() as connection:
-            with connection.root()['file'].open('w') as file:
-                file.write(b'newer')
-        self.transactions.begin()
-        answer = self.get(self.blob)
-        self.assertNotEqual(answer.headers['ETag'], self.tag)
-        self.assertEqual(answer.body, b'newer')
-
     def test_a_ghost_stays_one_after_a_savepoint(self):
         """Its storage would say the file of what was taken back."""
         self.root['another'] = 1
