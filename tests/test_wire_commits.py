@@ -14,7 +14,6 @@ from fsyncstorage.wire import plainbegin
 from fsyncstorage.wire import sessions
 
 from .generated import given
-from .server import relay
 from .support import oid
 from .test_wire import ANNOUNCEMENT
 from .test_wire import INSTANCE
@@ -117,11 +116,6 @@ class Hellos(unittest.TestCase):
             with self.assertRaises(framing.PeerError):
                 sessions.read_hello(wrong)
 
-    def test_what_cannot_be_asked_for(self):
-        for wrong in (b'short', TICKET), (INSTANCE, b'short'):
-            with self.assertRaises(framing.CallerError):
-                sessions.hello(*wrong)
-
 
 class Requests(unittest.TestCase):
 
@@ -190,12 +184,6 @@ class Requests(unittest.TestCase):
             self.assertEqual(request, server.BeginTooLong(number, most + 1))
             self.assertLess(peak, most // 4)
 
-    def test_the_relay_knows_each_kind(self):
-        """Else it cuts the connection, and its tests never end."""
-        self.assertEqual(
-            set(''.join(relay.KINDS[relay.UP]).encode()),
-            set(server._REQUESTS))
-
     @given(strategies.binary(max_size=60))
     @thorough
     def test_rubbish(self, rubbish):
@@ -207,22 +195,6 @@ class Requests(unittest.TestCase):
             (server.Begin, server.BeginPlain, server.Store, server.Stores,
              server.Call, server.Vote, server.Finish, server.Trip,
              server.Abort, server.Ping, server.Ask).index(type(request))])
-
-    def test_in_another_state(self):
-        for state in STATES:
-            client, number = in_state(state)
-            for wanted, call in (
-                    (commits.BEGUN, lambda: client.store(
-                        number, oid(1), TID, b'')),
-                    (commits.BEGUN, lambda: client.stores(number, STORES)),
-                    (commits.BEGUN, lambda: client.call(number, b'')),
-                    (commits.BEGUN, lambda: client.vote(number)),
-                    (commits.BEGUN, lambda: client.trip(number)),
-                    (commits.IS_VOTED, lambda: client.finish(number))):
-                if wanted is not state:
-                    with self.assertRaises(framing.CallerError):
-                        call()
-                    self.assertIs(client.state(number), state)
 
     def test_an_abort(self):
         for state in STATES[:3]:
@@ -247,24 +219,6 @@ class Requests(unittest.TestCase):
         client.begin(b'')
         client.ping()
         self.assertEqual(client.open, 2)
-
-    def test_what_cannot_be_sent(self):
-        client, number = in_state(commits.BEGUN)
-        for call in (
-                lambda: client.store(number, b'short', TID, b''),
-                lambda: client.store(number, oid(1), '12345678', b''),
-                lambda: client.stores(
-                    number, [*STORES, (oid(1), b'short', b'')]),
-                lambda: client.stores(number, [(oid(1), '12345678', b'')]),
-                lambda: server.voted(1, [b'short']),
-                lambda: server.voted(1, [None]),
-                lambda: server.invalid(b'short', []),
-                lambda: server.invalid(TID, ['12345678']),
-                lambda: server.done(1, None, 1, 1),
-                lambda: server.done(1, TID, -1, 1),
-                lambda: server.pong(1, b'')):
-            with self.assertRaises(framing.CallerError):
-                call()
 
 
 class Batches(unittest.TestCase):

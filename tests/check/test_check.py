@@ -3,7 +3,6 @@
 import binascii
 import contextlib
 import io
-import itertools
 import json
 import os
 import random
@@ -22,7 +21,6 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.fsIndex import fsIndex
 from ZODB.serialize import referencesf
-from ZODB.tests.hexstorage import HexStorage
 from ZODB.tests.MinPO import MinPO
 from ZODB.utils import z64
 
@@ -45,7 +43,6 @@ from ..format.sealing import small_file
 from ..format.sealing import stock_file
 from ..format.sealing import window_of
 from ..format.sealing import write
-from ..often import often
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
@@ -104,69 +101,6 @@ def encrypt(path):
             copy.tpc_finish(each)
     os.replace(path + '.encrypted', path)
     return copy.lastTransaction()
-
-
-class EveryByteTests(CheckCase):
-    """The function behind the command, over the whole file each time.
-
-    tests.format.test_scan goes through all bytes, from the transaction before
-    to the one behind; here are some of them by default, and all with --all.
-    """
-
-    level = 2
-
-    #: All transactions have the same length, and each place in one is met in
-    #: some of them.
-    STEP = often(37, 1)
-    TRANSACTIONS = often(37, 200)
-
-    def setUp(self):
-        super().setUp()
-        self.data = sealed(small_file(self.path(), self.TRANSACTIONS))
-        self.positions = positions(self.data)
-
-    def found(self, position, value):
-        report = verify.verify(window_of(
-            changed(self.data, position, value))).report
-        tail = report.tail and report.tail.position
-        return [(each.kind, each.position) for each in report.problems
-                if each.kind != findings.LOST], tail
-
-    def test_the_magic_of_the_file(self):
-        for position in range(scan.FIRST):
-            for change in often([1 << bit for bit in range(8)],
-                                range(1, 256)):
-                self.assertEqual(
-                    self.found(position, self.data[position] ^ change),
-                    ([(findings.MAGIC, 0)], None))
-
-    def test_some_bytes(self):
-        these = range(scan.FIRST, len(self.data), self.STEP)
-        length, = {end - begin for begin, end in itertools.pairwise(
-            self.positions)}
-        self.assertEqual(
-            {(each - scan.FIRST) % length for each in these},
-            {*range(length)})
-        self.check_bytes(these)
-
-    def test_the_last_transaction(self):
-        # Nothing behind it tells that it was complete.
-        self.check_bytes(range(*self.positions[-2:]))
-
-    def check_bytes(self, these):
-        other = random.Random(5)
-        for position in these:
-            begin = max(
-                each for each in self.positions if each <= position)
-            for change in 1 << other.randrange(8), other.randrange(1, 0x100):
-                value = self.data[position] ^ change
-                expected = [(findings.TRANSACTION, begin)], None
-                if begin == self.positions[-2] and (
-                        position - begin, value) == (16, ord('c')):
-                    expected = [], begin
-                elif (position, value) == (scan.FIRST + 16, ord('p')):
-                    continue
-                self.assertEqual(self.found(position, value), expected)
 
 
 class StructureTests(CheckCase):
@@ -293,85 +227,6 @@ class StructureTests(CheckCase):
         problem, = self.report()['problems']
         self.assertEqual((problem['kind'], problem['damage']), ('odd', False))
 
-    def test_back_pointers(self):
-        db = self.database()
-        with db.transaction() as connection:
-            connection.root()['a'] = MinPO(1)
-        with db.transaction() as connection:
-            connection.root()['a'].value = 2
-        db.undo(db.undoLog(0, 1)[0]['id'])
-        transaction.commit()
-        db.close()
-        data = read(self.path())
-        self.report()
-        *_, last = scan.transactions(window_of(data))
-        record = last.records[0]
-        self.assertTrue(record.back)
-        unsealed = self.unsealed(data)
-        write(self.path(), unsealed)
-        self.report()
-        *_, last = scan.transactions(window_of(unsealed))
-        record = last.records[0]
-        write(self.path(), changed(
-            unsealed, record.position + 42, number.pack(record.back + 1)))
-        self.assertEqual(self.problems(), [('pointer', record.position)])
-
-    def unsealed(self, data):
-        """Stock does not take the seals out, so another way round."""
-        write(self.path('copy.fs'), data)
-        source = FsyncStorage(self.path('copy.fs'), read_only=True)
-        copy = FileStorage(self.path('unsealed.fs'))
-        copy.copyTransactionsFrom(source)
-        copy.close()
-        source.close()
-        return read(self.path('unsealed.fs'))
-
-
-class ConsequencesTests(CheckCase):
-    """A damaged transaction is one problem; what depended on it is told
-    apart."""
-
-    def setUp(self):
-        super().setUp()
-        stock_file(self.path('stock'), [
-            ({0: NOTHING, 1: NOTHING}, {}), ({1: b'N.I1\n.'}, {}),
-            ({1: b'N.I2\n.'}, {}), ({2: NOTHING}, {})])
-        with contextlib.closing(FileStorage(self.path('stock'))) as storage:
-            metadata = TransactionMetaData()
-            storage.tpc_begin(metadata)
-            third = storage.undoLog(0, 4)[1]['id']
-            storage.undo(third, metadata)  # back to the second
-            storage.tpc_vote(metadata)
-            storage.tpc_finish(metadata)
-        self.data = sealed(read(self.path('stock')))
-        self.whole = list(
-            scan.transactions(window_of(self.data)))
-
-    def problems_with(self, index):
-        found = self.whole[index]
-        write(self.path(), changed(
-            self.data, found.records[0].position + 42, b'x'))
-        return self.problems()
-
-    def test_what_depends_on_it(self):
-        whole, lost = self.whole, findings.LOST
-        last = lost, whole[-1].records[0].position
-        for index, consequences in (
-                (2, [last]),    # that of which it was the previous one
-                # What was undone to.
-                (1, [(lost, whole[2].records[0].position), last]),
-                (3, [])):
-            self.assertEqual(self.problems_with(index), [
-                (findings.TRANSACTION, whole[index].position), *consequences])
-
-    def test_only_the_status(self):
-        # The records are as they were, so nothing depends on it.
-        write(self.path(), changed(
-            self.data, self.whole[1].position + 16, b'u'))
-        problem, = self.report(status=DAMAGE)['problems']
-        self.assertEqual(
-            problem['reason'], "its status is b'u', and its seal says b' '")
-
 
 class TailTests(CheckCase):
 
@@ -386,12 +241,6 @@ class TailTests(CheckCase):
         self.assertIn(
             f'{len(data) - position:,} bytes from {position} on are not part',
             self.run_check()[1])
-
-    def test_every_length(self):
-        data = self.write_sealed(3)
-        last = positions(data)[2]
-        for size in range(last + 1, len(data), often(1, 1, 7)):
-            self.assert_tail(data[:size], last, 'the file ends before')
 
     def test_unfinished(self):
         data = self.write_sealed(3)
@@ -511,13 +360,6 @@ class PickleTests(CheckCase):
             report['wrapped'],
             {'.z': 1, '.h': 1, '.h.z': 1, '.e': 1, '.?': 1})
         self.assertEqual((report['pickles_walked'], report['opaque']), (4, 2))
-
-    def test_a_wrapping_storage(self):
-        db = ZODB.DB(HexStorage(FileStorage(self.path())))
-        with db.transaction() as connection:
-            connection.root()['a'] = MinPO()
-        db.close()
-        self.assertEqual(self.report()['wrapped'], {'.h': 2})
 
     def test_references(self):
         db = self.database()

@@ -187,7 +187,7 @@ class PickleTests(unittest.TestCase):
         self.assertEqual(report.walked, 2)
 
     def test_deep(self):
-        deep = b')' + b'\x85' * often(50_000, 1_000_000)
+        deep = b')' + b'\x85' * often(10_000, 1_000_000)
         self.check(deep + b'Q.N.', b'}' + deep + b'Ns.N.')
 
     def test_references_that_are_no_oids(self):

@@ -36,7 +36,6 @@ class Touch:
 
 class HostileIndexTests(TestCase):
 
-    level = 2
     MEMORY = 4 << 20    # far more than the files here need
 
     def setUp(self):

@@ -1,18 +1,16 @@
 """Mutated data files and indexes, through check, salvage and opening.
 
-Each takes at most 10 times the time and 2 times the memory of the sound file,
-and raises nothing but what a damaged file is refused with.  Everything comes
-from a seed: a failure names the number of the mutation, and `Mutations.make`
-makes it again.  The costs are processor time and the peak of Python's memory.
+Each takes at most 2 times the memory of the sound file, and raises nothing but
+what a damaged file is refused with.  Everything comes from a seed: a failure
+names the number of the mutation, and `Mutations.make` makes it again.  (What
+is read of a file that means harm is counted in test_hostile_files.)
 """
 
 import contextlib
 import logging
-import operator
 import os
 import random
 import struct
-import time
 import tracemalloc
 import zlib
 from unittest import mock
@@ -41,11 +39,8 @@ from ..often import often
 from ..support import TestCase
 from ..support import oid
 
-# The costs of the sound file count as at least so much: what is below says
-# more of the machine than of the file.
-LEAST_SECONDS = 0.005
+# The memory of the sound file counts as at least so much.
 LEAST_MEMORY = 2 << 20
-MOST_TIME = 10
 MOST_MEMORY = 2
 
 EXTREMES = [
@@ -223,9 +218,8 @@ class Fuzzer:
             'read-only': self.open_read_only, 'open': self.open}
         self.sound = {}
         for name, way in self.ways.items():
-            seconds, memory = zip(*(self.cost(way) for _ in range(3)))
-            self.sound[name] = (
-                max(min(seconds), LEAST_SECONDS), max(*memory, LEAST_MEMORY))
+            self.sound[name] = max(
+                LEAST_MEMORY, *(self.cost(way) for _ in range(3)))
 
     def write(self, data, index_file):
         for name in os.listdir(self.directory):
@@ -234,21 +228,18 @@ class Fuzzer:
         write(self.path + '.index', index_file)
 
     def run(self, number):
-        """(way, time, memory): as many times as the sound file takes."""
+        """Way -> memory: as many times as the sound file takes."""
         self.write(*self.mutations.make(number))
-        for name, way in self.ways.items():
-            cost = self.cost(way)
-            yield name, *map(operator.truediv, cost, self.sound[name])
+        return {name: self.cost(way) / self.sound[name]
+                for name, way in self.ways.items()}
 
     def cost(self, way):
         if self.traced:
             tracemalloc.start()
-        begun = time.process_time()
         try:
             with contextlib.suppress(*REFUSALS):
                 way()
-            return (time.process_time() - begun,
-                    tracemalloc.get_traced_memory()[1])
+            return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
 
@@ -297,7 +288,7 @@ class MutationTests(TestCase):
 
     level = 2
     #: So many mutations, and so many of which the memory is counted.
-    number = often(40, 20_000)
+    number = often(30, 20_000)
     traced = often(8, 1000)
 
     def setUp(self):
@@ -310,22 +301,14 @@ class MutationTests(TestCase):
             patch.start()
             self.addCleanup(patch.stop)
 
-    def test_time(self):
+    def test_nothing_else_is_raised(self):
         fuzzer = Fuzzer(self.directory, traced=False)
         for number in range(self.number):
-            for name, seconds, _ in fuzzer.run(number):
-                if seconds > MOST_TIME:  # or was the machine busy?
-                    seconds = min(self.again(fuzzer, number, name))
-                self.assertLess(seconds, MOST_TIME, (number, name))
-
-    def again(self, fuzzer, number, wanted):
-        for _ in range(3):
-            for name, seconds, _ in fuzzer.run(number):
-                if name == wanted:
-                    yield seconds
+            with self.subTest(number):
+                fuzzer.run(number)
 
     def test_memory(self):
         fuzzer = Fuzzer(self.directory)
         for number in range(self.traced):
-            for name, _, memory in fuzzer.run(number):
+            for name, memory in fuzzer.run(number).items():
                 self.assertLess(memory, MOST_MEMORY, (number, name))

@@ -12,7 +12,6 @@ from ZODB.blob import FilesystemHelper
 from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage.check.info import moments
-from fsyncstorage.pack import packedblobs
 
 from ..format.sealing import write
 from ..support import oid
@@ -144,46 +143,20 @@ class UnsureTests(BlobCase):
         self.assertEqual(self.blob_report()['without_file'], 0)
 
 
-class PackTests(BlobCase):
-
-    level = 2
-
-    def setUp(self):
-        super().setUp()
-        with self.db.transaction() as connection:
-            connection.root()['kept'] = Blob(b'kept')
-
-    def pack(self, between):
-        real = packedblobs.take_away
-
-        def take_away(*args):
-            between()
-            return real(*args)
-
-        with mock.patch.object(packedblobs, 'take_away', take_away):
-            self.db.pack()
-
-    def test_it_is_about_to_remove_them(self):
-        for keep_old in False, True:
-            self.db.storage.pack_keep_old = keep_old
-            with self.db.transaction() as connection:
-                with connection.root()['kept'].open('w') as file:
-                    file.write(b'once more')
-            reports = []
-            self.pack(lambda: reports.extend(
-                [self.blob_report(), self.words()]))
-            report, words = reports
-            self.assertIn('A pack is under way, or was killed', words)
-            self.assertGreater(report['orphans']['files'], 0)
-            self.assertEqual(report['orphans_listed'], [])
-            self.assertTrue(report['packed'])
-            report = self.blob_report()
-            self.assertEqual(report['orphans'], NOTHING)
-            self.assertFalse(report['packed'])
-
-
 class DirectoryTests(BlobCase):
     """What `--blobs` names may be anything."""
+
+    def test_a_pack_is_about_to_remove_files(self):
+        self.stray(self.db.lastTransaction())
+        removed = os.path.join(self.blobs, '.removed')
+        write(removed, b'')
+        self.assertIn('A pack is under way, or was killed', self.words())
+        report = self.blob_report()
+        self.assert_files(report, 1, 1, 1)
+        self.assertEqual(report['orphans_listed'], [])
+        self.assertTrue(report['packed'])
+        os.remove(removed)
+        self.assertFalse(self.blob_report()['packed'])
 
     def other_database(self):
         with contextlib.closing(ZODB.DB(self.open(

@@ -80,7 +80,7 @@ class EveryByteTests(SalvageCase):
 
     level = 2
 
-    CUTS, BYTES = often(307, 1), often(89, 1)
+    CUTS, BYTES = often(613, 1), often(149, 1)
 
     def setUp(self):
         super().setUp()
@@ -119,7 +119,7 @@ class EveryByteTests(SalvageCase):
         data = self.files['sealed']
         second, third = positions(data)[1:3]
         data = changed(data, second, b'x' * scan.HEADER)
-        for end in range(second + scan.HEADER + 1, third, 5):
+        for end in range(second + scan.HEADER + 1, third, often(11, 1)):
             with self.subTest(end):
                 self.assertEqual(
                     self.salvage(data[:end]), self.expected[:1])

@@ -67,93 +67,86 @@ class AskingCase(TestCase):
 
 
 class Promised(AskingCase):
-    """Under `none` and `interval`."""
+    """Under `none`."""
+
+    policy = 'none'
 
     def test_I3_others_are_not(self):
         """Neither before it nor after it."""
-        for policy in 'none', 'interval':
-            with self.subTest(policy):
-                storage = self.held(policy)
-                self.disk.release_syncs()
-                tid = storage.tpc_finish(vote_asking(storage, {2: b'x'}))
-                self.disk.hold_again()
-                last = commit(storage, {3: b'x'})
-                self.assertEqual(storage.lastTransaction(), last)
-                self.assertEqual(storage.stats()['last_durable'], tid)
-                self.disk.release_syncs()
-                storage.close()
+        storage = self.held(self.policy)
+        self.disk.release_syncs()
+        tid = storage.tpc_finish(vote_asking(storage, {2: b'x'}))
+        self.disk.hold_again()
+        last = commit(storage, {3: b'x'})
+        self.assertEqual(storage.lastTransaction(), last)
+        self.assertEqual(storage.stats()['last_durable'], tid)
+        self.disk.release_syncs()
 
     def test_I1_what_comes_behind_it_waits_for_its_sync(self):
         """But has none of its own."""
-        for policy in 'none', 'interval':
-            with self.subTest(policy):
-                storage = self.held(policy)
-                thread = self.start(vote_asking(storage, {2: b'x'}))
-                self.disk.wait_for_sync()
-                behind = self.start(vote(storage, {3: b'x'}))
-                self.assertTrue(behind.is_alive())
-                self.assertEqual(storage.lastTransaction(), self.first)
-                syncs = self.disk.syncs
-                self.disk.let_one_sync_end()
-                self.assertLess(thread.result(), behind.result())
-                self.assertEqual(self.disk.syncs, syncs + 1)
-                self.assertEqual(
-                    storage.stats()['last_durable'], thread.result())
-                self.disk.release_syncs()
-                storage.close()
+        storage = self.held(self.policy)
+        thread = self.start(vote_asking(storage, {2: b'x'}))
+        self.disk.wait_for_sync()
+        behind = self.start(vote(storage, {3: b'x'}))
+        self.assertTrue(behind.is_alive())
+        self.assertEqual(storage.lastTransaction(), self.first)
+        syncs = self.disk.syncs
+        self.disk.let_one_sync_end()
+        self.assertLess(thread.result(), behind.result())
+        self.assertEqual(self.disk.syncs, syncs + 1)
+        self.assertEqual(
+            storage.stats()['last_durable'], thread.result())
+        self.disk.release_syncs()
 
     def test_I7_a_failed_sync(self):
         """It fails, and so does what is behind it.  What was acknowledged
         before it stays acknowledged, and is not shown any more: it may not
         survive."""
-        for policy in 'none', 'interval':
-            with self.subTest(policy):
-                storage = self.held(policy)
-                thread = self.start(vote_asking(storage, {2: b'x'}))
-                self.disk.wait_for_sync()
-                behind = self.start(vote(storage, {3: b'x'}))
-                self.disk.fail_sync(EIO)
-                with self.assertLogs('fsyncstorage', 'CRITICAL'):
-                    self.disk.release_syncs()
-                    for each in thread, behind:
-                        with self.assertRaises(OutcomeUnknown):
-                            each.result()
-                self.assertLess(storage.lastTransaction(), self.first)
-                syncs = self.disk.syncs
-                with self.assertLogs('fsyncstorage', 'ERROR'):
-                    storage.close()
-                self.assertEqual(self.disk.syncs, syncs)
+        storage = self.held(self.policy)
+        thread = self.start(vote_asking(storage, {2: b'x'}))
+        self.disk.wait_for_sync()
+        behind = self.start(vote(storage, {3: b'x'}))
+        self.disk.fail_sync(EIO)
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            self.disk.release_syncs()
+            for each in thread, behind:
+                with self.assertRaises(OutcomeUnknown):
+                    each.result()
+        self.assertLess(storage.lastTransaction(), self.first)
+        syncs = self.disk.syncs
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            storage.close()
+        self.assertEqual(self.disk.syncs, syncs)
 
     def test_I8_without_a_seal_its_status_is_written_last(self):
         """As under `group-commit`: a torn one must not look whole."""
-        for policy in 'none', 'interval':
-            with self.subTest(policy):
-                storage = self.held(policy, checksums=False)
-                self.disk.release_syncs()
-                del self.disk.log[:]
-                storage.tpc_finish(vote_asking(storage, {2: b'x'}))
-                self.assertEqual(
-                    self.disk.log, ['write', 'sync', 'status', 'sync'])
-                storage.close()
+        storage = self.held(self.policy, checksums=False)
+        self.disk.release_syncs()
+        del self.disk.log[:]
+        storage.tpc_finish(vote_asking(storage, {2: b'x'}))
+        self.assertEqual(
+            self.disk.log, ['write', 'sync', 'status', 'sync'])
 
     def test_one_that_is_alone(self):
         """An undo, which writes at its vote."""
-        for policy in 'none', 'interval':
-            with self.subTest(policy):
-                storage = self.held(policy)
-                metadata = TransactionMetaData(
-                    extension={'durability': 'group-commit'})
-                storage.tpc_begin(metadata)
-                storage.undo(
-                    base64.encodebytes(self.first).rstrip(), metadata)
-                storage.tpc_vote(metadata)
-                thread = self.start(metadata)
-                self.disk.wait_for_sync()
-                self.assertTrue(thread.is_alive())
-                self.disk.release_syncs()
-                self.assertEqual(
-                    thread.result(), storage.stats()['last_durable'])
-                storage.close()
+        storage = self.held(self.policy)
+        metadata = TransactionMetaData(
+            extension={'durability': 'group-commit'})
+        storage.tpc_begin(metadata)
+        storage.undo(
+            base64.encodebytes(self.first).rstrip(), metadata)
+        storage.tpc_vote(metadata)
+        thread = self.start(metadata)
+        self.disk.wait_for_sync()
+        self.assertTrue(thread.is_alive())
+        self.disk.release_syncs()
+        self.assertEqual(
+            thread.result(), storage.stats()['last_durable'])
+
+
+class PromisedUnderInterval(Promised):
+
+    policy = 'interval'
 
 
 class Blobs(AskingCase):
@@ -286,22 +279,6 @@ class InTheFile(AskingCase):
                          db.storage.lastTransaction())
         manager.abort()
 
-    def test_two_databases(self):
-        dbs = [ZODB.DB(self.open(name, durability='none'))
-               for name in ('one', 'other')]
-        manager = transaction.TransactionManager()
-        for db in dbs:
-            self.addCleanup(db.close)
-            db.open(manager).root()['x'] = 1
-        manager.get().setExtendedInfo('durability', 'group-commit')
-        manager.commit()
-        for db in dbs:
-            self.assertEqual(db.storage.stats()['last_durable'],
-                             db.storage.lastTransaction())
-            *_, last = db.storage.iterator()
-            self.assertEqual(last.extension_bytes, b'')
-        manager.abort()
-
 
 class Copies(AskingCase):
     """They keep what they have, and ask for nothing."""
@@ -340,16 +317,6 @@ class Copies(AskingCase):
         self.assertEqual(self.disk.syncs, before)
         last, = storage.iterator()
         self.assertEqual(last.extension, extension)
-
-    def test_a_file_that_has_it(self):
-        """It is shown as it is."""
-        self.source().close()
-        storage = self.open('stock', durability='none')
-        self.assertEqual(
-            [each.extension['durability'] for each in storage.iterator()],
-            ['group-commit'] * 3)
-        self.assertEqual(storage.undoLog(0, 1)[0]['durability'],
-                         'group-commit')
 
 
 class Bomb:

@@ -70,33 +70,13 @@ class Interrupter:
             frame.f_code.co_filename, frame.f_lineno).strip()
 
 
-class WithinConditions(Interrupter):
-    """The same, each time that this thread enters a Condition itself, instead
-    of its lock: when it has locked, and the block has not begun."""
-
-    def __init__(self):
-        super().__init__(at=1)
-
-    def __enter__(self):
-        sys.setprofile(self._trace)
-
-    def __exit__(self, *ignored):
-        sys.setprofile(None)
-
-    def _trace(self, frame, event, arg):
-        if (event == 'return'
-                and frame.f_code is threading.Condition.__enter__.__code__):
-            raise self._error
-
-
 class EveryLine(TestCase):
     """An interrupt at each line of a finish, with others waiting."""
 
     level = 2
 
     def test_of_a_finish(self):
-        for policy in often(
-                ('none', 'two-sync'), policies.POLICIES):
+        for policy in often(('two-sync',), policies.POLICIES):
             with self.subTest(policy):
                 self.at_every_line(policy)
 

@@ -266,19 +266,6 @@ class I3_Acknowledgement(InvariantCase):
 
 class I4_Visibility(InvariantCase):
 
-    def test_an_iterator_ends_before_what_is_written(self):
-        """It does not look there, and wonder what it sees."""
-        storage = self.held()
-        commit = self.start({2: b'a'})
-        self.disk.wait_for_sync()
-        position = storage._pos
-        storage._file.write_at(b'the beginning of another', position)
-        with self.assertNoLogs('ZODB', 'WARNING'):
-            self.assertEqual(len(list(storage.iterator())), 1)
-        storage._file.truncate(position)
-        self.disk.release_syncs()
-        commit.result()
-
     def state(self, number=1):
         """All that a reader can ask for."""
         storage, key = self.storage, oid(number)
@@ -889,15 +876,6 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         storage.tpc_abort(first)
         with self.assertRaises(ConflictError):  # 3 was changed
             second.result()
-
-    def test_after_an_abort_the_next_has_its_turn(self):
-        storage = self.open()
-        first = vote(storage, {1: b'first'})
-        second = Thread(vote, storage, {1: b'second'})
-        until(lambda: owners(storage._turns) == 2, 'waits')
-        storage.tpc_abort(first)
-        tid = storage.tpc_finish(second.result())
-        self.assertEqual(storage.load(oid(1)), (b'second', tid))
 
     def test_what_is_known_to_lose_does_not_wait(self):
         storage = self.open()

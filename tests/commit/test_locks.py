@@ -187,4 +187,4 @@ class TwoStorages(RuleBasedStateMachine):
 
 Model = TwoStorages.TestCase
 Model.settings = settings(
-    max_examples=often(30, 100, 6), stateful_step_count=80)
+    max_examples=often(15, 100, 6), stateful_step_count=80)

@@ -105,6 +105,6 @@ class AnyInterleaving(stateful.RuleBasedStateMachine):
 
 
 AnyInterleaving.TestCase.settings = settings(
-    max_examples=often(100, 300, 30), stateful_step_count=30, deadline=None,
+    max_examples=often(50, 300, 30), stateful_step_count=30, deadline=None,
     derandomize=True)
 AnyInterleavingTests = AnyInterleaving.TestCase

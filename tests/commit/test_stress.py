@@ -28,7 +28,7 @@ class Stress(TestCase):
 
     level = 2
     threads = often(16, 64)
-    seconds = often(0.6, 60)
+    seconds = often(0.3, 60)
 
     def test_each_policy(self):
         for policy in policies.POLICIES:

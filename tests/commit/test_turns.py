@@ -16,10 +16,8 @@ from ..support import Thread
 class TwoStorages(TestCase):
     """In one transaction; each thread changes both, in its own order."""
 
-    level = 2
-
-    threads = often(8, 16)
-    rounds = often(4, 8)
+    threads = often(8, 16, 4)
+    rounds = often(4, 8, 2)
 
     def database(self, name, storage, databases):
         db = ZODB.DB(storage, database_name=name, databases=databases)

@@ -96,7 +96,7 @@ class Headers(FilesTest):
             ('X-Sendfile', self.path('inner/link/a')))
 
     def test_what_the_front_server_cannot_judge(self):
-        tag = Source.of(self.blob).tag
+        tag = Source(self.blob).tag
         for name, value in (('If-Match', tag), ('X-Blob-Missed', '1'),
                             ('If-Unmodified-Since',
                              self.get(self.blob).headers['Last-Modified'])):

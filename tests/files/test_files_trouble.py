@@ -181,6 +181,8 @@ class KilledServer(Site):
 
 class SlowReaders(Site):
 
+    level = 3
+
     def test_of_what_arrives_and_what_is_cached(self):
         go_on = self.hold_up_downloads()
         with self.slow_reader('cold'):
@@ -200,6 +202,7 @@ class SlowReaders(Site):
 class SlowReaderOfAGuest(Site):
     """A file that is larger than the cache."""
 
+    level = 3
     cache_size = SIZE // 2
 
     def test_it_goes_with_its_reader(self):

@@ -158,10 +158,6 @@ class Quick(unittest.TestCase):
         with self.assertRaises(ValueError):
             references(record)
 
-    def test_a_record_without_references_is_not_read(self):
-        for rubbish in b'', b'rubbish', b'P12345678', b'P1234567\n.':
-            self.assertEqual(quick_references(self.CLASS + rubbish), [])
-
     def test_what_is_around_a_reference(self):
         """Of any length, as a value, and remembered or not."""
         reference = self.REFERENCE + b'q\1h\0\x86q\2Q'
@@ -233,7 +229,7 @@ class Rubbish(unittest.TestCase):
                     self.assertEqual(quick_references(record), wanted, record)
 
     def test_memory_and_time_are_proportional(self):
-        size = 50_000
+        size = often(5_000, 50_000)
         for name, record in {
                 'a far memo': b'Nr\xff\xff\xff\x7f.N.',
                 'a far memo in words': b'Np9999999999999999999\n.N.',
@@ -355,17 +351,6 @@ class CheckTests(TestCase):
                 position, number, data, tid=file.tid))
         return verify.verify(
             window_of(bytes(file.data)), FilesystemHelper(self.directory))
-
-    def test_memory(self):
-        """A memo index takes none, nor does what is compressed."""
-        tracemalloc.start()
-        self.addCleanup(tracemalloc.stop)
-        self.check(*[
-            b'cZODB.blob\nBlob\nr\xff\xff\x7f\x00.N.',
-            compressed(b'N.X' + (1 << 24).to_bytes(4, 'little')
-                       + bytes(1 << 24) + b'.')] * 2)
-        # Twice what the walk of the second one takes.
-        self.assertLess(tracemalloc.get_traced_memory()[1], 4 << 24)
 
     def test_no_bound_makes_the_file_of_a_blob_one_without_record(self):
         """It would be taken for what can be removed."""

@@ -115,7 +115,7 @@ class Forecasts(TestCase):
         self.assertEqual(rows, really)
         return packed
 
-    @settings(max_examples=often(40, 500))
+    @settings(max_examples=often(20, 500))
     @given(strategies.randoms(use_true_random=False), strategies.booleans(),
            strategies.booleans(), strategies.sampled_from([0, .35, .7]),
            strategies.booleans())

@@ -13,12 +13,10 @@ from unittest import mock
 
 import ZODB
 from BTrees.OOBTree import OOBTree
-from ZODB.FileStorage import FileStorage
 from ZODB.serialize import referencesf
 from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage import datafile
-from fsyncstorage.commit import policies
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import index
 from fsyncstorage.interrupts.awaiting import Awaited
@@ -26,7 +24,6 @@ from fsyncstorage.pack import packing
 from fsyncstorage.pack.progress import COPY
 from fsyncstorage.pack.progress import Cancelled
 
-from ..often import often
 from ..support import TestCase
 from ..support import Thread
 from ..support import begin
@@ -62,26 +59,6 @@ class Packing(TestCase):
         db = ZODB.DB(self.open(**options))
         self.addCleanup(db.close)
         return db
-
-    def test_it_frees_space_and_keeps_what_is_current(self):
-        for policy in often(('group-commit',), policies.POLICIES):
-            with self.subTest(policy):
-                storage = self.open(policy, durability=policy)
-                db = ZODB.DB(storage)
-                fill(db)
-                size = storage.getSize()
-                db.pack()
-                self.assertLess(storage.getSize(), size / 2)
-                self.assertEqual(os.path.getsize(storage._file_name),
-                                 storage.getSize())
-                fill(db)
-                db.close()
-                for kind in FileStorage, lambda path: self.open(policy):
-                    db = ZODB.DB(kind(self.path(policy)))
-                    with db.transaction() as connection:
-                        values = connection.root()['tree'].values()
-                        self.assertEqual({each.value for each in values}, {3})
-                    db.close()
 
     def test_a_restart_at_any_moment_knows_the_index(self):
         """Once Data.fs is another file, its index is there."""

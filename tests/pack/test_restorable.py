@@ -420,7 +420,7 @@ SAME, REFUSED = 'the same', 'refused'
 class Histories(TestCase):
 
     level = 2
-    histories = often(60, 2000)
+    histories = often(30, 2000)
 
     def test_called_before_the_pack_or_beside_it(self):
         outcomes = collections.Counter()

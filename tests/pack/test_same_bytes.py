@@ -131,7 +131,7 @@ class History(Hooks):
 class SameBytes(TestCase):
 
     level = 2
-    histories, of_process = range(often(20, 1000)), often(20, 10)
+    histories, of_process = range(often(10, 1000)), 10
 
     def test_whatever_happens_meanwhile(self):
         """I15."""

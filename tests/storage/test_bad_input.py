@@ -2,8 +2,6 @@
 
 import os
 import pathlib
-import subprocess
-import sys
 import time
 import unittest
 from base64 import encodebytes
@@ -20,7 +18,6 @@ from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import UndoError
 from ZODB.serialize import referencesf
-from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 
 from fsyncstorage import FsyncStorage
@@ -385,24 +382,6 @@ class Calls(TestCase):
         commit(copy, {1: b'x'})
 
 
-class TidsOfTheFuture(TestCase):
-
-    def test_a_file_that_has_such_ids_is_served(self):
-        """The clock was wrong when they were given."""
-        tid = TimeStamp(*time.gmtime(time.time() + 10 ** 6)[:6]).raw()
-        storage = self.open()
-        transaction = TransactionMetaData()
-        storage.tpc_begin(transaction, tid)
-        storage.tpc_vote(transaction)
-        storage.tpc_finish(transaction)
-        storage.close()
-        storage = self.open()
-        self.assertGreater(commit(storage, {2: b'y'}), tid)
-        storage.pack(time.time(), lambda data: [], False)
-        storage.close()
-        self.assertEqual(self.open().load(oid(2))[0], b'y')
-
-
 class HighOids(TestCase):
     """Those behind which nothing would be left for new objects."""
 
@@ -435,27 +414,3 @@ class HighOids(TestCase):
         self.storage.tpc_finish(transaction)
         self.assertEqual(
             self.storage.load(b'\xff' + b'\0' * 7)[0], b'y')
-
-
-class AnotherProcess(TestCase):
-
-    level = 2
-
-    def test_the_lock_names_the_process(self):
-        holder = subprocess.Popen(
-            [sys.executable, '-c',
-             'import sys; sys.path[:] = eval(sys.argv[2])\n'
-             'from fsyncstorage import FsyncStorage\n'
-             's = FsyncStorage(sys.argv[1])\n'
-             'print("open", flush=True); sys.stdin.read(); s.close()',
-             self.path(), repr(sys.path)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        try:
-            self.assertEqual(holder.stdout.readline(), b'open\n')
-            with self.assertRaisesRegex(zc.lockfile.LockError,
-                                        f'process {holder.pid}'):
-                self.open()
-            self.assertEqual(len(self.open(read_only=True)), 0)
-        finally:
-            holder.communicate()
-        commit(self.open(), {1: b'x'})

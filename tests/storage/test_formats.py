@@ -6,7 +6,6 @@ import functools
 import io
 import itertools
 import os
-import subprocess
 import sys
 import warnings
 from unittest import mock
@@ -16,7 +15,6 @@ import ZODB
 from BTrees.OOBTree import OOBTree
 from ZODB.FileStorage import FileStorage
 from ZODB.scripts import fsrefs
-from ZODB.scripts import fstail
 from ZODB.scripts import fstest
 from ZODB.scripts import repozo
 from ZODB.tests.MinPO import MinPO
@@ -181,21 +179,6 @@ class Tools(TestCase):
         finally:
             sys.argv = argv
         return out.getvalue()
-
-    def test_fsdump(self):
-        out = subprocess.check_output(
-            [sys.executable, '-c',
-             'import sys; sys.path[:] = eval(sys.argv.pop());'
-             'from ZODB.FileStorage.fsdump import main; main()',
-             self.path(), repr(sys.path)], text=True)
-        self.assertEqual(out.count('Trans #'), 14)
-        self.assertIn("description=b'the tree'", out)
-
-    def test_fstail(self):
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            fstail.main(self.path(), 5)
-        self.assertEqual(out.getvalue().count('hash='), 5)
 
     def test_fstest(self):
         self.run_main(fstest.main, self.path())

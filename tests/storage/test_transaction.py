@@ -11,12 +11,10 @@ import tracemalloc
 import unittest
 from unittest import mock
 
-from ZODB.POSException import ConflictError
 from ZODB.utils import newTid
 from ZODB.utils import p64
 from ZODB.utils import z64
 
-from fsyncstorage.format import view
 from fsyncstorage.storage import transaction
 from fsyncstorage.storage import transaction as module
 from fsyncstorage.storage.tids import Tids
@@ -117,20 +115,6 @@ class Large(TestCase):
         self.assertEqual(len(self.open()), self.records)
 
 
-class TooLargeForAnEventLoop(TestCase):
-
-    def test_by_objects_and_by_bytes(self):
-        most = transaction.MOST_OBJECTS_AT_ONCE
-        for records, is_large in (
-                (dict.fromkeys(range(most), b'x'), False),
-                (dict.fromkeys(range(most + 1), b'x'), True),
-                ({1: bytes(transaction.MOST_BYTES_AT_ONCE)}, True)):
-            storage = self.open(f'{len(records)}')
-            voted = vote(storage, records)
-            self.assertIs(under_way(storage).is_large(), is_large)
-            storage.tpc_abort(voted)
-
-
 class VeryLarge(Large):
     """Of 3 GB."""
 
@@ -144,14 +128,6 @@ class Serials(TestCase):
         super().setUp()
         self.storage = self.open(durability='none')
         self.serials = self.storage._file.serials
-
-    def test_an_object_that_changes_again_is_not_read(self):
-        tid = commit(self.storage, {1: b'one'})
-        with mock.patch.object(view, 'read_header', side_effect=OSError):
-            tid = commit(self.storage, {1: b'two'}, {1: tid})
-            with self.assertRaises(ConflictError) as caught:
-                vote(self.storage, {1: b'three'}, {1: z64})
-        self.assertEqual(caught.exception.serials, (tid, z64))
 
     def test_a_restored_record_has_its_own(self):
         tid, serial = p64(1 << 60), p64(1 << 50)
@@ -207,11 +183,3 @@ class TidsTests(unittest.TestCase):
                 tid = tids.next(last)
                 self.assertEqual(tid, newTid(last))
                 last = choose.choice((tid, tid, z64))
-
-    def test_they_rise_while_the_clock_stands_still(self):
-        tids, last = Tids(), z64
-        with mock.patch.object(time, 'time', lambda: 1e9):
-            for _ in range(1000):
-                tid = tids.next(last)
-                self.assertGreater(tid, last)
-                last = tid

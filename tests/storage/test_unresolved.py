@@ -5,23 +5,17 @@ resolve the conflict.
 """
 
 import base64
-import os
-import sys
-from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import z64
 
 from fsyncstorage.errors import Unresolved
-from fsyncstorage.storage import resolver
-from fsyncstorage.storage import transaction
 
 from ..server.serving import Served
 from ..server.serving import counter
 from ..server.serving import record
 from ..server.serving import state_of
-from ..support import PATIENCE
 from ..support import TestCase
 from ..support import commit
 from ..support import oid
@@ -103,36 +97,3 @@ class OverZEO(Served):
         for number in 1, 2:
             self.assertEqual(second.load(number)[1], tid)
         self.assertEqual(state_of(second.load(1)[0]), 4)
-
-    def test_one_that_is_alone(self):
-        """Others go on while the modules of its conflict are imported."""
-        begun, end = self.path('begun'), self.path('end')
-        with open(self.path('slowmodule.py'), 'w') as module:
-            module.write('import os, time\n'
-                         f'open({begun!r}, "w").close()\n'
-                         f'while not os.path.exists({end!r}):\n'
-                         '    time.sleep(0.001)\n')
-        server = self.serve()
-        first, second, third = map(self.connect, [server] * 3)
-        serial = first.commit({1: counter(1)})
-        first.vote({1: counter(2)}, serial)
-        new = counter(3).replace(b'K\3', b'cslowmodule\nX\n0K\3')
-        with mock.patch.object(transaction, 'MOST_OBJECTS_AT_ONCE', 2), \
-                mock.patch.object(resolver, 'IMPORTING', PATIENCE), \
-                mock.patch.object(sys, 'path', [self.directory, *sys.path]):
-            second.begin()
-            second.store(1, new, serial)
-            for number in 2, 3, 4:
-                second.store(number, record())
-            vote = second.ask('vote', second.id)
-            committer = server.services['1'].committer
-            until(lambda: committer.waiting == 1, 'waiting')
-            first.finish()
-            until(lambda: os.path.exists(begun), 'imported')
-            others = third.ask_vote({5: record()})
-            until(lambda: committer.voted == 1, 'voted')
-            with open(end, 'w'):
-                pass
-            third.answer(others)
-            third.finish()
-            self.assertEqual(second.answer(vote), [oid(1)])

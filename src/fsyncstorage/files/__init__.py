@@ -6,10 +6,8 @@ over to the front server.  They need WebOb (the extra ``files``);
 
 - filter        files of another application
 - zope          a response of Zope
-- response      one blob, or a part of it
-- source        where the bytes are: a file, or a blob that is still arriving
+- response      one blob, or a part of it; shown or saved, under which name
 - asked         does the client have this revision already, which part it wants
-- disposition   shown or saved, and under which name
 - handover      files that the front server sends
-- bodies        the bytes, in pieces
+- source        the bytes: of a file, or of a blob that is still arriving
 """

@@ -21,8 +21,8 @@ from ZODB.blob import BlobFile
 from ZODB.interfaces import BlobError
 from ZODB.POSException import POSError
 
-from .bodies import Body
 from .handover import configured
+from .source import Body
 from .source import Source
 
 # The headers that the front server makes itself.
@@ -50,7 +50,7 @@ class Filter:
             return result
         try:
             header = start.said and self._header(
-                environ, _found(result.filelike), *start.said)
+                environ, result.filelike, *start.said)
             if header:
                 start.replace(header)
                 result.close()
@@ -62,6 +62,8 @@ class Filter:
             raise
 
     def _header(self, environ, file, status, headers, exc_info):
+        if type(file).__name__ == _HIDING:
+            file = getattr(file, '_io', file)
         if _is_what_the_front_server_would_send(
                 environ, file, status[:3], {
                     name.lower(): value for name, value in headers}):
@@ -80,10 +82,6 @@ class _Wrapped(FileWrapper):
     # Start and stop.
     _range = None
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self._arguments = arguments
-
     def app_iter_range(self, start, stop):
         """Called by WebOb; None: WebOb sends the whole file."""
         if not hasattr(self.filelike, 'seek'):
@@ -95,7 +93,7 @@ class _Wrapped(FileWrapper):
         """The file in the server's own wrapper."""
         if self._range:
             return Body(self.filelike, *self._range)
-        return wrapper(*self._arguments) if wrapper else self
+        return wrapper(self.filelike, self.blksize) if wrapper else self
 
 
 class _Start:
@@ -127,12 +125,6 @@ class _Start:
             '200 OK', headers + [header, ('Content-Length', '0')])
 
 
-def _found(filelike):
-    if type(filelike).__name__ == _HIDING:
-        return getattr(filelike, '_io', filelike)
-    return filelike
-
-
 def _is_what_the_front_server_would_send(environ, file, status, headers):
     if 'content-encoding' in headers:
         return False
@@ -149,7 +141,7 @@ def _is_what_the_front_server_would_send(environ, file, status, headers):
 def _path(file):
     if isinstance(file, BlobFile):
         try:
-            path = Source.of(file.blob).lease()
+            path = Source(file.blob).lease()
         except (BlobError, OSError, POSError):
             return None  # the open file is sent as it is
         return path if path == file.name else None

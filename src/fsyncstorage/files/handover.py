@@ -72,13 +72,11 @@ class HandOver:
 
         None: the file is in none of the directories.
         """
-        return self._header(path) or self._header(os.path.realpath(path))
-
-    def _header(self, path):
-        for directory, prefix in self._prefixes.items():
-            if path.startswith(directory):
-                rest = path[len(directory):]
-                return self.name, quote(f'{prefix}/{rest}')
+        for form in path, os.path.realpath(path):
+            for directory, prefix in self._prefixes.items():
+                if form.startswith(directory):
+                    rest = form.removeprefix(directory)
+                    return self.name, quote(f'{prefix}/{rest}')
         return None
 
 
@@ -102,20 +100,12 @@ def configured(x_accel_redirect='', x_sendfile=''):
     `x_accel_redirect` has lines with an internal location and its directory,
     `x_sendfile` has lines with a directory.
     """
-    if x_accel_redirect:
-        return XAccelRedirect(dict(map(_location, _lines(x_accel_redirect))))
-    if x_sendfile:
-        return XSendfile(_lines(x_sendfile))
-    return None
-
-
-def _lines(text):
-    return list(filter(None, map(str.strip, text.splitlines())))
-
-
-def _location(line):
-    prefix, _, directory = line.partition(' ')
-    if not (prefix.startswith('/') and directory):
-        raise ValueError(
-            f'x_accel_redirect is "/LOCATION/ DIRECTORY", not {line!r}')
-    return prefix, directory.strip()
+    lines = [line.strip() for line in (
+        x_accel_redirect or x_sendfile).splitlines() if line.strip()]
+    if not x_accel_redirect:
+        return XSendfile(lines) if lines else None
+    for line in lines:
+        if not line.startswith('/') or ' ' not in line:
+            raise ValueError(
+                f'x_accel_redirect is "/LOCATION/ DIRECTORY", not {line!r}')
+    return XAccelRedirect(dict(line.split(None, 1) for line in lines))

@@ -4,28 +4,46 @@ The response reads all that it needs from the database when it is made.  So it
 can be sent after the connection was closed, or while the connection is used
 for something else.  The steps: does it need a full answer (`asked`),
 can the front server send the file (`handover`), which bytes (`asked`)?  The
-WSGI server sends the bytes if it has a `wsgi.file_wrapper`; otherwise `bodies`
-does.
+WSGI server sends the bytes if it has a `wsgi.file_wrapper`; otherwise a
+`source.Body` does.
 
 The entity tag is strong: it names the object and its transaction.
+
+Files come from people whom the site may not trust.  A browser must not run
+them in the name of the site: any file that is not known to be harmless is an
+attachment, which is saved and not shown.  With `nosniff`, the browser uses the
+declared type.
 """
 
-import contextlib
+import mimetypes
+import re
+from email.utils import formatdate
+from urllib.parse import quote
 
 from webob import Response
 
 from . import asked
-from .bodies import PIECE
-from .bodies import Body
-from .bodies import InPieces
-from .disposition import content_disposition
-from .disposition import content_type as checked_type
+from .source import PIECE
+from .source import Body
+from .source import InPieces
 from .source import Source
 from .source import is_complete
 
 # Servers whose file_wrapper begins at the file's position, and ends after
 # Content-Length bytes, as in PEP 3333.  Others may begin at 0, or send all.
 EXACT = 'waitress', 'gunicorn'
+
+# For a browser to save, and nothing else.
+UNKNOWN = 'application/octet-stream'
+
+# Without a comma: browsers take the last type of a list.
+_TYPE = re.compile(r'[\w.+-]+/[\w.+-]+( *;[ -+\--~]*)?', re.ASCII)
+_SHOWN = re.compile(
+    # A type that ends in +xml could be a page.
+    r'((image|audio|video)/(?!svg)[^+]*|text/plain|application/pdf)$')
+
+# Characters that separate directories, could end the quotes, or are not ASCII.
+_UNSAFE = re.compile(r'[^ !#$&-.0-9:-\[\]-~]')
 
 
 class BlobResponse(Response):
@@ -41,20 +59,24 @@ class BlobResponse(Response):
         :param attachment: to be saved, even if it could be shown.
         :param hand_over: a `handover.HandOver`, if a front server can send.
         """
-        source = Source.of(blob)
+        source = Source(blob)
         super().__init__(app_iter=(), headerlist=[
             ('ETag', source.tag),
-            ('Last-Modified', asked.http_date(source.modified)),
+            ('Last-Modified', formatdate(source.modified, usegmt=True)),
         ])
         refusal = asked.refusal(
             request.environ, source.tag, source.modified)
         if refusal:
-            self._say(refusal)
+            self.status = refusal
+            if refusal != 304:
+                self._say_length(0)
             return
-        self._describe(content_type, filename, attachment)
-        self._send(request.environ, source, hand_over)
-
-    def _describe(self, content_type, filename, attachment):
+        header = hand_over and hand_over.offer(request.environ, source)
+        if header:
+            self.headerlist.append(header)
+            self._say_length(0)
+        elif not self._send(request.environ, source):
+            return
         type_ = checked_type(content_type, filename)
         self.headerlist.extend([
             ('Content-Type', type_),
@@ -64,42 +86,25 @@ class BlobResponse(Response):
             ('Accept-Ranges', 'bytes'),
         ])
 
-    def _say(self, status):
-        """Answer without a body."""
-        self.status = status
-        if status != 304:
-            self._say_length(0)
-
-    # The body
-
-    def _send(self, environ, source, hand_over):
-        header = hand_over and hand_over.offer(environ, source)
-        if header:
-            self.headerlist.append(header)
-            self._say_length(0)
-            return
+    def _send(self, environ, source):
+        """Is there something to send: does the file have the range?"""
         file, size = source.open()
-        with contextlib.ExitStack() as unless_taken:
-            unless_taken.callback(file.close)
-            try:
-                part = _range(environ, source, size)
-            except asked.Unsatisfiable:
-                self._refuse(size)
-                return
-            start, stop = part or (0, size)
-            if part:
-                self.status = 206
-                self.headers['Content-Range'] = (
-                    f'bytes {start}-{stop - 1}/{size}')
-            self.app_iter = _body(environ, file, start, stop, size)
-            self._say_length(stop - start)
-            unless_taken.pop_all()
-
-    def _refuse(self, size):
-        self._say(416)
-        del self.headers['Content-Type']
-        del self.headers['Content-Disposition']
-        self.headers['Content-Range'] = f'bytes */{size}'
+        part = (environ['REQUEST_METHOD'] == 'GET'
+                and asked.range_counts(environ, source.tag)
+                and asked.select(environ.get('HTTP_RANGE'), size))
+        start, stop = part or (0, size)
+        if part and start == stop:
+            file.close()
+            self.status = 416
+            self.headers['Content-Range'] = f'bytes */{size}'
+            self._say_length(0)
+            return False
+        self.app_iter = _body(environ, file, start, stop, size)
+        if part:
+            self.status = 206
+            self.headers['Content-Range'] = f'bytes {start}-{stop - 1}/{size}'
+        self._say_length(stop - start)
+        return True
 
     def _say_length(self, length):
         # The setter of `content_length` is slow.
@@ -114,13 +119,6 @@ class BlobResponse(Response):
             raise
 
 
-def _range(environ, source, size):
-    if environ['REQUEST_METHOD'] != 'GET' or not asked.range_counts(
-            environ, source.tag):
-        return None
-    return asked.select(environ.get('HTTP_RANGE'), size)
-
-
 def _body(environ, file, start, stop, size):
     """The body: the server's own file wrapper, if it has one."""
     wrapper = environ.get('wsgi.file_wrapper')
@@ -131,3 +129,32 @@ def _body(environ, file, start, stop, size):
             file.seek(start)
         return wrapper(InPieces(file), PIECE)
     return Body(file, start, stop)
+
+
+def checked_type(given, filename):
+    """The given type; if it is None, the type that the file name suggests.
+
+    UNKNOWN if that is not a valid type.
+    """
+    if given is None and filename:
+        guessed, encoding = mimetypes.guess_type(filename)
+        given = None if encoding else guessed
+    return given if given and _TYPE.fullmatch(given) else UNKNOWN
+
+
+def content_disposition(filename, type_, attachment=False):
+    """The header; always an attachment if the file could be run.
+
+    Names are written as in RFC 6266 and RFC 8187: in ASCII for old browsers,
+    and in UTF-8.
+    """
+    bare = type_.partition(';')[0].strip().lower()
+    shown = _SHOWN.match(bare) and not attachment
+    header = 'inline' if shown else 'attachment'
+    if filename:
+        plain = _UNSAFE.sub('_', filename)
+        header += f'; filename="{plain}"'
+        if plain != filename:
+            encoded = quote(filename.encode('utf-8', 'replace'), safe='')
+            header += f"; filename*=UTF-8''{encoded}"
+    return header

@@ -1,4 +1,4 @@
-"""A committed blob, and where its bytes come from.
+"""A committed blob: where its bytes come from, and how they are sent.
 
 A `Source` is made from a blob while its connection is open, and needs no
 connection after that.  It uses these methods of the storage:
@@ -10,6 +10,9 @@ connection after that.  It uses these methods of the storage:
 
 With a storage that has neither, it uses the methods of every storage with
 blobs: `openCommittedBlobFile` and `loadBlob`.
+
+What is sent is sent in pieces, in bounded memory.  WSGI servers close a body,
+whether it was read or not.
 """
 
 import os
@@ -21,32 +24,28 @@ from ZODB.utils import z64
 
 #: Seconds in which another program must open a file whose path it was given.
 LEASE = 60
+# Bytes.  With smaller pieces, switching between threads costs more than to
+# send them.
+PIECE = 1 << 18
 
 
 class Source:
 
-    def __init__(self, storage, oid, serial):
+    def __init__(self, blob):
+        serial, oid = _serial(blob), blob._p_oid
         #: Two sources with the same key have the same bytes.
-        self.key = storage, oid, serial
+        self.key = blob._p_jar.db().storage, oid, serial
         #: The entity tag: a blob of one serial never changes.
         self.tag = f'"{oid.hex()}-{serial.hex()}"'
         #: Whole seconds, as in a file system or in HTTP.
         self.modified = int(TimeStamp(serial).timeTime())
 
-    @classmethod
-    def of(cls, blob):
-        serial = _serial(blob)
-        return cls(blob._p_jar.db().storage, blob._p_oid, serial)
-
     def open(self):
         """The file, or the part that has arrived so far; and the size of the
         whole file."""
         storage, *revision = self.key
-        open_ = getattr(storage, 'openArriving',
-                        storage.openCommittedBlobFile)
-        file = open_(*revision)
-        if is_complete(file):
-            return file, os.fstat(file.fileno()).st_size
+        file = getattr(storage, 'openArriving',
+                       storage.openCommittedBlobFile)(*revision)
         size = file.seek(0, os.SEEK_END)
         file.seek(0)
         return file, size
@@ -61,6 +60,48 @@ class Source:
         lease = getattr(storage, 'leaseBlob', None)
         return lease(*revision, LEASE) if lease else storage.loadBlob(
             *revision)
+
+
+class Body:
+    """A range of a file.
+
+    If the file ends too early, that is an error: the server then closes the
+    connection, so that no client mistakes a part for the whole.
+    """
+
+    def __init__(self, file, start, stop):
+        self._file = file
+        self._start, self._stop = start, stop
+
+    def __iter__(self):
+        at = self._file.seek(self._start)
+        while at < self._stop:
+            piece = self._file.read(min(PIECE, self._stop - at))
+            if not piece:
+                raise OSError(
+                    f'{self._file!r} ends at {at}, not at {self._stop}')
+            yield piece
+            at += len(piece)
+
+    def close(self):
+        self._file.close()
+
+
+class InPieces:
+    """A file for the server to send, which returns at most a PIECE at a time.
+
+    Waitress reads as much as the system may buffer, which can be megabytes for
+    each reader, and then reads again what it could not send of it.
+    """
+
+    def __init__(self, file):
+        self._file = file
+
+    def __getattr__(self, name):
+        return getattr(self._file, name)
+
+    def read(self, size=-1):
+        return self._file.read(min(size, PIECE))  # -1: all
 
 
 def is_complete(file):

@@ -16,8 +16,8 @@ This module needs Zope.
 from zope.interface import implementer
 from ZPublisher.Iterators import IStreamIterator
 
-from .bodies import PIECE
-from .bodies import InPieces
+from .source import PIECE
+from .source import InPieces
 from .source import Source
 from .source import is_complete
 
@@ -26,7 +26,7 @@ from .source import is_complete
 class BlobIterator:
 
     def __init__(self, blob):
-        file, self._size = Source.of(blob).open()
+        file, self._size = Source(blob).open()
         self.read = InPieces(file).read
         self.close = file.close
         if is_complete(file):

@@ -1,8 +1,7 @@
 """`fsync-pack`: packs a Data.fs, or asks a server to pack its own.
 
-- commandline   options, what is done, the progress, exit codes
+- commandline   options, what is done, the progress, reports, exit codes
 - target        the file, or the server: an open storage
-- words         reports and errors for people
 """
 
 from .commandline import main

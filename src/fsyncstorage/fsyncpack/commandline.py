@@ -8,15 +8,21 @@ import argparse
 import contextlib
 import json
 import logging
-import math
 import sys
 import threading
 import time
+from concurrent import futures
 
 import zc.lockfile
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 from ZEO.Exceptions import ClientDisconnected
+from ZEO.Exceptions import ServerException
 from ZODB.FileStorage.format import CorruptedError
 from ZODB.POSException import POSError
+from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 
 from ..check import terminal
@@ -25,8 +31,9 @@ from ..check.terminal import CommandParser
 from ..check.terminal import exit_code
 from ..check.terminal import printable
 from ..check.terminal import progress_bar
+from ..check.terminal import without_blanks
+from ..format.classes import BLOB
 from . import target
-from . import words
 
 DESCRIPTION = """\
 Pack a Data.fs that no process has open, or ask a ZEO server to pack: free what
@@ -63,13 +70,15 @@ def main(argv=None):
     options = arguments.parse_args(argv)
     options.address = target.address_of(options.path)
     _refuse_what_does_not_fit(arguments, options)
-    # ZEO also logs errors; without a handler, Python would print them.
-    silent = logging.NullHandler()
-    logging.getLogger().addHandler(silent)
+    # Our storage's warnings are shown.  A client's are errors here, anyway.
+    shown = logging.StreamHandler(sys.stderr)
+    shown.addFilter(lambda record: options.address is None and (
+        record.name.startswith('fsyncstorage')))
+    logging.getLogger().addHandler(shown)
     try:
         return exit_code(run, options, arguments.prog)
     finally:
-        logging.getLogger().removeHandler(silent)
+        logging.getLogger().removeHandler(shown)
 
 
 def parser():
@@ -110,7 +119,7 @@ def parser():
 
 def number_of_days(text):
     days = float(text)  # or ValueError
-    if not (math.isfinite(days) and 0 <= days <= time.time() / DAY):
+    if not 0 <= days <= time.time() / DAY:
         raise argparse.ArgumentTypeError(
             f'{printable(text)} is not a number of days, from 0 on')
     return days
@@ -129,13 +138,14 @@ def _refuse_what_does_not_fit(arguments, options):
 
 def run(options):
     try:
-        with _opened(options) as storage:
+        with (target.file_opened(options) if options.address is None
+              else target.server_asked(options)) as storage:
             found = done(storage, options)
         with terminal.output():
             show({'path': options.path, **found}, options)
     except (POSError, CorruptedError, ValueError,
             zc.lockfile.LockError) as error:
-        raise CannotRun(f'{options.path}: {words.of_error(error)}') from None
+        raise CannotRun(f'{options.path}: {reason(error)}') from None
     except (ArithmeticError, AttributeError, KeyError, TypeError) as error:
         if options.address is None:
             raise
@@ -145,55 +155,50 @@ def run(options):
     return 0
 
 
+def reason(error):
+    if isinstance(error, POSKeyError):
+        return (f'an object refers to {error}, which is not there; nothing was'
+                ' changed, and fsync-check --refs shows where')
+    if isinstance(error, ServerException) and len(error.args) == 2:
+        # The name of the class, and its arguments.
+        name, arguments = error.args
+        if isinstance(arguments, (list, tuple)) and arguments:
+            return str(arguments[-1])
+        return f'the server refuses: {name} {arguments or ""}'.rstrip()
+    return str(error) or type(error).__name__
+
+
 def done(storage, options):
     """Do what the options ask for; return what must be reported."""
+    packs = storage.packs
     if options.status:
-        return storage.packs.status()
+        return packs.status()
     if options.cancel:
-        return cancel(storage)
+        return cancel(packs)
+    when = time.time() - (options.days or 0) * DAY
     if options.dry_run:
-        return forecast(storage, pack_time(options))
-    return pack(storage, options)
+        return look_on(begun(packs.forecast, when),
+                       lambda: packs.status()['forecast'])
+    return pack(storage, when, options)
 
 
-@contextlib.contextmanager
-def _opened(options):
-    if options.address is None:
-        with target.file_opened(options) as storage:
-            yield storage
-        return
-    with target.server_asked(options, options.address) as storage:
-        if storage.isReadOnly() and not options.status:
-            raise CannotRun(f'{options.path}: the server is read-only')
-        yield storage
+def begun(function, *arguments):
+    """The Future of a call in a thread, which may be left alone."""
+    future = futures.Future()
 
-
-def pack_time(options):
-    return time.time() - (options.days or 0) * DAY
-
-
-class Work(threading.Thread):
-
-    def __init__(self, function):
-        super().__init__(daemon=True)
-        self._function = function
-        self._result = self.error = None
-        self.is_over = threading.Event()
-        self.start()
-
-    def run(self):
+    def work():
         try:
-            self._result = self._function()
+            future.set_result(function(*arguments))
         except BaseException as error:
-            self.error = error
-        finally:
-            self.is_over.set()
+            future.set_exception(error)
 
-    def result(self):
-        self.is_over.wait()
-        if self.error is not None:
-            raise self.error
-        return self._result
+    threading.Thread(target=work, daemon=True).start()
+    return future
+
+
+def is_over(work):
+    """Wait for a while."""
+    return futures.wait([work], EVERY).done
 
 
 def look_on(work, ask):
@@ -203,33 +208,29 @@ def look_on(work, ask):
     since the answer may come from a server.
     """
     with progress_bar(_WHOLE, STAGES) as tell:
-        while not work.is_over.wait(EVERY):
+        while not is_over(work):
             found = ask()
             if found and found['phase'] in STAGES:
                 tell(found['phase'], int(found['share'] * _WHOLE))
     return work.result()
 
 
-def forecast(storage, when):
-    packs = storage.packs
-    return look_on(Work(lambda: packs.forecast(when)),
-                   lambda: packs.status()['forecast'])
-
-
-def pack(storage, options):
-    is_told = options.address is None or storage.packs.are_offered
-    work = Work(lambda: storage.pack(pack_time(options), referencesf))
+def pack(storage, when, options):
+    packs, is_a_file = storage.packs, options.address is None
+    is_told = is_a_file or packs.are_offered
+    work = begun(storage.pack, when, referencesf)
     try:
-        look_on(work, lambda: is_told and storage.packs.status()['pack'])
+        look_on(work, lambda: is_told and packs.status()['pack'])
     except KeyboardInterrupt:
-        if options.address is None:
-            cancel_own(storage, work)
-            if last_of(storage)['outcome'] == 'packed':
-                print(f'{options.path}: it was too late: packed',
-                      file=sys.stderr)
-        else:
-            print(f'{options.path}: the pack goes on; --cancel ends it',
-                  file=sys.stderr)
+        said = 'the pack goes on; --cancel ends it'
+        if is_a_file:
+            while not is_over(work):
+                with contextlib.suppress(POSError):  # it has not begun yet
+                    packs.cancel()
+            said = 'it was too late: packed' if (
+                last_of(packs)['outcome'] == 'packed') else ''
+        if said:
+            print(f'{options.path}: {said}', file=sys.stderr)
         raise
     except ClientDisconnected:
         raise CannotRun(
@@ -237,29 +238,20 @@ def pack(storage, options):
             ' pack, if it runs (--status tells)') from None
     if not is_told:
         return {'outcome': None}
-    last = last_of(storage)
+    last = last_of(packs)
     return {name: last.get(name)
             for name in ('outcome', 'before', 'after', 'seconds')}
 
 
-def last_of(storage):
+def last_of(packs):
     """Figures of the last pack.
 
     A pack that was refused is not noted, nor is one of an empty storage.
     """
-    return storage.packs.status()['last'] or {'outcome': 'nothing'}
+    return packs.status()['last'] or {'outcome': 'nothing'}
 
 
-def cancel_own(storage, work):
-    """End the pack of the file before the command ends."""
-    while not work.is_over.is_set():
-        with contextlib.suppress(POSError):  # it has not begun, or has ended
-            storage.packs.cancel()
-        work.is_over.wait(EVERY)
-
-
-def cancel(storage):
-    packs = storage.packs
+def cancel(packs):
     packs.cancel()
     end = time.monotonic() + END_WITHIN
     while packs.status()['pack']:
@@ -271,25 +263,102 @@ def cancel(storage):
     if last is None:
         raise CannotRun('the server was restarted: no pack is under way, and'
                         ' the server does not know how the last one ended')
-    outcome = last['outcome']
-    if outcome != 'cancelled':
-        raise CannotRun(f'it was too late: {outcome}')
-    return {'outcome': outcome}
+    if last['outcome'] != 'cancelled':
+        raise CannotRun(f'it was too late: {last["outcome"]}')
+    return {'outcome': 'cancelled'}
 
 
 def show(found, options):
     if options.json:
         json.dump(found, sys.stdout, indent=1)
         print()
-    elif options.dry_run:
-        words.show_forecast(found)
-    else:
-        lines = (words.of_status(found) if options.status
-                 else [f'{options.path}: the pack was cancelled, and nothing'
-                       ' was changed'] if options.cancel
-                 else words.of_pack(found))
-        for line in list(lines):  # an error must come before any output
-            print(printable(line))
+        return
+    lines = list(  # an error must come before any output
+        of_forecast(found) if options.dry_run
+        else of_status(found) if options.status
+        else [f'{options.path}: the pack was cancelled, and nothing was'
+              ' changed'] if options.cancel
+        else [of_pack(found)])
+    for line in lines:
+        print(printable(line))
+    if options.dry_run and found['rows']:
+        show_table(found)
+
+
+def of_pack(found):
+    if found['outcome'] == 'packed':
+        return f'{found["path"]}: {_packed(found)}'
+    if found['outcome'] is None:  # a server that is not ours
+        return f'{found["path"]}: packed'
+    return f'{found["path"]}: nothing can be freed'
+
+
+def _packed(found):
+    return (f'packed from {found["before"]:,} to {found["after"]:,} bytes in'
+            f' {duration(found["seconds"])}')
+
+
+def of_status(found):
+    pack, last = found['pack'], found['last']
+    yield f'{found["path"]}: ' + (
+        f'a pack is under way, in the phase {pack["phase"]!r};'
+        f' {pack["share"]:.0%} in {duration(pack["seconds"])}'
+        if pack else 'no pack is under way')
+    if last:
+        outcome = last['outcome']
+        yield f'the last one ended {duration(last["ago"])} ago' + (
+            f': {_packed(last)}' if outcome == 'packed'
+            else ': nothing could be freed' if outcome == 'nothing'
+            else f', and nothing was changed: {outcome}')
+    if found['forecast']:
+        yield 'a dry run is under way'
+
+
+def of_forecast(found):
+    """The lines of a forecast, above the table."""
+    old, freed = found['old_size'], found['freed']
+    yield (f'{found["path"]}: a pack would free {freed:,} of {old:,} bytes'
+           f' ({100 * freed / old:.1f} %), and take about'
+           f' {duration(found["seconds"])}')
+    if found['objects']:
+        yield (f'{found["objects"]:,} objects go that nothing in this file'
+               ' refers to')
+    if found['blobs'] is not None:
+        yield (f'{found["blobs"]:,} blobs with {found["blob_bytes"]:,} bytes'
+               ' would go')
+    elif any(row['class'] == BLOB for row in found['rows']):
+        yield ('Blobs are among what would go, and their files would stay: no'
+               ' blob directory was given (--blobs for a file, blob-dir for a'
+               ' server)')
+    needed, free = found['needed'], found['free']
+    if needed:
+        yield f'It needs room for {needed:,} bytes' + (
+            '' if free is None else f', and {free:,} are free'
+            if needed <= free else f'. ONLY {free:,} ARE FREE')
+
+
+def show_table(found):
+    console = Console(highlight=False)
+    table = Table(box=box.HORIZONTALS, pad_edge=False)
+    table.add_column('class', overflow='fold')
+    for heading in 'objects', 'records', 'bytes':
+        table.add_column(heading, justify='right', no_wrap=True)
+    rows = [[row['class'], row['objects'], row['records'], row['bytes']]
+            for row in found['rows']]
+    rows += [
+        ['(headers of transactions)', None, None, found['transactions']],
+        ['together', found['objects'], found['records'], found['freed']]]
+    for name, *figures in rows:
+        table.add_row(Text(printable(name)), *(
+            '' if each is None else f'{each:,}' for each in figures))
+    with without_blanks(console):
+        console.print('What would be freed, by class')
+        console.print(table)
+
+
+def duration(seconds):
+    return (f'{seconds:.1f} s' if seconds < 120
+            else f'{seconds / 60:.0f} min')
 
 
 if __name__ == '__main__':

@@ -9,13 +9,11 @@ path of a file.
 """
 
 import contextlib
-import logging
 import os
 import pwd
 import re
 import socket
 import stat
-import sys
 
 import zc.lockfile
 from ZEO.Exceptions import ClientDisconnected
@@ -68,19 +66,18 @@ def file_opened(options):
             _become_owner(path, os.fstat(file.fileno()))
     if options.blobs:
         _refuse_other_directories(options.blobs)
-    with _warnings_shown():
-        try:
-            storage = FsyncStorage(
-                real, read_only=options.dry_run, blob_dir=options.blobs,
-                pack_gc=options.gc)
-        except InUse as error:
-            raise CannotRun(str(error)) from None
-        except zc.lockfile.LockError:
-            raise CannotRun(
-                f'{path} is open in {holder(real)}: give the ADDRESS of that'
-                ' server in the place of the file') from None
-        with contextlib.closing(storage):
-            yield storage
+    try:
+        storage = FsyncStorage(
+            real, read_only=options.dry_run, blob_dir=options.blobs,
+            pack_gc=options.gc)
+    except InUse as error:
+        raise CannotRun(str(error)) from None
+    except zc.lockfile.LockError:
+        raise CannotRun(
+            f'{path} is open in {holder(real)}: give the ADDRESS of that'
+            ' server in the place of the file') from None
+    with contextlib.closing(storage):
+        yield storage
 
 
 def _refuse_other_directories(blobs):
@@ -124,24 +121,12 @@ def _become_owner(path, found):
     os.setuid(found.st_uid)
 
 
-@contextlib.contextmanager
-def _warnings_shown():
-    """Show the warnings of the storage on standard error."""
-    shown = logging.StreamHandler(sys.stderr)
-    shown.setLevel(logging.WARNING)
-    logger = logging.getLogger('fsyncstorage')
-    logger.addHandler(shown)
-    try:
-        yield
-    finally:
-        logger.removeHandler(shown)
-
-
 # A server
 
 @contextlib.contextmanager
-def server_asked(options, address):
+def server_asked(options):
     """The storage of the server, over a connection."""
+    address = options.address
     _refuse_if_nobody_listens(options.path, address)
     try:
         storage = FsyncClient(
@@ -153,6 +138,8 @@ def server_asked(options, address):
             f' {options.storage!r} that answers within {PATIENCE} s. (One that'
             ' wants TLS cannot be asked by this command)') from None
     with contextlib.closing(storage):
+        if storage.isReadOnly() and not options.status:
+            raise CannotRun(f'{options.path}: the server is read-only')
         yield storage
 
 

@@ -1,9 +1,7 @@
 """`fsync-top`: which clients of a server do what, and what they hold.
 
-- commandline   options, what is done, exit codes
-- asking        one answer of a server
-- rows          what clients did between two answers, the busiest first
-- table         rows on a terminal of any width
+- commandline   options, one answer of a server, what is done, exit codes
+- table         what clients did between two answers, the busiest first
 """
 
 from .commandline import main

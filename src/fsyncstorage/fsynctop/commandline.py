@@ -3,13 +3,19 @@
 Exit codes: 0 done, 2 it cannot be done, 130 interrupted (a picture that is
 drawn again and again ends in this way), 141 nobody reads the output.  Errors
 are one line.
+
+Any program may answer at the address that is asked.  So at most `MOST_BYTES`
+are received, and an answer is used within `_understood` alone.  Texts may have
+any characters: the code that prints them must escape them.
 """
 
 import argparse
+import contextlib
+import http.client
 import json
-import math
 import sys
 import time
+from collections.abc import Iterator
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -23,10 +29,8 @@ from ..check.terminal import CommandParser
 from ..check.terminal import exit_code
 from ..check.terminal import printable
 from ..metrics import address
-from . import asking
 from . import table
-from .asking import Answer
-from .rows import rows
+from .table import Answer
 
 DESCRIPTION = """\
 Show which clients of an fsync-runzeo do what: how much they ask for, and which
@@ -52,6 +56,12 @@ exit status: 0 done; 2 it could not be done; 130 interrupted.
 DEFAULT_INTERVAL = 2.0
 # An answer of a server is up to a second old, so more often is useless.
 SHORTEST, LONGEST = 1.0, 3600.0
+
+#: Seconds until there must be a connection, or more of the answer.
+PATIENCE = 10.0
+# An answer of a server has 1,000 clients, of 5,000 bytes at most: each of the
+# 100 characters of a label, and of a version, may take 12 in JSON.
+MOST_BYTES = 8 << 20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,7 +98,7 @@ def _address(text: str) -> tuple[str, int]:
 
 def _interval(text: str) -> float:
     seconds = float(text)  # or ValueError
-    if not (math.isfinite(seconds) and SHORTEST <= seconds <= LONGEST):
+    if not SHORTEST <= seconds <= LONGEST:
         raise argparse.ArgumentTypeError(
             f'{printable(text)} is not a number of seconds from'
             f' {SHORTEST:.0f} to {LONGEST:.0f}')
@@ -96,7 +106,7 @@ def _interval(text: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    answer = asking.ask(options.address)
+    answer = ask(options.address)
     with terminal.output():
         console = Console(highlight=False)
         if options.json:
@@ -106,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
             _draw_again_and_again(console, answer, options)
         else:
             time.sleep(options.interval)
-            now = asking.ask(options.address)
+            now = ask(options.address)
             with terminal.without_blanks(console):
                 console.print(_picture(now, answer, options, console.width))
     return 0
@@ -131,7 +141,7 @@ def _next(live: Live, options: argparse.Namespace) -> Answer:
     while True:
         time.sleep(options.interval)
         try:
-            return asking.ask(options.address)
+            return ask(options.address)
         except CannotRun as error:
             live.update(Text(printable(str(error)), style='bold red'),
                         refresh=True)
@@ -139,11 +149,69 @@ def _next(live: Live, options: argparse.Namespace) -> Answer:
 
 def _picture(now: Answer, before: Answer, options: argparse.Namespace,
              width: int, height: int | None = None) -> Group:
-    with asking.understood(options.address):
+    with _understood(options.address):
         return table.picture(
-            address.shown(options.address), rows(now, before),
+            address.shown(options.address), table.rows(now, before),
             sum(storage['left_out'] for storage in now.values()), width,
             height)
+
+
+def ask(at: tuple[str, int]) -> Answer:
+    """CannotRun if there is no answer."""
+    where = address.shown(at)
+    try:
+        status, body = _received(at)
+    except TimeoutError:
+        raise CannotRun(
+            f'{where}: no answer within {PATIENCE:.0f} s') from None
+    except ConnectionResetError:
+        raise CannotRun(
+            f'{where}: it has closed the connection. Is it the address of'
+            ' <metrics>, and not that of ZEO?') from None
+    except http.client.HTTPException:
+        raise _not_ours(where) from None
+    except (OSError, UnicodeError) as error:  # (UnicodeError: no valid name)
+        words = getattr(error, 'strerror', None) or error
+        raise CannotRun(f'{where}: {words}') from None
+    if status == 421:
+        raise CannotRun(
+            f'{where}: the server was asked by a name that it does not answer'
+            ' to (421): ask by an address in numbers, or as it has the name')
+    if status != 200 or len(body) > MOST_BYTES:
+        raise _not_ours(where)
+    with _understood(at):
+        storages: Answer = json.loads(body)['storages']
+        for storage in storages.values():
+            storage['clients'] = [*storage['clients']]
+    return storages
+
+
+@contextlib.contextmanager
+def _understood(at: tuple[str, int]) -> Iterator[None]:
+    """CannotRun, if what is done with an answer shows that it is not ours."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError,
+            TypeError, ValueError):
+        raise _not_ours(address.shown(at)) from None
+
+
+def _not_ours(where: str) -> CannotRun:
+    return CannotRun(
+        f'{where}: what answers there is not the address of metrics of an'
+        ' fsyncstorage that can tell of its clients')
+
+
+def _received(at: tuple[str, int]) -> tuple[int, bytes]:
+    """The status, and what follows: a little more than MOST_BYTES at most."""
+    with contextlib.closing(http.client.HTTPConnection(
+            *at, timeout=PATIENCE)) as connection:
+        connection.connect()
+        # In numbers: a server may have to refuse other names (metrics.hosts).
+        host = address.shown(connection.sock.getpeername()[:2])
+        connection.request('GET', '/clients', headers={'Host': host})
+        with connection.getresponse() as response:
+            return response.status, response.read(MOST_BYTES + 1)
 
 
 if __name__ == '__main__':

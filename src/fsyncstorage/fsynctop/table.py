@@ -1,10 +1,16 @@
-"""Rows on a terminal: as many as fit, and as many columns as fit.
+"""What clients did between two answers, on a terminal: as many rows as fit,
+and as many columns as fit.
+
+The busiest come first.  Before them, clients that hold objects for long, even
+if they do little else; then clients that wait for objects, as the first ones
+may be the reason.
 
 Texts come from peers: they are printed without control characters, and without
 the markup of rich.
 """
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 from typing import NamedTuple
 
@@ -14,15 +20,83 @@ from rich.table import Table
 from rich.text import Text
 
 from ..check.terminal import printable
-from .rows import LONG
-from .rows import Row
-from .rows import total
 
+#: The clients, by the names of their storages: as the server has written them.
+Answer = dict[str, dict[str, Any]]
+Client = dict[str, Any]
+
+# Seconds: no commit should hold its objects for longer.
+LONG = 1.0
+#: The counts of a client: each has a rate.
+COUNTED = ('messages', 'received', 'sent', 'loads', 'commits', 'conflicts')
 # Terminals with this many columns have room for all that is known.
 WIDE = 120
 # Lines in addition to the rows: two above the table, its heading with a rule,
 # and the line about what is left out.
 _OTHER_LINES = 6
+
+
+class Row(NamedTuple):
+
+    storage: str
+    client: Client
+    #: By the names of the counts, per second.  None: they are not known yet.
+    rates: dict[str, float] | None
+
+    @property
+    def name(self) -> str:
+        return printable(
+            f'{self.client["label"]} {self.client["address"]}'.strip())
+
+    @property
+    def transaction(self) -> dict[str, Any] | None:
+        """The one that has held its objects for longest; if none holds any,
+        one that waits."""
+        return next(iter(self.client['transactions']), None)
+
+    @property
+    def held(self) -> float:
+        """Seconds for which this transaction has held its objects."""
+        first = self.transaction
+        return first['seconds'] if first and first['holds'] else 0.0
+
+    @property
+    def waited(self) -> float:
+        return max((each['seconds'] for each in self.client['transactions']
+                    if not each['holds']), default=0.0)
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        return (self.held if self.held >= LONG else 0.0,
+                self.waited if self.waited >= LONG else 0.0,
+                self.rates['messages'] if self.rates else 0.0,
+                self.client['messages'])
+
+
+def rows(now: Answer, before: Answer) -> list[Row]:
+    known = {(name, client['number']): client for name, client in _all(before)}
+    found = [Row(name, client, _rates(client, known.get(
+        (name, client['number'])))) for name, client in _all(now)]
+    return sorted(found, key=lambda row: row.order, reverse=True)
+
+
+def _all(answer: Answer) -> Iterator[tuple[str, Client]]:
+    for name, storage in answer.items():
+        for client in storage['clients']:
+            yield name, client
+
+
+def _rates(now: Client, before: Client | None) -> dict[str, float] | None:
+    """Differences of counts, divided by the difference of the ages of the
+    client: so it does not matter how long the answers were under way."""
+    if before is None or before['address'] != now['address']:
+        # (After a restart, the server may give the same number to another.)
+        return None
+    seconds = now['seconds'] - before['seconds']
+    if seconds <= 0:
+        return None
+    return {name: max(0, now[name] - before[name]) / seconds
+            for name in COUNTED}
 
 
 def picture(where: str, found: list[Row], left_out: int, width: int,
@@ -43,14 +117,16 @@ def picture(where: str, found: list[Row], left_out: int, width: int,
 
 
 def _headline(where: str, found: list[Row], left_out: int) -> tuple[str, str]:
-    return (f'{where}: {_clients(len(found) + left_out)},'
-            f' {rate(total(found, "messages"))} requests/s,'
-            f' {rate(total(found, "commits"))} commits/s,'
-            f' {rate(total(found, "conflicts"))} conflicts/s', '')
+    requests, commits, conflicts = (
+        rate(sum(row.rates[name] for row in found if row.rates))
+        for name in ('messages', 'commits', 'conflicts'))
+    return (f'{where}: {_number(len(found) + left_out, "client")},'
+            f' {requests} requests/s, {commits} commits/s,'
+            f' {conflicts} conflicts/s', '')
 
 
-def _clients(number: int) -> str:
-    return f'{number:,} client{"s" * (number != 1)}'
+def _number(number: int, of: str) -> str:
+    return f'{number:,} {of}{"s" * (number != 1)}'
 
 
 def _longest_hold(found: list[Row], left_out: int) -> tuple[str, str]:
@@ -63,8 +139,8 @@ def _longest_hold(found: list[Row], left_out: int) -> tuple[str, str]:
     # known.)
     waiting = sum(row.waited > 0 for row in found
                   if row.storage == holding.storage)
-    return (f'{_name(holding)} holds {_objects(holding)} for'
-            f' {duration(holding.held)}; {_clients(waiting)}'
+    return (f'{holding.name} holds {_objects(holding)} for'
+            f' {duration(holding.held)}; {_number(waiting, "client")}'
             f'{" or more" if left_out else ""} waiting in all', 'bold yellow')
 
 
@@ -74,43 +150,36 @@ class _Column(NamedTuple):
     cell: Callable[[Row], str]
     #: Options of the column of rich; None: it has numbers.
     options: dict[str, Any] | None = None
+    only_wide: bool = False
 
 
-def _columns(wide: bool, several: bool) -> list[_Column]:
-    """`several`: there are several storages."""
-    def rates(heading: str, name: str) -> _Column:
-        return _Column(heading, lambda row: (
-            '' if row.rates is None else rate(row.rates[name])))
-
-    columns = [_Column('client', _name if wide else _short_name,
-                       {'ratio': 3, 'min_width': 12})]
-    if several:
-        columns.append(_Column(
-            'storage', lambda row: row.storage, {'max_width': 12}))
-    if wide:
-        columns += [
-            _Column('version', lambda row: row.client['version'] or 'of ZEO',
-                    {'max_width': 14}),
-            _Column('reads', lambda row: (
-                'locally' if row.client['reads_locally'] else ''), {})]
-    columns += [
-        _Column('age', lambda row: duration(row.client['seconds'])),
-        rates('req/s', 'messages'), rates('in/s', 'received'),
-        rates('out/s', 'sent')]
-    if wide:
-        columns.append(rates('loads/s', 'loads'))
-    columns += [rates('com/s', 'commits'), rates('conf/s', 'conflicts')]
-    if wide:
-        columns += [
-            _Column('commits', lambda row: f'{row.client["commits"]:,}'),
-            _Column('conflicts', lambda row: f'{row.client["conflicts"]:,}')]
-    columns.append(_Column('objects', lambda row: _held(row, wide),
-                           {'ratio': 3 if wide else 2, 'min_width': 12}))
-    return columns
+def _rate(heading: str, name: str, only_wide: bool = False) -> _Column:
+    return _Column(heading, lambda row: (
+        rate(row.rates[name]) if row.rates else ''), None, only_wide)
 
 
-def _table(found: list[Row], wide: bool) -> Table:
-    columns = _columns(wide, len({row.storage for row in found}) > 1)
+# (rich cuts a cell that has no room.)
+_COLUMNS = (
+    _Column('client', lambda row: row.name, {'ratio': 3, 'min_width': 12}),
+    _Column('storage', lambda row: row.storage, {'max_width': 12}),
+    _Column('version', lambda row: row.client['version'] or 'of ZEO',
+            {'max_width': 14}, True),
+    _Column('reads', lambda row: (
+        'locally' if row.client['reads_locally'] else ''), {}, True),
+    _Column('age', lambda row: duration(row.client['seconds'])),
+    _rate('req/s', 'messages'), _rate('in/s', 'received'),
+    _rate('out/s', 'sent'), _rate('loads/s', 'loads', True),
+    _rate('com/s', 'commits'), _rate('conf/s', 'conflicts'),
+    _Column('commits', lambda row: f'{row.client["commits"]:,}', None, True),
+    _Column('conflicts', lambda row: f'{row.client["conflicts"]:,}', None,
+            True),
+    _Column('objects', lambda row: _held(row), {'ratio': 3, 'min_width': 12}))
+
+
+def _table(found: list[Row], is_wide: bool) -> Table:
+    hidden = () if len({row.storage for row in found}) > 1 else ('storage',)
+    columns = [each for each in _COLUMNS if each.heading not in hidden
+               and (is_wide or not each.only_wide)]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True,
                   show_edge=False, padding=(0, 1, 0, 0))
     for each in columns:
@@ -124,34 +193,24 @@ def _table(found: list[Row], wide: bool) -> Table:
     return table
 
 
-def _name(row: Row) -> str:
-    client = row.client
-    return printable(f'{client["label"]} {client["address"]}'.strip())
-
-
-def _short_name(row: Row) -> str:
-    return row.client['label'] or row.client['address']
-
-
 def _objects(row: Row) -> str:
     first = row.transaction
     assert first is not None
     number, oids = first['objects'], ', '.join(map(printable, first['oids']))
     more = ', ...' if number > len(first['oids']) else ''
-    return (f'{number:,} object{"s" * (number != 1)}'
-            + (f' ({oids}{more})' if oids else ''))
+    return _number(number, 'object') + (f' ({oids}{more})' if oids else '')
 
 
-def _held(row: Row, wide: bool) -> str:
+def _held(row: Row) -> str:
     first = row.transaction
     if first is None:
         return ''
     since = duration(first['seconds'])
     if not first['holds']:
-        return f'{since} {first["state"] if wide else "waits"}'
+        return f'{since} {first["state"]}'
     others = (len(row.client['transactions']) - 1
               + row.client['transactions_left_out'])
-    return (f'{since} holds {_objects(row) if wide else first["objects"]}'
+    return (f'{since} holds {_objects(row)}'
             + (f', and {others:,} more' if others else ''))
 
 
