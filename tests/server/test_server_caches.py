@@ -1,4 +1,5 @@
-"""The caches of stock clients are never corrupted.
+"""The caches of stock clients are never corrupted, nor those of ours beside
+them.
 
 ZEO dropped its server with threads because of this: an invalidation that
 overtakes the answer to a load leaves the client with a stale object that it
@@ -11,19 +12,15 @@ import random
 import subprocess
 import sys
 import time
-import unittest
 
 import ZEO
 
 from fsyncstorage import FsyncStorage
 
-from ..often import often
+from ..client.trips import Trips
 from . import reader
 from .serving import Served
 
-CLIENTS = often(4, 8)
-#: Of all of them; and of each, between coming and going.
-TRANSACTIONS, STAY = often(120, 1_000), often(10, 50)
 READ_WITHIN = 3600
 
 
@@ -42,37 +39,49 @@ class Delaying(FsyncStorage):
         return result
 
 
-class CachesTestCase(Served):
+class Caches(Served):
+    """A site that moves over to our client, one client after the other."""
 
+    level = 2
     maxDiff = None
-    #: What each client is (reader.CLIENTS), in turn.
-    kinds = 'stock',
+    #: What each client is, of reader.CLIENTS.
+    kinds = 'stock', 'ours', 'stock', 'two trips', 'ours'
+    #: Of all of them; and of each, between coming and going.
+    transactions, stay = 150, 10
 
-    def run_clients(self, transactions, stay):
+    def test_no_violation(self):
+        trips = Trips(self)
+        ends, commits = self.run_clients()
+        self.assertEqual(ends, [(0, '')] * len(self.kinds))
+        self.assertGreaterEqual(commits, self.transactions)
+        # Each kind of client has committed as it should.
+        self.assertEqual(trips.one > 0, 'ours' in self.kinds)
+        self.assertEqual(trips.two > 0, 'two trips' in self.kinds)
+
+    def run_clients(self):
         """What became of each client, and how many commits there were."""
-        storage = Delaying(self.path(), reader_threads=CLIENTS)
+        storage = Delaying(self.path(), reader_threads=len(self.kinds))
         self.addCleanup(storage.close)
         # All caches that are found again can be verified.
         server = self.serve(
-            storage, invalidation_queue_size=2 * transactions)
+            storage, invalidation_queue_size=2 * self.transactions)
         with contextlib.closing(ZEO.connection(server.addr)) as connection:
             reader.populate(connection)
         before = server.stats['1'].commits
         with contextlib.ExitStack() as stack:
             clients = [
-                stack.enter_context(
-                    self.client(server, number, transactions, stay))
-                for number in range(CLIENTS)]
+                stack.enter_context(self.client(server, number, kind))
+                for number, kind in enumerate(self.kinds)]
             ends = self.wait(clients)
         return ends, server.stats['1'].commits - before
 
     @contextlib.contextmanager
-    def client(self, server, number, transactions, stay):
+    def client(self, server, number, kind):
+        each = self.transactions // len(self.kinds)
         process = subprocess.Popen(
-            [sys.executable, '-m', reader.__name__,
-             self.kinds[number % len(self.kinds)], *map(str, server.addr),
-             self.directory, str(number), str(transactions // CLIENTS),
-             str(stay)],
+            [sys.executable, '-m', reader.__name__, kind,
+             *map(str, server.addr), self.directory, str(number), str(each),
+             str(self.stay)],
             stderr=subprocess.PIPE, text=True,
             env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)})
         try:
@@ -91,29 +100,23 @@ class CachesTestCase(Served):
                 break
         return ends
 
-    def check_no_violation(self, transactions, stay):
-        ends, commits = self.run_clients(transactions, stay)
-        self.assertEqual(ends, [(0, '')] * CLIENTS)
-        self.assertGreaterEqual(commits, transactions)
-
-
-class Caches(CachesTestCase):
-
-    level = 2
-
-    def test_no_violation(self):
-        self.check_no_violation(TRANSACTIONS, STAY)
-
 
 class Long(Caches):
 
     level = 3
-
-    def test_no_violation(self):
-        self.check_no_violation(100_000, 500)
+    transactions, stay = 100_000, 500
 
 
-def test_suite():
-    return unittest.TestSuite(
-        map(unittest.defaultTestLoader.loadTestsFromTestCase,
-            (Caches, Long)))
+class LongStock(Long):
+
+    kinds = 8 * ('stock',)
+
+
+class LongOurs(Long):
+
+    kinds = 8 * ('ours',)
+
+
+class LongTwoTrips(Long):
+
+    kinds = 8 * ('two trips',)

@@ -6,16 +6,14 @@ No error, flat memory, and a tidy end.
 import os
 import selectors
 import signal
-import socket
-import subprocess
-import sys
 import time
 
 from perf import light
 
+from ..commands import SCRIPTS
+from ..commands import Commands
+from ..commands import answers
 from ..support import PATIENCE
-from ..support import TestCase
-from ..support import until
 
 CONFIG = """
 %import fsyncstorage
@@ -31,7 +29,7 @@ CLIENTS, BUSY = 200, 50
 GROWTH = 1.3  # of the memory, from the first quarter of the time to the end
 
 
-class Crowd(TestCase):
+class Crowd(Commands):
 
     level = 3
     seconds = 120
@@ -41,21 +39,9 @@ class Crowd(TestCase):
         self.socket = self.path('zeo.sock')
         with open(self.path('zeo.conf'), 'w') as config:
             config.write(CONFIG.format(socket=self.socket, path=self.path()))
-        self.log = open(self.path('log'), 'w+')
-        self.addCleanup(self.log.close)
-        self.server = subprocess.Popen(
-            [sys.executable, '-m', 'fsyncstorage.server.runzeo',
-             '-C', self.path('zeo.conf')],
-            stderr=self.log, cwd=self.directory,
-            env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
-        self.addCleanup(self.server.wait)
-        self.addCleanup(self.server.kill)
-        until(self.listens, 'the server listens')
-
-    def listens(self):
-        self.assertIsNone(self.server.poll())
-        with socket.socket(socket.AF_UNIX) as probe:
-            return not probe.connect_ex(self.socket)
+        self.server = self.start(
+            [*SCRIPTS['fsync-runzeo'], '-C', self.path('zeo.conf')],
+            lambda: answers(self.socket))
 
     def memory(self):
         with open(f'/proc/{self.server.pid}/statm') as statm:
@@ -100,7 +86,5 @@ class Crowd(TestCase):
         print(f'  {commits} commits;'
               f' memory {early >> 20} then {late >> 20} MB;'
               f' ended within {time.monotonic() - begun:.2f} s')
-        self.log.seek(0)
-        said = self.log.read()
         for word in 'ERROR', 'CRITICAL', 'Traceback':
-            self.assertNotIn(word, said)
+            self.assertNotIn(word, self.said())
