@@ -1,8 +1,6 @@
 """How many loads were answered by the data file itself, and how many were
 left to the server."""
 
-from unittest import mock
-
 from fsyncstorage.client.local import NOT_KNOWN
 from fsyncstorage.client.local import Source
 
@@ -20,6 +18,4 @@ class LocalAnswers:
             self.not_known += answer is NOT_KNOWN
             return answer
 
-        patch = mock.patch.object(Source, 'load_before', counted)
-        patch.start()
-        test.addCleanup(patch.stop)
+        test.patch(Source, load_before=counted)

@@ -352,7 +352,7 @@ class TheSwitch(Announcing):
                 sessions.MAGIC + bytes([sessions.VERSION]),
                 sessions.MAGIC + bytes([sessions.VERSION + 1]))
 
-        self.patch(commits, 'hello', hello)
+        self.patch(commits, hello=hello)
         with self.assertLogs('fsyncstorage', 'WARNING') as logged:
             client = self.connect()
             commit(client, {3: b'new'})
@@ -366,11 +366,11 @@ class TheSwitch(Announcing):
     def test_a_marker_behind_a_channel_that_was_given_up(self):
         """Nothing more is told on this connection: another one is opened."""
         opening = link.opening
-        self.patch(link, 'opening', self.refused)
+        self.patch(link, opening=self.refused)
         with self.assertLogs('fsyncstorage.client', 'WARNING'):
             client = self.connect()
         generation = client._connection_generation
-        self.patch(link, 'opening', opening)
+        self.patch(link, opening=opening)
         client._server.loop.call_soon_threadsafe(client._server.moved)
         until(lambda: client._connection_generation > generation
               and client._server.stream is not None, 'connected again')
@@ -388,7 +388,7 @@ class TheSwitch(Announcing):
             client._server.moved()
             return self.refused(loop)
 
-        self.patch(link, 'opening', too_late)
+        self.patch(link, opening=too_late)
         with self.assertLogs(level='ERROR'):
             self.cut_off(client)
         self.assertIs(link.opening, opening)
@@ -531,7 +531,7 @@ class Ends(Announcing):
         """Of several transactions, as they are completed together: nobody
         goes on with an old state."""
         # What a thread that was interrupted says of it is no concern here.
-        self.patch(threading, 'excepthook', lambda *args: None)
+        self.patch(threading, excepthook=lambda *args: None)
         cache, database = self.client._cache, ZODB.DB(self.client)
         connection = database._mvcc_storage.new_instance()
         other, tid = self.connect(), self.tid
@@ -628,9 +628,9 @@ class Hellos(ConnectedTestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(link, 'is_possible', False)
+        self.patch(link, is_possible=False)
         # It would connect again, as it has not asked for a channel.
-        self.patch(link.Link, 'moved', lambda self: None)
+        self.patch(link.Link, moved=lambda self: None)
         self.client = self.connect()
         self.ticket, = self.server.tickets
 

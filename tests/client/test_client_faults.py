@@ -91,8 +91,8 @@ class PrefetchingPlainly(ConnectedTestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(plainprefetch, 'WINDOW', 4)
-        self.patch(Session, 'get_info', lambda session: {
+        self.patch(plainprefetch, WINDOW=4)
+        self.patch(Session, get_info=lambda session: {
             'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
             'interfaces': ()})
         self.client = self.connect()

@@ -29,7 +29,7 @@ class EveryLine(OutcomeTestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(ZODB.DB, 'klass', ZODB.Connection.Connection)
+        self.patch(ZODB.DB, klass=ZODB.Connection.Connection)
         self.client.close()
         self.client = self.connect()
         self.db = ZODB.DB(self.client)

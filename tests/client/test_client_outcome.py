@@ -90,7 +90,7 @@ class OutcomeTestCase(ConnectedTestCase):
     def done_is_lost(self):
         """It is committed, and the client does not hear of it."""
         lost = Lost(CommitChannel._finished, goes_on=True)
-        self.patch(CommitChannel, '_finished', lost)
+        self.patch(CommitChannel, _finished=lost)
         return lost
 
     @contextlib.contextmanager
@@ -293,7 +293,7 @@ class Outcomes:
         self.assertEqual(self.called, [])
 
     def test_the_server_has_forgotten_it(self):
-        self.patch(outcomes, 'MOST_ENDED', 0)
+        self.patch(outcomes, MOST_ENDED=0)
         self.done_is_lost()
         self.check_unknown()
         self.check_all_is_well()
@@ -320,12 +320,12 @@ class Outcomes:
 
     def test_the_next_connection_has_no_channel(self):
         self.done_is_lost()
-        self.patch(link, 'is_possible', False)
+        self.patch(link, is_possible=False)
         self.check_unknown()
 
     def test_a_server_that_does_not_answer(self):
         self.done_is_lost()
-        self.patch(CommitChannel, '_tell_outcome', lambda *args: None)
+        self.patch(CommitChannel, _tell_outcome=lambda *args: None)
         self.client._server.timeout = 0.5
         self.check_unknown()
 
@@ -459,7 +459,7 @@ class OfDatabases(OutcomeTestCase):
         self.check(1)
 
     def test_an_unknown_one_is_not_repeated(self):
-        self.patch(outcomes, 'MOST_ENDED', 0)
+        self.patch(outcomes, MOST_ENDED=0)
         self.done_is_lost()
         with self.assertRaises(OutcomeUnknown):
             self.count()

@@ -67,9 +67,7 @@ class StreamTestCase(TestCase):
 
     def setUp(self):
         super().setUp()
-        patch = mock.patch.object(stream, 'LOOK_AGAIN', self.look_again)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(stream, LOOK_AGAIN=self.look_again)
         ours, theirs = socket.socketpair()
         self.peer = Peer(theirs)
         self.addCleanup(self.peer.close)

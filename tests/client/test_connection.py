@@ -73,7 +73,7 @@ class DatabaseTestCase(ConnectedTestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(ZODB.DB, 'klass', ZODB.Connection.Connection)
+        self.patch(ZODB.DB, klass=ZODB.Connection.Connection)
         self.client = self.connect()
         self.db = self.database(self.client)
         self.manager = transaction.TransactionManager()
@@ -88,7 +88,7 @@ class DatabaseTestCase(ConnectedTestCase):
                 self.asked.append(name)
                 return original(*args)
 
-            self.patch(Stream, name, note)
+            self.patch(Stream, **{name: note})
 
     def database(self, storage, **options):
         db = ZODB.DB(storage, **options)
@@ -213,7 +213,7 @@ class TheClass(DatabaseTestCase):
         class Chosen(ZODB.Connection.Connection):
             pass
 
-        self.patch(ZODB.DB, 'klass', Chosen)
+        self.patch(ZODB.DB, klass=Chosen)
         with self.database(self.connect()).transaction() as opened:
             self.assertIs(type(opened), Chosen)
             opened.root()['value'] = 1
@@ -223,7 +223,7 @@ class TheClass(DatabaseTestCase):
         class Derived(Connection):
             pass
 
-        self.patch(ZODB.DB, 'klass', Derived)
+        self.patch(ZODB.DB, klass=Derived)
         with self.database(self.connect()).transaction() as opened:
             opened.root()['value'] = 1
         self.check_asked('trip')
@@ -322,7 +322,7 @@ class TooLate(DatabaseTestCase):
         keys = mock.Mock()
         for error, name in (ClientDisconnected, '~'), (OutcomeUnknown, '!'):
             def lose(*args):
-                self.patch(ZODB.Connection.Connection, 'sortKey', keys)
+                self.patch(ZODB.Connection.Connection, sortKey=keys)
                 raise ClientDisconnected
 
             with self.subTest(name), mock.patch.object(

@@ -227,7 +227,7 @@ class Packs(LocalTestCase):
         """Freshness: the commit comes before the message to let go."""
         client = self.connect()
         source = self.source(client)
-        self.patch(handout.Handout, '_wake', lambda *args: None)
+        self.patch(handout.Handout, _wake=lambda *args: None)
         old = self.change(1, b'changed', self.tid)
         self.pack()
         new = self.change(1, b'new', old)
@@ -450,7 +450,7 @@ class Verified(TwoObjectsTestCase):
             invalidate()
             at(None, 'invalidateCache')
 
-        self.patch(Protocol, 'server_call', call)
+        self.patch(Protocol, server_call=call)
         with mock.patch.object(client, 'invalidateCache', invalidate_cache):
             self.in_client_loop(client, client_io.try_connecting)
             until(client.is_connected, 'connected')

@@ -55,13 +55,6 @@ class Ballots(TestCase):
     def temporary_files(self):
         return os.listdir(self.storage.temporaryDirectory())
 
-    def test_an_undo_is_neither_light_nor_small(self):
-        """It may have any number of records, and blobs."""
-        ballot = self.ballot()
-        ballot.add('undo', b'x')
-        self.assertFalse(ballot.is_light(self.storage))
-        self.assertFalse(ballot.is_small)
-
     def test_many_operations_without_data(self):
         """They need memory, too."""
         ballot = self.ballot()

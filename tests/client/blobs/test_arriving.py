@@ -49,7 +49,7 @@ class Short(BlobCacheTest):
 
     def setUp(self):
         super().setUp()
-        self.patch(arriving, 'SHORT', 2000)
+        self.patch(arriving, SHORT=2000)
         self.server.put(1, 2000)
         self.server.put(2, 2001)
         self.server.put(3, 0)
@@ -172,7 +172,7 @@ class ArrivingTest(BlobCacheTest):
     def setUp(self):
         super().setUp()
         # Nothing is short, and of a begin only the size comes.
-        self.patch(arriving, 'SHORT', -1)
+        self.patch(arriving, SHORT=-1)
         self.server.begin = 0
         self.server.put(1, self.size)
         self.content = self.server.blobs[1]
@@ -393,7 +393,7 @@ class OverZEO(ConnectedTestCase):
                 sender._channel.full = True  # as if nobody took anything
             await send(sender, number, file, position, length)
 
-        self.patch(BlobSender, '_send', hang)
+        self.patch(BlobSender, _send=hang)
         file = self.client.openArriving(oid(1), self.serial)
         self.addCleanup(file.close)
         self.assertEqual(read(file, SENT_AT_ONCE), self.content[:SENT_AT_ONCE])
@@ -414,7 +414,7 @@ class OverZEO(ConnectedTestCase):
 
     def test_over_the_zeo_connection(self):
         """Where nobody says the size: all of it, as a plain file."""
-        self.patch(server_channel, 'MOST_CHANNELS', 0)
+        self.patch(server_channel, MOST_CHANNELS=0)
         with self.assertLogs('fsyncstorage.client', 'WARNING'):
             file = self.client.openArriving(oid(1), self.serial)
         with file:

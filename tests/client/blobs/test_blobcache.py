@@ -361,7 +361,7 @@ class OneDownload(BlobCacheTest):
             self.claims.append(name)
             return claim(directory, name, wait)
 
-        self.patch(cachedirectory.CacheDirectory, 'claim', counted)
+        self.patch(cachedirectory.CacheDirectory, claim=counted)
 
     def wait_for_claims(self, number):
         until(lambda: len(self.claims) == number, 'so many claims')
@@ -453,7 +453,7 @@ class DiskFull(BlobCacheTest):
 
     def test_a_blob_is_read_past_it(self):
         """That is said once; nothing of it is left."""
-        self.patch(tempfile, 'tempdir', self.path('tmp'))
+        self.patch(tempfile, tempdir=self.path('tmp'))
         os.mkdir(tempfile.tempdir)
         for error, left in (errno.ENOSPC, set()), (errno.EIO, self.names(3)):
             cache = self.cache()
@@ -571,7 +571,7 @@ class TakingOver(StockClient):
         cache = self.cache()
         self.assertEqual(self.check(), self.names(1, 2, 3))
         self.server.put(4, 3000)
-        self.patch(books, 'SECOND_CHANCES', 0)  # the books know it already
+        self.patch(books, SECOND_CHANCES=0)  # the books know it already
         self.load(cache, 4)
         self.assertEqual(self.check(), self.names(1, 3, 4))
         self.assertEqual(self.server.asked, [(4, 0)])
@@ -664,7 +664,7 @@ class Restart(BlobCacheTest):
         cache.close()
 
     def restart(self):
-        self.patch(cachedirectory, 'boot', lambda: 'another one')
+        self.patch(cachedirectory, boot=lambda: 'another one')
         return self.cache()
 
     def path_of(self, number):

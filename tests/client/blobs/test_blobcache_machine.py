@@ -249,7 +249,7 @@ class KillOfAStart(BlobCacheTest):
         short = os.path.join(self.home, self.name(3))
         os.chmod(short, 0o600)
         os.truncate(short, 500)
-        self.patch(cachedirectory, 'boot', lambda: 'another one')
+        self.patch(cachedirectory, boot=lambda: 'another one')
         self.kill_at_each_step([1, 2, 4, 5])
 
 
