@@ -32,6 +32,7 @@ from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 from fsyncstorage.wire import sessions
 
+from ..often import often
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import in_a_child
@@ -135,7 +136,7 @@ class SideBySide(ConnectedTestCase):
         self.client = self.connect()
 
     def test_many_threads(self):
-        each_does = 30
+        each_does = often(10, 30)
         before = len(list(self.storage.iterator()))
 
         def commit_own(number):

@@ -48,7 +48,7 @@ class EveryLine(OutcomeTestCase):
 
     def at_each_line(self, before=lambda: None):
         at, kept, interrupted = 0, 0, 0
-        step = often(5, 1)
+        step = often(9, 1)
         while True:
             at += step
             until(self.has_channel, 'connected')

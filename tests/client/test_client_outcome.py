@@ -33,6 +33,7 @@ from fsyncstorage.server.commitchannel import CommitChannel
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 
+from ..often import often
 from ..support import Thread
 from ..support import oid
 from ..support import until
@@ -40,6 +41,9 @@ from .connected import ConnectedTestCase
 from .connected import begin
 from .connected import commit
 from .connected import store
+
+#: Of each of the threads that commit side by side.
+COMMITS = often(8, 20)
 
 
 class Lost:
@@ -375,11 +379,12 @@ class Outcomes:
         stop.set()
         cutting.result()
         for number in range(4):
-            self.assertEqual(self.storage.load(oid(10 + number))[0], b'20')
+            self.assertEqual(
+                self.storage.load(oid(10 + number))[0], b'%d' % COMMITS)
 
     def commit_some(self, number):
         serial = z64
-        for count in range(1, 21):
+        for count in range(1, COMMITS + 1):
             while True:
                 try:
                     serial = self.commit(number, b'%d' % count, serial=serial)

@@ -175,18 +175,6 @@ class Trips(DatabaseTestCase):
         self.check_asked('trip')
         self.assertEqual(self.seen_by_others(), 2)
 
-    def test_an_object_that_was_only_read(self):
-        self.root['other'] = PersistentMapping()
-        self.manager.commit()
-        self.manager.begin()
-        self.connection.readCurrent(self.root)
-        self.root['other']['value'] = 1
-        with self.db.transaction() as other:
-            other.root()['value'] = 2
-        with self.assertRaises(ConflictError):
-            self.manager.commit()
-        self.manager.abort()
-
     def test_a_transaction_that_began_on_the_connection_before(self):
         """It fails, as it does in two trips."""
         self.change(1)

@@ -11,7 +11,6 @@ from ..support import oid
 from ..support import until
 from .serving import ErrorReply
 from .serving import Served
-from .serving import counter
 from .serving import record
 
 LENGTH = 'BTrees.Length.Length'
@@ -55,19 +54,6 @@ class CommitLogCase(Served):
 
 
 class Slow(CommitLogCase):
-
-    def test_what_took_how_long(self):
-        self.begin(slow_commit_log=AT_ONCE)
-        tids = []
-        line, = self.lines(lambda: tids.append(
-            self.peer.commit({1: record(1), 2: counter(0)})))
-        seconds = r'\d+\.\d{3} s'
-        self.assertRegex(
-            line, rf'^one 127\.0\.0\.1:\d+: the commit {tids[0].hex()} took'
-            rf' {seconds}: voted {seconds}, held until its client finished it'
-            rf' {seconds}, (written {seconds}, synced|written and synced)'
-            rf' {seconds}; of 2 objects: 0x01 \({MAPPING}\),'
-            rf' 0x02 \({LENGTH}\)$')
 
     def test_behind_whom_it_waited(self):
         self.begin(slow_commit_log=AT_ONCE)

@@ -251,19 +251,6 @@ class Reading(ArrivingTest):
         self.assertEqual(self.check(), self.names(1))
         self.assertEqual(self.server.asked, [(1, 0)])
 
-    def test_what_is_closed_leaves_nothing(self):
-        cache = self.cache()
-        before = os.listdir('/dev/fd')
-        file = self.begun(cache)
-        self.go_on.set()
-        self.check_rest(file)
-        self.until_over(cache)
-        file.close()
-        file.close()
-        self.assertEqual(os.listdir('/dev/fd'), before)
-        with self.assertRaises(ValueError):
-            file.read(1)
-
 
 class Trouble(ArrivingTest):
 

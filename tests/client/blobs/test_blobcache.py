@@ -4,7 +4,6 @@
 
 import contextlib
 import errno
-import itertools
 import os
 import shutil
 import sqlite3
@@ -24,7 +23,6 @@ from fsyncstorage.client.blobs.blobcache import CacheFailed
 from fsyncstorage.client.blobs.blobcache import DownloadFailed
 from fsyncstorage.client.blobs.blobcache import Interrupted
 
-from ...commit.test_interrupts import Interrupter
 from ...support import PATIENCE
 from ...support import Thread
 from ...support import oid
@@ -127,32 +125,6 @@ class Mode(BlobCacheTest):
         list(self.load_with(0o444))
 
 
-class EveryLine(BlobCacheTest):
-    """An interrupt at each line: other threads go on afterwards."""
-
-    level = 2
-
-    def check(self, step, interrupter_at=Interrupter, least=15):
-        for at in itertools.count(1):
-            interrupter = interrupter_at(at)
-            with contextlib.suppress(KeyboardInterrupt), interrupter:
-                step(at)
-            Thread(step, at).result()
-            if not interrupter.fired:
-                break
-        self.assertGreater(at, least)
-
-    def test_of_a_load(self):
-        """The next one takes it over: each time, another blob."""
-        cache = self.cache(limit=None)
-
-        def load(at):
-            self.server.put(at, 1500)
-            self.load(cache, at)
-
-        self.check(load)
-
-
 class Interruptions(BlobCacheTest):
 
     def setUp(self):
@@ -241,14 +213,6 @@ class Limit(BlobCacheTest):
         self.server.sending = sending
         self.load(cache, 1)
         self.assertEqual(self.check(), self.names(1, 4, 5))
-
-    def test_what_is_open_can_be_read_when_it_is_gone(self):
-        cache = self.cache()
-        with cache.open(oid(1), SERIAL) as file:
-            for number in 2, 3, 4:
-                self.load(cache, number)
-            self.assertFalse(os.path.exists(file.name))
-            self.assertEqual(file.read(), self.server.blobs[1])
 
 
 class Guests(BlobCacheTest):
