@@ -135,24 +135,6 @@ class SideBySide(ConnectedTestCase):
         super().setUp()
         self.client = self.connect()
 
-    def test_many_threads(self):
-        each_does = often(10, 30)
-        before = len(list(self.storage.iterator()))
-
-        def commit_own(number):
-            serial = z64
-            for count in range(each_does):
-                serial = commit(
-                    self.client, {number: b'%d' % count}, serial)
-                # It is there for this client, and in its cache.
-                self.assertEqual(self.load(self.client, number)[1], serial)
-
-        threads = [Thread(commit_own, number) for number in range(1, 9)]
-        for each in threads:
-            each.result()
-        self.assertEqual(
-            len(list(self.storage.iterator())) - before, 8 * each_does)
-
     def test_a_finish_beside_an_iterator_that_begins(self):
         """ZEO looks at its iterators in each finish."""
         going_through, go_on = threading.Event(), threading.Event()
@@ -507,27 +489,6 @@ class Ends(Announcing):
         commit(self.client, {2: b'x'})
         self.assertEqual(self.client._connection_generation, self.generation)
 
-    def test_an_interrupt_in_the_middle_of_a_message(self):
-        """The cache is emptied: it may be half changed."""
-        self.load(self.client, 1)
-        transaction = vote(self.client, {2: b'new'})
-        called = []
-
-        def interrupt(tid):
-            called.append(tid)
-            raise KeyboardInterrupt
-
-        with mock.patch.object(
-                self.client._cache, 'begin_anew',
-                wraps=self.client._cache.begin_anew) as begin_anew:
-            # Another thread may have read its answer, and been interrupted.
-            # Then this one asks, and hears that it is committed.
-            with contextlib.suppress(KeyboardInterrupt, CUT):
-                self.client.tpc_finish(transaction, interrupt)
-            self.check_connected_again()
-        begin_anew.assert_called_once_with(called[0])
-        self.assertEqual(self.load(self.client, 2)[0], b'new')
-
     def test_an_interrupt_among_announcements(self):
         """Of several transactions, as they are completed together: nobody
         goes on with an old state."""
@@ -701,7 +662,22 @@ class OverTLS(ConnectedTestCase):
         self.client = self.connect()
 
     def test_many_threads(self):
-        SideBySide.test_many_threads(self)
+        each_does = often(10, 30)
+        before = len(list(self.storage.iterator()))
+
+        def commit_own(number):
+            serial = z64
+            for count in range(each_does):
+                serial = commit(
+                    self.client, {number: b'%d' % count}, serial)
+                # It is there for this client, and in its cache.
+                self.assertEqual(self.load(self.client, number)[1], serial)
+
+        threads = [Thread(commit_own, number) for number in range(1, 9)]
+        for each in threads:
+            each.result()
+        self.assertEqual(
+            len(list(self.storage.iterator())) - before, 8 * each_does)
 
     def test_much_in_both_directions(self):
         """A thread sends while another one receives."""

@@ -109,15 +109,6 @@ class PrefetchingPlainly(ConnectedTestCase):
             thread.result()
         self.check_they_come(*range(1, 30))
 
-    def test_the_connection_ends_meanwhile(self):
-        with self.loads_held_up(), self.assertLogs('ZEO', 'ERROR'):
-            thread = self.start_prefetch(*range(1, 9))
-            until(lambda: self.loads() >= 4, 'asked')
-            self.cut_off(self.client)
-            thread.result()
-        self.start_prefetch(20).result()
-        self.check_they_come(20)
-
 
 class CacheFile(TestCase):
 

@@ -85,7 +85,12 @@ OTHER_PACKS = {
 }
 
 # There are others with more threads.
-FEWER_THREADS = {'test2StorageThreads', 'test2ZODBThreads'}
+FEWER_THREADS = {
+    'checkMTStores',
+    'test2StorageThreads',
+    'test2ZODBThreads',
+    'test4ExtStorageThread',
+}
 
 # Stock's client answers by itself, whatever the server is.
 OF_THE_CLIENT_ALONE = {

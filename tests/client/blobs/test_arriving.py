@@ -312,20 +312,6 @@ class Guests(ArrivingTest):
         self.assertEqual(self.check(), set())
 
 
-class AcrossProcesses(ArrivingTest):
-    """Two caches of one directory know as little of each other."""
-
-    def test_one_reads_what_the_other_downloads(self):
-        one, other = self.cache(), self.cache()
-        files = self.begun(one), self.begun(other)
-        self.assertEqual(other._arrivals._under_way, {})
-        rest = [Thread(self.check_rest, file) for file in files]
-        self.go_on.set()
-        for thread in rest:
-            thread.result()
-        self.assertEqual(self.server.asked, [(1, 0)])
-
-
 class OverZEO(ConnectedTestCase):
 
     level = 2
