@@ -47,7 +47,6 @@ LONGEST = (
     'test_conformance_zeo',
     'test_crash_images',
     'test_zeo',
-    'test_client_caches',
     'test_server_kill',
     'test_client_databases',
     'test_commit_cuts',

@@ -32,7 +32,7 @@ class ConnectedTestCase(ChannelTestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(link, 'is_possible', self.commit_channel)
+        self.patch(link, is_possible=self.commit_channel)
         #: The tid of it.
         self.tid = commit_to(self.storage, self.records)
         self.serve()

@@ -1,8 +1,6 @@
 """How many loads were answered by the data file itself, and how many were
 left to the server."""
 
-from unittest import mock
-
 from fsyncstorage.format import UNCERTAIN
 from fsyncstorage.format.source import Source
 
@@ -20,6 +18,4 @@ class LocalAnswers:
             self.uncertain += answer is UNCERTAIN
             return answer
 
-        patch = mock.patch.object(Source, 'load_before', counted)
-        patch.start()
-        test.addCleanup(patch.stop)
+        test.patch(Source, load_before=counted)

@@ -32,6 +32,7 @@ from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 from fsyncstorage.wire import sessions
 
+from ..often import often
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import in_a_child
@@ -133,24 +134,6 @@ class SideBySide(ConnectedTestCase):
     def setUp(self):
         super().setUp()
         self.client = self.connect()
-
-    def test_many_threads(self):
-        each_does = 30
-        before = len(list(self.storage.iterator()))
-
-        def commit_own(number):
-            serial = z64
-            for count in range(each_does):
-                serial = commit(
-                    self.client, {number: b'%d' % count}, serial)
-                # It is there for this client, and in its cache.
-                self.assertEqual(self.load(self.client, number)[1], serial)
-
-        threads = [Thread(commit_own, number) for number in range(1, 9)]
-        for each in threads:
-            each.result()
-        self.assertEqual(
-            len(list(self.storage.iterator())) - before, 8 * each_does)
 
     def test_a_finish_beside_an_iterator_that_begins(self):
         """ZEO looks at its iterators in each finish."""
@@ -352,7 +335,7 @@ class TheSwitch(Announcing):
                 sessions.MAGIC + bytes([sessions.VERSION]),
                 sessions.MAGIC + bytes([sessions.VERSION + 1]))
 
-        self.patch(commits, 'hello', hello)
+        self.patch(commits, hello=hello)
         with self.assertLogs('fsyncstorage', 'WARNING') as logged:
             client = self.connect()
             commit(client, {3: b'new'})
@@ -366,11 +349,11 @@ class TheSwitch(Announcing):
     def test_a_marker_behind_a_channel_that_was_given_up(self):
         """Nothing more is told on this connection: another one is opened."""
         opening = link.opening
-        self.patch(link, 'opening', self.refused)
+        self.patch(link, opening=self.refused)
         with self.assertLogs('fsyncstorage.client', 'WARNING'):
             client = self.connect()
         generation = client._connection_generation
-        self.patch(link, 'opening', opening)
+        self.patch(link, opening=opening)
         client._server.loop.call_soon_threadsafe(client._server.moved)
         until(lambda: client._connection_generation > generation
               and client._server.stream is not None, 'connected again')
@@ -388,7 +371,7 @@ class TheSwitch(Announcing):
             client._server.moved()
             return self.refused(loop)
 
-        self.patch(link, 'opening', too_late)
+        self.patch(link, opening=too_late)
         with self.assertLogs(level='ERROR'):
             self.cut_off(client)
         self.assertIs(link.opening, opening)
@@ -506,32 +489,11 @@ class Ends(Announcing):
         commit(self.client, {2: b'x'})
         self.assertEqual(self.client._connection_generation, self.generation)
 
-    def test_an_interrupt_in_the_middle_of_a_message(self):
-        """The cache is emptied: it may be half changed."""
-        self.load(self.client, 1)
-        transaction = vote(self.client, {2: b'new'})
-        called = []
-
-        def interrupt(tid):
-            called.append(tid)
-            raise KeyboardInterrupt
-
-        with mock.patch.object(
-                self.client._cache, 'begin_anew',
-                wraps=self.client._cache.begin_anew) as begin_anew:
-            # Another thread may have read its answer, and been interrupted.
-            # Then this one asks, and hears that it is committed.
-            with contextlib.suppress(KeyboardInterrupt, CUT):
-                self.client.tpc_finish(transaction, interrupt)
-            self.check_connected_again()
-        begin_anew.assert_called_once_with(called[0])
-        self.assertEqual(self.load(self.client, 2)[0], b'new')
-
     def test_an_interrupt_among_announcements(self):
         """Of several transactions, as they are completed together: nobody
         goes on with an old state."""
         # What a thread that was interrupted says of it is no concern here.
-        self.patch(threading, 'excepthook', lambda *args: None)
+        self.patch(threading, excepthook=lambda *args: None)
         cache, database = self.client._cache, ZODB.DB(self.client)
         connection = database._mvcc_storage.new_instance()
         other, tid = self.connect(), self.tid
@@ -628,9 +590,9 @@ class Hellos(ConnectedTestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(link, 'is_possible', False)
+        self.patch(link, is_possible=False)
         # It would connect again, as it has not asked for a channel.
-        self.patch(link.Link, 'moved', lambda self: None)
+        self.patch(link.Link, moved=lambda self: None)
         self.client = self.connect()
         self.ticket, = self.server.tickets
 
@@ -700,7 +662,22 @@ class OverTLS(ConnectedTestCase):
         self.client = self.connect()
 
     def test_many_threads(self):
-        SideBySide.test_many_threads(self)
+        each_does = often(10, 30)
+        before = len(list(self.storage.iterator()))
+
+        def commit_own(number):
+            serial = z64
+            for count in range(each_does):
+                serial = commit(
+                    self.client, {number: b'%d' % count}, serial)
+                # It is there for this client, and in its cache.
+                self.assertEqual(self.load(self.client, number)[1], serial)
+
+        threads = [Thread(commit_own, number) for number in range(1, 9)]
+        for each in threads:
+            each.result()
+        self.assertEqual(
+            len(list(self.storage.iterator())) - before, 8 * each_does)
 
     def test_much_in_both_directions(self):
         """A thread sends while another one receives."""

@@ -1,4 +1,6 @@
-"""The section <fsyncclient>, with every key of ZEO's two client sections."""
+"""The section <fsyncclient>, with every key of ZEO's two client sections, and
+<as-fsyncclient>, around what a recipe writes.
+"""
 
 import contextlib
 import io
@@ -21,6 +23,25 @@ from ..server.serving import Served
 from ..support import TestCase
 
 SECTION = '%import fsyncstorage.client\n<fsyncclient>\n{}\n</fsyncclient>\n'
+
+AROUND = '''%import ZEO
+%import fsyncstorage.client
+<as-fsyncclient>
+  {around}
+  <{section}>
+    {within}
+  </{section}>
+</as-fsyncclient>
+'''
+
+SERVER = 'server localhost:1'
+
+# In the place of a section of ZEO's client.
+OTHERS = {
+    'mappingstorage': '',
+    'demostorage': f'<zeoclient>\n{SERVER}\n</zeoclient>',
+    'fsyncclient': SERVER,
+}
 
 SCHEMA = '<schema><import package="fsyncstorage.client"/></schema>'
 
@@ -75,14 +96,23 @@ BAD = {
 _CERTIFICATES = os.path.dirname(ZEO.tests.__file__)
 
 
+def arguments(config):
+    """What the storage is made with."""
+    with mock.patch.object(sections, 'Storage') as storage:
+        ZODB.config.storageFromString(config)
+    addr, = storage.call_args.args
+    return {'addr': addr, **storage.call_args.kwargs}
+
+
+def keys(section):
+    schema = ZConfig.loadSchemaFile(io.StringIO(SCHEMA))
+    return {info.name for _, info in schema.gettype(section)}
+
+
 class Keys(unittest.TestCase):
 
     def arguments(self, *keys):
-        """What the storage is made with."""
-        with mock.patch.object(sections, 'Storage') as storage:
-            ZODB.config.storageFromString(SECTION.format('\n'.join(keys)))
-        addr, = storage.call_args.args
-        return {'addr': addr, **storage.call_args.kwargs}
+        return arguments(SECTION.format('\n'.join(keys)))
 
     def test_each_alone(self):
         plain = self.arguments('server localhost:1')
@@ -120,11 +150,6 @@ class Keys(unittest.TestCase):
                 self.arguments(said)
 
     def test_nothing_of_zeo_is_missing(self):
-        schema = ZConfig.loadSchemaFile(io.StringIO(SCHEMA))
-
-        def keys(name):
-            return {info.name for _, info in schema.gettype(name)}
-
         theirs = keys('clientstorage') | keys('zeoclient')
         self.assertEqual(
             keys('fsyncclient') - theirs,
@@ -142,6 +167,63 @@ class Keys(unittest.TestCase):
                         ZConfig.DataConversionError, message) as caught:
                     self.arguments('server localhost:1', said)
                 self.assertEqual(caught.exception.lineno, 4)
+
+
+class Around(unittest.TestCase):
+
+    level = 2
+
+    def arguments(self, section, within=SERVER, around=''):
+        return arguments(AROUND.format(
+            section=section, within=within, around=around))
+
+    def said(self, section):
+        """What can be said in it: lines, and what they say."""
+        return {
+            lines: expected
+            for lines, expected in {**SAID, **dict.fromkeys(IGNORED, {})}
+            .items() if lines.split()[0] in keys(section)}
+
+    def test_all_that_the_section_in_it_says_is_said(self):
+        for section in 'zeoclient', 'clientstorage':
+            plain = self.arguments(section)
+            for lines, expected in self.said(section).items():
+                with self.subTest(section, lines=lines):
+                    if not lines.startswith('server '):
+                        lines += '\n' + SERVER
+                    self.assertEqual(
+                        self.arguments(section, lines),
+                        {**plain, **expected, 'addr': expected.get(
+                            'addr', plain['addr'])})
+
+    def test_what_it_says_itself(self):
+        plain = self.arguments('zeoclient')
+        for lines, expected in self.said('as-fsyncclient').items():
+            with self.subTest(lines):
+                self.assertEqual(
+                    self.arguments('zeoclient', around=lines),
+                    plain | expected)
+
+    def test_it_can_say_what_a_zeoclient_cannot(self):
+        self.assertEqual(
+            keys('as-fsyncclient') - {'*'},
+            keys('fsyncclient') - keys('zeoclient') - {'*'})
+
+    def test_it_comes_first(self):
+        for value in True, False:
+            with self.subTest(value):
+                said = self.arguments(
+                    'clientstorage', f'{SERVER}\nserver-sync {not value}',
+                    f'server-sync {value}')
+                self.assertEqual(said['server_sync'], value)
+
+    def test_other_storages_are_refused(self):
+        for section, within in OTHERS.items():
+            with self.subTest(section):
+                with self.assertRaisesRegex(
+                        ZConfig.DataConversionError,
+                        f'a <clientstorage>, not a <{section}>'):
+                    self.arguments(section, within)
 
 
 class InPython(unittest.TestCase):
@@ -172,6 +254,15 @@ class InAZeoConf(TestCase):
 
 
 class ToAServer(Served):
+
+    def test_around_a_section_of_zeos(self):
+        host, port = self.serve().addr
+        storage = ZODB.config.storageFromString(AROUND.format(
+            section='zeoclient', within=f'server {host}:{port}',
+            around='wait-timeout 5'))
+        self.addCleanup(storage.close)
+        self.assertIsInstance(storage, FsyncClient)
+        self.assertTrue(storage.is_connected())
 
     def open_client(self, server, *keys):
         host, port = server.addr

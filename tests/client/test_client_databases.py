@@ -1,4 +1,4 @@
-"""One transaction over our client, a database of stock's, and SQL.
+"""One transaction over our client and a database of stock's.
 
 A commit takes two trips, wherever our vote is.
 Wherever a vote or a finish fails, or the connection is cut, all have the
@@ -11,14 +11,11 @@ import contextlib
 import itertools
 from unittest import mock
 
-import sqlalchemy
 import transaction
 import ZEO
 import ZEO.asyncio.server
 import ZODB
-import zope.sqlalchemy
 from persistent.mapping import PersistentMapping
-from sqlalchemy import orm
 from ZEO.ClientStorage import ClientStorage
 from ZODB.FileStorage import FileIterator
 from ZODB.FileStorage import FileStorage
@@ -49,27 +46,12 @@ def refuse(*args):
     raise Refused
 
 
-class Table(orm.DeclarativeBase):
-    """Of the SQL database."""
-
-
-class Row(Table):
-
-    __tablename__ = 'rows'
-    number = orm.mapped_column(sqlalchemy.Integer, primary_key=True)
-    # It is looked for when the transaction commits.
-    other = orm.mapped_column(sqlalchemy.ForeignKey(
-        'rows.number', deferrable=True, initially='DEFERRED'))
-
-
 class View:
     """A connection to each of some databases, for the same transactions."""
 
-    def __init__(self, databases, sql=None):
+    def __init__(self, databases):
         self.manager = transaction.TransactionManager()
         self.connections = [each.open(self.manager) for each in databases]
-        self._sql = sql
-        self.row = {}
 
     def close(self):
         self.manager.abort()
@@ -79,11 +61,6 @@ class View:
     def increment(self):
         for each in self.connections:
             each.root()['counter']['value'] += 1
-        if self._sql is not None:
-            session = orm.Session(self._sql)
-            zope.sqlalchemy.register(
-                session, transaction_manager=self.manager)
-            session.add(Row(**self.row))
 
     def commit(self):
         """An increment, once."""
@@ -112,7 +89,6 @@ class Site(TestCase):
 
     def setUp(self):
         super().setUp()
-        self.sql = None
         self.storage = self.open()
         server = Server(('127.0.0.1', 0), {self.name: self.storage})
         serving = Thread(server.loop)
@@ -150,7 +126,7 @@ class Site(TestCase):
         return database
 
     def view(self, *databases):
-        view = View(databases or (self.ours, self.other), self.sql)
+        view = View(databases or (self.ours, self.other))
         self.addCleanup(view.close)
         return view
 
@@ -174,10 +150,7 @@ class Site(TestCase):
         # and with uvloop it may answer their pings before, too.  A new client
         # knows of all commits.
         other = self.open_other_again()
-        return self.view(self.stock, other).values() + self.rows()
-
-    def rows(self):
-        return []
+        return self.view(self.stock, other).values()
 
     def increment(self):
         self.view().commit()
@@ -232,7 +205,7 @@ class Points(Site):
         with self.assertRaises(ConflictError):
             view.manager.commit()
         view.manager.abort()
-        self.assertEqual(self.values(), [1] + [0] * len(self.values()[1:]))
+        self.assertEqual(self.values(), [1, 0])
 
     def test_our_finish(self):
         view = self.view()
@@ -288,59 +261,6 @@ class Served:
         return self.database(self.connect_other())
 
 
-class Sql(Site):
-    """And in the same transaction, SQL.  It commits in its vote, as the last
-    one: what fails behind that is a failure between two finishes."""
-
-    def setUp(self):
-        super().setUp()
-        # No pool: it would keep what a commit that failed has left, and show
-        # it to the next session.
-        self.sql = sqlalchemy.create_engine(
-            f'sqlite:///{self.path("sql")}', poolclass=sqlalchemy.NullPool,
-            connect_args={'timeout': PATIENCE})
-        sqlalchemy.event.listen(
-            self.sql, 'connect', lambda connection, _: connection.execute(
-                'PRAGMA foreign_keys = ON'))
-        Table.metadata.create_all(self.sql)
-
-    def rows(self):
-        with orm.Session(self.sql) as session:
-            return [session.query(Row).count()]
-
-
-class PointsWithSql(Sql, Points):
-
-    # Our finish would have come next.
-    level = 2
-    half = [0, 0, 1]
-
-    def test_none_fails(self):
-        with self.trips_counted(0, 1):
-            self.increment()
-        self.check(1)
-
-    def test_the_vote_of_sql(self):
-        view = self.view()
-        view.row = {'other': -1}
-        with self.trips_counted(0, 0):
-            with self.assertRaises(sqlalchemy.exc.IntegrityError):
-                view.commit()
-        self.check(0)
-        self.increment()
-        self.check(1)
-
-    def check_our_finish(self):
-        """Behind the commit of SQL."""
-        self.assertEqual(self.values()[0], 0)
-        self.assertEqual(self.values()[2], 1)
-
-    def test_our_finish(self):
-        with self.assertLogs('txn', 'ERROR') as said:
-            super().test_our_finish()
-        self.assertIn(HALF, said.output[0])
-
-
 class Cuts(Site):
     """Between our client and its server.
 
@@ -382,13 +302,6 @@ class CutsBehind(Cuts):
     hows = 'reset', 'closed', 'frozen', 'late', 'answers'
     name = '!'
     is_last = False
-
-
-class CutsWithSql(Sql, Cuts):
-    """SQL has committed when our finish leaves, and what becomes of that is
-    asked for."""
-
-    level = 3
 
 
 class Together(Site):
@@ -439,11 +352,6 @@ class TogetherServedBehind(Served, Together):
     level = 3
     other_name = '2'
     is_last = False
-
-
-class TogetherWithSql(Sql, Together):
-
-    level = 3
 
 
 class TogetherLong(TogetherServed):

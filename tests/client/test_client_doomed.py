@@ -252,7 +252,7 @@ class NotDoomed(DoomedTestCase):
         """It does not remember what came since; it has lost nothing."""
         view = self.commit(a=1)
         service = self.server.services['1']
-        self.patch(service, 'invalidations_since', lambda tid: None)
+        self.patch(service, invalidations_since=lambda tid: None)
         link = self.client._server
         with self.until_connected_again():
             with mock.patch.object(link.client, 'try_connecting'):

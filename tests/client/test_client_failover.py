@@ -108,7 +108,7 @@ class Addresses(ConnectedTestCase):
             register_failed(*args)
             refused.set()
 
-        self.patch(ZeoConnection, 'register_failed', note)
+        self.patch(ZeoConnection, register_failed=note)
         address = self.server.acceptor.addr
         client = super().connect([self.down, address], wait=False)
         client._server.client.register_failed_poll = 0.01
@@ -309,7 +309,7 @@ class Room(ConnectedTestCase):
         """The server does not read it, and says something elsewhere."""
         asked = []
         alive = Session.alive
-        self.patch(Session, 'alive', lambda session: (
+        self.patch(Session, alive=lambda session: (
             asked.append(session), alive(session))[1])
         client = self.connect(server_timeout=1)
         generation = client._connection_generation

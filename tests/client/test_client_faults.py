@@ -10,7 +10,6 @@ from ZODB.Connection import TransactionMetaData
 from ZODB.utils import maxtid
 from ZODB.utils import p64
 
-from fsyncstorage.client import cache as module
 from fsyncstorage.client import plainprefetch
 from fsyncstorage.client.cache import Cache
 from fsyncstorage.server.session import Session
@@ -54,17 +53,6 @@ class Prefetching(ConnectedTestCase):
         for number in 1, 2:
             self.assertEqual(self.load(client, number)[0], b'data')
 
-    def test_what_is_no_oid(self):
-        """The others are as if they had not been asked for."""
-        client = self.connect()
-        for before in (), (4,):
-            self.prefetch(client, *before)
-            with self.assertRaises(AssertionError):
-                client.prefetch([oid(1), 'nonsense'], maxtid)
-            self.assertEqual(client._cache.pending._loads, {})
-        for number in 1, 4:
-            self.assertEqual(self.load(client, number)[0], b'data')
-
     def test_a_load_within_a_load(self):
         """Of a finalizer, while answers are read."""
         client = self.connect()
@@ -91,8 +79,8 @@ class PrefetchingPlainly(ConnectedTestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(plainprefetch, 'WINDOW', 4)
-        self.patch(Session, 'get_info', lambda session: {
+        self.patch(plainprefetch, WINDOW=4)
+        self.patch(Session, get_info=lambda session: {
             'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
             'interfaces': ()})
         self.client = self.connect()
@@ -121,15 +109,6 @@ class PrefetchingPlainly(ConnectedTestCase):
             thread.result()
         self.check_they_come(*range(1, 30))
 
-    def test_the_connection_ends_meanwhile(self):
-        with self.loads_held_up(), self.assertLogs('ZEO', 'ERROR'):
-            thread = self.start_prefetch(*range(1, 9))
-            until(lambda: self.loads() >= 4, 'asked')
-            self.cut_off(self.client)
-            thread.result()
-        self.start_prefetch(20).result()
-        self.check_they_come(20)
-
 
 class CacheFile(TestCase):
 
@@ -145,15 +124,6 @@ class CacheFile(TestCase):
 
     def load(self, number):
         return self.cache.loadBefore(oid(number), maxtid)
-
-    def test_a_record_that_was_torn(self):
-        self.fill([1])
-        position = self.cache.current[oid(1)]
-        self.load(1)
-        os.pwrite(self.cache.f.fileno(), b'xx',
-                  position + module.HEADER.size + 50)
-        with self.assertRaises(AssertionError):
-            self.load(1)
 
     def test_a_fork_writes_nothing(self):
         self.fill([1])

@@ -29,7 +29,7 @@ class EveryLine(OutcomeTestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(ZODB.DB, 'klass', ZODB.Connection.Connection)
+        self.patch(ZODB.DB, klass=ZODB.Connection.Connection)
         self.client.close()
         self.client = self.connect()
         self.db = ZODB.DB(self.client)
@@ -48,7 +48,7 @@ class EveryLine(OutcomeTestCase):
 
     def at_each_line(self, before=lambda: None):
         at, kept, interrupted = 0, 0, 0
-        step = often(5, 1)
+        step = often(9, 1)
         while True:
             at += step
             until(self.has_channel, 'connected')

@@ -53,7 +53,7 @@ class Servers(ConnectedTestCase):
                 ({**told, 'mark': 'x' * 8}, as_it_should),
                 ({**told, 'instance': 7}, as_it_should),
                 ({**told, 'instance': b''}, as_it_should)):
-            self.patch(Session, 'get_info', lambda session: {
+            self.patch(Session, get_info=lambda session: {
                 'name': '', 'length': 0, 'size': 0, 'supportsUndo': 1,
                 'interfaces': (), 'fsyncstorage': about})
             with self.subTest(about), self.assertLogs(
@@ -99,7 +99,7 @@ class Hostile(ConnectedTestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(Addresses, 'refused', lambda *args: None)
+        self.patch(Addresses, refused=lambda *args: None)
 
     def check_it_connects_later(self, method, *wrong):
         """`wrong` is answered first; None: what the server does answer."""

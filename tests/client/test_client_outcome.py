@@ -33,6 +33,7 @@ from fsyncstorage.server.commitchannel import CommitChannel
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 
+from ..often import often
 from ..support import Thread
 from ..support import oid
 from ..support import until
@@ -40,6 +41,9 @@ from .connected import ConnectedTestCase
 from .connected import begin
 from .connected import commit
 from .connected import store
+
+#: Of each of the threads that commit side by side.
+COMMITS = often(8, 20)
 
 
 class Lost:
@@ -90,7 +94,7 @@ class OutcomeTestCase(ConnectedTestCase):
     def done_is_lost(self):
         """It is committed, and the client does not hear of it."""
         lost = Lost(CommitChannel._finished, goes_on=True)
-        self.patch(CommitChannel, '_finished', lost)
+        self.patch(CommitChannel, _finished=lost)
         return lost
 
     @contextlib.contextmanager
@@ -293,7 +297,7 @@ class Outcomes:
         self.assertEqual(self.called, [])
 
     def test_the_server_has_forgotten_it(self):
-        self.patch(outcomes, 'MOST_ENDED', 0)
+        self.patch(outcomes, MOST_ENDED=0)
         self.done_is_lost()
         self.check_unknown()
         self.check_all_is_well()
@@ -320,12 +324,12 @@ class Outcomes:
 
     def test_the_next_connection_has_no_channel(self):
         self.done_is_lost()
-        self.patch(link, 'is_possible', False)
+        self.patch(link, is_possible=False)
         self.check_unknown()
 
     def test_a_server_that_does_not_answer(self):
         self.done_is_lost()
-        self.patch(CommitChannel, '_tell_outcome', lambda *args: None)
+        self.patch(CommitChannel, _tell_outcome=lambda *args: None)
         self.client._server.timeout = 0.5
         self.check_unknown()
 
@@ -375,11 +379,12 @@ class Outcomes:
         stop.set()
         cutting.result()
         for number in range(4):
-            self.assertEqual(self.storage.load(oid(10 + number))[0], b'20')
+            self.assertEqual(
+                self.storage.load(oid(10 + number))[0], b'%d' % COMMITS)
 
     def commit_some(self, number):
         serial = z64
-        for count in range(1, 21):
+        for count in range(1, COMMITS + 1):
             while True:
                 try:
                     serial = self.commit(number, b'%d' % count, serial=serial)
@@ -459,7 +464,7 @@ class OfDatabases(OutcomeTestCase):
         self.check(1)
 
     def test_an_unknown_one_is_not_repeated(self):
-        self.patch(outcomes, 'MOST_ENDED', 0)
+        self.patch(outcomes, MOST_ENDED=0)
         self.done_is_lost()
         with self.assertRaises(OutcomeUnknown):
             self.count()

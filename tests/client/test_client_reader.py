@@ -71,7 +71,7 @@ class Loads(ConnectedTestCase):
 
     def test_an_error_of_the_server(self):
         self.nothing_is_cached()
-        self.patch(self.storage, 'loadBefore', mock.Mock(
+        self.patch(self.storage, loadBefore=mock.Mock(
             side_effect=ValueError('a reason')))
         with self.assertRaisesRegex(ServerException, 'a reason'):
             self.load(self.client, 1)
@@ -115,11 +115,11 @@ class Loads(ConnectedTestCase):
         waits = threading.Event()
 
         def interrupted(channel, *args):
-            self.patch(ReadChannel, 'load', load)
+            self.patch(ReadChannel, load=load)
             waits.wait(PATIENCE)
             raise KeyboardInterrupt
 
-        self.patch(ReadChannel, 'load', interrupted)
+        self.patch(ReadChannel, load=interrupted)
         first = Thread(self.load, self.client, 1)
         until(lambda: self.client._cache.pending.find(oid(1), maxtid), 'asked')
         second = Thread(self.load, self.client, 1)
@@ -145,8 +145,8 @@ class Loads(ConnectedTestCase):
 
     def test_a_server_that_refuses(self):
         """For some seconds nobody tries again, and it is said once."""
-        self.patch(server_channel, 'MOST_CHANNELS', 0)
-        self.patch(channels, 'RETREAT', 3600)
+        self.patch(server_channel, MOST_CHANNELS=0)
+        self.patch(channels, RETREAT=3600)
         with self.assertLogs('fsyncstorage.client', 'WARNING') as logged:
             for number in self.records:
                 self.assertEqual(self.load(self.client, number)[1], self.tid)
@@ -155,7 +155,7 @@ class Loads(ConnectedTestCase):
         self.assertEqual(self.asked(), 0)
 
     def test_after_these_seconds(self):
-        self.patch(channels, 'RETREAT', 0)
+        self.patch(channels, RETREAT=0)
         with mock.patch.object(server_channel, 'MOST_CHANNELS', 0):
             self.load(self.client, 1)
         self.load(self.client, 2)
@@ -221,7 +221,7 @@ class Blobs(ConnectedTestCase):
 
     def test_no_channel(self):
         """It comes over the ZEO connection."""
-        self.patch(server_channel, 'MOST_CHANNELS', 0)
+        self.patch(server_channel, MOST_CHANNELS=0)
         with self.assertLogs('fsyncstorage.client', 'WARNING'):
             self.check_blob()
         with self.assertRaises(POSKeyError):
@@ -248,11 +248,11 @@ class Blobs(ConnectedTestCase):
                 if event.__class__ is wire.Chunk and todo:
                     todo.pop()()
 
-        self.patch(ReadChannel, 'blob', blob_and_then)
+        self.patch(ReadChannel, blob=blob_and_then)
 
     def test_what_comes_when_nobody_wants_it_any_more(self):
         """Over the ZEO connection: it is not taken for what is wanted now."""
-        self.patch(server_channel, 'MOST_CHANNELS', 0)
+        self.patch(server_channel, MOST_CHANNELS=0)
         call = self.client._call
 
         def interrupted(*args, wait):

@@ -47,7 +47,7 @@ class Frozen(Through):
 
     def test_whoever_waits(self):
         # A channel that is being opened is not waited for, either.
-        self.patch(readchannel, 'CONNECT_WITHIN', 3600)
+        self.patch(readchannel, CONNECT_WITHIN=3600)
         client = self.connect(server_timeout=1)
         client.new_addr([self.through, self.server.acceptor.addr])
         self.load(client, 1)  # opens a channel

@@ -1,17 +1,19 @@
 """The commit channel of a client: who reads, who waits, and how it ends.  Goes
-with `client/stream.py`.
+with `client/stream.py` and `client/watch.py`.
 """
 
 import contextlib
-import signal
+import select
 import socket
 import struct
 import threading
+import unittest
 from unittest import mock
 
 from ZEO.Exceptions import ClientDisconnected
 
 from fsyncstorage.client import stream
+from fsyncstorage.client import watch
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver as server
 from fsyncstorage.wire import framing
@@ -67,9 +69,7 @@ class StreamTestCase(TestCase):
 
     def setUp(self):
         super().setUp()
-        patch = mock.patch.object(stream, 'LOOK_AGAIN', self.look_again)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(stream, LOOK_AGAIN=self.look_again)
         ours, theirs = socket.socketpair()
         self.peer = Peer(theirs)
         self.addCleanup(self.peer.close)
@@ -452,101 +452,6 @@ class Ends(Opened):
                     case.check_it_has_ended()
 
 
-class _Interrupt(BaseException):
-    """As KeyboardInterrupt, which would end a run of tests."""
-
-
-@contextlib.contextmanager
-def interrupts():
-    """Yields a function with which another thread interrupts the main one.
-
-    A signal that comes just before a system call does not end it: the handler
-    would be called behind it.  So there are signals until the handler is
-    called; it raises once.
-    """
-    called = []
-
-    def handler(*args):
-        if not called:
-            called.append(True)
-            raise _Interrupt
-
-    def interrupted():
-        if not called:
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
-        return called
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    try:
-        yield lambda: until(interrupted, 'interrupted')
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
-class Interrupts(Opened):
-
-    def wait_until_interrupted(self, ask, *behind):
-        """The main thread asks, half of an answer comes, then a signal."""
-        def interrupt_it():
-            request = self.peer.next()
-            until(lambda: 0 in self.stream._turn, 'reading')
-            self.peer.send(server.invalid(oid(1), [oid(7)])[:9])
-            until(lambda: len(self.stream._frames._buffer) == 9, 'half')
-            interrupt()
-            return request
-
-        with interrupts() as interrupt:
-            helper = Thread(interrupt_it)
-            with self.assertRaises(_Interrupt):
-                ask()
-            helper.result()
-        self.peer.send(server.invalid(oid(1), [oid(7)])[9:])
-
-    def test_a_thread_that_waits_for_its_vote(self):
-        """The half of a message is not lost."""
-        number = self.begin()
-        self.wait_until_interrupted(lambda: self.stream.vote(number, b''))
-        until(lambda: self.completed, 'completed by another thread')
-        self.stream.abort(number)
-        self.assertEqual(self.peer.next(), server.Abort(number))
-        self.peer.send(server.voted(number, ()) + server.aborted(number))
-        self.check_it_goes_on()
-
-    def test_others_go_on(self):
-        """One that slept gets the turn."""
-        number, other = self.begin(), self.begin()
-        votes = []
-
-        def vote():
-            # The other thread comes when this one has the turn.
-            until(lambda: 0 in self.stream._turn, 'reading')
-            votes.append(self.stream.vote(other, b''))
-
-        sleeping = threading.Thread(target=vote)
-        sleeps = threading.Event()
-
-        def sleep(answer, seconds, sleep=stream.Answer.sleep):
-            sleeps.set()
-            sleep(answer, seconds)
-
-        def helper():
-            self.assertEqual(self.peer.next(), server.Vote(number))
-            sleeping.start()
-            self.assertEqual(self.peer.next(), server.Vote(other))
-            self.assertTrue(sleeps.wait(PATIENCE))
-            interrupt()
-
-        with interrupts() as interrupt, mock.patch.object(
-                stream.Answer, 'sleep', sleep):
-            helping = Thread(helper)
-            with self.assertRaises(_Interrupt):
-                self.stream.vote(number, b'')
-            helping.result()
-        self.peer.send(server.voted(other, ()))
-        sleeping.join(PATIENCE)
-        self.assertEqual(votes, [commits.Voted(other, [])])
-
-
 class Taking(Interrupter):
     """Interrupts where messages are taken out of the buffer."""
 
@@ -644,3 +549,39 @@ class EveryLine(TestCase):
             case.check_it_has_ended()
             return False
         return True
+
+
+@unittest.skipUnless(watch.is_possible, 'this system has no epoll')
+class AWatch(unittest.TestCase):
+    """What tells the background reader that something comes."""
+
+    def setUp(self):
+        connection, self.other = socket.socketpair()
+        for end in connection, self.other:
+            self.addCleanup(end.close)
+        self.watch = watch.Watch(connection)
+
+    def tells(self):
+        """Would the background reader go on?"""
+        return bool(select.select([self.watch._poll], [], [], 0)[0])
+
+    def test_wakes_although_another_thread_arms_it(self):
+        """What an interrupted thread has left lies here."""
+        self.watch.wake()
+        for _ in range(2):
+            self.watch.arm()
+            self.assertTrue(self.tells())
+        self.watch.disarm()  # by one that completes all of it
+        self.assertFalse(self.tells())
+
+    def test_wakes_although_another_thread_is_about_to_arm_it(self):
+        with mock.patch.object(
+                self.watch, '_set', side_effect=self.watch._set) as sets:
+            def set_later(events):
+                sets.side_effect = set_now
+                self.watch.wake()
+                set_now(events)
+
+            set_now, sets.side_effect = sets.side_effect, set_later
+            self.watch.arm()
+        self.assertTrue(self.tells())

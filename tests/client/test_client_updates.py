@@ -116,13 +116,13 @@ class Updates(Served):
         return again
 
     def test_three_clients(self):
-        self.assertTrue(self.check([ONE_TRIP] * 3, 1, often(12, 30)))
+        self.assertTrue(self.check([ONE_TRIP] * 3, 1, often(8, 30)))
 
     def test_threads_of_one_client_in_two_trips(self):
-        self.assertTrue(self.check([TWO_TRIPS], 4, often(5, 20)))
+        self.assertTrue(self.check([TWO_TRIPS], 4, often(4, 20)))
 
     def test_threads_of_several_clients_and_a_stock_one(self):
-        self.check([ONE_TRIP, TWO_TRIPS, STOCK], 2, often(5, 15))
+        self.check([ONE_TRIP, TWO_TRIPS, STOCK], 2, often(4, 15))
 
 
 class Many(Updates):

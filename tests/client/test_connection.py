@@ -24,6 +24,9 @@ from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.client.stream import Stream
 from fsyncstorage.errors import OutcomeUnknown
 
+from ..resource import BEHIND
+from ..resource import Refused
+from ..resource import Resource
 from .connected import ConnectedTestCase
 
 
@@ -34,46 +37,11 @@ class Hex(HexStorage):
         self.db.invalidate(tid, oids)
 
 
-class Manager:
-    """A resource that votes and finishes, in the order of its key."""
-
-    def __init__(self, key, steps=None, **raises):
-        self._key = key
-        self.steps = [] if steps is None else steps
-        self._raises = raises
-
-    def sortKey(self):
-        return self._key
-
-    def _step(self, name):
-        self.steps.append(name)
-        if name in self._raises:
-            raise self._raises[name]
-
-    def tpc_begin(self, transaction):
-        self._step('begin')
-
-    def commit(self, transaction):
-        self._step('commit')
-
-    def tpc_vote(self, transaction):
-        self._step('vote')
-
-    def tpc_finish(self, transaction):
-        self._step('finish')
-
-    def tpc_abort(self, transaction):
-        self._step('tpc_abort')
-
-    def abort(self, transaction):
-        self._step('abort')
-
-
 class DatabaseTestCase(ConnectedTestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(ZODB.DB, 'klass', ZODB.Connection.Connection)
+        self.patch(ZODB.DB, klass=ZODB.Connection.Connection)
         self.client = self.connect()
         self.db = self.database(self.client)
         self.manager = transaction.TransactionManager()
@@ -88,7 +56,7 @@ class DatabaseTestCase(ConnectedTestCase):
                 self.asked.append(name)
                 return original(*args)
 
-            self.patch(Stream, name, note)
+            self.patch(Stream, **{name: note})
 
     def database(self, storage, **options):
         db = ZODB.DB(storage, **options)
@@ -122,13 +90,12 @@ class Trips(DatabaseTestCase):
     def test_before_another_resource(self):
         """Which may refuse the transaction."""
         self.change(1)
-        self.manager.get().join(Manager('~'))
+        self.manager.get().join(Resource(BEHIND))
         self.manager.commit()
         self.check_asked('finish')
         self.change(2)
-        self.manager.get().join(
-            Manager('~', tpc_vote=ZeroDivisionError, vote=ZeroDivisionError))
-        with self.assertRaises(ZeroDivisionError):
+        self.manager.get().join(Resource(BEHIND, refuses=True))
+        with self.assertRaises(Refused):
             self.manager.commit()
         self.check_asked()
         self.manager.abort()
@@ -137,11 +104,11 @@ class Trips(DatabaseTestCase):
     def test_two_resources_of_the_same_key(self):
         key = self.connection.sortKey()
         self.change(1)
-        self.manager.get().join(Manager(key))
+        self.manager.get().join(Resource(key))
         self.manager.commit()
         self.check_asked('finish')
         self.manager.begin()
-        self.manager.get().join(Manager(key))
+        self.manager.get().join(Resource(key))
         self.root['value'] = 2
         self.manager.commit()
         self.check_asked('finish')
@@ -175,18 +142,6 @@ class Trips(DatabaseTestCase):
         self.check_asked('trip')
         self.assertEqual(self.seen_by_others(), 2)
 
-    def test_an_object_that_was_only_read(self):
-        self.root['other'] = PersistentMapping()
-        self.manager.commit()
-        self.manager.begin()
-        self.connection.readCurrent(self.root)
-        self.root['other']['value'] = 1
-        with self.db.transaction() as other:
-            other.root()['value'] = 2
-        with self.assertRaises(ConflictError):
-            self.manager.commit()
-        self.manager.abort()
-
     def test_a_transaction_that_began_on_the_connection_before(self):
         """It fails, as it does in two trips."""
         self.change(1)
@@ -213,7 +168,7 @@ class TheClass(DatabaseTestCase):
         class Chosen(ZODB.Connection.Connection):
             pass
 
-        self.patch(ZODB.DB, 'klass', Chosen)
+        self.patch(ZODB.DB, klass=Chosen)
         with self.database(self.connect()).transaction() as opened:
             self.assertIs(type(opened), Chosen)
             opened.root()['value'] = 1
@@ -223,7 +178,7 @@ class TheClass(DatabaseTestCase):
         class Derived(Connection):
             pass
 
-        self.patch(ZODB.DB, 'klass', Derived)
+        self.patch(ZODB.DB, klass=Derived)
         with self.database(self.connect()).transaction() as opened:
             opened.root()['value'] = 1
         self.check_asked('trip')
@@ -307,8 +262,8 @@ class TooLate(DatabaseTestCase):
 
     def test_others_that_may_have_committed(self):
         """Before ours, or in their vote: nothing tries it again by itself."""
-        self.fail_to_finish(OutcomeUnknown, Manager(''))
-        self.fail_to_finish(OutcomeUnknown, Manager('~'))
+        self.fail_to_finish(OutcomeUnknown, Resource(''))
+        self.fail_to_finish(OutcomeUnknown, Resource(BEHIND))
         self.fail_to_finish(OutcomeUnknown, databases=['!'])
 
     def test_others_that_have_not_committed(self):
@@ -322,7 +277,7 @@ class TooLate(DatabaseTestCase):
         keys = mock.Mock()
         for error, name in (ClientDisconnected, '~'), (OutcomeUnknown, '!'):
             def lose(*args):
-                self.patch(ZODB.Connection.Connection, 'sortKey', keys)
+                self.patch(ZODB.Connection.Connection, sortKey=keys)
                 raise ClientDisconnected
 
             with self.subTest(name), mock.patch.object(

@@ -60,7 +60,8 @@ class LocalTestCase(ConnectedTestCase):
                 thread.join(PATIENCE)
 
     def open(self, name='Data.fs', **options):
-        return super().open(name, **{'local_reads': True, **options})
+        return super().open(name, **{
+            'local_reads': True, 'pack_process': False, **options})
 
     def connect(self, *args, **options):
         """A client, as soon as it reads locally."""
@@ -105,17 +106,6 @@ class Loads(LocalTestCase):
             self.assertEqual(
                 self.read(client, 1), (b'old', self.tid, None))
         self.assertEqual(len(client._cache), 0)
-
-    def test_what_another_client_has_changed(self):
-        client = self.connect()
-        self.read(client, 1)
-        new = self.change(1, b'new', self.tid)
-        self.until_told(client, new)
-        with self.asked(0):
-            self.assertEqual(self.read(client, 1), (b'new', new, None))
-            self.assertEqual(client.loadBefore(oid(1), new),
-                             (b'old', self.tid, new))
-            self.assertIsNone(client.loadBefore(oid(1), self.tid))
 
     def test_what_it_was_not_told_of(self):
         """It may be in the map already."""
@@ -233,7 +223,7 @@ class Packs(LocalTestCase):
         self.assertEqual(self.read(client, 1), (b'new', new, None))
 
     def test_an_idle_client_lets_go_of_the_old_file(self):
-        self.patch(local, 'LOOK_EACH', 0.01)
+        self.patch(local, LOOK_EACH=0.01)
         client = self.connect()
         old = os.stat(self.path())
         self.change(1, b'new', self.tid)
@@ -448,7 +438,7 @@ class Verified(TwoObjectsTestCase):
             invalidate()
             at(None, 'invalidateCache')
 
-        self.patch(Protocol, 'server_call', call)
+        self.patch(Protocol, server_call=call)
         with mock.patch.object(client, 'invalidateCache', invalidate_cache):
             self.in_client_loop(client, client_io.try_connecting)
             until(client.is_connected, 'connected')
@@ -480,7 +470,7 @@ class Ends(LocalTestCase):
     def test_nothing_is_left(self):
         self.connect().close()
         before = open_files()
-        for _ in range(20):
+        for _ in range(5):
             self.connect().close()
         until(lambda: open_files() <= before, 'closed')
 

@@ -73,7 +73,8 @@ class Equal(TestCase):
         if self.storage is not None:
             self.storage.close()
         self.storage = self.open(
-            self.name, durability=self.policy, sync_interval='1h')
+            self.name, durability=self.policy, sync_interval='1h',
+            pack_process=False)
         self.take()
 
     def take(self):

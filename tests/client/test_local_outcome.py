@@ -98,8 +98,8 @@ class InOneTrip(TwoObjectsTestCase):
         return committing
 
     def done_is_lost(self):
-        self.patch(CommitChannel, '_finished',
-                   Lost(CommitChannel._finished, goes_on=True))
+        self.patch(CommitChannel, _finished=Lost(
+            CommitChannel._finished, goes_on=True))
 
     def test_it_was_kept(self):
         self.done_is_lost()

@@ -1,7 +1,5 @@
 """How many commits took one trip to the server, and how many took two."""
 
-from unittest import mock
-
 from fsyncstorage.server.commitchannel import CommitChannel
 
 
@@ -21,6 +19,4 @@ class Trips:
                     self.two += 1
             finished(channel, transaction, tid, *args, **options)
 
-        patch = mock.patch.object(CommitChannel, '_finished', counted)
-        patch.start()
-        test.addCleanup(patch.stop)
+        test.patch(CommitChannel, _finished=counted)

@@ -178,14 +178,9 @@ class ChannelTestCase(TestCase):
 
         until(nothing_moves, 'the channel is stuck')
 
-    def patch(self, target, name, value):
-        patch = mock.patch.object(target, name, value)
-        patch.start()
-        self.addCleanup(patch.stop)
-
     def nothing_is_cached(self):
         service = self.server.services['1']
-        self.patch(service, 'load_cached', mock.Mock(
+        self.patch(service, load_cached=mock.Mock(
             side_effect=BlockingIOError))
 
     def store_blob(self, number, data):

@@ -6,9 +6,6 @@ import unittest
 from types import SimpleNamespace
 from unittest import mock
 
-import transaction
-import ZEO
-import ZEO.nagios
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import POSKeyError
 from ZODB.utils import maxtid
@@ -29,6 +26,7 @@ from ..support import commit
 from ..support import oid
 from ..support import until
 from .channels import ChannelTestCase
+from .serving import Peer as Writer
 
 try:
     import uvloop
@@ -80,21 +78,30 @@ class Loads(ChannelTestCase):
         self.assertEqual(
             self.figures.loads_from_disk, self.server.stats['1'].loads)
 
-    def test_errors(self):
-        error = OSError(5, 'Input/output error')
-        service = self.server.services['1']
-        peer = self.peer()
-        self.patch(service, 'load_cached', mock.Mock(side_effect=error))
-        expected = 'builtins.OSError', '[Errno 5] Input/output error'
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            self.assertEqual(peer.load(1)[2:], expected)
-        service.load_cached = None
-        self.patch(self.storage, 'loadBefore', mock.Mock(side_effect=error))
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            self.assertEqual(peer.load(1)[2:], expected)
+    def test_what_was_true_before_others_have_committed(self):
+        """The tid that a reply carries is that of before the look-up."""
+        load_before = self.storage.loadBefore
+        looked_up, go_on = threading.Event(), threading.Event()
+
+        def slow(*args):
+            found = load_before(*args)
+            looked_up.set()
+            go_on.wait(PATIENCE)
+            return found
+
+        self.nothing_is_cached()
+        peer, other = self.peer(), Writer(self.server.addr)
+        self.addCleanup(other.close)
+        with mock.patch.object(self.storage, 'loadBefore', slow):
+            peer.ask_to_load(1)
+            self.assertTrue(looked_up.wait(PATIENCE))
+            later = other.commit({1: b'later'}, self.tids[4])
+            go_on.set()
+            self.assertLess(peer.next().as_of, later)
+        self.assertEqual(peer.load(1)[1::2], (later, later))
 
     def test_an_object_that_is_too_large(self):
-        self.patch(framing, 'LONGEST', 100)
+        self.patch(framing, LONGEST=100)
         commit(self.storage, {4: b'x' * 200})
         peer = self.peer()
         for _ in range(2):
@@ -126,49 +133,6 @@ class Loads(ChannelTestCase):
         self.assertIsInstance(self.peer().load(5), wire.Missing)
 
 
-class AsOf(ChannelTestCase):
-    """The tid that a reply carries, while others commit."""
-
-    level = 2
-
-    def setUp(self):
-        super().setUp()
-        self.serve()
-        self.db = ZEO.DB(self.server.acceptor.addr, wait_timeout=PATIENCE)
-        self.addCleanup(self.db.close)
-        self.connection = self.db.open(transaction.TransactionManager())
-        self.commit(0)
-
-    def commit(self, number):
-        self.connection.root()['number'] = number
-        self.connection.transaction_manager.commit()
-        return self.connection.root()._p_serial
-
-    def test_of_before_the_lookup(self):
-        self.nothing_is_cached()
-        load_before = self.storage.loadBefore
-        looked_up, announced = threading.Event(), threading.Event()
-
-        def slow(oid, tid):
-            result = load_before(oid, tid)
-            looked_up.set()
-            announced.wait(PATIENCE)
-            return result
-
-        peer = self.peer()
-        self.patch(self.storage, 'loadBefore', slow)
-        peer.ask_to_load(0)
-        self.assertTrue(looked_up.wait(PATIENCE))
-        later = self.commit(1)
-        self.assertEqual(self.server.services['1'].last_tid, later)
-        announced.set()
-        got = peer.next()
-        self.assertLess(got.serial, later)
-        self.assertIsNone(got.end)
-        self.assertLess(got.as_of, later)  # what it says was true then
-        self.assertEqual(peer.load(0)[1::2], (later, later))
-
-
 class Flow(ChannelTestCase):
     """A channel is read no further than its answers get away."""
 
@@ -187,7 +151,7 @@ class Flow(ChannelTestCase):
             may_go_on.wait(PATIENCE)
             return load_before(oid, tid)
 
-        self.patch(self.storage, 'loadBefore', held)
+        self.patch(self.storage, loadBefore=held)
         peer = self.peer()
         one = self.only_channel()
         total = channel.WINDOW + 300
@@ -196,8 +160,8 @@ class Flow(ChannelTestCase):
         self.assertFalse(self.in_loop(one.transport.is_reading))
         self.assertEqual(self.figures.requests, channel.WINDOW)
         # Somebody else is served.
-        self.patch(self.server.services['1'], 'load_cached',
-                   self.storage.load_before_cached)
+        self.patch(self.server.services['1'],
+                   load_cached=self.storage.load_before_cached)
         self.assertEqual(self.peer().load(1).data, b'small')
         may_go_on.set()
         for _ in range(total):
@@ -252,7 +216,7 @@ class Blobs(ChannelTestCase):
             self.check_all(self.peer())
 
     def patch_pread(self, pread):
-        self.patch(blobsender, 'os', SimpleNamespace(
+        self.patch(blobsender, os=SimpleNamespace(
             pread=pread, fstat=os.fstat))
 
     def check_cut(self, level='ERROR'):
@@ -338,13 +302,6 @@ class BlobsOverUvloop(BlobsOverTLS):
     new_event_loop = staticmethod(uvloop and uvloop.new_event_loop)
 
 
-class LoadsOverTLS(Loads):
-
-    level = 2
-    tls = True
-    test_storages_of_others = None
-
-
 class Strangers(ChannelTestCase):
     """Who does not keep to the protocol is sent away, and harms nobody."""
 
@@ -368,9 +325,9 @@ class Strangers(ChannelTestCase):
         self.assertIn(text, refused.text)
 
     def test_another_version(self):
-        self.patch(wire, 'VERSION', 7)
+        self.patch(wire, VERSION=7)
         peer = self.peer(hello=False)
-        self.patch(wire, 'VERSION', 1)
+        self.patch(wire, VERSION=1)
         peer.send(peer.client.hello)
         refused, = peer.rest()
         self.assertEqual(refused, (
@@ -389,7 +346,7 @@ class Strangers(ChannelTestCase):
         self.nobody_else_is_left()
 
     def test_too_many(self):
-        self.patch(channel, 'MOST_CHANNELS', 3)
+        self.patch(channel, MOST_CHANNELS=3)
         others = [self.peer() for _ in range(2)]
         self.check_refused(wire.TOO_MANY, '3 channels are open')
         for other in others:
@@ -400,7 +357,7 @@ class Strangers(ChannelTestCase):
 
     def test_a_request_that_does_not_end(self):
         peer = self.peer()
-        self.patch(frames, 'PER_FRAME', 0.01)
+        self.patch(frames, PER_FRAME=0.01)
         _, request = peer.client.load(oid(1), maxtid)
         peer.send(request + request[:-1])
         found, = peer.rest()
@@ -426,7 +383,7 @@ class Server(ChannelTestCase):
             came.set()
             may_go_on.wait(PATIENCE)
 
-        self.patch(self.storage, 'loadBefore', held)
+        self.patch(self.storage, loadBefore=held)
         peers = [self.peer() for _ in range(10)]
         for peer in peers:
             peer.ask_to_load(1)

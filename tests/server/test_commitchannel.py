@@ -22,7 +22,6 @@ from fsyncstorage.server import connection
 from fsyncstorage.server import door
 from fsyncstorage.server import frames as server_frames
 from fsyncstorage.server import quiet
-from fsyncstorage.server import service
 from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
@@ -215,30 +214,6 @@ class Transactions(ChannelTestCase):
                         (b'%d of %d' % (number, most), tids[-1]))
         self.assertEqual(self.server.stats['1'].stores, 300)
 
-    def test_one_of_many_cannot_be_stored(self):
-        transaction = self.channel.begin()
-        self.channel.stores(transaction, {2: b'two', 3: b'', 4: b'four'})
-        self.channel.send(self.channel.client.vote(transaction))
-        event = self.channel.next()
-        self.assertIsInstance(event, commits.Error)
-        self.assertEqual(self.channel.error(event)[0], 'StorageError')
-        self.check_nothing_is_left()
-        with self.assertRaises(POSKeyError):
-            self.storage.load(oid(2))
-
-    def test_a_ping(self):
-        """What was announced before it comes before it, at once."""
-        other = self.connect(self.server)
-        with mock.patch.object(service, 'QUIET', PATIENCE):
-            tids = [other.commit({number: b'x'}) for number in (1, 2, 3)]
-        number, frame = self.channel.client.ping()
-        self.channel.send(frame)
-        self.assertEqual(
-            [self.channel.next() for _ in range(4)],
-            [*(commits.Invalid(tid, [oid(number)])
-               for number, tid in enumerate(tids, 1)),
-             commits.Pong(number, tids[-1])])
-
     def test_a_plain_begin(self):
         """Described by a user and a text; as it is stored."""
         for user, text in (b'', b''), (b'me', b'why'), (bytes(60_000), b''):
@@ -266,16 +241,6 @@ class Transactions(ChannelTestCase):
         self.channel.send(raw(commits.BEGIN_PLAIN, 7, b'\0\5user'))
         with self.assertRaises(EOFError):
             self.channel.next()
-
-    def test_the_trip_of_what_waits_for_its_objects(self):
-        holds = self.channel.vote({1: b'x'})
-        self.channel.next()
-        other = Channel(self.server, self.connect(self.server))
-        self.addCleanup(other.close)
-        waits = other.trip({1: b'y', 2: b'y'})
-        until(lambda: self.server.services['1'].committer.waiting, 'waits')
-        self.channel.send(self.channel.client.abort(holds))
-        self.assertEqual(other.done().number, waits)
 
     def test_a_trip_whose_client_resolves(self):
         """It stores again, and asks for the same again; or gives up."""
@@ -554,23 +519,6 @@ class Descriptors(TroubleTestCase):
                 transaction = self.begin_a_blob()
             self.assertIn('no descriptors', str(self.ask(transaction)))
             self.assertEqual(self.door._left, 0)
-
-    def test_when_its_files_are_closed(self):
-        """Not before; a thread may close them."""
-        go_on = threading.Event()
-        self.addCleanup(go_on.set)
-        close = Ballot.close
-
-        def close_later(ballot):
-            go_on.wait(PATIENCE)
-            close(ballot)
-
-        with mock.patch.object(Ballot, 'is_small', False):
-            with mock.patch.object(Ballot, 'close', close_later):
-                self.abort(self.begin_a_blob())
-                self.assertEqual(self.left - self.door._left, 2)
-                go_on.set()
-                until(lambda: self.door._left == self.left, 'given back')
 
     def test_when_the_client_is_gone(self):
         left = self.door._left

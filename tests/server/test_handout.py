@@ -1,7 +1,6 @@
 """Who gets the data file and the object map (I13, I14)."""
 
 import contextlib
-import ctypes
 import errno
 import os
 import socket
@@ -176,7 +175,6 @@ class Others(HandoutTestCase):
 
 
 NOBODY = 65534
-NAMESPACES = 0x10000000 | 0x00020000 | 0x20000000  # user, mount, pid
 
 
 @unittest.skipUnless(os.geteuid() == 0, 'needs root, to be somebody else')
@@ -235,20 +233,6 @@ class Elsewhere(HandoutTestCase):
     def test_another_user(self):
         self.hand_out(0o600)
         self.assertEqual(self.in_a_child(self.become_nobody, self.read), 1)
-
-    def test_another_user_in_other_namespaces(self):
-        libc = ctypes.CDLL(None, use_errno=True)
-
-        def become():
-            self.become_nobody()
-            if libc.unshare(NAMESPACES):
-                os._exit(77)
-
-        self.hand_out(0o660)
-        result = self.in_a_child(become, self.read)
-        if result == 77:
-            self.skipTest('no namespaces here')
-        self.assertEqual(result, 0)
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')

@@ -147,39 +147,25 @@ class Asked(TestCase):
 
 class Passed(TestCase):
 
-    def take(self, made, **environment):
-        """Those that `passed` finds where the manager puts the first one."""
-        descriptor = os.dup(made.fileno())
-        with mock.patch.object(passed, 'FIRST', descriptor):
-            try:
-                found = passed.passed({
-                    'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': '1',
-                    **environment})
-            except ValueError:
-                with contextlib.suppress(OSError):
-                    os.close(descriptor)
-                raise
-        for each in found:
-            self.addCleanup(each.close)
-        if not found:
-            os.close(descriptor)
-        return found
-
-    def listening(self):
-        made = socket.create_server(('127.0.0.1', 0))
-        self.addCleanup(made.close)
-        return made
-
     def test_what_is_no_listening_socket(self):
         datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         connected, other = socket.socketpair()
         with datagrams, connected, other, open(os.devnull) as file:
             for made in (datagrams, connected, file):
-                with self.subTest(made), warnings.catch_warnings():
-                    warnings.simplefilter('ignore', ResourceWarning)
-                    with self.assertRaisesRegex(
-                            ValueError, 'passed to listen on, is no'):
-                        self.take(made)
+                self.check_refused(made)
+
+    def check_refused(self, made):
+        """Where the manager puts the first one."""
+        descriptor = os.dup(made.fileno())
+        with self.subTest(made), warnings.catch_warnings(), \
+                mock.patch.object(passed, 'FIRST', descriptor):
+            warnings.simplefilter('ignore', ResourceWarning)
+            with self.assertRaisesRegex(
+                    ValueError, 'passed to listen on, is no'):
+                passed.passed({
+                    'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': '1'})
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
 
 
 # What systemd does between `fork` and `exec`: the descriptor gets its number.

@@ -46,15 +46,6 @@ class Ballots(TestCase):
         ballot.vote_in(self.storage)
         return self.storage.tpc_finish(ballot.transaction)
 
-    def vote_in_vain(self, ballot):
-        """It has to be repeated, as after a conflict with what is not
-        published."""
-        with mock.patch.object(
-                self.storage, 'tpc_vote', side_effect=Unpublished(z64)):
-            with self.assertRaises(Unpublished):
-                ballot.vote_in(self.storage)
-        self.assertEqual(self.storage._begun, {})
-
     def blob_file(self, content):
         name = os.path.join(self.storage.temporaryDirectory(), 'sent')
         with open(name, 'wb') as file:
@@ -64,19 +55,6 @@ class Ballots(TestCase):
     def temporary_files(self):
         return os.listdir(self.storage.temporaryDirectory())
 
-    # What the loop may vote itself
-
-    def test_an_undo_is_neither_light_nor_small(self):
-        """It may have any number of records, and blobs."""
-        ballot = self.ballot()
-        ballot.add('undo', b'x')
-        self.assertFalse(ballot.is_light(self.storage))
-        self.assertFalse(ballot.is_small)
-
-    # Votes
-
-    # Memory and file
-
     def test_many_operations_without_data(self):
         """They need memory, too."""
         ballot = self.ballot()
@@ -84,10 +62,6 @@ class Ballots(TestCase):
             for number in range(1000):
                 ballot.add('checkread', oid(number), z64)
         self.assertLess(len(ballot._operations.in_memory), 100)
-
-    # Failing
-
-    # Conflicts for the client
 
     def test_conflicts_take_so_much_memory(self):
         """One more is an error, whichever kind of conflict it is."""
@@ -110,32 +84,30 @@ class Ballots(TestCase):
     def never_resolve(self, oid, committed, old, data, committed_data=b''):
         raise ConflictError(oid=oid, serials=(committed, old), data=data)
 
-    # Blobs
-
-    def check_blob_is_committed(self, ballot):
-        """What was sent is the content, and nothing else is left of it."""
-        self.assertEqual(self.temporary_files(), ['sent'])
-        tid = self.vote_and_finish(ballot)
-        self.assertEqual(self.temporary_files(), [])
-        with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
-            self.assertEqual(file.read(), b'content')
-
     def test_without_hard_links(self):
+        """What was sent is the content, and nothing else is left of it; also
+        where the vote has to be repeated."""
         for number in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP,
                        errno.ENOSYS, errno.EMLINK):
-            with self.subTest(errno.errorcode[number]), mock.patch(
-                    'os.link', self.raise_(number)):
+            error = OSError(number, os.strerror(number))
+            with self.subTest(errno.errorcode[number]), mock.patch.object(
+                    os, 'link', side_effect=error):
                 serial = (self.storage.getTid(oid(1))
                           if oid(1) in self.storage._index else z64)
                 ballot = self.ballot()
                 ballot.add_blob(
                     oid(1), serial, record(), self.blob_file(b'content'))
-                self.vote_in_vain(ballot)
-                self.check_blob_is_committed(ballot)
-
-    @staticmethod
-    def raise_(number):
-        return mock.Mock(side_effect=OSError(number, os.strerror(number)))
+                with mock.patch.object(
+                        self.storage, 'tpc_vote',
+                        side_effect=Unpublished(z64)):
+                    with self.assertRaises(Unpublished):
+                        ballot.vote_in(self.storage)
+                self.assertEqual(self.storage._begun, {})
+                self.assertEqual(self.temporary_files(), ['sent'])
+                tid = self.vote_and_finish(ballot)
+                self.assertEqual(self.temporary_files(), [])
+                with open(self.storage.loadBlob(oid(1), tid), 'rb') as file:
+                    self.assertEqual(file.read(), b'content')
 
     def test_more_records_of_blobs_than_memory(self):
         """Of one transaction, of many of one client, and of many clients."""

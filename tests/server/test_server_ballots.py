@@ -88,14 +88,6 @@ class SideBySide(ServedFromControlledDisk):
         peer.vote({2: b'x'})
         peer.finish()
 
-    def test_a_finish_of_what_is_gone(self):
-        peer = self.voted(1)
-        peer.abort()
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            with self.assertRaises(ErrorReply) as caught:
-                peer.finish()
-        self.assertEqual(caught.exception.name, 'StorageTransactionError')
-
     def test_a_client_that_never_finishes(self):
         """All others go on; those that want its objects wait in order."""
         server = self.serve(self.open('other.fs'), transaction_timeout=2)

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import logging
 import os
 import socket
@@ -108,8 +109,8 @@ class Unread(BoundsTestCase):
     def setUp(self):
         super().setUp()
         self.looked_up = 0
-        self.patch(self.storage, 'loadBefore', self.load)
-        self.patch(self.storage, 'loadSerial', self.load)
+        self.patch(self.storage, loadBefore=self.load)
+        self.patch(self.storage, loadSerial=self.load)
         self.nothing_is_cached()
 
     def load(self, oid, tid):
@@ -141,7 +142,7 @@ class Unread(BoundsTestCase):
     def test_of_all_together(self):
         """The ones that hold most have to go; the others are served."""
         self.SIZE = 16 << 20  # more than the system takes
-        self.patch(accounts, 'MOST_OF_ALL', 3 * self.SIZE)
+        self.patch(accounts, MOST_OF_ALL=3 * self.SIZE)
         peers = [self.peer() for _ in range(10)]
         honest = self.client()
         with self.assertLogs(LOG, 'ERROR'):
@@ -160,7 +161,7 @@ class Unread(BoundsTestCase):
     def test_announcements(self):
         """Who does not read them is cut off, however small each of them is;
         the others hear of all."""
-        self.patch(accounts, 'MOST_OF_ONE', 4 << 20)
+        self.patch(accounts, MOST_OF_ONE=4 << 20)
         deaf, honest = self.client(), self.client()
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         service, oids = self.service(), [oid(1)] * (1 << 15)
@@ -187,68 +188,18 @@ class Unread(BoundsTestCase):
         self.assertLess(self.looked_up, 100)
 
 
-class Accounting(BoundsTestCase):
-
-    class Peer:
-        left = False
-        holds = 0
-
-        def unsent(self):
-            return self.holds
-
-        def cut_off(self):
-            self.left = True
-
-    def accounts(self, *held):
-        everything = accounts.Accounts()
-        made = []
-        for size in held:
-            peer = self.Peer()
-            peer.holds = size
-            account = accounts.Account(everything, peer)
-            made.append((peer, account))
-            account.paused()
-        return everything, made
-
-    def test_one_that_is_alone(self):
-        self.patch(accounts, 'MOST_OF_ALL', 100)
-        everything, made = self.accounts(1000)
-        self.assertFalse(made[0][0].left)
-        made[0][1].close()
-        self.assertEqual(everything.held, 0)
-
-    def test_one_that_reads_slowly(self):
-        self.patch(accounts, 'MOST_OF_ONE', 100)
-        _, [(peer, account)] = self.accounts(90)
-        for _ in range(10):
-            peer.holds = 50
-            account.sent(60)
-        self.assertFalse(peer.left)
-
-
 class Newcomers(BoundsTestCase):
 
     def test_who_does_not_register(self):
-        self.patch(listening, 'REGISTER_WITHIN', 0.01)
+        self.patch(listening, REGISTER_WITHIN=0.01)
         for handshake in False, True:
             self.until_closed(self.connect(handshake))
         self.assertEqual(self.connections(), 0)
 
-    def test_who_says_much_and_does_not_register(self):
-        one = self.connect()
-        wrong = zeowire.call(1, 'register', 'none', False)
-        with self.assertLogs(LOG, 'ERROR'):
-            try:
-                for _ in range(connection.MOST_BEFORE // len(wrong) + 1):
-                    one.sendall(wrong)
-            except ConnectionError:
-                pass
-            self.until_closed(one)
-
     def test_who_tries_again_and_again(self):
         one = self.connect()
         wrong = zeowire.call(1, 'register', 'none', False)
-        self.patch(logging.getLogger(f'{LOG}.connection'), 'disabled', True)
+        self.patch(logging.getLogger(f'{LOG}.connection'), disabled=True)
         one.sendall(wrong * 100)
         answers = []
         with contextlib.suppress(ConnectionError):
@@ -259,7 +210,7 @@ class Newcomers(BoundsTestCase):
 
     def test_too_many(self):
         """The oldest have to go; who has registered stays."""
-        self.patch(door, 'MOST_SPEAKING', 3)
+        self.patch(door, MOST_SPEAKING=3)
         client, channel = self.client(), self.peer()
         idle = [self.connect() for _ in range(5)]
         for one in idle[:2]:
@@ -289,7 +240,7 @@ class Newcomers(BoundsTestCase):
     def test_who_says_nothing_is_a_socket(self):
         """Nothing is made for it; and it is told who is there."""
         made = []
-        self.patch(self.server, 'new_connection', lambda *args: made.append(1))
+        self.patch(self.server, new_connection=lambda *args: made.append(1))
         idle = [self.connect(handshake=False) for _ in range(3)]
         for one in idle:
             self.assertEqual(one.recv(100), zeowire.frame(b'Z5'))
@@ -324,9 +275,9 @@ class NewcomersOverTLS(BoundsTestCase):
 
     def test_who_does_not_shake_hands(self):
         """Who does not even shake hands is one, too."""
-        self.patch(door, 'MOST_SILENT', 3)
+        self.patch(door, MOST_SILENT=3)
         # It has to leave for the others, and not because it takes too long.
-        self.patch(listening, 'REGISTER_WITHIN', 10 * PATIENCE)
+        self.patch(listening, REGISTER_WITHIN=10 * PATIENCE)
         channel = self.peer()
         idle = [self.connect(handshake=False) for _ in range(5)]
         for one in idle[:2]:
@@ -342,8 +293,8 @@ class NewcomersOverTLS(BoundsTestCase):
 
     def test_one_that_shakes_hands_speaks(self):
         """It makes way only for others that do: each takes memory."""
-        self.patch(door, 'MOST_SILENT', 2)
-        self.patch(door, 'MOST_SPEAKING', 3)
+        self.patch(door, MOST_SILENT=2)
+        self.patch(door, MOST_SPEAKING=3)
         shaking = []
         for _ in range(5):
             shaking.append(self.connect(handshake=False))
@@ -363,39 +314,20 @@ class NewcomersOverTLS(BoundsTestCase):
             not silent)
 
 
-class TheDoor(ChannelTestCase):
-
-    def setUp(self):
-        self.door = door.Door()
-        self.left = []
-
-    def newcomer(self, host):
-        one = self.connection()
-        self.door.come(one, host)
-        return one
-
-    def connection(self):
-        one = mock.Mock()
-        one.abort = lambda: self.left.append(one)
-        return one
-
-    def speaking(self, host):
-        one = self.newcomer(host)
-        self.door.speaks(one)
-        return one
+class TheDoor(unittest.TestCase):
 
     def test_whose_newcomer_has_to_leave(self):
         """That of an address that has many."""
-        for most, come in (
-                ('MOST_SILENT', self.newcomer),
-                ('MOST_SPEAKING', self.speaking)):
-            with self.subTest(most):
-                self.setUp()
-                self.patch(door, most, 4)
-                first = come('good')
-                many = [come('bad') for _ in range(10)]
-                self.assertEqual(self.left, many[:7])
-                self.assertNotIn(first, self.left)
+        for most, speaks in ('MOST_SILENT', False), ('MOST_SPEAKING', True):
+            with self.subTest(most), mock.patch.object(door, most, 4):
+                everybody, left = door.Door(), []
+                for number in range(11):
+                    one = mock.Mock(abort=functools.partial(
+                        left.append, number))
+                    everybody.come(one, 'bad' if number else 'good')
+                    if speaks:
+                        everybody.speaks(one)
+                self.assertEqual(left, list(range(1, 8)))
 
 
 class Frames(BoundsTestCase):
@@ -405,14 +337,14 @@ class Frames(BoundsTestCase):
 
     def test_one_that_does_not_end(self):
         client = self.client()
-        self.patch(frames, 'PER_FRAME', 0.01)
+        self.patch(frames, PER_FRAME=0.01)
         client.socket.sendall(struct.pack('>I', 60000) + b'x')
         with self.assertLogs(LOG, 'ERROR'):
             client.wait_for_end()
 
     def test_room_for_long_ones(self):
         """One that waits is not read; then it is."""
-        self.patch(frames, 'ROOM', 1 << 20)
+        self.patch(frames, ROOM=1 << 20)
         self.in_loop(self.new_room)
         one, other = self.client(), self.client()
         first, second = self.long(5, 900 << 10), self.long(6, 800 << 10)
@@ -432,8 +364,8 @@ class Frames(BoundsTestCase):
 
     def test_who_has_room_for_long(self):
         """and does not need it, gives way to the one that waits."""
-        self.patch(frames, 'ROOM', 1 << 20)
-        self.patch(frames, 'ROOM_SECONDS', 0.01)
+        self.patch(frames, ROOM=1 << 20)
+        self.patch(frames, ROOM_SECONDS=0.01)
         self.in_loop(self.new_room)
         one, other = self.client(), self.client()
         one.socket.sendall(self.long(5, 900 << 10)[:300 << 10])
@@ -470,7 +402,7 @@ class Floods(BoundsTestCase):
         super().setUp()
         # However long it takes, no further line is earned meanwhile.
         self.now = quiet.time.monotonic()
-        self.patch(quiet, 'time', mock.Mock(monotonic=lambda: self.now))
+        self.patch(quiet, time=mock.Mock(monotonic=lambda: self.now))
 
     def test_the_log(self):
         """So many lines, and how many were left out."""
@@ -489,7 +421,7 @@ class Floods(BoundsTestCase):
 
     def test_many_hosts(self):
         """They share lines, until the first ones may write all of theirs."""
-        self.patch(quiet, 'MOST_HOSTS', 3)
+        self.patch(quiet, MOST_HOSTS=3)
         said = quiet.Filter()
 
         def lines(host):
@@ -554,7 +486,7 @@ class Floods(BoundsTestCase):
             order.append(number)
             return b'', self.tid, None
 
-        self.patch(self.storage, 'loadBefore', load)
+        self.patch(self.storage, loadBefore=load)
         greedy, modest = self.peer(), self.peer()
         for _ in range(200):
             greedy.ask_to_load(1)
@@ -578,7 +510,7 @@ class Floods(BoundsTestCase):
             time.sleep(0.01)
 
         client = self.client()
-        self.patch(session.Session, 'ping', ping)
+        self.patch(session.Session, ping=ping)
         client.socket.sendall(b''.join(
             zeowire.call(number, 'ping') for number in range(2, 32)))
         until(lambda: len(order) == 31, 'all are answered')
@@ -595,8 +527,8 @@ class Floods(BoundsTestCase):
             for number in range(last):
                 filter({'number': number})
 
-        self.patch(self.storage, 'undoLog', undo_log)
-        self.patch(listing, 'MOST_ENTRIES', 3)
+        self.patch(self.storage, undoLog=undo_log)
+        self.patch(listing, MOST_ENTRIES=3)
         greedy, modest = self.client(), self.client()
         asked = [greedy.ask('undoLog', 0, -(1 << 60)) for _ in range(20)]
         self.assertTrue(held.acquire(timeout=PATIENCE))
@@ -607,7 +539,7 @@ class Floods(BoundsTestCase):
 
     def test_iterators(self):
         """The one that was not used for longest is ended for another one."""
-        self.patch(session, 'MOST_ITERATORS', 3)
+        self.patch(session, MOST_ITERATORS=3)
         client = self.client()
         first, second, third = (
             client.call('iterator_start', None, None) for _ in range(3))
@@ -626,7 +558,7 @@ class Floods(BoundsTestCase):
     def test_missed_invalidations(self):
         """Who has missed very many drops its cache."""
         service = self.service()
-        self.patch(type(service), 'young_enough', lambda self, tid: True)
+        self.patch(type(service), young_enough=lambda self, tid: True)
         with mock.patch('fsyncstorage.server.service.MOST_INVALIDATIONS', 5):
             client = self.client()
             tid = client.commit({7: record()})
@@ -666,7 +598,7 @@ class Writers(BoundsTestCase):
 
     def test_open_transactions(self):
         """All that they keep in memory together."""
-        self.patch(ballot, 'IN_MEMORY_OF_ALL', 100000)
+        self.patch(ballot, IN_MEMORY_OF_ALL=100000)
         before = ballot.kept.bytes
         clients = [self.client() for _ in range(5)]
         for client in clients:
@@ -701,7 +633,7 @@ class Lists(BoundsTestCase):
     def setUp(self):
         super().setUp()
         self.tids = [self.commit(number) for number in range(20)]
-        self.patch(listing, 'MOST_BYTES', 10 * self.LENGTH)
+        self.patch(listing, MOST_BYTES=10 * self.LENGTH)
 
     def commit(self, number):
         client = self.client()
@@ -725,7 +657,7 @@ class Lists(BoundsTestCase):
                     entry.get('tid') or decodebytes(entry['id'])
                     for entry in client.call(name, *arguments)])
                 self.assertEqual(made[-1], self.tids[:-10:-1])
-        self.patch(listing, 'MOST_BYTES', 1)
+        self.patch(listing, MOST_BYTES=1)
         self.assertEqual(len(client.call('undoLog', 0, 20)), 1)
         self.assertEqual(client.call('undoLog', 3, 3), [])
 

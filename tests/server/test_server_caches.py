@@ -1,30 +1,36 @@
-"""The caches of stock clients are never corrupted.
+"""The caches of stock clients are never corrupted, nor those of ours beside
+them.
 
 ZEO dropped its server with threads because of this: an invalidation that
 overtakes the answer to a load leaves the client with a stale object that it
 believes to be current, for good.
+
+Pairs of objects have values whose sum is zero in every transaction.  A client
+that sees another sum was shown a stale object, from its cache or by the
+server.
 """
 
 import contextlib
-import os
 import random
-import subprocess
-import sys
 import time
-import unittest
 
 import ZEO
+import ZODB
+from persistent.mapping import PersistentMapping
+from ZEO.ClientStorage import ClientStorage
+from ZODB.POSException import ConflictError
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.client.storage import FsyncClient
 
-from ..often import often
-from . import reader
+from ..client.trips import Trips
+from ..resource import BEHIND
+from ..resource import Resource
+from ..support import Thread
 from .serving import Served
 
-CLIENTS = often(4, 8)
-#: Of all of them; and of each, between coming and going.
-TRANSACTIONS, STAY = often(120, 1_000), often(10, 50)
-READ_WITHIN = 3600
+PAIRS = 3
+STOCK, OURS, TWO_TRIPS = 'stock', 'ours', 'two trips'
 
 
 class Delaying(FsyncStorage):
@@ -42,78 +48,109 @@ class Delaying(FsyncStorage):
         return result
 
 
-class CachesTestCase(Served):
+class Client:
+    """It comes and goes, reads what belongs together, and commits."""
 
-    maxDiff = None
-    #: What each client is (reader.CLIENTS), in turn.
-    kinds = 'stock',
+    def __init__(self, kind, address, directory, number):
+        self.kind = kind
+        self.address = address
+        self.directory = directory
+        self.number = number
+        self.choice = random.Random(number)
 
-    def run_clients(self, transactions, stay):
-        """What became of each client, and how many commits there were."""
-        storage = Delaying(self.path(), reader_threads=CLIENTS)
-        self.addCleanup(storage.close)
-        # All caches that are found again can be verified.
-        server = self.serve(
-            storage, invalidation_queue_size=2 * transactions)
-        with contextlib.closing(ZEO.connection(server.addr)) as connection:
-            reader.populate(connection)
-        before = server.stats['1'].commits
-        with contextlib.ExitStack() as stack:
-            clients = [
-                stack.enter_context(
-                    self.client(server, number, transactions, stay))
-                for number in range(CLIENTS)]
-            ends = self.wait(clients)
-        return ends, server.stats['1'].commits - before
+    def run(self, transactions, stay):
+        """Commit so many transactions; each visit with a cache, old or new."""
+        make = ClientStorage if self.kind is STOCK else FsyncClient
+        while transactions > 0:
+            # With a name, the cache is a file that the next visit finds again.
+            name = self.choice.choice([None, f'cache{self.number}'])
+            with contextlib.closing(ZODB.connection(make(
+                    self.address, client=name, var=self.directory))) as one:
+                self.visit(one, min(transactions, stay))
+            transactions -= stay
 
-    @contextlib.contextmanager
-    def client(self, server, number, transactions, stay):
-        process = subprocess.Popen(
-            [sys.executable, '-m', reader.__name__,
-             self.kinds[number % len(self.kinds)], *map(str, server.addr),
-             self.directory, str(number), str(transactions // CLIENTS),
-             str(stay)],
-            stderr=subprocess.PIPE, text=True,
-            env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)})
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.communicate()
+    def visit(self, connection, transactions):
+        while transactions:
+            # What is read comes from the cache of the client, or its server.
+            connection.cacheMinimize()
+            try:
+                self.change(connection)
+            except ConflictError:
+                connection.transaction_manager.abort()
+            else:
+                transactions -= 1
 
-    def wait(self, clients):
-        """Return their ends; one that ends badly ends the others."""
-        ends = []
-        for client in clients:
-            _, said = client.communicate(timeout=READ_WITHIN)
-            ends.append((client.returncode, said))
-            if client.returncode:
-                break
-        return ends
-
-    def check_no_violation(self, transactions, stay):
-        ends, commits = self.run_clients(transactions, stay)
-        self.assertEqual(ends, [(0, '')] * CLIENTS)
-        self.assertGreaterEqual(commits, transactions)
+    def change(self, connection):
+        """Read all pairs, change one."""
+        under_way = connection.transaction_manager.begin()
+        if self.kind is TWO_TRIPS:
+            under_way.join(Resource(BEHIND))
+        pairs = [connection.root()[name] for name in range(PAIRS)]
+        self.choice.shuffle(pairs)
+        if self.choice.random() < 0.3:
+            connection.prefetch(pairs[-1], pairs[0])
+        for pair in pairs:
+            values = [each['value'] for each in pair]
+            serials = [each._p_serial.hex() for each in pair]
+            assert not sum(values), (self.kind, values, serials)
+        for each, by in zip(pairs[0], (1, -1)):
+            each['value'] += by
+        connection.transaction_manager.commit()
 
 
-class Caches(CachesTestCase):
+class Caches(Served):
+    """A site that moves over to our client, one client after the other."""
 
     level = 2
+    #: What each client is.
+    kinds = STOCK, OURS, STOCK, TWO_TRIPS, OURS
+    #: Of each client; and between its coming and going.
+    transactions, stay = 40, 10
 
     def test_no_violation(self):
-        self.check_no_violation(TRANSACTIONS, STAY)
+        trips = Trips(self)
+        storage = Delaying(self.path(), reader_threads=len(self.kinds))
+        self.addCleanup(storage.close)
+        # All caches that are found again can be verified.
+        server = self.serve(storage, invalidation_queue_size=(
+            2 * self.transactions * len(self.kinds)))
+        with contextlib.closing(ZEO.connection(server.addr)) as connection:
+            for name in range(PAIRS):
+                connection.root()[name] = (
+                    PersistentMapping(value=0), PersistentMapping(value=0))
+            connection.transaction_manager.commit()
+        before = server.stats['1'].commits
+        clients = [Client(kind, server.addr, self.directory, number)
+                   for number, kind in enumerate(self.kinds)]
+        running = [Thread(each.run, self.transactions, self.stay)
+                   for each in clients]
+        for each in running:
+            each.join()  # at level 3, longer than anything else
+            each.result()
+        self.assertEqual(server.stats['1'].commits - before,
+                         self.transactions * len(self.kinds))
+        self.assertEqual(
+            trips.one, self.transactions * self.kinds.count(OURS))
+        self.assertEqual(
+            trips.two, self.transactions * self.kinds.count(TWO_TRIPS))
 
 
 class Long(Caches):
 
     level = 3
-
-    def test_no_violation(self):
-        self.check_no_violation(100_000, 500)
+    transactions, stay = 5_000, 100
 
 
-def test_suite():
-    return unittest.TestSuite(
-        map(unittest.defaultTestLoader.loadTestsFromTestCase,
-            (Caches, Long)))
+class LongStock(Long):
+
+    kinds = 8 * (STOCK,)
+
+
+class LongOurs(Long):
+
+    kinds = 8 * (OURS,)
+
+
+class LongTwoTrips(Long):
+
+    kinds = 8 * (TWO_TRIPS,)

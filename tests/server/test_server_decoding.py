@@ -2,7 +2,6 @@
 
 import inspect
 import pickle
-import struct
 import unittest
 
 import msgpack
@@ -14,7 +13,6 @@ from ZODB.utils import z64
 from ZopeUndo.Prefix import Prefix
 
 from fsyncstorage.format import plainpickle
-from fsyncstorage.format.plainpickle import Unreadable
 from fsyncstorage.server import calls
 from fsyncstorage.server import decoding
 from fsyncstorage.server.session import Session
@@ -179,14 +177,6 @@ class Decoding(unittest.TestCase):
             with self.subTest(message):
                 with self.assertRaises(ValueError):
                     calls.parts(message)
-
-    def test_a_reader_says_what_is_wrong(self):
-        for data in b'', b'.', b'(', b't.', b'\x85.', b'h\0.', b'N', b'NN.':
-            with self.assertRaises(Unreadable):
-                plainpickle.Reader(data, 10, 10).load()
-        with self.assertRaises(Unreadable):
-            plainpickle.Reader(
-                b'B' + struct.pack('<I', 1 << 31) + b'x.', 10, 10).load()
 
 
 class Table(unittest.TestCase):

@@ -17,6 +17,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.server import quiet
 
+from ..often import often
 from ..support import Thread
 from ..support import commit
 from ..support import oid
@@ -157,7 +158,7 @@ class Overtaking(Served):
     level = 2
 
     CLIENTS = 8
-    ROUNDS = 40
+    ROUNDS = often(15, 40)
 
     def commit_from_many_clients(self, new_event_loop):
         patch = mock.patch.object(

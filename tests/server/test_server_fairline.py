@@ -7,6 +7,8 @@ from hypothesis import strategies
 from fsyncstorage.server.fairline import FairLine
 
 from ..generated import given
+from ..generated import settings
+from ..often import often
 
 
 class FairLineTests(unittest.TestCase):
@@ -34,6 +36,7 @@ class FairLineTests(unittest.TestCase):
         self.assertEqual(line.first(), 'a1')
         self.assertEqual(line.pop(), 'a1')
 
+    @settings(max_examples=often(40, 400))
     @given(strategies.lists(strategies.tuples(
         strategies.sampled_from('abcz'), strategies.booleans())))
     def test_any_order(self, steps):

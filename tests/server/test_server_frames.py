@@ -69,7 +69,7 @@ class HonestClient(ClientStorage):
 class Pickles(Hostile):
 
     level = 2
-    count = 3000
+    count = 1500
     more_configuration = QUIETLY
 
     def fuzzer(self, client):

@@ -50,12 +50,9 @@ class NodeServed(Served):
         super().setUp()
         all_is_cached(self)
         self.may_answer = True
-        may_answer = staticmethod(lambda: self.may_answer)
-        for name, value in (('may_answer', may_answer),
-                            ('server_instance', INSTANCE)):
-            patch = mock.patch.object(FsyncStorage, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
+        self.patch(
+            FsyncStorage, server_instance=INSTANCE,
+            may_answer=staticmethod(lambda: self.may_answer))
         self.storage = self.open()
         self.server = self.serve(self.storage)
         self.zeo = self.connect(self.server)

@@ -7,11 +7,8 @@ restart, and clients that go on.
 """
 
 import contextlib
-import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import unittest
@@ -22,16 +19,16 @@ from ZODB.utils import z64
 
 from fsyncstorage import AsyncFinish
 from fsyncstorage.commit.policies import POLICIES
-from perf import light
 
+from ..commands import SCRIPTS
+from ..commands import Commands
+from ..commands import answers
 from ..crash.harness import campaign
 from ..crash.harness import judge
 from ..crash.harness import served
 from ..crash.test_crash_images import ours
 from ..support import PATIENCE
-from ..support import TestCase
 from ..support import Thread
-from ..support import until
 from .clients import BlobClient
 from .clients import ChannelClient
 from .clients import LightClient
@@ -53,7 +50,7 @@ class PowerCut(unittest.TestCase):
 
     level = 2
     #: Images, for each hundred of the workload.
-    percent = 30
+    percent = 15
 
     def test_what_clients_were_told_is_kept(self):
         for policy in POLICIES:
@@ -139,7 +136,7 @@ CONFIG = """
 MOST_COMMITS = 300
 
 
-class Kill(TestCase):
+class Kill(Commands):
 
     level = 2
     times = 1
@@ -148,8 +145,6 @@ class Kill(TestCase):
         super().setUp()
         with open(self.path('zeo.conf'), 'w') as config:
             config.write(CONFIG.format(directory=self.directory))
-        self.said = open(self.path('said'), 'w+')
-        self.addCleanup(self.said.close)
         self.log = Log(self.path('acknowledged'))
         self.addCleanup(self.log.close)
         self.clients = [
@@ -162,27 +157,10 @@ class Kill(TestCase):
         #: What the log does not know: (number, tid).
         self.cut_off = set()
 
-    def start(self):
-        """A server; return when it answers."""
-        self.server = subprocess.Popen(
-            [sys.executable, '-m', 'fsyncstorage.server.runzeo',
-             '-C', self.path('zeo.conf')],
-            stderr=self.said, cwd=self.directory,
-            env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
-        self.addCleanup(self.server.wait)
-        self.addCleanup(self.server.kill)
-        until(lambda: self.answers() or self.server.poll() is not None,
-              'a server that answers')
-        if self.server.poll() is not None:
-            self.said.seek(0)
-            self.fail(self.said.read())
-
-    def answers(self):
-        try:
-            light.Client(self.path('socket')).close()
-        except OSError:
-            return False
-        return True
+    def serve(self):
+        self.server = self.start(
+            [*SCRIPTS['fsync-runzeo'], '-C', self.path('zeo.conf')],
+            lambda: answers(self.path('socket')))
 
     def kill_under_load(self, tids, commits):
         """Let the clients commit, and kill the server after so many."""
@@ -228,17 +206,15 @@ class Kill(TestCase):
     def test_what_clients_were_told_is_kept(self):
         source = random.Random(1)
         for _ in range(self.times):
-            self.start()
+            self.serve()
             self.kill_under_load(
                 self.check(), source.randrange(MOST_COMMITS))
-        self.start()
+        self.serve()
         self.check()
         self.server.send_signal(signal.SIGTERM)
         self.assertEqual(self.server.wait(PATIENCE), 0)
-        self.said.seek(0)
-        said = self.said.read()
         for word in 'ERROR', 'CRITICAL', 'Traceback':
-            self.assertNotIn(word, said)
+            self.assertNotIn(word, self.said())
         packs = sum(getattr(client, 'packs', 0) for client in self.clients)
         print(f'  {self.times} kills, {self.log.count()} commits,'
               f' {len(self.cut_off)} of them cut off, {packs} packs')

@@ -1,6 +1,8 @@
-"""Packs of a server: how far they are, cancel, forecasts; and who may ask."""
+"""Packs of a server: forecasts, and who may ask.
 
-import os
+`tests/fsyncpack` has what a client of ours is told of them.
+"""
+
 import socket
 import time
 from unittest import mock
@@ -10,9 +12,7 @@ import ZODB.blob
 from ZEO.ClientStorage import ClientStorage
 from ZEO.Exceptions import ClientDisconnected
 from ZEO.Exceptions import ServerException
-from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ReadOnlyError
-from ZODB.POSException import Unsupported
 from ZODB.tests.hexstorage import HexStorage
 
 from fsyncstorage.client.storage import FsyncClient
@@ -24,7 +24,6 @@ from ..pack import phases
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import until
-from .serving import ErrorReply
 from .serving import Served
 
 
@@ -48,43 +47,6 @@ class PacksCase(Served):
 class WithOurClient(PacksCase):
 
     level = 2
-
-    def test_how_far_it_is(self):
-        client = self.client()
-        self.assertEqual(client.packs.status(), {
-            'pack': None, 'forecast': None, 'last': None})
-        with phases.held_up(progress.COPY) as there:
-            packing = Thread(lambda: client.pack(time.time()))
-            self.assertTrue(there.wait(PATIENCE))
-            # Another client sees it, too.
-            status = self.client().packs.status()['pack']
-            self.assertEqual(status['phase'], 'copy')
-            self.assertGreater(status['share'], 0)
-            with self.assertNoLogs(level='ERROR'), self.assertRaisesRegex(
-                    ServerException, 'Already packing'):
-                client.pack(time.time())
-        packing.result()
-        self.assertEqual(
-            client.packs.status()['last']['outcome'], 'packed')
-
-    def test_a_cancel_in_each_phase(self):
-        before = self.storage.getSize()
-        client = self.client()
-        for phase in (progress.CHECK, progress.REFERENCES, progress.MARK,
-                      progress.COPY, progress.SWAP):
-            with self.subTest(phase):
-                with phases.held_up(phase) as there:
-                    packing = Thread(lambda: client.pack(time.time()))
-                    self.assertTrue(there.wait(PATIENCE))
-                    self.client().packs.cancel()
-                with self.assertRaisesRegex(ServerException, 'cancelled'):
-                    packing.result()
-                self.assertEqual(self.storage.getSize(), before)
-                for name in 'Data.fs.pack', 'Data.fs.pack.index', 'blobs/' + (
-                        '.removed'):
-                    self.assertFalse(os.path.exists(self.path(name)))
-        client.pack(time.time())
-        self.assertLess(self.storage.getSize(), before)
 
     def test_what_is_no_time(self):
         client = self.client()
@@ -157,8 +119,6 @@ class Who(PacksCase):
 
 class OtherStorages(Served):
 
-    level = 2
-
     def test_one_that_is_wrapped(self):
         """It passes our methods on; a forecast would not know its records."""
         storage = HexStorage(self.open(pack_process=False))
@@ -174,20 +134,3 @@ class OtherStorages(Served):
         client.pack(time.time())
         self.assertLess(storage.getSize(), before)
         self.assertEqual(client.packs.status()['last']['outcome'], 'packed')
-
-    def test_one_that_tells_nothing(self):
-        """Nothing is offered; and who asks nevertheless is told so."""
-        server = self.serve(FileStorage(self.path()))
-        client = FsyncClient(server.addr)
-        self.addCleanup(client.close)
-        self.assertFalse(client.packs.are_offered)
-        with self.assertRaisesRegex(Unsupported, 'not ours'):
-            client.packs.status()
-        peer = self.connect(server)
-        self.assertNotIn('packs', peer.call('get_info')['fsyncstorage'])
-        for call in ('pack_status',), ('pack_cancel',), ('pack_forecast', 1.):
-            with self.assertRaises(ErrorReply):
-                peer.call(*call)
-        with ZODB.DB(client).transaction() as connection:
-            connection.root()['x'] = 1
-        client.pack(time.time())

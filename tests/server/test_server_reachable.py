@@ -14,35 +14,27 @@ from .serving import Served
 LOGGER = 'fsyncstorage.server.runzeo'
 
 
-def context(verify_mode):
-    return mock.Mock(ssl.SSLContext, verify_mode=verify_mode)
-
-
 class Addresses(unittest.TestCase):
 
     def exposed(self, *hosts, context=None):
         return [host for host, _ in reachable.open_to_others(
             [(host, 8100) for host in hosts], context)]
 
-    def test_loopback_is_not_open(self):
-        self.assertEqual(self.exposed(
-            '127.0.0.1', '127.8.9.10', '::1', '::ffff:127.0.0.1'), [])
-
-    def test_any_other_address_is(self):
+    def test_which_are_open(self):
         hosts = ['0.0.0.0', '::', '10.1.2.3', '::ffff:10.1.2.3', 'fe80::1%lo']
         self.assertEqual(self.exposed(*hosts), hosts)
-
-    def test_a_unix_socket_is_not(self):
+        self.assertEqual(self.exposed(
+            '127.0.0.1', '127.8.9.10', '::1', '::ffff:127.0.0.1'), [])
         self.assertEqual(reachable.open_to_others(['/run/zeo'], None), [])
 
-    def test_client_certificates_close_it(self):
-        self.assertEqual(self.exposed(
-            '0.0.0.0', context=context(ssl.CERT_REQUIRED)), [])
-
-    def test_encryption_alone_does_not(self):
-        for mode in ssl.CERT_NONE, ssl.CERT_OPTIONAL:
+    def test_client_certificates_close_them(self):
+        """Encryption alone does not."""
+        for mode, exposed in ((ssl.CERT_REQUIRED, []),
+                              (ssl.CERT_NONE, ['0.0.0.0']),
+                              (ssl.CERT_OPTIONAL, ['0.0.0.0'])):
+            context = mock.Mock(ssl.SSLContext, verify_mode=mode)
             self.assertEqual(
-                self.exposed('0.0.0.0', context=context(mode)), ['0.0.0.0'])
+                self.exposed('0.0.0.0', context=context), exposed)
 
 
 class AtStart(Served):

@@ -119,9 +119,7 @@ class Signals(RunnerTestCase):
                 signal.SIGXFSZ):
             self.addCleanup(signal.signal, number, signal.getsignal(number))
         # It leaves the socket with which it looks to the collector.
-        patch = mock.patch.object(ZEOServer, 'check_socket')
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(ZEOServer, check_socket=mock.Mock())
 
     def test_one_that_comes_while_storages_are_opened(self):
         """That may take long, and process 1 of a container ignores what has no

@@ -86,27 +86,6 @@ class Interrupted(Served):
 
     # The points
 
-    def test_with_a_blob(self):
-        self.victim.begin()
-        self.victim.send_blob(1, b'all of it')
-        self.victim.ping()
-        self.assertNotEqual(self.temporary_files(), [])
-        self.vanish()
-        self.check_nothing_is_left()
-
-    def test_waiting_for_an_object(self):
-        self.other.vote({2: b'x'})
-        self.victim.begin()
-        self.victim.store(2, b'y')
-        self.victim.send_blob(1, b'a blob')
-        self.victim.ask('vote', self.victim.id)
-        until(lambda: self.service.committer.waiting == 1, 'waiting')
-        self.vanish()
-        until(lambda: self.service.committer.waiting == 0, 'given up')
-        self.other.finish()
-        self.others_tids += 1
-        self.check_nothing_is_left()
-
     def test_voting(self):
         self.storage.go_on.clear()
         while self.storage.entered.acquire(blocking=False):
@@ -336,15 +315,6 @@ class Closing(Served):
         disk.release_syncs()
         closing.result()
         self.assertGreater(peer.answer(finish), peer.tids[0])
-
-    def test_what_is_voted_is_aborted(self):
-        server = self.serve()
-        peer, other = self.connect(server), self.connect(server)
-        peer.vote({1: b'x'})
-        other.ask_vote({1: b'x'})
-        server.close()
-        with self.assertRaises(POSKeyError):
-            self.open().load(oid(1))
 
     def test_no_blob_is_left(self):
         """Of transactions that were begun, voted, or waited for the lock."""

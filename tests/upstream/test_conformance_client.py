@@ -76,7 +76,7 @@ def generic_tests():
     for servers, level in (STOCK, 3), (BOTH, 2):
         over = functools.partial(zeosuites.over, servers)
         yield over(cases.ClientConflictResolutionTests, level=level)
-        yield over(cases.FileStorageRecoveryTests)
+        yield over(cases.FileStorageRecoveryTests, level=3)
         yield over(cases.ZRPCConnectionTests, level=level)
         yield over(cases.FileStorageSSLTests, level=3)
         yield over(cases.FileStorageLoadDelayedTests, level=3)
@@ -112,8 +112,8 @@ def in_the_default_run(case):
 
 def cache_tests():
     """ZEO's tests of its cache, over ours."""
-    return zeosuites.during(
-        [our_cache], ZEO.tests.test_cache.test_suite())
+    return zodbsuites.at_level(zeosuites.of_doctests, zeosuites.during(
+        [our_cache], ZEO.tests.test_cache.test_suite()))
 
 
 def our_cache():

@@ -49,6 +49,8 @@ ANY_ORDER_WILL_DO = {
 CANNOT_HOLD = (ANY_ORDER_WILL_DO | NOT_OUR_SERVER | MORE_IS_SAID
                | ONLY_PROTOCOL_5 | ASKS_SINCE_A_TID_THAT_NEVER_WAS)
 
+FAN_OUT = {'zeo-fan-out_test'}
+
 # Where a doctest itself, or a script that it writes, starts a server.
 OUR_NAMES = {
     'ZEO.runzeo': 'fsyncstorage.server.runzeo',
@@ -69,7 +71,8 @@ def generic_tests():
     for encoding in (
         {'encoding': 'msgpack', 'getZEOConfig': msgpack,
          'level': zeosuites.what_each_storage_has(
-             cases.BlobAdaptedFileStorageTests)},
+             cases.BlobAdaptedFileStorageTests,
+             zeosuites.OF_THE_CLIENT_ALONE)},
         {'level': 3},
     ):
         yield over_policy(
@@ -104,9 +107,10 @@ def in_the_default_run(case):
 def doctests():
     suite = zeosuites.doctests([our_server], CANNOT_HOLD, OUR_NAMES)
     for test in zodbsuites.flattened(suite):
-        # Blobs are the client's alone: they are run with ours.
-        test.level = (3 if zeosuites.suite_of_blobs(test)
-                      else zeosuites.of_doctests(test))
+        # Blobs are the client's alone, and a server that is another one's
+        # client has one of ours: they are run with ours.
+        alone = zeosuites.suite_of_blobs(test) or test.id() in FAN_OUT
+        test.level = 3 if alone else zeosuites.of_doctests(test)
         yield test
 
 

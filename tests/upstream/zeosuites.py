@@ -71,10 +71,56 @@ A_FEW_OF_THE_REST = {
     'testUndoConflictResolution',
 }
 
-# They pack again and again; testPackWhileWriting is the same once.
-LONG_PACKS = {'testPackLotsWhileWriting', 'testPackNowWhileWriting'}
+# Client and server only pass on that there shall be a pack: one is enough.
+OTHER_PACKS = {
+    'testPackEmptyStorage',
+    'testPackJustOldRevisions',
+    'testPackLotsWhileWriting',
+    'testPackNowWhileWriting',
+    'testPackOnlyOneObject',
+    'testPackTomorrow',
+    'testPackWhileWriting',
+    'testPackWithMultiDatabaseReferences',
+    'testPackYesterday',
+}
+
+# There are others with more threads.
+FEWER_THREADS = {
+    'checkMTStores',
+    'test2StorageThreads',
+    'test2ZODBThreads',
+    'test4ExtStorageThread',
+}
+
+# Stock's client answers by itself, whatever the server is.
+OF_THE_CLIENT_ALONE = {
+    'checkCreativeGetState',
+    'checkSecondBeginFails',
+    'checkSortKey',
+    'checkStoreBlob_wrong_partition',
+    'checkTemporaryDirectory',
+    'checkTransactionBufferCleanup',
+    'checkVolatileCacheWithImmediateLastTransaction',
+    'testAbortNotCommitting',
+    'testAbortWrongTrans',
+    'testBasics',
+    'testBeginCommitting',
+    'testFinishNotCommitting',
+    'testFinishWrongTrans',
+    'testGetSize',
+    'testInterfaces',
+    'testLen',
+    'testNote',
+    'testSerialIsNoneForInitialRevision',
+    'testStoreNotCommitting',
+    'testStoreWrongTrans',
+    'test_race_loadopen_vs_local_invalidate',
+}
 
 LONG_DOCTESTS = {
+    # test_client_cache_faults has kills.
+    'ZEO.tests.test_cache.cache_trace_analysis',
+    'ZEO.tests.test_cache.kill_does_not_cause_cache_corruption',
     'ZEO.tests.testConnection.invalidations_while_connecting',
     'zeo_blob_cache_test',
 }
@@ -222,17 +268,18 @@ def _timeout_after_vote(self):
     self._dostore()
 
 
-def what_each_storage_has(case):
+def what_each_storage_has(case, left_out=frozenset()):
     """The level of its tests: at 2, its own, those that are for every storage,
     and a few of undo, packs and iteration, of which the client and the server
     only pass on what is asked."""
     cases = ZEO.tests.testZEO
     rest = {*dir(cases.FullGenericTests)} - {
         *dir(cases.GenericTests), *A_FEW_OF_THE_REST}
+    rest |= left_out | OTHER_PACKS | FEWER_THREADS
     assert all(hasattr(case, name) for name in A_FEW_OF_THE_REST)
 
     def level(test):
-        return 2 + (test._testMethodName in rest | LONG_PACKS)
+        return 2 + (test._testMethodName in rest)
 
     return level
 

@@ -33,8 +33,8 @@ ZODB's tests and zc.zlibstorage do).
 
 Locks: the adapter's lock is taken before `_lock`, and no lock after it.
 
-The underscore names of ZODB were read from ZODB 6.4;
-tests/upstream/test_stock_hooks.py fails when they move.
+The underscore names of ZODB were read from ZODB 6.4; tests/client
+and tests/upstream fail when they move.
 """
 
 import threading

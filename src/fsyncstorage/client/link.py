@@ -7,8 +7,8 @@ until its vote (committing; outgoing for the ZEO connection).
 
 All this belongs to the process that opened it; in a fork of that, loads fail.
 
-The internals of ZEO that are used here were read from ZEO 6.2;
-tests/upstream/test_stock_hooks.py fails when they move.
+The internals of ZEO that are used here were read from ZEO 6.2; tests/client
+and tests/upstream fail when they move.
 """
 
 import contextlib

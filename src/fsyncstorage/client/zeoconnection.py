@@ -13,8 +13,8 @@ tried again (addresses).  ZEO does not do so: when a server has closed the
 connection or refused it, ZEO does not try that address again as long as
 another address does not answer, or is used although it can only be read.
 
-The internals of ZEO that are used here were read from ZEO 6.2;
-tests/upstream/test_stock_hooks.py fails when they move.
+The internals of ZEO that are used here were read from ZEO 6.2; tests/client
+and tests/upstream fail when they move.
 """
 
 import logging

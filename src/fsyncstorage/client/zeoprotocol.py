@@ -7,8 +7,8 @@ ends soon when it is closed, even if the server does not take what was written
 to it; and it checks what a server says before the client uses it, since that
 may be anything.
 
-The internals of ZEO that are used here were read from ZEO 6.2;
-tests/upstream/test_stock_hooks.py fails when they move.
+The internals of ZEO that are used here were read from ZEO 6.2; tests/client
+and tests/upstream fail when they move.
 """
 
 import asyncio

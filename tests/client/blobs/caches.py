@@ -4,7 +4,6 @@ import contextlib
 import os
 import sqlite3
 import threading
-from unittest import mock
 
 from fsyncstorage.client.blobs.blobcache import BlobCache
 from fsyncstorage.wire import LONGEST_BLOB
@@ -105,11 +104,6 @@ class BlobCacheTest(TestCase):
         self.server = Server()
         self.home = self.path('cache')
         self.disk = Disk(self.home)
-
-    def patch(self, owner, name, value):
-        patch = mock.patch.object(owner, name, value)
-        patch.start()
-        self.addCleanup(patch.stop)
 
     def cache(self, limit=-1, fill='commit', fetch=None, **options):
         cache = BlobCache(

@@ -49,7 +49,7 @@ class Short(BlobCacheTest):
 
     def setUp(self):
         super().setUp()
-        self.patch(arriving, 'SHORT', 2000)
+        self.patch(arriving, SHORT=2000)
         self.server.put(1, 2000)
         self.server.put(2, 2001)
         self.server.put(3, 0)
@@ -172,7 +172,7 @@ class ArrivingTest(BlobCacheTest):
     def setUp(self):
         super().setUp()
         # Nothing is short, and of a begin only the size comes.
-        self.patch(arriving, 'SHORT', -1)
+        self.patch(arriving, SHORT=-1)
         self.server.begin = 0
         self.server.put(1, self.size)
         self.content = self.server.blobs[1]
@@ -251,19 +251,6 @@ class Reading(ArrivingTest):
         self.assertEqual(self.check(), self.names(1))
         self.assertEqual(self.server.asked, [(1, 0)])
 
-    def test_what_is_closed_leaves_nothing(self):
-        cache = self.cache()
-        before = os.listdir('/dev/fd')
-        file = self.begun(cache)
-        self.go_on.set()
-        self.check_rest(file)
-        self.until_over(cache)
-        file.close()
-        file.close()
-        self.assertEqual(os.listdir('/dev/fd'), before)
-        with self.assertRaises(ValueError):
-            file.read(1)
-
 
 class Trouble(ArrivingTest):
 
@@ -325,20 +312,6 @@ class Guests(ArrivingTest):
         self.assertEqual(self.check(), set())
 
 
-class AcrossProcesses(ArrivingTest):
-    """Two caches of one directory know as little of each other."""
-
-    def test_one_reads_what_the_other_downloads(self):
-        one, other = self.cache(), self.cache()
-        files = self.begun(one), self.begun(other)
-        self.assertEqual(other._arrivals._under_way, {})
-        rest = [Thread(self.check_rest, file) for file in files]
-        self.go_on.set()
-        for thread in rest:
-            thread.result()
-        self.assertEqual(self.server.asked, [(1, 0)])
-
-
 class OverZEO(ConnectedTestCase):
 
     level = 2
@@ -393,7 +366,7 @@ class OverZEO(ConnectedTestCase):
                 sender._channel.full = True  # as if nobody took anything
             await send(sender, number, file, position, length)
 
-        self.patch(BlobSender, '_send', hang)
+        self.patch(BlobSender, _send=hang)
         file = self.client.openArriving(oid(1), self.serial)
         self.addCleanup(file.close)
         self.assertEqual(read(file, SENT_AT_ONCE), self.content[:SENT_AT_ONCE])
@@ -414,7 +387,7 @@ class OverZEO(ConnectedTestCase):
 
     def test_over_the_zeo_connection(self):
         """Where nobody says the size: all of it, as a plain file."""
-        self.patch(server_channel, 'MOST_CHANNELS', 0)
+        self.patch(server_channel, MOST_CHANNELS=0)
         with self.assertLogs('fsyncstorage.client', 'WARNING'):
             file = self.client.openArriving(oid(1), self.serial)
         with file:

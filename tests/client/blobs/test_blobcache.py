@@ -4,7 +4,6 @@
 
 import contextlib
 import errno
-import itertools
 import os
 import shutil
 import sqlite3
@@ -24,7 +23,6 @@ from fsyncstorage.client.blobs.blobcache import CacheFailed
 from fsyncstorage.client.blobs.blobcache import DownloadFailed
 from fsyncstorage.client.blobs.blobcache import Interrupted
 
-from ...commit.test_interrupts import Interrupter
 from ...support import PATIENCE
 from ...support import Thread
 from ...support import oid
@@ -127,32 +125,6 @@ class Mode(BlobCacheTest):
         list(self.load_with(0o444))
 
 
-class EveryLine(BlobCacheTest):
-    """An interrupt at each line: other threads go on afterwards."""
-
-    level = 2
-
-    def check(self, step, interrupter_at=Interrupter, least=15):
-        for at in itertools.count(1):
-            interrupter = interrupter_at(at)
-            with contextlib.suppress(KeyboardInterrupt), interrupter:
-                step(at)
-            Thread(step, at).result()
-            if not interrupter.fired:
-                break
-        self.assertGreater(at, least)
-
-    def test_of_a_load(self):
-        """The next one takes it over: each time, another blob."""
-        cache = self.cache(limit=None)
-
-        def load(at):
-            self.server.put(at, 1500)
-            self.load(cache, at)
-
-        self.check(load)
-
-
 class Interruptions(BlobCacheTest):
 
     def setUp(self):
@@ -241,14 +213,6 @@ class Limit(BlobCacheTest):
         self.server.sending = sending
         self.load(cache, 1)
         self.assertEqual(self.check(), self.names(1, 4, 5))
-
-    def test_what_is_open_can_be_read_when_it_is_gone(self):
-        cache = self.cache()
-        with cache.open(oid(1), SERIAL) as file:
-            for number in 2, 3, 4:
-                self.load(cache, number)
-            self.assertFalse(os.path.exists(file.name))
-            self.assertEqual(file.read(), self.server.blobs[1])
 
 
 class Guests(BlobCacheTest):
@@ -361,7 +325,7 @@ class OneDownload(BlobCacheTest):
             self.claims.append(name)
             return claim(directory, name, wait)
 
-        self.patch(cachedirectory.CacheDirectory, 'claim', counted)
+        self.patch(cachedirectory.CacheDirectory, claim=counted)
 
     def wait_for_claims(self, number):
         until(lambda: len(self.claims) == number, 'so many claims')
@@ -453,7 +417,7 @@ class DiskFull(BlobCacheTest):
 
     def test_a_blob_is_read_past_it(self):
         """That is said once; nothing of it is left."""
-        self.patch(tempfile, 'tempdir', self.path('tmp'))
+        self.patch(tempfile, tempdir=self.path('tmp'))
         os.mkdir(tempfile.tempdir)
         for error, left in (errno.ENOSPC, set()), (errno.EIO, self.names(3)):
             cache = self.cache()
@@ -571,7 +535,7 @@ class TakingOver(StockClient):
         cache = self.cache()
         self.assertEqual(self.check(), self.names(1, 2, 3))
         self.server.put(4, 3000)
-        self.patch(books, 'SECOND_CHANCES', 0)  # the books know it already
+        self.patch(books, SECOND_CHANCES=0)  # the books know it already
         self.load(cache, 4)
         self.assertEqual(self.check(), self.names(1, 3, 4))
         self.assertEqual(self.server.asked, [(4, 0)])
@@ -664,7 +628,7 @@ class Restart(BlobCacheTest):
         cache.close()
 
     def restart(self):
-        self.patch(cachedirectory, 'boot', lambda: 'another one')
+        self.patch(cachedirectory, boot=lambda: 'another one')
         return self.cache()
 
     def path_of(self, number):

@@ -105,7 +105,7 @@ class KillPoints(BlobCacheTest):
     level = 2
     limit = 10000
     #: Every so many steps one is killed; all of them at level 3.
-    every = 9
+    every = 13
 
     def setUp(self):
         super().setUp()
@@ -231,7 +231,7 @@ class KillOfAStart(BlobCacheTest):
             Steps(step)
             self.cache().close()
 
-        for step in itertools.count(0, often(5, 1)):
+        for step in itertools.count(0, often(9, 1)):
             status = forked(start_and_die)
             with self.subTest(step), contextlib.closing(self.cache()):
                 self.assertEqual(self.check(), self.names(*expected))
@@ -249,7 +249,7 @@ class KillOfAStart(BlobCacheTest):
         short = os.path.join(self.home, self.name(3))
         os.chmod(short, 0o600)
         os.truncate(short, 500)
-        self.patch(cachedirectory, 'boot', lambda: 'another one')
+        self.patch(cachedirectory, boot=lambda: 'another one')
         self.kill_at_each_step([1, 2, 4, 5])
 
 
@@ -467,7 +467,7 @@ class Life(stateful.RuleBasedStateMachine):
 LifeTest = Life.TestCase
 LifeTest.level = 2
 LifeTest.settings = settings(
-    Life.TestCase.settings, max_examples=10, stateful_step_count=30)
+    Life.TestCase.settings, max_examples=7, stateful_step_count=30)
 
 
 class LongLives(Life.TestCase):
@@ -484,7 +484,7 @@ class Crowd(BlobCacheTest):
     sizes = 2000, 60000     # from, to
     blobs = 300
     processes = 4
-    loads = 80              # of each
+    loads = 40              # of each
     kills = 3
 
     def setUp(self):

@@ -48,11 +48,12 @@ _LENGTH = struct.Struct('>I')
 
 class Enemy:
 
-    def __init__(self, address, instance, serials, end):
+    def __init__(self, address, instance, serials, seconds):
         self.address = address
         self.instance = instance
         self.serials = serials
-        self._end = end
+        # From now on: a process takes its time to begin.
+        self._end = time.monotonic() + seconds
         self._sockets = []
 
     @property
@@ -79,9 +80,9 @@ class Enemy:
         one.sendall(zeowire.frame(zeowire.HANDSHAKE))
         return one
 
-    def registered(self, read_only=False):
+    def registered(self):
         one = self.handshake()
-        one.sendall(zeowire.call(1, 'register', '1', read_only))
+        one.sendall(zeowire.call(1, 'register', '1', False))
         inbox = zeowire.Inbox()
         received = 0
         while received < 2:  # the announcement and the answer

@@ -181,12 +181,11 @@ class Siege:
     def attack(self, chosen, seconds):
         """Let them on it, together; return the peak of memory."""
         server = self.server
-        end = time.monotonic() + seconds
         names = [attack.__name__ for attack in chosen]
         enemies = [
             self._spawn.Process(target=attacks.run, args=(
                 names[first::PROCESSES], server.address, self.honest.instance,
-                server.serials, end))
+                server.serials, seconds))
             for first in range(min(PROCESSES, len(names)))]
         for enemy in enemies:
             enemy.start()
