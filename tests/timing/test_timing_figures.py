@@ -139,7 +139,7 @@ class CommitTests(Scratch):
         with contextlib.closing(ZODB.DB(storage)) as db, \
                 db.transaction() as connection:
             return {name: sorted(tree)
-                    for name, tree in connection.root().items()}
+                    for name, tree in population.ground(connection).items()}
 
     def test_one_tree_a_thread(self):
         figures = self.commit()
@@ -256,7 +256,7 @@ class BlobTests(Scratch):
 
     def plant(self, *contents):
         with crew.connected(self.site) as (manager, connection):
-            connection.root()['blobs'] = PersistentMapping(all=[
+            population.ground(connection)['blobs'] = PersistentMapping(all=[
                 blobs.new_blob(connection, data) for data in contents])
             manager.commit()
 

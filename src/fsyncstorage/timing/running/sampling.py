@@ -47,8 +47,6 @@ class Race:
     compared: tuple
     #: Called with a contestant: can it take part?
     suits: typing.Callable = lambda contestant: True
-    #: Bytes that a sample writes, if they are many and known beforehand.
-    written: int = 0
 
     def takes(self, contestant):
         """Can it take part?  A race may slow syncs, if they can be slowed."""
@@ -77,13 +75,11 @@ def schedule(races, contestants, rounds):
     return steps
 
 
-def run(options, command, races, show, added=tuple,
-        around=contextlib.nullcontext()):
+def run(options, command, races, show, added=tuple):
     """Measure, write the JSON file, show the tables; returns the exit code.
 
     `show` is called with the finished document and a console.  `added` returns
-    sentences on delays that are added elsewhere than to syncs.  The scratch
-    directory exists inside of the context manager `around`.
+    sentences on delays that are added elsewhere than to syncs.
     """
     steps = schedule(races, options.contestants, options.rounds)
     if not steps:
@@ -96,7 +92,7 @@ def run(options, command, races, show, added=tuple,
         # A server may run in another directory than this process.
         home = os.path.abspath(options.directory)
         with supervisor.interrupts_noted():
-            with around, directory(home) as scratch:
+            with directory(home) as scratch:
                 also_added = added()
                 document = documents.new(
                     command, races, options.contestants, options.rounds,
