@@ -14,8 +14,7 @@
 - page       the live page
 - past       the last ten minutes, for the pictures of the page
 - verdicts   is all well?  For the page
-- clientfigures  the figures of a client
-- clients        these as metrics, for a registry of the client's process
+- clients        the figures of clients, for a registry of their process
 - observability  and for plone.observability, if that is installed
 
 Nothing here is needed to keep data.  If something here fails, it is one line

@@ -13,12 +13,10 @@ answered anew each time, and take no mutex while all is well.
 """
 
 import asyncio
-import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable
-from collections.abc import Iterator
 from typing import Any
 
 from . import probes
@@ -28,11 +26,13 @@ from .address import shown as in_words
 from .answering import TEXT
 from .answering import Answer
 from .answering import Answering
+from .page import FILES
 from .page import Page
 from .page import page_file
 from .past import EVERY
 from .pulse import Pulse
 from .pulse import Serving
+from .shown import Failures
 from .shown import Shown
 
 logger = logging.getLogger(__name__)
@@ -55,8 +55,7 @@ class Exporter:
         self._mutex = threading.Lock()
         self._storages: list[Shown] = []
         self._servers: dict[asyncio.AbstractEventLoop, Serving] = {}
-        #: What cannot be made now.  Used only by the thread.
-        self._failing: set[str] = set()
+        self._failures = Failures()  # used only by the thread
         #: By path: the last answer, and when it was made.  Used only by the
         #: thread.
         self._made: dict[str, tuple[float, Answer]] = {}
@@ -158,30 +157,16 @@ class Exporter:
     # Answering, in the thread
 
     def _answer(self, path: str) -> Answer | None:
-        page = self._PAGES.get(path)
-        found: Answer | None = _FAILED
-        with self._said_if_it_fails(path):
-            found = page_file(path) if page is None else page(self)
-        return found
+        if path not in FILES and path not in self._PAGES:
+            return None
+        with self._failures.said(f'{path} of the metrics could not be made'):
+            return (page_file(path) if path in FILES
+                    else self._PAGES[path](self))
+        return _FAILED
 
     def _sample(self) -> None:
-        with self._said_if_it_fails('a sample'):
+        with self._failures.said('a sample could not be taken'):
             self._page.sample()
-
-    @contextlib.contextmanager
-    def _said_if_it_fails(self, what: str) -> Iterator[None]:
-        """Log a failure once, until it has worked again.
-
-        The same is done every few seconds, and may fail each time.
-        """
-        try:
-            yield
-        except Exception:
-            if what not in self._failing:
-                self._failing.add(what)
-                logger.exception('%s of the metrics could not be made', what)
-        else:
-            self._failing.discard(what)
 
     def _kept(self, path: str, make: Callable[[], Answer]) -> Answer:
         now = time.monotonic()
@@ -196,21 +181,14 @@ class Exporter:
         return self._kept(
             '/metrics', lambda: Answer(200, METRICS, generate()))
 
-    def _now(self) -> Answer:
-        return self._kept('/now', self._page.now)
-
-    def _clients(self) -> Answer:
-        return self._kept(
-            '/clients', lambda: served.clients(self.storages()))
-
-    def _startup(self) -> Answer:
-        return probes.startup(self._phase())
-
-    def _live(self) -> Answer:
-        return probes.live(each.pulse for each in self.servers())
-
-    def _ready(self) -> Answer:
-        return probes.ready(self._phase(), self.storages())
-
-    _PAGES = {'/metrics': _metrics, '/clients': _clients, '/now': _now,
-              '/startup': _startup, '/live': _live, '/ready': _ready}
+    # The pages that the thread makes, by their paths.
+    _PAGES: dict[str, Callable[['Exporter'], Answer]] = {
+        '/metrics': _metrics,
+        '/now': lambda self: self._kept('/now', self._page.now),
+        '/clients': lambda self: self._kept(
+            '/clients', lambda: served.clients(self.storages())),
+        '/startup': lambda self: probes.startup(self._phase()),
+        '/live': lambda self: probes.live(
+            each.pulse for each in self.servers()),
+        '/ready': lambda self: probes.ready(self._phase(), self.storages()),
+    }

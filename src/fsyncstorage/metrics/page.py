@@ -18,31 +18,27 @@ from . import verdicts
 from .answering import Answer
 from .figures import COUNTER
 from .figures import FIGURES
-from .figures import HISTOGRAMS
 from .past import EVERY
 from .past import SPAN
 from .past import Past
-from .past import percentiles
-from .past import seen_by
 from .pulse import Serving
 from .shown import Reading
 from .shown import Shown
 
-#: By path: the files, in the directory of this module.
-FILES = {'/': 'page.html', '/page.css': 'page.css', '/page.js': 'page.js',
-         '/page.svg': 'page.svg'}
-_TYPES = {'html': 'text/html; charset=utf-8', 'css': 'text/css; charset=utf-8',
-          'js': 'text/javascript; charset=utf-8', 'svg': 'image/svg+xml'}
-
-
-def page_file(path: str) -> Answer | None:
-    return _read(FILES[path]) if path in FILES else None
+#: By path: a file in the directory of this module, and its type.
+FILES = {
+    '/': ('page.html', 'text/html; charset=utf-8'),
+    '/page.css': ('page.css', 'text/css; charset=utf-8'),
+    '/page.js': ('page.js', 'text/javascript; charset=utf-8'),
+    '/page.svg': ('page.svg', 'image/svg+xml'),
+}
 
 
 @functools.cache
-def _read(name: str) -> Answer:
+def page_file(path: str) -> Answer:
+    name, content_type = FILES[path]
     body = importlib.resources.files(__package__).joinpath(name).read_bytes()
-    return Answer(200, _TYPES[name.rpartition('.')[2]], body)
+    return Answer(200, content_type, body)
 
 
 class Page:
@@ -68,16 +64,12 @@ class Page:
                 past.add(reading, time.monotonic())
 
     def now(self) -> Answer:
-        servers = self._servers()
-        age = max((each.pulse.age for each in servers), default=0.0)
+        age = max((each.pulse.age for each in self._servers()), default=0.0)
         body = json.dumps({
             'version': own_version(),
             'time': time.time(),
             'process': self._phase(),
             'verdicts': _as_json(verdicts.of_process(self._phase(), age)),
-            'received_bytes_total': sum(
-                each.traffic.received for each in servers),
-            'sent_bytes_total': sum(each.traffic.sent for each in servers),
             'every': EVERY,
             'span': SPAN,
             'storages': [self._storage(shown) for shown in self._storages()],
@@ -91,12 +83,11 @@ class Page:
         reading, past = shown.now(), self._past(shown)
         shared = {'name': shown.name, 'past': past.columns(time.monotonic())}
         if reading is None:
-            return {**shared, 'figures': {}, 'durations': {},
+            return {**shared, 'figures': {},
                     'verdicts': _as_json([verdicts.UNREADABLE])}
         return {
             **shared,
             'figures': figures(reading),
-            'durations': durations(reading),
             'durability': reading.storage.get('durability'),
             'local_clients': reading.server.get('local-clients'),
             'pack_share': (reading.packs.get('pack') or {}).get('share'),
@@ -107,15 +98,8 @@ class Page:
 def figures(reading: Reading) -> dict[str, Any]:
     """By the names that they have as metrics, without the prefix."""
     return {name + '_total' * (kind == COUNTER): value
-            for kind, name, _, read, _ in FIGURES
-            if (value := read(reading)) is not None}
-
-
-def durations(reading: Reading) -> dict[str, dict[str, float | None]]:
-    """How many there were since the start, and how long they took."""
-    return {name: {'count': seen[-1], **percentiles(seen)}
-            for name, _, key in HISTOGRAMS
-            if (seen := seen_by(reading.histograms.get(key, [])))}
+            for kind, name, path, _ in FIGURES
+            if (value := reading.at(path)) is not None}
 
 
 def _as_json(found: list[verdicts.Verdict]) -> list[dict[str, str]]:

@@ -6,9 +6,11 @@ ours, there is only what a server counts: no code of that storage is run to
 show it.
 """
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 from typing import TypeVar
 
@@ -24,6 +26,25 @@ logger = logging.getLogger(__name__)
 _T = TypeVar('_T')
 
 
+class Failures:
+    """Logs each failure once, until the same has worked again: it is tried
+    every few seconds, and may fail each time."""
+
+    def __init__(self) -> None:
+        self._now: set[str] = set()
+
+    @contextlib.contextmanager
+    def said(self, words: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            if words not in self._now:
+                self._now.add(words)
+                logger.exception('%s', words)
+        else:
+            self._now.discard(words)
+
+
 class Shown:
 
     def __init__(self, name: str, storage: Any, node: Any = None) -> None:
@@ -33,8 +54,7 @@ class Shown:
         self.has_opened(storage)
         #: The server's part for it (server.service); None without a server.
         self.service: Any = None
-        #: What cannot be read now.
-        self._failing: set[str] = set()
+        self._failures = Failures()
 
     def has_opened(self, storage: Any) -> None:
         #: Our storage, which others may wrap; None if it is not ours, or is
@@ -66,16 +86,10 @@ class Shown:
             'clients', service.clients)
 
     def _read(self, what: str, read: Callable[[], _T]) -> _T | None:
-        try:
-            found = read()
-        except Exception:
-            if what not in self._failing:  # it may fail every few seconds
-                self._failing.add(what)
-                logger.exception(
-                    'the figures of %r could not be read', self.name)
-            return None
-        self._failing.discard(what)
-        return found
+        with self._failures.said(
+                f'the {what} of {self.name!r} could not be read'):
+            return read()
+        return None
 
 
 class Reading:
@@ -103,23 +117,23 @@ class Reading:
             self.quorum = node.stats()
         of_server: dict[str, Histogram] = (
             service.histograms() if service else {})
+        #: What the storage counts has precedence: a server counts only what
+        #: its clients do, but threads of the process may commit, too.
+        self.counts = {**self.server, **{
+            name: value for name, value in self.storage.items()
+            if value is not None}}
+        self.scrub: dict[str, Any] = self.storage.get('scrub') or {}
         #: By name: the storage's own histogram, and that of its clients.
         self.histograms: dict[str, list[Histogram]] = {
             each: [source[each] for source in (of_storage, of_server)
                    if each in source]
             for each in of_storage | of_server}
 
-    def any_of(self, *names: str) -> Any:
-        """The figure of this name, from where it is counted; or None.
-
-        What the storage counts has precedence: a server counts only what its
-        clients do, but threads of the process may commit, too.
-        """
-        for source in self.storage, self.server:
-            for name in names:
-                if source.get(name) is not None:
-                    return source[name]
-        return None
+    def at(self, path: str) -> Any:
+        """A figure: an attribute, or what a dict has; None: there is none."""
+        table, _, name = path.rpartition('.')
+        return (getattr(self, table).get(name) if table
+                else getattr(self, name))
 
     @property
     def conflicts(self) -> int | None:
@@ -130,24 +144,20 @@ class Reading:
         return sum(counted) if counted else None
 
     @property
-    def loads(self) -> dict[str, int] | None:
+    def loads(self) -> dict[str, int]:
         """Loads of a server's clients, by where they were answered from."""
-        if not self.server:
-            return None
         return {source: self.server[f'loads-from-{source}']
-                for source in ('memory', 'disk')}
+                for source in ('memory', 'disk') if self.server}
 
     @property
-    def waiting(self) -> dict[str, int] | None:
+    def waiting(self) -> dict[str, int]:
         """Transactions, by what they wait for."""
-        waiting = {}
-        if self.server:
-            waiting['vote'] = self.server['waiting']
-        elif 'lock_waiting' in self.storage:
-            waiting['vote'] = self.storage['lock_waiting']
-        if 'waiting' in self.storage:
-            waiting['sync'] = self.storage['waiting']
-        return waiting
+        waiting = {
+            'vote': self.server.get('waiting',
+                                    self.storage.get('lock_waiting')),
+            'sync': self.storage.get('waiting')}
+        return {what: number for what, number in waiting.items()
+                if number is not None}
 
     @property
     def last_durable(self) -> float | None:
@@ -159,16 +169,29 @@ class Reading:
         return seconds
 
     @property
-    def pack(self) -> dict[str, float] | None:
+    def writing_stopped(self) -> bool | None:
+        if 'writing_stopped' not in self.storage:
+            return None
+        return self.storage['writing_stopped'] is not None
+
+    @property
+    def leads(self) -> bool | None:
+        """Whether a node of a quorum writes."""
+        role = self.quorum.get('role')
+        return None if role is None else role == 'primary'
+
+    @property
+    def log_limit(self) -> int | None:
+        """None: there is no limit."""
+        return self.quorum.get('log_limit') or None
+
+    @property
+    def pack(self) -> dict[str, float]:
         """The phase of the pack that is under way, and how far it is."""
         pack = self.packs.get('pack')
         if not pack or not pack['phase']:  # none, or it is just beginning
-            return None
+            return {}
         return {pack['phase']: pack['done'] / max(pack['total'], 1)}
-
-    @property
-    def scrub(self) -> dict[str, Any]:
-        return self.storage.get('scrub') or {}
 
     @property
     def scrubbed(self) -> float | None:
@@ -183,9 +206,11 @@ class Reading:
         return None if ago is None else time.time() - ago
 
     @property
-    def last_pack(self) -> tuple[float, float, bool] | None:
-        """When the last pack since the storage was opened ended, how long it
-        took, and whether it was successful."""
+    def last_pack(self) -> dict[str, Any]:
+        """The last pack since the storage was opened; {} if there is none."""
         last = self.packs.get('last')
-        return last and (time.time() - last['ago'], last['seconds'],
-                         last['outcome'] in (PACKED, NOTHING))
+        return {
+            'ended': time.time() - last['ago'],
+            'took': last['seconds'],
+            'succeeded': last['outcome'] in (PACKED, NOTHING),
+        } if last else {}

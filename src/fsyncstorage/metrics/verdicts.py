@@ -77,7 +77,7 @@ def _look(reading: Reading, past: Past) -> Iterator[str]:
     if reading.quorum and not reading.storage:
         yield f'Not open: {_bounded(reading.quorum["trouble"])}.'
     since = reading.server.get('lock_time')
-    waiting = (reading.waiting or {}).get('vote')
+    waiting = reading.waiting.get('vote')
     if since is not None and waiting:
         held = time.time() - since
         if held > HELD:
