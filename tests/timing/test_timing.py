@@ -19,8 +19,7 @@ from fsyncstorage.timing.running import supervisor
 from .support import Command
 
 
-def in_process(work, *arguments, meanwhile):
-    meanwhile()
+def in_process(work, *arguments):
     return work(*arguments)
 
 
@@ -163,7 +162,7 @@ class EndTests(Command):
         """Run the command; its third sample raises the error."""
         calls = []
 
-        def run(work, contestant, directory, meanwhile):
+        def run(work, contestant, directory):
             calls.append(directory)
             self.assertEqual(os.listdir(directory), [])
             self.assertTrue(os.path.isabs(directory))

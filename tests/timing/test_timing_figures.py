@@ -445,25 +445,3 @@ class MachineTests(Scratch):
             with mock.patch.object(
                     machine, '_lines', return_value=mounts):
                 self.assertEqual(machine._file_system(path), expected, path)
-
-    def seen(self, user, nice=10, steal=0, used=0.0):
-        """What others took, if this process and its children used so much."""
-        usage = mock.Mock(ru_utime=1.0)
-        stat = mock.patch.object(machine, '_STAT', mock.Mock())
-        with stat as counters, mock.patch.object(
-                machine.resource, 'getrusage', return_value=usage), \
-                mock.patch.object(machine.os, 'sysconf', return_value=100):
-            text = 'cpu  {} {} 20 999 999 999 999 {} 0 0\ncpu0 1 2 3\n'
-            counters.read_text.return_value = text.format(1000, 10, 0)
-            watch = machine.Watch()
-            usage.ru_utime += used / 2  # it is asked for two sums
-            counters.read_text.return_value = text.format(user, nice, steal)
-            return watch.seen()['cpu_seconds']
-
-    def test_what_others_used(self):
-        self.assertAlmostEqual(self.seen(1150), 1.5)
-        self.assertAlmostEqual(self.seen(1000, nice=60), 0.5)
-        self.assertAlmostEqual(self.seen(1000, steal=50), 0.5)
-        # Not the driver and its samples; and never less than nothing.
-        self.assertAlmostEqual(self.seen(1150, used=1.0), 0.5)
-        self.assertEqual(self.seen(1150, used=9.0), 0.0)

@@ -141,7 +141,6 @@ class PictureTests(unittest.TestCase):
         self.assertEqual(picture.panels, {'5 ms added to each sync': {
             'filestorage': [(8, 110, 100, 120)],
             'fsync:none': [(8, 220, 150, 290)]}})
-        self.assertIn('2 rounds', picture.footer)
 
     def test_what_did_not_wait_for_its_sync_is_in_no_batch(self):
         self.assertEqual(

@@ -31,7 +31,7 @@ SIGNALS = signal.SIGINT, signal.SIGHUP, signal.SIGTERM
 
 FORK = multiprocessing.get_context('fork')
 
-#: Seconds between two calls of `meanwhile`.
+#: Seconds between two looks for a signal.
 _TICK = 0.2
 #: Seconds for processes that were killed to end.
 _GRACE = 10
@@ -72,7 +72,7 @@ def check():
         raise KeyboardInterrupt
 
 
-def run(function, *arguments, meanwhile=check):
+def run(function, *arguments):
     """Call the function in a child, and return what it returns.
 
     The child and all that it started have ended when this returns or raises.
@@ -85,7 +85,7 @@ def run(function, *arguments, meanwhile=check):
     try:
         sender.close()
         theirs.close()
-        result, failure = _answer_of(process, receiver, meanwhile)
+        result, failure = _answer_of(process, receiver)
     except EOFError:
         process.join()
         raise Failed('its process died with exit code'
@@ -100,12 +100,12 @@ def run(function, *arguments, meanwhile=check):
     return result
 
 
-def _answer_of(process, receiver, meanwhile):
+def _answer_of(process, receiver):
     while not receiver.poll(_TICK):
         # If its children hold the pipe, too, no EOF says that it ended.
         if not process.is_alive() and not receiver.poll():
             raise EOFError
-        meanwhile()
+        check()
     return receiver.recv()
 
 
