@@ -203,6 +203,17 @@ class MeasureTests(Scratch):
             shared=False)
         self.assertEqual(figures['syncs'], 2 * figures['transactions'])
 
+    def test_reads_beside_commits(self):
+        for figures in (
+                self.sample(zeosites.CONTESTANTS['zeo'], zeo.measure_beside,
+                            seconds=0.01),
+                fsync_2004.measure_beside(
+                    CONTESTANTS['filestorage'], self.scratch, committers=2,
+                    seconds=0.01, sync_latency=0)):
+            self.assertGreater(figures['p50_seconds'], 0)
+            self.assertGreaterEqual(
+                figures['max_seconds'], figures['p99_seconds'])
+
     def test_light_commits(self):
         """They are stored, each is synced, and the server keeps promises."""
         def deaf(message, read=zeowire.read):

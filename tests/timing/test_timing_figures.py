@@ -198,8 +198,7 @@ class ReadTests(Scratch):
     def asked(self, access, ways):
         """What a storage is asked for in each stretch; and the stretches."""
         told = []
-        job = zeo._reader(
-            self.site, zeo.Group('read', self.oids, access, 2), ways)
+        job = zeo.reader(self.site, self.oids, access, 2, ways)
         with mock.patch.object(
                 transaction.TransactionManager, 'begin', autospec=True,
                 side_effect=transaction.TransactionManager.begin) as begin:
@@ -230,14 +229,13 @@ class ReadTests(Scratch):
         results = [
             [crew.Stretch(10, 12, [0.5, 1.5], 3, [0.1, 0.4, 0.7, 0.8])],
             [crew.Stretch(11, 14, [1, 2], 4, [0.5, 0.5, 1, 1])]]
-        groups = [zeo.Group('read', [], 'get', 2)] * 2
         # Without the processor time of the server, there is none.
         for usage, cpu in (({'cpu_seconds': 1}, {'cold_cpu_seconds': 1}),
                            ({}, {})):
             with mock.patch.object(
                     crew, 'processes',
                     return_value=crew.Found(results, [usage])):
-                figures = zeo.read(self.site, groups, ['cold'])
+                figures = zeo.read(self.site, [], ['cold'], 2)
             self.assertEqual(figures, {
                 'cold_per_second': 2, 'cold_seconds': 1.25,
                 'cold_p50_seconds': 0.5, 'cold_p99_seconds': 1, **cpu})
@@ -362,10 +360,10 @@ class ServedTests(Scratch):
             with contestant.running(self.scratch, **SETTINGS) as site:
                 oids = population.plant(
                     site, population.small(read=5))['read']
-                group = zeo.Group('read', oids, 'get', 5)
                 with mock.patch.object(Reader, 'load_before', load_before):
                     for ways in zeo.ONE_BY_ONE, zeo.PREFETCH:
-                        zeo._reader(site, group, ways)(lambda: None)
+                        zeo.reader(site, oids, 'get', 5, ways)(
+                            lambda: None)
                 return oids, asked
 
         oids, found = supervisor.run(work)

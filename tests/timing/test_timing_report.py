@@ -83,7 +83,7 @@ class ReportTests(unittest.TestCase):
         self.assertIn('fsyncstorage[plots]', said)
         self.assertNotIn('<img', self.html())
         text = self.text()
-        for expected in ('a: commits', 'interrupted', 'fsync:none', '150-290',
+        for expected in ('a commits', 'interrupted', 'fsync:none', '150-290',
                          '5 ms added to each sync', '~2.00x',
                          '(by Connection.get, 4 objects a transaction',
                          # Of a race that is not known; of a disk.
