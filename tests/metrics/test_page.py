@@ -10,8 +10,10 @@ from unittest import mock
 
 import fsyncstorage.metrics
 from fsyncstorage.metrics import answering
-from fsyncstorage.metrics import exporter
+from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import hosts
+from fsyncstorage.metrics import page
+from fsyncstorage.metrics import shown
 from fsyncstorage.metrics.exporters import Showing
 
 from ..server.serving import ErrorReply
@@ -117,16 +119,16 @@ class Figures(Served, PageTestCase):
     def test_samples(self):
         """What was between two of them, and nothing else."""
         peer = self.served()
-        page = self.exporter._page
         peer.commit({1: b'x'})
-        with mock.patch('fsyncstorage.metrics.page.time') as clock:
-            clock.time.return_value = 0
+        clock = mock.Mock(**{'time.return_value': 0})
+        with mock.patch.object(page, 'time', clock), \
+                mock.patch.object(shown, 'time', clock):
             for now in 10 ** 6, 10 ** 6 + 10, 10 ** 6 + 20:
                 clock.monotonic.return_value = now
-                page.sample()
+                self.exporter._sample()
                 for number in range(5):
                     peer.commit({now + number: b'x'})
-            past = json.loads(page.now().body)['storages'][0]['past']
+            past = self.storage_now()['past']
         self.assertEqual(past['commits'][-2:], [0.5, 0.5])
         self.assertEqual(past['clients'][-1], 1)
         self.assertEqual(past['ago'][-2:], [10, 0])
@@ -136,7 +138,7 @@ class Figures(Served, PageTestCase):
 class Samples(PageTestCase):
 
     def test_they_are_taken_though_nobody_looks(self):
-        with mock.patch.object(exporter, 'EVERY', 0.01):
+        with mock.patch.object(exporters, 'EVERY', 0.01):
             self.show(self.open())
 
             def there_are_some():
@@ -159,13 +161,13 @@ class States(PageTestCase):
         thread = Thread(commit, storage, {1: b'x'})
         disk.wait_for_sync()
         for _ in range(3):
-            self.exporter._page.sample()
+            self.exporter._sample()
         (level, words), = self.verdicts()
         self.assertEqual(level, 'bad')
         self.assertIn('does not answer', words)
         disk.release_syncs()
         thread.result()
-        self.exporter._page.sample()
+        self.exporter._sample()
         self.assertEqual(self.verdicts(), [])
 
     def test_a_name_is_only_text(self):

@@ -5,7 +5,7 @@ import unittest
 
 from fsyncstorage.histogram import Histogram
 from fsyncstorage.metrics import past
-from fsyncstorage.metrics import shown
+from fsyncstorage.metrics import reading
 from fsyncstorage.metrics.past import Past
 
 
@@ -17,7 +17,7 @@ class Reading(types.SimpleNamespace):
             counts={'commits': commits, **more}, loads=loads, waiting=waiting,
             conflicts=None, histograms=histograms)
 
-    at = shown.Reading.at
+    at = reading.Reading.at
 
 
 class PastTestCase(unittest.TestCase):

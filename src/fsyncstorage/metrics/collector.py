@@ -27,7 +27,7 @@ from .figures import FIGURES
 from .figures import GAUGE
 from .figures import HISTOGRAMS
 from .figures import LABELS
-from .pulse import Serving
+from .probes import Serving
 from .shown import Shown
 
 PREFIX = 'fsyncstorage_'

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..histogram import Histogram
-from .shown import Reading
+from .reading import Reading
 
 EVERY = 5.0
 SPAN = 600.0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..pack.progress import FAILED
 from . import probes
 from .past import Past
-from .shown import Reading
+from .reading import Reading
 
 #: LOOK: look at it some time.  BAD: look at it at once.
 LOOK, BAD = 'look', 'bad'
