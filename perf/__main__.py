@@ -1,7 +1,7 @@
 """The command line of the campaigns: `python -m perf`, in a checkout.
 
 Exit codes: 0 all was measured and all claims hold, 1 a claim does not hold, a
-measurement failed or was not recorded, 2 the command line is wrong, or nothing
+measurement failed, 2 the command line is wrong, or nothing
 can be measured here, 130 interrupted.
 """
 
@@ -52,10 +52,6 @@ def parser():
     recording.add_argument(
         '--quick', action='store_true',
         help='little work, to try the campaign; nothing is recorded')
-    recording.add_argument(
-        '--anyway', action='store_true',
-        help='record it even if the machine was quieter when the result that'
-             ' is there was recorded')
     recording.set_defaults(run=_record)
     drawing = commands.add_parser(
         'draw', help='make texts, pictures and a page of HTML of what was'

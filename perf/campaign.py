@@ -5,13 +5,10 @@ and `pictures/NAME`.  The last two are made from the first alone, so they can
 be made again at any time.
 
 A quick run records nothing.  A run that is interrupted leaves what it has in
-`NAME.json.new`.  So does a run that finds a record of a quieter machine,
-unless it is told to record anyway: a record has to show what the project can
-do, not what else ran on that day.
+`NAME.json.new`.
 """
 
 import argparse
-import contextlib
 import dataclasses
 import functools
 import os
@@ -91,10 +88,6 @@ def record(campaign, options):
     if code:
         return code
     if not options.quick:
-        if not options.anyway and (reason := _is_worse(new, path)):
-            _complain(campaign, f'{reason}: {path} stays as it is, {new} has'
-                      ' this run, and --anyway would record it')
-            return 1
         os.replace(new, path)
         draw(campaign, options.results)
     return 0 if options.quick or all(hold) else 1
@@ -128,28 +121,6 @@ def _able(campaign):
 def missing(contestant):
     """What it needs that is not installed; None for those of the package."""
     return getattr(contestant, 'missing', lambda: None)()
-
-
-def _is_worse(new, path):
-    """Why the new result should not replace the other one, or None.
-
-    On a quiet machine it always may.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        before, now = (
-            company(documents.load(each)) for each in (path, new))
-        if now > max(before, documents.MOST):
-            return (
-                f'others kept {now:.2f} processors busy, and {before:.2f} when'
-                ' what is recorded was measured')
-    return None
-
-
-def company(document):
-    """How many processors others kept busy during the run; if unknown, the
-    load average before it."""
-    found = documents.share(document)
-    return document['machine']['load_average'] if found is None else found
 
 
 def _complain(campaign, message):

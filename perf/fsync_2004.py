@@ -3,14 +3,24 @@
 `fsync_2004` has all contestants of `fsync-time commits` and one more of 2004,
 by number of threads and by what is added to each sync; `claims` has only those
 that the claims are about.  README.rst says how to read them.
+
+Another measurement is how long a `loadBefore` takes while threads commit.  One
+more thread loads current objects of the others, one after the other, straight
+from the storage (so that no cache answers), with a short pause in between.
+Without the pause it would make many loads in the short time between two
+commits, and take the processor away from the committers.
 """
 
 import argparse
 import functools
 import importlib
+import itertools
+import random
+import threading
 
 from rich.text import Text
 from ZODB.FileStorage import FileStorage
+from ZODB.utils import maxtid
 
 from fsyncstorage.timing import commits
 from fsyncstorage.timing.contestants import CONTESTANTS
@@ -19,10 +29,19 @@ from fsyncstorage.timing.results import tables
 from fsyncstorage.timing.results.wording import added
 from fsyncstorage.timing.results.wording import count
 from fsyncstorage.timing.results.wording import number
+from fsyncstorage.timing.running import crew
+from fsyncstorage.timing.running import latency
+from fsyncstorage.timing.running.sampling import Race
 
 from . import history
+from . import questions
 from .campaign import Campaign
 from .claims import Claim
+
+#: While loads are timed: threads that commit, and what is added to each sync.
+COMMITTERS, READERS_LATENCY = 4, 0.05
+KEYS = range(1000)
+PAUSE = 0.001
 
 GROUP, STOCK = 'fsync:group-commit', 'filestorage'
 NONE, STOCK_WITHOUT = 'fsync:none', 'filestorage:no-fsync'
@@ -53,10 +72,52 @@ def contestants():
 
 
 def races(shared, quick):
-    return commits.races(argparse.Namespace(
+    seconds = commits.SECONDS[quick]
+    return [*commits.races(argparse.Namespace(
         threads=[1, 8, 16] if shared else [1, 16],
-        sync_latency=[0.0, 0.001, 0.005], shared=shared, readers=True,
-        seconds=commits.SECONDS[quick]))
+        sync_latency=[0.0, 0.001, 0.005], shared=shared, seconds=seconds)),
+        beside_race(committers=COMMITTERS, seconds=seconds,
+                    sync_latency=READERS_LATENCY)]
+
+
+def beside_race(**settings):
+    return Race(
+        'loads', settings, measure_beside,
+        ('p50_seconds', 'p99_seconds', 'max_seconds'))
+
+
+def measure_beside(
+        contestant, directory, *, committers, seconds, sync_latency):
+    """Time the loads of one contestant; return its figures."""
+    done = threading.Event()
+
+    def new_keys():
+        keys = itertools.count(len(KEYS))
+        while not done.is_set():
+            yield next(keys)
+
+    with latency.slowed(sync_latency) as syncs, \
+            commits.database(contestant, directory, committers) as db:
+        trees = commits.plant(db, committers, KEYS)
+        oids = [record.oid for transaction in db.storage.iterator()
+                for record in transaction]
+
+        def load():
+            db.storage.loadBefore(random.choice(oids), maxtid)
+
+        def read(start):
+            start()
+            try:
+                return crew.timed(itertools.repeat(load), seconds, PAUSE)
+            finally:
+                done.set()
+
+        stretches, [used] = crew.threads(
+            [read, *(commits.setter(db, tree, new_keys(), [], None)
+                     for tree in trees)],
+            lambda: {'syncs': len(syncs)})
+    loads = stretches[0].durations
+    return {'loads': len(loads), **crew.times(loads), **used}
 
 
 def ratio(contestant, baseline, threads, sync_latency, at_least):
@@ -92,7 +153,7 @@ CLAIMS = [
 
 
 def show(document, console):
-    tables.show(document, console)
+    questions.show(document, console)
     table = tables.new_table('2004', '1 thread')
     for contestant, per_second in history.COMMITS_2004['per_second'].items():
         table.add_row(contestant, number(per_second))

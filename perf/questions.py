@@ -7,6 +7,14 @@ from fsyncstorage.timing.results.questions import Question
 ALL = (
     *questions.QUESTIONS,
     Question(
+        'loads', 'How long does a load take while others commit?', 'loads',
+        None, '', 'milliseconds a load', questions.TIMES, 1e3),
+    Question(
+        'reads-beside-commits',
+        'How long does a cold read take while another client commits?',
+        'read-beside-commit', None, '', 'milliseconds a read',
+        questions.TIMES, 1e3),
+    Question(
         'light-commits', 'How many commits a second can the server take?',
         'light', 'connections', 'light connections', 'commits a second',
         {'': 'txn_per_second'}),

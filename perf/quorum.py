@@ -227,12 +227,6 @@ def leading(path, log):
 def following(path, opened):
     """A process that follows.  A function: when it had synced each record, by
     the last number of each sync, once it has this one."""
-    pipe, theirs = supervisor.FORK.Pipe()
-    process = supervisor.FORK.Process(
-        target=_follow, args=(theirs, path, opened))
-    process.start()
-    theirs.close()
-
     def told(last):
         pipe.send(last)
         found = pipe.recv()
@@ -240,12 +234,8 @@ def following(path, opened):
             raise ChildProcessError(f'the standby failed: {found}')
         return found
 
-    try:
+    with supervisor.child(_follow, path, opened) as (_, pipe):
         yield told
-    finally:
-        process.kill()
-        process.join()
-        pipe.close()
 
 
 def _follow(pipe, path, opened):

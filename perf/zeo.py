@@ -113,7 +113,7 @@ def server_races(seconds, **site):
         for number in (1, CROWD))
     yield from (light.race(connections=number, sync_latency=latency, **timed)
                 for latency in (FAST, SLOW) for number in (4, CROWD))
-    yield zeo.beside_race(sync_latency=BESIDE, **timed)
+    yield beside_race(sync_latency=BESIDE, **timed)
 
 
 def client_races(seconds, **site):
@@ -265,6 +265,41 @@ def changing(manager, connection, group, pause=None):
         manager.commit()
 
     return change
+
+
+# Reads beside commits
+
+#: Between two reads beside commits, in seconds.
+_PAUSE = 0.001
+
+
+def beside_race(**settings):
+    return Race(
+        'read-beside-commit', settings, measure_beside,
+        ('p50_seconds', 'p99_seconds', 'max_seconds'))
+
+
+def measure_beside(contestant, directory, *, seconds, **site_settings):
+    """Time the reads of one contestant, each read of another object."""
+    with contestant.running(directory, **site_settings) as site:
+        # Because of the pauses, the client cannot read more in that time.
+        oids = population.plant(site, population.small(
+            read=round(seconds / _PAUSE) + 1, written=1))['read']
+
+        def read(start):
+            with crew.connected(site) as (_, connection):
+                start()
+                return crew.timed(
+                    [functools.partial(connection.get, oid) for oid in oids],
+                    seconds, _PAUSE)
+
+        (reads, commits), _ = crew.processes(
+            site, [read, zeo.writer(site, 'written', seconds)])
+    return {
+        'reads': len(reads.durations),
+        **crew.times(reads.durations),
+        'commits': len(commits.durations),
+    }
 
 
 # Claims

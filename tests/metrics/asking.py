@@ -8,7 +8,7 @@ from unittest import mock
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from fsyncstorage.metrics import exporter
+from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics.address import shown
 
 from ..support import PATIENCE
@@ -21,7 +21,7 @@ class NothingIsKept:
 
     def setUp(self):
         super().setUp()
-        kept = mock.patch.object(exporter, 'KEPT', 0)
+        kept = mock.patch.object(exporters, 'KEPT', 0)
         kept.start()
         self.addCleanup(kept.stop)
 

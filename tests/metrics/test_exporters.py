@@ -9,7 +9,6 @@ import warnings
 from unittest import mock
 
 from fsyncstorage.metrics import answering
-from fsyncstorage.metrics import exporter
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import probes
 from fsyncstorage.metrics.exporters import Showing
@@ -33,7 +32,7 @@ class Shown(TestCase):
     def setUp(self):
         super().setUp()
         # They are taken now and then, and read figures, too.
-        samples = mock.patch.object(exporter.Exporter, '_sample', mock.Mock())
+        samples = mock.patch.object(exporters.Exporter, '_sample', mock.Mock())
         samples.start()
         self.addCleanup(samples.stop)
 
@@ -180,14 +179,14 @@ class Trouble(Shown):
         address = showing.exporter.address
         status, text = get(address, '/metrics')
         self.assertEqual(status, 501)
-        self.assertIn(exporter.EXTRA, text)
+        self.assertIn(exporters.EXTRA, text)
         self.assertEqual(get(address, '/ready')[0], 200)
         self.check_it_commits(storage)
 
     def test_figures_are_read_once_a_second_at_most(self):
         storage = self.open()
         address = self.show(storage).exporter.address
-        with mock.patch.object(exporter, 'time') as clock:
+        with mock.patch.object(exporters, 'time') as clock:
             for now, commits in (0, 0), (0.99, 0), (1.01, 1):
                 clock.monotonic.return_value = now
                 self.assertEqual(
@@ -200,7 +199,7 @@ class Trouble(Shown):
         storage = self.open()
         self.show(storage, address, 'bad')
         self.show(self.open('other.fs'), address, 'good')
-        with mock.patch.object(exporter, 'KEPT', 0):
+        with mock.patch.object(exporters, 'KEPT', 0):
             with mock.patch.object(
                     storage, 'stats', side_effect=ZeroDivisionError), \
                     self.one_line("the figures of 'bad' could not be read"):

@@ -116,7 +116,7 @@ class ObservabilityTestCase(Served):
                 [histogram.count] * 2)
         self.assertGreater(figures[name + 'sum', 'channel', None], 0)
         self.assertEqual(
-            figures[name + 'bucket', 'channel', '100'], asked)
+            figures[name + 'bucket', 'channel', '100.0'], asked)
 
 
 class AsWrittenDown(ObservabilityTestCase):
@@ -157,6 +157,8 @@ class AsWrittenDown(ObservabilityTestCase):
 class WithoutThePackage(ObservabilityTestCase):
 
     def test_nothing_is_registered(self):
-        with mock.patch.dict(sys.modules, {'plone.observability': None}):
-            self.load_zcml()
-        self.assertNotIn('fsyncstorage.metrics.observability', sys.modules)
+        for name in 'plone.observability', 'prometheus_client':
+            with mock.patch.dict(
+                    sys.modules, {**as_installed(), name: None}):
+                self.load_zcml()
+            self.assertNotIn('fsyncstorage.metrics.observability', sys.modules)

@@ -5,20 +5,19 @@ import unittest
 
 from fsyncstorage.histogram import Histogram
 from fsyncstorage.metrics import past
+from fsyncstorage.metrics import reading
 from fsyncstorage.metrics.past import Past
 
 
 class Reading(types.SimpleNamespace):
     """What a storage says that has counted so much."""
 
-    def __init__(self, commits=0, loads=None, waiting=None, histograms=None,
-                 **more):
-        self.figures = {'commits': commits, **more}
-        super().__init__(loads=loads, waiting=waiting, conflicts=None,
-                         histograms=histograms or {})
+    def __init__(self, commits=0, loads={}, waiting={}, histograms={}, **more):
+        super().__init__(
+            counts={'commits': commits, **more}, loads=loads, waiting=waiting,
+            conflicts=None, histograms=histograms)
 
-    def any_of(self, *names):
-        return self.figures.get(names[0])
+    at = reading.Reading.at
 
 
 class PastTestCase(unittest.TestCase):
@@ -48,7 +47,7 @@ class Rates(PastTestCase):
 
     def test_a_figure_that_comes_goes_or_begins_anew_is_not_known(self):
         for now, loads in enumerate((None, 5, 7, 3, None)):
-            self.past.add(Reading(loads=loads and {
+            self.past.add(Reading(loads={} if loads is None else {
                 'memory': loads, 'disk': 0}), now)
         self.assertEqual(
             self.column('loads_from_memory'), [None, 2.0, None, None])

@@ -6,7 +6,6 @@ from unittest import mock
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import probes
 from fsyncstorage.metrics.exporters import Showing
-from fsyncstorage.metrics.pulse import Pulse
 
 from ..server.serving import Served
 from ..support import PATIENCE
@@ -56,7 +55,7 @@ class Loops(Served):
             close()
 
         with mock.patch.object(storage, 'close', closing), \
-                mock.patch.object(Pulse, 'age', 3600):
+                mock.patch.object(probes.Pulse, 'age', 3600):
             self.assertEqual(probe(address, '/live')[0], 503)
             self.server.close()
         self.assertEqual(answers, [200, 503])

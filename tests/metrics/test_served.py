@@ -12,7 +12,7 @@ from ZODB.utils import maxtid
 from fsyncstorage import wire
 from fsyncstorage.client import local
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.metrics import served
+from fsyncstorage.metrics import page
 from fsyncstorage.metrics.exporters import Showing
 from fsyncstorage.server.clients import LONGEST
 from fsyncstorage.server.clients import MOST_OIDS
@@ -280,7 +280,7 @@ class Bounds(ClientsCase):
     def test_many_clients(self):
         for _ in range(3):
             self.connect(self.server)
-        with mock.patch.object(served, 'MOST', 2):
+        with mock.patch.object(page, 'MOST', 2):
             _, answer = probe(self.address, '/clients')
         found = answer['storages']['1']
         self.assertEqual(len(found['clients']), 2)
@@ -294,7 +294,7 @@ class Bounds(ClientsCase):
         asked = waits.ask_vote({1: b'y'})
         until(lambda: self.service.committer.waiting, 'it waits')
         for most, expected in (1, [[True]]), (2, [[True], [False]]):
-            with mock.patch.object(served, 'MOST', most):
+            with mock.patch.object(page, 'MOST', most):
                 self.assertEqual(
                     [[each['holds'] for each in client['transactions']]
                      for client in self.clients()], expected)

@@ -4,6 +4,7 @@ import time
 import types
 import unittest
 
+from fsyncstorage.metrics import past
 from fsyncstorage.metrics import verdicts
 from fsyncstorage.metrics.past import Past
 from fsyncstorage.metrics.verdicts import BAD
@@ -12,7 +13,7 @@ from fsyncstorage.metrics.verdicts import LOOK
 
 def reading(**said):
     return types.SimpleNamespace(**{
-        'storage': {}, 'server': {}, 'packs': {}, 'scrub': {}, 'waiting': None,
+        'storage': {}, 'server': {}, 'packs': {}, 'scrub': {}, 'waiting': {},
         'quorum': {}, **said})
 
 
@@ -21,20 +22,21 @@ class Samples(Past):
 
     def __init__(self, **columns):
         super().__init__()
-        for name, values in columns.items():
-            self._columns[name].extend(values)
+        for values in zip(*columns.values()):
+            self._samples.append((0.0, {
+                **dict.fromkeys(past._COLUMNS), **dict(zip(columns, values))}))
 
 
 class OfAStorage(unittest.TestCase):
 
-    def check(self, level, words, past=None, **said):
-        found = verdicts.of_storage(reading(**said), past or Past())
+    def check(self, level, words, samples=None, **said):
+        found = verdicts.of_storage(reading(**said), samples or Past())
         self.assertEqual([each.level for each in found], [level])
         self.assertRegex(found[0].words, words)
 
-    def check_well(self, past=None, **said):
+    def check_well(self, samples=None, **said):
         self.assertEqual(
-            verdicts.of_storage(reading(**said), past or Past()), [])
+            verdicts.of_storage(reading(**said), samples or Past()), [])
 
     def test_well(self):
         self.check_well()

@@ -139,7 +139,7 @@ class CommitTests(Scratch):
         with contextlib.closing(ZODB.DB(storage)) as db, \
                 db.transaction() as connection:
             return {name: sorted(tree)
-                    for name, tree in connection.root().items()}
+                    for name, tree in population.ground(connection).items()}
 
     def test_one_tree_a_thread(self):
         figures = self.commit()
@@ -198,8 +198,7 @@ class ReadTests(Scratch):
     def asked(self, access, ways):
         """What a storage is asked for in each stretch; and the stretches."""
         told = []
-        job = zeo._reader(
-            self.site, zeo.Group('read', self.oids, access, 2), ways)
+        job = zeo.reader(self.site, self.oids, access, 2, ways)
         with mock.patch.object(
                 transaction.TransactionManager, 'begin', autospec=True,
                 side_effect=transaction.TransactionManager.begin) as begin:
@@ -230,14 +229,13 @@ class ReadTests(Scratch):
         results = [
             [crew.Stretch(10, 12, [0.5, 1.5], 3, [0.1, 0.4, 0.7, 0.8])],
             [crew.Stretch(11, 14, [1, 2], 4, [0.5, 0.5, 1, 1])]]
-        groups = [zeo.Group('read', [], 'get', 2)] * 2
         # Without the processor time of the server, there is none.
         for usage, cpu in (({'cpu_seconds': 1}, {'cold_cpu_seconds': 1}),
                            ({}, {})):
             with mock.patch.object(
                     crew, 'processes',
                     return_value=crew.Found(results, [usage])):
-                figures = zeo.read(self.site, groups, ['cold'])
+                figures = zeo.read(self.site, [], ['cold'], 2)
             self.assertEqual(figures, {
                 'cold_per_second': 2, 'cold_seconds': 1.25,
                 'cold_p50_seconds': 0.5, 'cold_p99_seconds': 1, **cpu})
@@ -256,7 +254,7 @@ class BlobTests(Scratch):
 
     def plant(self, *contents):
         with crew.connected(self.site) as (manager, connection):
-            connection.root()['blobs'] = PersistentMapping(all=[
+            population.ground(connection)['blobs'] = PersistentMapping(all=[
                 blobs.new_blob(connection, data) for data in contents])
             manager.commit()
 
@@ -362,10 +360,10 @@ class ServedTests(Scratch):
             with contestant.running(self.scratch, **SETTINGS) as site:
                 oids = population.plant(
                     site, population.small(read=5))['read']
-                group = zeo.Group('read', oids, 'get', 5)
                 with mock.patch.object(Reader, 'load_before', load_before):
                     for ways in zeo.ONE_BY_ONE, zeo.PREFETCH:
-                        zeo._reader(site, group, ways)(lambda: None)
+                        zeo.reader(site, oids, 'get', 5, ways)(
+                            lambda: None)
                 return oids, asked
 
         oids, found = supervisor.run(work)
@@ -445,25 +443,3 @@ class MachineTests(Scratch):
             with mock.patch.object(
                     machine, '_lines', return_value=mounts):
                 self.assertEqual(machine._file_system(path), expected, path)
-
-    def seen(self, user, nice=10, steal=0, used=0.0):
-        """What others took, if this process and its children used so much."""
-        usage = mock.Mock(ru_utime=1.0)
-        stat = mock.patch.object(machine, '_STAT', mock.Mock())
-        with stat as counters, mock.patch.object(
-                machine.resource, 'getrusage', return_value=usage), \
-                mock.patch.object(machine.os, 'sysconf', return_value=100):
-            text = 'cpu  {} {} 20 999 999 999 999 {} 0 0\ncpu0 1 2 3\n'
-            counters.read_text.return_value = text.format(1000, 10, 0)
-            watch = machine.Watch()
-            usage.ru_utime += used / 2  # it is asked for two sums
-            counters.read_text.return_value = text.format(user, nice, steal)
-            return watch.seen()['cpu_seconds']
-
-    def test_what_others_used(self):
-        self.assertAlmostEqual(self.seen(1150), 1.5)
-        self.assertAlmostEqual(self.seen(1000, nice=60), 0.5)
-        self.assertAlmostEqual(self.seen(1000, steal=50), 0.5)
-        # Not the driver and its samples; and never less than nothing.
-        self.assertAlmostEqual(self.seen(1150, used=1.0), 0.5)
-        self.assertEqual(self.seen(1150, used=9.0), 0.0)

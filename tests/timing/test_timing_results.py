@@ -151,21 +151,6 @@ class DocumentTests(unittest.TestCase):
         self.assertEqual(
             os.listdir(os.path.dirname(self.path)), ['result.json'])
 
-    def with_others(self, *samples):
-        self.made['samples'] = [
-            {'race': 0, 'contestant': 'any', 'round': number, 'figures': {},
-             'others': others and {
-                 'cpu_seconds': others[0], 'seconds': others[1]}}
-            for number, others in samples]
-        return documents.share(self.made)
-
-    def test_a_machine_that_is_not_quiet_is_said(self):
-        for used, expected in (0.1, False), (0.12, True):
-            self.with_others((1, (used, 1)))
-            self.assertEqual(
-                'NOT QUIET: others used 12% of a processor'
-                in ' '.join(shown(self.made).split()), expected)
-
 
 class TableTests(unittest.TestCase):
 
@@ -247,7 +232,7 @@ class WordingTests(unittest.TestCase):
 
 
 def of_disk(sync=0.003, file_system='ext4', load=0.5, **rates):
-    """Figures of a disk, and a document that has them."""
+    """The verdicts on a disk, and the document that they are about."""
     rates = {'none': 600, 'interval': 500, 'group-commit': 400,
              'per-commit': 300, 'two-sync': 200, **rates}
     document = document_of(disk.races(True), [
@@ -259,7 +244,7 @@ def of_disk(sync=0.003, file_system='ext4', load=0.5, **rates):
         rounds=1, command='disk')
     document['machine'].update(load_average=2 * load, file_system=file_system)
     document['complete'] = True
-    return disk.figures(document), document
+    return disk.verdicts(document), document
 
 
 class VerdictTests(unittest.TestCase):
@@ -276,20 +261,22 @@ class VerdictTests(unittest.TestCase):
                 # Memory is no disk, however slow.
                 (9000, {'file_system': 'tmpfs'}, True, 'tmpfs is memory')]:
             with self.subTest(microseconds, **others):
-                found, _ = of_disk(microseconds / 1e6, **others)
-                self.assertEqual(verdict.is_no_disk(found), no_disk)
-                self.assertIn(expected, verdict.of_disk(found))
+                (said, _, is_none), _ = of_disk(microseconds / 1e6, **others)
+                self.assertEqual(is_none, no_disk)
+                self.assertIn(expected, said)
 
     def test_figures_that_cannot_be_trusted(self):
-        self.assertIsNone(verdict.of_noise(of_disk(load=1)[0]))
-        self.assertIn('than there are processors',
-                      verdict.of_noise(of_disk(load=1.01)[0]))
+        def noise(**of):
+            return of_disk(**of)[0][1]
+
+        self.assertIsNone(noise(load=1))
+        self.assertIn('than there are processors', noise(load=1.01))
         for group, believed in (600, True), (900, True), (901, False):
-            found = verdict.of_noise(of_disk(**{'group-commit': group})[0])
+            found = noise(**{'group-commit': group})
             self.assertEqual(found is None, believed, group)
         self.assertIn('contradict', found)
         # A policy that does not sync may be faster.
-        self.assertIsNone(verdict.of_noise(of_disk(interval=2000)[0]))
+        self.assertIsNone(noise(interval=2000))
 
     def shown(self, document):
         return ' '.join(shown(document, disk.show).split())

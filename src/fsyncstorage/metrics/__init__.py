@@ -1,21 +1,18 @@
 """What operators and their programs can see: metrics, probes, a live page.
 
 - address    a configured address, and whether other machines can reach it
-- exporters  which address shows which storages of this process
-- exporter   one address: a thread of its own that answers
+- exporters  which address shows which storages of this process, and answers
 - answering  HTTP with bounded cost, whatever a peer sends
 - hosts      which names a request may use for an address
 - probes     is the process alive, is it ready, has it started?
-- pulse      does an event loop answer, and how late?
-- shown      the figures of one storage at one moment
+- shown      one storage that is shown
+- reading    its figures at one moment
 - figures    the table of all figures: their names, and where they are read
 - collector  these figures as metrics (it needs prometheus_client)
-- served     which client does what: the clients of a storage, as JSON
-- page       the live page
+- page       the live page, and what each client does, as JSON
 - past       the last ten minutes, for the pictures of the page
 - verdicts   is all well?  For the page
-- clientfigures  the figures of a client
-- clients        these as metrics, for a registry of the client's process
+- clients        the figures of clients, for a registry of their process
 - observability  and for plone.observability, if that is installed
 
 Nothing here is needed to keep data.  If something here fails, it is one line

@@ -14,16 +14,30 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.core import Metric
 
-from .clientfigures import COUNTER
-from .clientfigures import FIGURES
-from .clientfigures import GAUGE
-from .clientfigures import PREFIX
-from .clientfigures import TIMES
-from .clientfigures import TIMES_SAY
 from .collector import add_histogram
 
-_FAMILIES: dict[str, type[Any]] = {
-    COUNTER: CounterMetricFamily, GAUGE: GaugeMetricFamily}
+COUNTER, GAUGE = CounterMetricFamily, GaugeMetricFamily
+
+PREFIX = 'fsyncclient_'
+
+#: Each figure: its kind, its name in `FsyncClient.stats()`, and its
+#: description.  Figures of something that a client does not have (a blob
+#: cache, for example) are missing there.
+FIGURES: list[tuple[type[Any], str, str]] = [
+    (GAUGE, 'connected', 'Whether there is a server.'),
+    (COUNTER, 'cache_hits', 'Loads that were answered from the cache.'),
+    (COUNTER, 'cache_misses', 'Loads for which the server was asked.'),
+    (COUNTER, 'cache_evictions',
+     'Objects that were dropped from the cache for others.'),
+    (GAUGE, 'reads_locally',
+     'Whether objects are read from the data file, without the server.'),
+    (COUNTER, 'local_reads', 'Loads that were answered from the data file.'),
+    (COUNTER, 'commits_repeated',
+     'How often a commit was sent again, to the next node of a log.'),
+    (GAUGE, 'blob_cache_bytes', 'Bytes of the blobs in the blob cache.'),
+    (COUNTER, 'blob_cache_evictions',
+     'Blobs that were removed from the blob cache for others.'),
+]
 
 
 class ClientCollector:
@@ -40,13 +54,16 @@ class ClientCollector:
         read = {name: client.stats()
                 for name, client in self._clients.items()}
         for kind, key, words in FIGURES:
-            family = _FAMILIES[kind](PREFIX + key, words, labels=['storage'])
+            family = kind(PREFIX + key, words, labels=['storage'])
             for name, figures in read.items():
                 if key in figures:
                     family.add_metric([name], figures[key])
             yield family
         times = HistogramMetricFamily(
-            PREFIX + TIMES, TIMES_SAY, labels=['storage', 'source'])
+            PREFIX + 'load_duration_seconds',
+            'How long loads took that the cache did not answer, by what did:'
+            ' the data file, a read channel or the connection.',
+            labels=['storage', 'source'])
         for name, client in self._clients.items():
             for source, histogram in client.load_times().items():
                 add_histogram(times, [name, source], [histogram])

@@ -26,7 +26,8 @@ from .figures import COUNTER
 from .figures import FIGURES
 from .figures import GAUGE
 from .figures import HISTOGRAMS
-from .pulse import Serving
+from .figures import LABELS
+from .probes import Serving
 from .shown import Shown
 
 PREFIX = 'fsyncstorage_'
@@ -59,11 +60,17 @@ class Collector:
             readable.add_metric([name], reading is not None)
         yield readable
         storages = [reading for _, reading in readings if reading is not None]
-        for kind, name, words, read, label in FIGURES:
-            family = _KINDS[kind](PREFIX + name, words, labels=[
-                'storage', *([label] if label else [])])
+        for kind, name, path, words in FIGURES:
+            labels = [LABELS[name]] if name in LABELS else []
+            family = _KINDS[kind](
+                PREFIX + name, words, labels=['storage', *labels])
             for figures in storages:
-                _add(family, figures.name, read(figures), label)
+                found = figures.at(path)
+                for of, value in (
+                        found.items() if labels else [(None, found)]):
+                    if value is not None:
+                        family.add_metric(
+                            [figures.name, *([of] if labels else [])], value)
             yield family
         for name, words, key in HISTOGRAMS:
             family = HistogramMetricFamily(
@@ -97,16 +104,6 @@ class Collector:
             labels=['version'])
         build.add_metric([own_version()], 1)
         yield from (lag, received, sent, build)
-
-
-def _add(family: Any, storage: str, value: Any, label: str | None) -> None:
-    if value is None:
-        return
-    if label is None:
-        family.add_metric([storage], value)
-        return
-    for each, number in value.items():
-        family.add_metric([storage, each], number)
 
 
 def add_histogram(family: HistogramMetricFamily, labels: list[str],

@@ -1,7 +1,8 @@
 'use strict';
 
 // The live page.  Names and words come from configurations, errors and peers:
-// all of them become text nodes; nothing is ever read as HTML.
+// all of them become text nodes; nothing is ever read as HTML.  Each answer is
+// shown from its beginning: the page keeps nothing of the one before.
 
 const EVERY = 2000;      // milliseconds between two answers
 const PATIENCE = 8000;   // milliseconds to wait for an answer
@@ -42,17 +43,13 @@ function seconds(value) {
 
 // By the clock of the server: that of the browser may be different.
 function since(timestamp) {
+  if (timestamp == null) return NONE;
   const passed = Math.round(now - timestamp);
   return passed < 2 ? 'just now' : `${seconds(passed)} ago`;
 }
 
 const percent = share => `${Math.floor(100 * share)} %`;
 const newest = column => column?.length ? column[column.length - 1] : null;
-
-function sum(...values) {
-  const known = values.filter(value => value != null);
-  return known.length ? known.reduce((a, b) => a + b) : null;
-}
 
 // Elements
 
@@ -63,37 +60,51 @@ function make(name, className, ...children) {
   return element;
 }
 
-function draw(name, className) {
+function draw(name, attributes, ...children) {
   const element = document.createElementNS('http://www.w3.org/2000/svg', name);
-  if (className) element.setAttribute('class', className);
+  for (const [key, value] of Object.entries(attributes)) {
+    element.setAttribute(key, value);
+  }
+  element.append(...children);
   return element;
 }
 
-// Text that has not changed is not replaced: somebody may be selecting it, and
-// a screen reader should not read it again.
-function say(element, text) {
-  if (element.textContent !== text) element.textContent = text;
-}
-
-function sayState(element, level) {
-  say(element, `${SIGNS[level]} ${STATES[level]}`);
-  element.className = `state ${level}`;
-}
-
-function sayVerdicts(list, verdicts) {
-  const words = verdicts.map(({level, words}) => `${SIGNS[level]} ${words}`);
-  if (words.join('\n') === list.dataset.words) return;
-  list.dataset.words = words.join('\n');
-  list.replaceChildren(...verdicts.map(
-    ({level}, index) => make('li', level, words[index])));
-}
-
-function worst(verdicts) {
+function state(verdicts) {
   const levels = verdicts.map(({level}) => level);
   return ['bad', 'look'].find(level => levels.includes(level)) ?? 'well';
 }
 
+// Text that has not changed is not replaced: a screen reader would read it
+// again.
+function sayState(element, level) {
+  const words = `${SIGNS[level]} ${STATES[level]}`;
+  if (element.textContent !== words) element.textContent = words;
+  element.className = `state ${level}`;
+  return element;
+}
+
+function listed(verdicts) {
+  return verdicts.map(
+    ({level, words}) => make('li', level, `${SIGNS[level]} ${words}`));
+}
+
 // Pictures of the last ten minutes
+
+// Each picture: its title, how a value is written, the least top of its scale;
+// and for each line, its words and the name of its column.
+const PICTURES = [
+  ['Commits a second', number, 5,
+   ['commits', 'commits'], ['conflicts', 'conflicts']],
+  ['Commit time', seconds, .001,
+   ['half within', 'commit_p50'], ['99 % within', 'commit_p99']],
+  ['Sync time', seconds, .001,
+   ['half within', 'sync_p50'], ['99 % within', 'sync_p99']],
+  ['Loads a second', number, 5,
+   ['from memory', 'loads_from_memory'], ['from disk', 'loads_from_disk']],
+  ['Transactions that wait', number, 5,
+   ['for objects', 'waiting_for_objects'], ['for a sync', 'waiting_for_sync']],
+  ['Clients', number, 5, ['connected', 'clients']],
+];
 
 // The next of 1, 2, 5, 10, 20, 50, ...
 function roundedUp(value) {
@@ -101,195 +112,86 @@ function roundedUp(value) {
   return [1, 2, 5, 10].find(each => each * power >= value * .9999) * power;
 }
 
-class Picture {
-
-  // `series`: for each line, its words, and the name of its column.
-  constructor(title, inWords, least, ...series) {
-    this.title = title;
-    this.inWords = inWords;
-    this.least = least;    // the top of the scale is never below this
-    this.series = series;
-    this.keys = series.map((_, index) => make('span', index ? 'key second' : 'key'));
-    this.lines = series.map((_, index) => draw('path', index ? 'second' : 'first'));
-    this.grid = draw('path', 'grid');
-    this.svg = draw('svg');
-    this.svg.setAttribute('preserveAspectRatio', 'none');
-    this.svg.setAttribute('role', 'img');
-    this.svg.append(this.grid, ...this.lines);
-    this.top = make('span', 'top');
-    this.from = make('span');
-    this.element = make(
-      'figure', '',
-      make('figcaption', '', make('strong', '', title), ...this.keys),
-      make('div', 'plot', this.svg, this.top),
-      make('div', 'times', this.from, make('span', '', 'now')));
-  }
-
-  update(past, span, every) {
-    const columns = this.series.map(([, name]) => past[name]);
-    const known = columns.flat().filter(value => value != null);
-    // (There are no durations while nothing happens.)
-    this.element.hidden = past.ago.length > 0 && !known.length
-      && !this.series.some(([, name]) => name.endsWith('_p50'));
-    const most = Math.max(0, ...known);
-    const top = roundedUp(Math.max(most, this.least));
-    say(this.top, this.inWords(top));
-    say(this.from, `${seconds(span)} ago`);
-    this.svg.setAttribute('viewBox', `0 0 ${span} ${HEIGHT}`);
-    this.grid.setAttribute(
-      'd', `M0 0H${span}M0 ${HEIGHT / 2}H${span}M0 ${HEIGHT}H${span}`);
-    columns.forEach((column, index) => this.lines[index].setAttribute(
-      'd', this.path(column, past.ago, top, span, every)));
-    const words = this.series.map(
-      ([words], index) => `${words} ${this.inWords(newest(columns[index]))}`);
-    this.svg.setAttribute('aria-label', `${this.title}, the last ${
-      seconds(span)}: at most ${this.inWords(most)}, now ${words.join(', ')}`);
-    words.forEach((each, index) => say(this.keys[index], each));
-  }
-
-  // The line has gaps where nothing is known.
-  path(column, ago, top, span, every) {
-    let path = '';
-    column.forEach((value, index) => {
-      if (value == null) return;
-      const isNext = index && column[index - 1] != null
-        && ago[index - 1] - ago[index] < 2.5 * every;
-      const x = (span - ago[index]).toFixed(1);
-      const y = (HEIGHT * (1 - value / top)).toFixed(2);
-      path += isNext ? `L${x} ${y}` : `M${x} ${y}h.1`;
-    });
-    return path;
-  }
+function picture([title, inWords, least, ...lines], past, {span, every}) {
+  const columns = lines.map(([, name]) => past[name]);
+  const most = Math.max(0, ...columns.flat().filter(value => value != null));
+  const top = roundedUp(Math.max(most, least));
+  const words = lines.map(
+    ([words], index) => `${words} ${inWords(newest(columns[index]))}`);
+  const plot = draw(
+    'svg', {
+      viewBox: `0 0 ${span} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img',
+      'aria-label': `${title}, the last ${seconds(span)}: at most ${
+        inWords(most)}, now ${words.join(', ')}`},
+    draw('path', {
+      class: 'grid',
+      d: `M0 0H${span}M0 ${HEIGHT / 2}H${span}M0 ${HEIGHT}H${span}`}),
+    ...columns.map((column, index) => draw('path', {
+      class: index ? 'second' : 'first',
+      d: line(column, past.ago, top, span, every)})));
+  return make(
+    'figure', '',
+    make('figcaption', '', make('strong', '', title), ...words.map(
+      (each, index) => make('span', index ? 'key second' : 'key', each))),
+    make('div', 'plot', plot, make('span', 'top', inWords(top))),
+    make('div', 'times', make('span', '', `${seconds(span)} ago`),
+         make('span', '', 'now')));
 }
 
-// One storage
-
-function pictures() {
-  return [
-    new Picture('Commits a second', number, 5,
-                ['commits', 'commits'], ['conflicts', 'conflicts']),
-    new Picture('Commit time', seconds, .001,
-                ['half within', 'commit_p50'], ['99 % within', 'commit_p99']),
-    new Picture('Sync time', seconds, .001,
-                ['half within', 'sync_p50'], ['99 % within', 'sync_p99']),
-    new Picture('Loads a second', number, 5,
-                ['from memory', 'loads_from_memory'],
-                ['from disk', 'loads_from_disk']),
-    new Picture('Transactions that wait', number, 5,
-                ['for objects', 'waiting_for_objects'],
-                ['for a sync', 'waiting_for_sync']),
-    new Picture('Clients', number, 5, ['connected', 'clients']),
-  ];
+// The line has gaps where nothing is known.
+function line(column, ago, top, span, every) {
+  let path = '';
+  column.forEach((value, index) => {
+    if (value == null) return;
+    const isNext = index && column[index - 1] != null
+      && ago[index - 1] - ago[index] < 2.5 * every;
+    const x = (span - ago[index]).toFixed(1);
+    const y = (HEIGHT * (1 - value / top)).toFixed(2);
+    path += isNext ? `L${x} ${y}` : `M${x} ${y}h.1`;
+  });
+  return path;
 }
 
-// Each tile: its name, its figure, the text beside it.  No figure: no tile.
-const TILES = [
-  ['Commits / s', ({past, figures}) => figures.commits_total != null
-    && [number(newest(past.commits)), `${number(figures.commits_total)} in all`]],
-  ['Commit time', ({past, durations}) => durations.commit_duration_seconds
-    && [seconds(newest(past.commit_p50)),
-        newest(past.commit_p99) == null ? 'none now'
-          : `99 % within ${seconds(newest(past.commit_p99))}`]],
-  ['Sync time', ({past, durations}) => durations.sync_duration_seconds
-    && [seconds(newest(past.sync_p50)),
-        `${number(newest(past.syncs))} a second`]],
-  ['Loads / s', ({past, figures}) => figures.loads_total
-    && [number(sum(newest(past.loads_from_memory), newest(past.loads_from_disk))),
-        `${number(newest(past.loads_from_disk))} from the disk`]],
-  ['Clients', ({figures, local_clients}) => figures.clients != null
-    && [number(figures.clients), `${number(figures.read_channels)} read channels${
-      local_clients == null ? '' : `, ${number(local_clients)} local`}`]],
-  ['Wait for objects', ({figures}) => figures.transactions_waiting?.vote != null
-    && [number(figures.transactions_waiting.vote),
-        `${number(figures.transactions_waiting.sync ?? 0)} for a sync, ${
-          number(figures.reads_waiting ?? 0)} reads`]],
-  ['Conflicts', ({figures}) => figures.conflicts_total != null
-    && [number(figures.conflicts_total),
-        `${number(figures.conflicts_resolved_total ?? 0)} resolved`]],
+// What else is known of a storage: nothing is shown for what it does not have.
+
+const FACTS = [
+  ['Since the start', ({figures}) => figures.commits_total != null
+    && `${number(figures.commits_total)} commits, ${
+      number(figures.conflicts_total)} conflicts, ${
+      number(figures.conflicts_resolved_total)} resolved`],
   ['Data', ({figures}) => figures.data_bytes != null
-    && [bytes(figures.data_bytes), `${number(figures.objects)} objects`]],
+    && `${bytes(figures.data_bytes)}, ${number(figures.objects)} objects`],
+  ['Clients', ({figures, local_clients}) => figures.clients != null
+    && `${number(figures.clients)}, with ${number(figures.read_channels)} read channels, ${
+      number(local_clients ?? 0)} local; ${number(figures.reads_waiting)} reads wait`],
+  ['Last durable commit', ({durability, figures}) => durability
+    && since(figures.last_durable_commit_timestamp_seconds)],
+  ['Pack', ofPack],
+  ['Scrub', ofScrub],
 ];
 
-function ofPack({figures, pack_share}) {
+function ofPack({durability, figures, pack_share}) {
+  if (durability == null) return null;
   if (pack_share != null) {
     const phase = Object.keys(figures.pack_phase_progress_ratio ?? {})[0];
-    return [`${percent(pack_share)}, ${phase ? `in its phase “${phase}”` : 'it begins'}`,
-            pack_share];
+    return `${percent(pack_share)}, ${phase ? `in its phase “${phase}”` : 'it begins'}`;
   }
-  if (figures.last_pack_timestamp_seconds == null) return ['None since the start'];
-  return [`The last one, ${since(figures.last_pack_timestamp_seconds)}, ${
+  if (figures.last_pack_timestamp_seconds == null) return 'none since the start';
+  return `the last one, ${since(figures.last_pack_timestamp_seconds)}, ${
     figures.last_pack_succeeded ? 'took' : 'was not done, after'} ${
-    seconds(figures.last_pack_duration_seconds)}`];
+    seconds(figures.last_pack_duration_seconds)}`;
 }
 
-function ofScrub({figures}) {
-  if (figures.scrub_passes_total == null) {
-    return ['None: the file is not verified (scrub-rate)'];
-  }
-  const ended = figures.scrub_last_pass_timestamp_seconds;
-  const damaged = figures.scrub_damaged_transactions;
-  return [`${damaged ? `${number(damaged)} damaged transactions` : 'No damage found'}; ${
-    ended == null ? 'no pass has ended yet' : `the last pass ended ${since(ended)}`}`,
-          figures.scrub_progress_ratio < 1 ? figures.scrub_progress_ratio : null];
-}
-
-function ofDurable({figures}) {
-  const last = figures.last_durable_commit_timestamp_seconds;
-  return [last == null ? 'None yet' : `${since(last)}, ${
-    new Date(1000 * last).toLocaleString()}`];
-}
-
-const WORK = [['Last durable commit', ofDurable], ['Pack', ofPack], ['Scrub', ofScrub]];
-
-class Storage {
-
-  constructor(name) {
-    this.state = make('p');
-    this.policy = make('p');
-    this.verdicts = make('ul', 'verdicts');
-    this.tiles = TILES.map(([title]) => make(
-      'div', '', make('dt', '', title), make('dd'), make('dd')));
-    this.pictures = pictures();
-    this.work = WORK.map(([title]) => make(
-      'div', '', make('dt', '', title), make('dd'), make('progress')));
-    this.element = make(
-      'section', '',
-      make('div', 'title', make('h2', '', `Storage ${name}`), this.state, this.policy),
-      this.verdicts,
-      make('dl', 'tiles', ...this.tiles),
-      make('div', 'pictures', ...this.pictures.map(each => each.element)),
-      make('dl', 'work', ...this.work));
-  }
-
-  update(storage, {span, every}) {
-    sayState(this.state, worst(storage.verdicts));
-    say(this.policy, storage.durability ? `durability ${storage.durability}` : '');
-    sayVerdicts(this.verdicts, storage.verdicts);
-    TILES.forEach(([, read], index) => {
-      const [, value, note] = this.tiles[index].children;
-      const found = read(storage);
-      this.tiles[index].hidden = !found;
-      if (found) {
-        say(value, found[0]);
-        say(note, found[1]);
-      }
-    });
-    for (const picture of this.pictures) picture.update(storage.past, span, every);
-    const isOurs = storage.durability != null;
-    WORK.forEach(([, read], index) => {
-      const [, words, bar] = this.work[index].children;
-      const [text, share] = isOurs ? read(storage) : [''];
-      this.work[index].hidden = !isOurs;
-      say(words, text);
-      bar.hidden = share == null;
-      if (share != null) bar.value = share;
-    });
-  }
+function ofScrub({durability, figures}) {
+  if (durability == null) return null;
+  if (figures.scrub_passes_total == null) return 'the file is not verified (scrub-rate)';
+  return `${number(figures.scrub_damaged_transactions)} damaged transactions; ${
+    percent(figures.scrub_progress_ratio ?? 0)} of this pass; the last one ended ${
+    since(figures.scrub_last_pass_timestamp_seconds)}`;
 }
 
 // The page
 
-const storages = new Map();  // by their names
 let heard = null;            // when the last answer arrived
 let now = null;              // the time of the server then
 
@@ -297,44 +199,39 @@ function place(id) {
   return document.getElementById(id);
 }
 
-function showAll(answer) {
-  const named = new Set(answer.storages.map(({name}) => name));
-  for (const [name, storage] of storages) {
-    if (!named.has(name)) {
-      storage.element.remove();
-      storages.delete(name);
-    }
-  }
-  for (const each of answer.storages) {
-    if (!storages.has(each.name)) {
-      const storage = new Storage(each.name);
-      storages.set(each.name, storage);
-      place('storages').append(storage.element);
-    }
-    storages.get(each.name).update(each, answer);
-  }
+function section(storage, answer) {
+  const facts = FACTS.map(([title, read]) => [title, read(storage)]);
+  return make(
+    'section', '',
+    make('div', 'title', make('h2', '', `Storage ${storage.name}`),
+         sayState(make('p'), state(storage.verdicts)),
+         make('p', '', storage.durability ? `durability ${storage.durability}` : '')),
+    make('ul', '', ...listed(storage.verdicts)),
+    make('div', 'cards', ...PICTURES.map(
+      each => picture(each, storage.past, answer))),
+    make('dl', 'cards', ...facts.filter(([, words]) => words).map(
+      ([title, words]) => make(
+        'div', '', make('dt', '', title), make('dd', '', words)))));
 }
 
 function sayAll(verdicts, all) {
-  const level = worst([...verdicts, ...all]);
+  const level = state([...verdicts, ...all]);
   sayState(place('state'), level);
-  sayVerdicts(place('verdicts'), verdicts);
-  say(document.querySelector('title'),
-      level === 'well' ? 'fsyncstorage' : `${SIGNS[level]} fsyncstorage`);
+  place('verdicts').replaceChildren(...listed(verdicts));
+  document.title = level === 'well' ? 'fsyncstorage' : `${SIGNS[level]} fsyncstorage`;
 }
 
 function show(answer) {
   heard = Date.now();
   now = answer.time;
   document.body.classList.remove('silent');
-  showAll(answer);
-  const verdicts = [...answer.verdicts];
-  if (!answer.storages.length) {
-    verdicts.push({level: 'look', words: 'No storage is open.'});
-  }
-  sayAll(verdicts, answer.storages.flatMap(storage => storage.verdicts));
-  say(place('about'), `version ${answer.version}, ${answer.process}, ${
-    new Date().toLocaleTimeString()}`);
+  const {storages, verdicts} = answer;
+  place('storages').replaceChildren(
+    ...storages.map(storage => section(storage, answer)));
+  if (!storages.length) verdicts.push({level: 'look', words: 'No storage is open.'});
+  sayAll(verdicts, storages.flatMap(storage => storage.verdicts));
+  place('about').textContent = `version ${answer.version}, ${answer.process}, ${
+    new Date().toLocaleTimeString()}`;
 }
 
 function showSilence(why) {

@@ -1,4 +1,5 @@
-"""The live page: what happens now, what came before, and whether all is well.
+"""The live page: what happens now, what came before, and whether all is well;
+and what each client does.
 
 The page consists of four files of this package, and loads nothing from
 elsewhere.  It asks for `/now` every two seconds while somebody looks at it:
@@ -6,117 +7,113 @@ this is all that it shows, as JSON.  The names in it come from configuration
 files, and the words from errors; the page treats them as text.
 """
 
+import collections
 import functools
+import http
 import importlib.resources
 import json
+import operator
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 from ..version import own_version
+from . import probes
 from . import verdicts
 from .answering import Answer
 from .figures import COUNTER
 from .figures import FIGURES
-from .figures import HISTOGRAMS
 from .past import EVERY
 from .past import SPAN
-from .past import Past
-from .past import percentiles
-from .past import seen_by
-from .pulse import Serving
-from .shown import Reading
+from .probes import Serving
+from .reading import Reading
 from .shown import Shown
 
-#: By path: the files, in the directory of this module.
-FILES = {'/': 'page.html', '/page.css': 'page.css', '/page.js': 'page.js',
-         '/page.svg': 'page.svg'}
-_TYPES = {'html': 'text/html; charset=utf-8', 'css': 'text/css; charset=utf-8',
-          'js': 'text/javascript; charset=utf-8', 'svg': 'image/svg+xml'}
+#: Clients in an answer.
+MOST = 1000
 
-
-def page_file(path: str) -> Answer | None:
-    return _read(FILES[path]) if path in FILES else None
+#: By path: a file in the directory of this module, and its type.
+FILES = {
+    '/': ('page.html', 'text/html; charset=utf-8'),
+    '/page.css': ('page.css', 'text/css; charset=utf-8'),
+    '/page.js': ('page.js', 'text/javascript; charset=utf-8'),
+    '/page.svg': ('page.svg', 'image/svg+xml'),
+}
 
 
 @functools.cache
-def _read(name: str) -> Answer:
+def file(path: str) -> Answer:
+    name, content_type = FILES[path]
     body = importlib.resources.files(__package__).joinpath(name).read_bytes()
-    return Answer(200, _TYPES[name.rpartition('.')[2]], body)
+    return Answer(200, content_type, body)
 
 
-class Page:
-    """Used only by the thread that answers."""
+def now(phase: str, storages: Iterable[Shown],
+        servers: Iterable[Serving]) -> Answer:
+    """`/now`: all that the page shows."""
+    return _json({
+        'version': own_version(),
+        'time': time.time(),
+        'process': phase,
+        'verdicts': _as_json(verdicts.of_process(
+            phase, probes.oldest(servers))),
+        'every': EVERY,
+        'span': SPAN,
+        'storages': [_storage(shown) for shown in storages],
+    })
 
-    def __init__(self, phase: Callable[[], str],
-                 storages: Callable[[], list[Shown]],
-                 servers: Callable[[], list[Serving]]) -> None:
-        """`phase()` is what the process is doing; the others, what is shown.
-        """
-        self._phase = phase
-        self._storages = storages
-        self._servers = servers
-        self._pasts: dict[Shown, Past] = {}
 
-    def sample(self) -> None:
-        """Called every EVERY seconds."""
-        # The past of what is not shown any more is forgotten.
-        self._pasts = {shown: self._past(shown) for shown in self._storages()}
-        for shown, past in self._pasts.items():
-            reading = shown.now()
-            if reading is not None:
-                past.add(reading, time.monotonic())
-
-    def now(self) -> Answer:
-        servers = self._servers()
-        age = max((each.pulse.age for each in servers), default=0.0)
-        body = json.dumps({
-            'version': own_version(),
-            'time': time.time(),
-            'process': self._phase(),
-            'verdicts': _as_json(verdicts.of_process(self._phase(), age)),
-            'received_bytes_total': sum(
-                each.traffic.received for each in servers),
-            'sent_bytes_total': sum(each.traffic.sent for each in servers),
-            'every': EVERY,
-            'span': SPAN,
-            'storages': [self._storage(shown) for shown in self._storages()],
-        }, allow_nan=False)
-        return Answer(200, 'application/json', body.encode())
-
-    def _past(self, shown: Shown) -> Past:
-        return self._pasts.get(shown) or Past()
-
-    def _storage(self, shown: Shown) -> dict[str, Any]:
-        reading, past = shown.now(), self._past(shown)
-        shared = {'name': shown.name, 'past': past.columns(time.monotonic())}
-        if reading is None:
-            return {**shared, 'figures': {}, 'durations': {},
-                    'verdicts': _as_json([verdicts.UNREADABLE])}
-        return {
-            **shared,
-            'figures': figures(reading),
-            'durations': durations(reading),
-            'durability': reading.storage.get('durability'),
-            'local_clients': reading.server.get('local-clients'),
-            'pack_share': (reading.packs.get('pack') or {}).get('share'),
-            'verdicts': _as_json(verdicts.of_storage(reading, past)),
-        }
+def _storage(shown: Shown) -> dict[str, Any]:
+    reading, past = shown.now(), shown.past
+    shared = {'name': shown.name, 'past': past.columns(time.monotonic())}
+    if reading is None:
+        return {**shared, 'figures': {},
+                'verdicts': _as_json([verdicts.UNREADABLE])}
+    return {
+        **shared,
+        'figures': figures(reading),
+        'durability': reading.storage.get('durability'),
+        'local_clients': reading.server.get('local-clients'),
+        'pack_share': (reading.packs.get('pack') or {}).get('share'),
+        'verdicts': _as_json(verdicts.of_storage(reading, past)),
+    }
 
 
 def figures(reading: Reading) -> dict[str, Any]:
     """By the names that they have as metrics, without the prefix."""
     return {name + '_total' * (kind == COUNTER): value
-            for kind, name, _, read, _ in FIGURES
-            if (value := read(reading)) is not None}
-
-
-def durations(reading: Reading) -> dict[str, dict[str, float | None]]:
-    """How many there were since the start, and how long they took."""
-    return {name: {'count': seen[-1], **percentiles(seen)}
-            for name, _, key in HISTOGRAMS
-            if (seen := seen_by(reading.histograms.get(key, [])))}
+            for kind, name, path, _ in FIGURES
+            if (value := reading.at(path)) is not None}
 
 
 def _as_json(found: list[verdicts.Verdict]) -> list[dict[str, str]]:
     return [each._asdict() for each in found]
+
+
+def clients(shown: Iterable[Shown]) -> Answer:
+    """`/clients`: what each client of the served storages does.
+
+    For `fsync-top` and other programs: what each client has done since it
+    registered, and what it holds.  The server counts this and bounds it
+    (server.clients).  Labels are text from peers: a program that shows them
+    must escape them for its own medium.
+
+    An answer has at most `MOST` clients, of all storages together: first those
+    that have held objects for longest, then those that wait for objects, and
+    then the others.  It also says how many are left out.
+    """
+    # (None: no server serves the storage, or its clients cannot be read.)
+    found = {each: seen for each in shown
+             if (seen := each.clients()) is not None}
+    first = sorted(((rank, each) for each, seen in found.items()
+                    for rank in seen.ranks), key=operator.itemgetter(0))
+    numbers = collections.Counter(each for _, each in first[:MOST])
+    storages: dict[str, Any] = {
+        each.name: seen.first(numbers[each]) for each, seen in found.items()}
+    return _json({'time': time.time(), 'storages': storages})
+
+
+def _json(found: dict[str, Any]) -> Answer:
+    # (What was made here does not contain itself.)
+    body = json.dumps(found, allow_nan=False, check_circular=False) + '\n'
+    return Answer(http.HTTPStatus.OK, 'application/json', body.encode())

@@ -12,14 +12,20 @@ Each answers with 200 or 503, and says why in JSON.  A process without a server
 has no event loop, and is alive as long as it answers at all.
 """
 
+import asyncio
 import http
 import json
+import time
 from collections.abc import Iterable
+from typing import Any
+from typing import NamedTuple
 
+from ..histogram import Histogram
 from .answering import Answer
-from .pulse import Pulse
 from .shown import Shown
 
+# Seconds between two beats of a pulse.
+BEAT = 0.5
 # Seconds without an answer after which a loop is stuck.
 STUCK_AFTER = 5.0
 
@@ -33,9 +39,14 @@ def startup(phase: str) -> Answer:
     return _answer(phase != STARTING, process=phase)
 
 
-def live(pulses: Iterable[Pulse]) -> Answer:
-    age = max((pulse.age for pulse in pulses), default=0.0)
+def live(servers: Iterable['Serving']) -> Answer:
+    age = oldest(servers)
     return _answer(age <= STUCK_AFTER, loop_answered_seconds_ago=round(age, 3))
+
+
+def oldest(servers: Iterable['Serving']) -> float:
+    """Seconds since the slowest of their loops has answered."""
+    return max((each.pulse.age for each in servers), default=0.0)
 
 
 def ready(phase: str, storages: Iterable[Shown]) -> Answer:
@@ -52,3 +63,48 @@ def _answer(is_well: bool, **why: object) -> Answer:
               else http.HTTPStatus.SERVICE_UNAVAILABLE)
     body = json.dumps({'ok': is_well, **why}) + '\n'
     return Answer(status, 'application/json', body.encode())
+
+
+class Pulse:
+    """A timer in an event loop, which notes by how much it is late: this is
+    how long something else has blocked the loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """May be called in any thread, before the loop runs."""
+        self.lag = Histogram()
+        self._loop = loop
+        self._last = time.monotonic()
+        self._is_over = False
+        loop.call_soon_threadsafe(self._begin)
+
+    @property
+    def age(self) -> float:
+        """Seconds since the loop has last answered."""
+        return time.monotonic() - self._last
+
+    def end(self) -> None:
+        """May be called in any thread; the timer may fire once more."""
+        self._is_over = True
+
+    # In the loop
+
+    def _begin(self) -> None:
+        self._last = time.monotonic()
+        self._next()
+
+    def _next(self) -> None:
+        self._loop.call_later(BEAT, self._beat, self._last + BEAT)
+
+    def _beat(self, due: float) -> None:
+        if not self._is_over:
+            self._last = time.monotonic()
+            self.lag.add(max(0.0, self._last - due))
+            self._next()
+
+
+class Serving(NamedTuple):
+    """A server, whose storages share one loop."""
+
+    pulse: Pulse
+    #: Has the bytes `received` and `sent` on its connections.
+    traffic: Any

@@ -1,27 +1,38 @@
-"""The figures of one storage at one moment.
+"""One storage that is shown: what it is, and what it was."""
 
-They are those of `stats()` and of the server's answer to `ruok`, which any
-thread may ask for, and the histograms behind them.  For a storage that is not
-ours, there is only what a server counts: no code of that storage is run to
-show it.
-"""
-
+import contextlib
 import logging
 import time
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 from typing import TypeVar
 
-import ZODB.TimeStamp
-from ZODB.utils import z64
-
-from ..histogram import Histogram
-from ..pack.progress import NOTHING
-from ..pack.progress import PACKED
+from .past import Past
+from .reading import Reading
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar('_T')
+
+
+class Failures:
+    """Logs each failure once, until the same has worked again: it is tried
+    every few seconds, and may fail each time."""
+
+    def __init__(self) -> None:
+        self._now: set[str] = set()
+
+    @contextlib.contextmanager
+    def said(self, words: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            if words not in self._now:
+                self._now.add(words)
+                logger.exception('%s', words)
+        else:
+            self._now.discard(words)
 
 
 class Shown:
@@ -33,8 +44,9 @@ class Shown:
         self.has_opened(storage)
         #: The server's part for it (server.service); None without a server.
         self.service: Any = None
-        #: What cannot be read now.
-        self._failing: set[str] = set()
+        self._failures = Failures()
+        #: Used only by the thread that answers.
+        self.past = Past()
 
     def has_opened(self, storage: Any) -> None:
         #: Our storage, which others may wrap; None if it is not ours, or is
@@ -52,11 +64,17 @@ class Shown:
         waits: str | None = self.storage.waits_for_log
         return waits
 
-    def now(self) -> 'Reading | None':
+    def now(self) -> Reading | None:
         """The figures now; None if they cannot be read: other storages are
         shown nevertheless."""
         return self._read('figures', lambda: Reading(
             self.name, self.storage, self.service, self.node))
+
+    def sample(self) -> None:
+        """Called every `past.EVERY` seconds."""
+        reading = self.now()
+        if reading is not None:
+            self.past.add(reading, time.monotonic())
 
     def clients(self) -> Any:
         """What its clients do (server.clients); None without a server, or if
@@ -66,126 +84,7 @@ class Shown:
             'clients', service.clients)
 
     def _read(self, what: str, read: Callable[[], _T]) -> _T | None:
-        try:
-            found = read()
-        except Exception:
-            if what not in self._failing:  # it may fail every few seconds
-                self._failing.add(what)
-                logger.exception(
-                    'the figures of %r could not be read', self.name)
-            return None
-        self._failing.discard(what)
-        return found
-
-
-class Reading:
-
-    def __init__(self, name: str, storage: Any, service: Any,
-                 node: Any = None) -> None:
-        self.name = name
-        #: Figures of a node (`quorum`), whether its storage is open or not.
-        self.quorum: dict[str, Any] = {}
-        #: Figures of a server; empty without a server.
-        self.server: dict[str, Any] = service.own_status() if service else {}
-        self.storage: dict[str, Any] = {}
-        self.packs: dict[str, Any] = {}
-        self.packed_ago: float | None = None
-        self.size: dict[str, int] = service.announced_size if service else {}
-        of_storage: dict[str, Histogram] = {}
-        if storage is not None:
-            self.storage = storage.stats()
-            self.quorum = self.storage.get('quorum') or {}
-            self.packs = storage.packs.status()
-            self.packed_ago = storage.packs.succeeded_ago
-            self.size = {'length': len(storage), 'size': storage.getSize()}
-            of_storage = storage.histograms()
-        elif node is not None:
-            self.quorum = node.stats()
-        of_server: dict[str, Histogram] = (
-            service.histograms() if service else {})
-        #: By name: the storage's own histogram, and that of its clients.
-        self.histograms: dict[str, list[Histogram]] = {
-            each: [source[each] for source in (of_storage, of_server)
-                   if each in source]
-            for each in of_storage | of_server}
-
-    def any_of(self, *names: str) -> Any:
-        """The figure of this name, from where it is counted; or None.
-
-        What the storage counts has precedence: a server counts only what its
-        clients do, but threads of the process may commit, too.
-        """
-        for source in self.storage, self.server:
-            for name in names:
-                if source.get(name) is not None:
-                    return source[name]
+        with self._failures.said(
+                f'the {what} of {self.name!r} could not be read'):
+            return read()
         return None
-
-    @property
-    def conflicts(self) -> int | None:
-        """Conflicts of threads of the process, and of a server's clients."""
-        counted = [figures['conflicts']
-                   for figures in (self.storage, self.server)
-                   if 'conflicts' in figures]
-        return sum(counted) if counted else None
-
-    @property
-    def loads(self) -> dict[str, int] | None:
-        """Loads of a server's clients, by where they were answered from."""
-        if not self.server:
-            return None
-        return {source: self.server[f'loads-from-{source}']
-                for source in ('memory', 'disk')}
-
-    @property
-    def waiting(self) -> dict[str, int] | None:
-        """Transactions, by what they wait for."""
-        waiting = {}
-        if self.server:
-            waiting['vote'] = self.server['waiting']
-        elif 'lock_waiting' in self.storage:
-            waiting['vote'] = self.storage['lock_waiting']
-        if 'waiting' in self.storage:
-            waiting['sync'] = self.storage['waiting']
-        return waiting
-
-    @property
-    def last_durable(self) -> float | None:
-        """The time of the last commit that is durable, by its tid."""
-        tid = self.storage.get('last_durable', z64)
-        if tid == z64:
-            return None
-        seconds: float = ZODB.TimeStamp.TimeStamp(tid).timeTime()
-        return seconds
-
-    @property
-    def pack(self) -> dict[str, float] | None:
-        """The phase of the pack that is under way, and how far it is."""
-        pack = self.packs.get('pack')
-        if not pack or not pack['phase']:  # none, or it is just beginning
-            return None
-        return {pack['phase']: pack['done'] / max(pack['total'], 1)}
-
-    @property
-    def scrub(self) -> dict[str, Any]:
-        return self.storage.get('scrub') or {}
-
-    @property
-    def scrubbed(self) -> float | None:
-        """How far this pass of the scrub is."""
-        end = self.scrub.get('end')
-        return end and self.scrub['position'] / end
-
-    @property
-    def packed(self) -> float | None:
-        """When the last successful pack ended."""
-        ago = self.packed_ago
-        return None if ago is None else time.time() - ago
-
-    @property
-    def last_pack(self) -> tuple[float, float, bool] | None:
-        """When the last pack since the storage was opened ended, how long it
-        took, and whether it was successful."""
-        last = self.packs.get('last')
-        return last and (time.time() - last['ago'], last['seconds'],
-                         last['outcome'] in (PACKED, NOTHING))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..pack.progress import FAILED
 from . import probes
 from .past import Past
-from .shown import Reading
+from .reading import Reading
 
 #: LOOK: look at it some time.  BAD: look at it at once.
 LOOK, BAD = 'look', 'bad'
@@ -77,7 +77,7 @@ def _look(reading: Reading, past: Past) -> Iterator[str]:
     if reading.quorum and not reading.storage:
         yield f'Not open: {_bounded(reading.quorum["trouble"])}.'
     since = reading.server.get('lock_time')
-    waiting = (reading.waiting or {}).get('vote')
+    waiting = reading.waiting.get('vote')
     if since is not None and waiting:
         held = time.time() - since
         if held > HELD:

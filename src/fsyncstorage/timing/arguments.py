@@ -13,6 +13,8 @@ from fsyncstorage.commit import policies
 from fsyncstorage.version import own_version
 
 from . import custom
+from .results import tables
+from .running import sampling
 
 #: The largest size of a blob.
 LARGEST_SIZE = 2 << 30
@@ -73,7 +75,8 @@ class Command(typing.NamedTuple):
 
         def run(options):
             _complete(parser, options)
-            return custom.run(options, self.name, self.races(options))
+            return sampling.run(
+                options, self.name, self.races(options), tables.show)
 
         parser.set_defaults(run=run)
         parser.add_argument(

@@ -127,21 +127,18 @@ add_to = arguments.Command(
 
 
 def read_race(**settings):
-    return _race('blob-read', settings, read, WAYS, writers=1)
+    return _race('blob-read', settings, read, WAYS)
 
 
 def write_race(**settings):
-    return _race('blob-write', settings, write, [WRITE], settings['clients'])
+    return _race('blob-write', settings, write, [WRITE])
 
 
-def _race(workload, settings, measure, ways, writers):
-    size, requests, volume = (
-        settings[name] for name in ('size', 'requests', 'volume'))
+def _race(workload, settings, measure, ways):
     return Race(
         workload, settings, measure,
         tuple(f'{way}_{figure}' for way in ways for figure in FIGURES),
-        lambda contestant: settings['clients'] == 1 or not contestant.alone,
-        writers * size * number(size, requests, volume))
+        lambda contestant: settings['clients'] == 1 or not contestant.alone)
 
 
 def number(size, requests, volume):

@@ -6,41 +6,26 @@ sync: transactions that each set one key of an IIBTree.  Each thread has a
 connection of its own and, unless the tree is shared, a tree of its own.  With
 a shared tree there are conflicts, and a transaction that met one is tried
 again until it succeeds: the time of the retries counts.
-
-Another measurement is how long a `loadBefore` takes while threads commit.  One
-more thread loads current objects of the others, one after the other, straight
-from the storage (so that no cache answers), with a short pause in between.
-Without the pause it would make many loads in the short time between two
-commits, and take the processor away from the committers.
 """
 
 import contextlib
 import functools
 import itertools
-import random
-import threading
 import time
 
 import transaction
 import ZODB
 from BTrees.IIBTree import IIBTree
 from ZODB.POSException import ConflictError
-from ZODB.utils import maxtid
 
 from . import arguments
 from .contestants import CONTESTANTS
-from .results import wording
 from .running import crew
 from .running import latency
 from .running import population
 from .running.sampling import Race
 
 SECONDS = arguments.Default(2.0, 0.5)
-
-#: While loads are timed: threads that commit, and what is added to each sync.
-COMMITTERS, READERS_LATENCY = 4, 0.05
-KEYS = range(1000)
-PAUSE = 0.001
 
 DESCRIPTION = """\
 Measure what a durable commit costs on this disk.
@@ -55,7 +40,7 @@ commit takes of the processors.
 
 
 def races(options):
-    found = [
+    return [
         race(threads=threads, seconds=options.seconds,
              sync_latency=sync_latency, shared=shared)
         for shared in ([False, True] if options.shared else [False])
@@ -64,11 +49,6 @@ def races(options):
         # A single thread has no other thread to share its tree with.
         if threads > 1 or not shared
     ]
-    if options.readers:
-        found.append(beside_race(
-            committers=COMMITTERS, seconds=options.seconds,
-            sync_latency=READERS_LATENCY))
-    return found
 
 
 add_to = arguments.Command(
@@ -86,11 +66,6 @@ add_to = arguments.Command(
             action='store_true',
             help='also measure with one tree that all threads share, where'
                  ' conflicts happen and retries count'),
-        '--readers': dict(
-            action='store_true',
-            help='also measure how long a load takes in another thread while'
-                 f' {COMMITTERS} threads commit and each sync takes'
-                 f' {wording.duration(READERS_LATENCY)} more'),
     }).add_to
 
 
@@ -132,7 +107,7 @@ def database(contestant, directory, connections):
 
 
 def plant(db, number, keys=()):
-    """Make this number of trees; return their names."""
+    """Make this number of trees with these keys; return their names."""
     trees = {f'tree{n}': IIBTree({key: key for key in keys})
              for n in range(number)}
     with db.transaction() as connection:
@@ -169,43 +144,3 @@ def _set_one(manager, tree, key, conflicts):
         except ConflictError as error:
             manager.abort()
             conflicts.append(error)
-
-
-def beside_race(**settings):
-    return Race(
-        'loads', settings, measure_beside,
-        ('p50_seconds', 'p99_seconds', 'max_seconds'))
-
-
-def measure_beside(
-        contestant, directory, *, committers, seconds, sync_latency):
-    """Time the loads of one contestant; return its figures."""
-    done = threading.Event()
-
-    def new_keys():
-        keys = itertools.count(len(KEYS))
-        while not done.is_set():
-            yield next(keys)
-
-    with latency.slowed(sync_latency) as syncs, \
-            database(contestant, directory, committers) as db:
-        trees = plant(db, committers, KEYS)
-        oids = [record.oid for transaction in db.storage.iterator()
-                for record in transaction]
-
-        def load():
-            db.storage.loadBefore(random.choice(oids), maxtid)
-
-        def read(start):
-            start()
-            try:
-                return crew.timed(itertools.repeat(load), seconds, PAUSE)
-            finally:
-                done.set()
-
-        stretches, [used] = crew.threads(
-            [read, *(setter(db, tree, new_keys(), [], None)
-                     for tree in trees)],
-            lambda: {'syncs': len(syncs)})
-    loads = stretches[0].durations
-    return {'loads': len(loads), **crew.times(loads), **used}

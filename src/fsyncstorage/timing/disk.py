@@ -163,32 +163,33 @@ def show(document, console):
     tables.show_answers(document, console, SYNCS)
     tables.show_key(document, console)
     console.print(Text(f'FsyncStorage takes {document["baseline"]}.\n'))
-    # Without all of the figures there is no verdict.
-    found = figures(document) if document['complete'] else None
-    if found:
-        console.print(Text(f'{verdict.of_disk(found)}\n', 'bold'))
+    disk, noise, no_disk = verdicts(document)
+    if disk:
+        console.print(Text(f'{disk}\n', 'bold'))
     tables.show_table(
         console, 'What that means: commits a second, by committers',
-        _commits_table(document, found and verdict.is_no_disk(found)))
+        _commits_table(document, no_disk))
     console.print(Text(COMMITS_KEY, 'dim'))
-    if found:
-        console.print(Text(
-            f'{verdict.of_noise(found) or verdict.ADVICE}\n', 'bold'))
+    if disk:
+        console.print(Text(f'{noise or verdict.ADVICE}\n', 'bold'))
 
 
-def figures(document):
-    """The figures of a complete document that the verdict needs."""
+def verdicts(document):
+    """What is said of the disk and of the noise, and whether it is no disk.
+
+    Without all of the figures there is no verdict.
+    """
+    if not document['complete']:
+        return None, None, None
     machine = document['machine']
-    return verdict.Figures(
-        machine['file_system'],
+    where = machine['file_system'], result(
+        document, OF_SYNCS, document['baseline'], 'p50_seconds')['median']
+    noise = verdict.of_noise(
         machine['load_average'] / machine['cpus'],
-        result(document, OF_SYNCS, document['baseline'], 'p50_seconds')[
-            'median'],
-        {policy: {
-            committers: values(
-                document, race, f'fsync:{policy}', 'txn_per_second')
-            for committers, race in _commits(document).items()}
+        {policy: [values(document, race, f'fsync:{policy}', 'txn_per_second')
+                  .values() for race in _commits(document).values()]
          for policy in POLICIES})
+    return (verdict.of_disk(*where, noise), noise, verdict.is_no_disk(*where))
 
 
 def _commits_table(document, no_disk):

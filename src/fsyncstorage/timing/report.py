@@ -40,29 +40,21 @@ _PAGE = """\
 <meta charset="utf-8"/>
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
 <title>What was measured</title>
-<link rel="icon" href="data:,"/>
 <style>
-body {{
-  margin: 0 auto; padding: 1rem; max-width: 62rem;
-  font: 1rem/1.45 system-ui, sans-serif; color: #1c1c1c; background: #fff;
-}}
-h2 {{ margin-top: 3rem; border-top: 2px solid #d8d8d8; padding-top: 1rem; }}
-p {{ overflow-wrap: anywhere; }}
-pre {{ overflow-x: auto; font-size: .85rem; line-height: 1.35; }}
-img {{ display: block; width: 100%; max-width: 46rem; margin: 1.5rem 0; }}
+body {{ margin: 1rem auto; max-width: 62rem; font-family: sans-serif; }}
+pre {{ overflow-x: auto; }}
+img {{ display: block; max-width: 100%; width: 46rem; }}
 </style>
 </head>
 <body>
 <h1>What was measured</h1>
 <p>Results of fsync-time. What counts are the ratios, and how they change with
 the cost of a sync. A ratio with ~ may be the effect of noise alone.</p>
-<ul>{links}</ul>
 {sections}
 </body>
 </html>
 """
 
-_LINK = '<li><a href="#{}">{}</a></li>'
 _SECTION = '<h2 id="{0}">{0}</h2>\n<p>{1}</p>\n{2}\n{3}'
 _PICTURE = '<img alt="{}" src="data:image/svg+xml;base64,{}"/>'
 #: A table that is wider than the page scrolls sideways.
@@ -91,8 +83,9 @@ def write(directory, show, questions):
     `show` is called with the name of a document, the document and a console,
     and prints its tables; the questions are those that pictures answer.
     """
-    found = dict(_documents(directory))
-    if not found:
+    sections = [_section(name, document, show, questions)
+                for name, document in _documents(directory)]
+    if not sections:
         complain('report', f'there are no results in {directory}')
         return 1
     if not drawing():
@@ -100,13 +93,7 @@ def write(directory, show, questions):
                  ' installed: pip install "fsyncstorage[plots]"')
     output = os.path.join(directory, 'report.html')
     try:
-        documents.write(output, _PAGE.format(
-            links=''.join(
-                _LINK.format(escape(name), escape(f'{name}: {_about(each)}'))
-                for name, each in found.items()),
-            sections='\n'.join(
-                _section(name, each, show, questions)
-                for name, each in found.items())))
+        documents.write(output, _PAGE.format(sections='\n'.join(sections)))
     except OSError as error:
         complain('report', error)
         return 1
@@ -129,21 +116,18 @@ def _documents(directory):
             yield path.stem, document
 
 
-def _about(document):
-    ended = '' if document['complete'] else ', interrupted'
-    return f'{document["command"]}, {document["began"][:10]}{ended}'
-
-
 def _section(name, document, show, questions):
     """What `show` prints to a console, and the pictures."""
     console = Console(
         file=io.StringIO(), width=WIDTH, record=True, markup=False,
         highlight=False, color_system='truecolor', force_terminal=True)
     show(name, document, console)
-    who = '; '.join(f'{contestant}: {summary}' for contestant, summary
-                    in document['contestants'].items())
+    about = '; '.join(f'{contestant}: {summary}' for contestant, summary
+                      in document['contestants'].items())
     return _SECTION.format(
-        escape(name), escape(f'{_about(document)}. Took part: {who}.'),
+        escape(name),
+        escape(f'{document["command"]}, {document["began"][:10]}'
+               f'{"" if document["complete"] else ", interrupted"}. {about}.'),
         '\n'.join(_pictures(document, questions)),
         console.export_html(code_format=_PRINTED, inline_styles=True))
 

@@ -15,9 +15,6 @@ transaction.  In this order:
 - prefetch: cold again, in new processes, and each transaction begins with a
   prefetch of its objects.
 
-Another measurement has cold reads, with short pauses, while another client
-changes an object of its own as fast as it can.
-
 The time of a transaction includes its begin, when a storage may ask its server
 what has changed; the time of an object does not.  Prefetched objects are not
 timed one by one.
@@ -26,40 +23,32 @@ timed one by one.
 import functools
 import itertools
 import time
-import typing
 from statistics import fmean
 
 from . import arguments
-from .results import wording
 from .running import crew
 from .running import loops
 from .running import population
 from .running.sampling import Race
 from .running.zeosites import CONTESTANTS
 
-WORKLOADS = WRITE, READ, BESIDE = 'write', 'read', 'read-beside-commit'
+WORKLOADS = WRITE, READ = 'write', 'read'
 
 SECONDS = arguments.Default(3.0, 0.5)
 
-#: Added to the syncs while reads beside commits are timed.
-READS_LATENCY = 0.05
-_LONGER = wording.duration(READS_LATENCY)
-
-DESCRIPTION = f"""\
+DESCRIPTION = """\
 Measure what commits and reads take over ZEO, by server and client.
 
 Each sample starts a server on an empty directory, and stops it afterwards.
 Clients are processes of their own. The workloads:
 
-  write               each client changes small objects of its own
-  read                each client reads small objects: cold, with ZODB's cache
-                      and the client's own empty; hot, with the client's own
-                      filled; steamin, with both filled; and cold again, each
-                      transaction prefetching what it reads
-  read-beside-commit  how long a cold read takes while another client commits
-                      and each sync takes {_LONGER} longer
+  write  each client changes small objects of its own
+  read   each client reads small objects: cold, with ZODB's cache and the
+         client's own empty; hot, with the client's own filled; steamin, with
+         both filled; and cold again, each transaction prefetching what it
+         reads
 
-Without --workload these are write and read: what Jim Fulton measured in 2009.
+It is what Jim Fulton measured in 2009.
 """
 
 #: Objects that each client reads, less a rest that fills no transaction.
@@ -70,15 +59,6 @@ ACCESSES = 'get', 'ghosts'
 
 ONE_BY_ONE = 'cold', 'hot', 'steamin'
 PREFETCH = 'prefetch',
-
-
-class Group(typing.NamedTuple):
-    """What a client reads: how, and how many objects in a transaction."""
-
-    name: str
-    oids: list
-    access: str
-    objects: int
 
 
 def races(options):
@@ -92,10 +72,9 @@ def races(options):
         # A read syncs nothing.
         READ: [read_race(access='get', sync_latency=0.0, **each, **site)
                for each in numbers],
-        BESIDE: [beside_race(sync_latency=READS_LATENCY, **timed)],
     }
     return [race for workload in WORKLOADS
-            if workload in (options.workload or (WRITE, READ))
+            if workload in (options.workload or WORKLOADS)
             for race in by_workload[workload]]
 
 
@@ -108,7 +87,7 @@ add_to = arguments.Command(
     'zeo fsync-client --objects 334 --directory /srv/zeo', races, {
         '--workload': dict(
             action='append', choices=WORKLOADS,
-            help='what to measure; can be repeated (default: write and read)'),
+            help='what to measure; can be repeated (default: both)'),
         '--clients': dict(
             type=_numbers, metavar='N,...',
             default=arguments.Default([1, 2, 4, 8, 16], [1, 4]),
@@ -119,8 +98,7 @@ add_to = arguments.Command(
             help='how many in a transaction (default: %(default)s)'),
         '--seconds': dict(
             type=arguments.seconds, default=SECONDS, metavar='TIME',
-            help='how long a sample lasts, of all workloads but read'
-                 ' (default: %(default)s)'),
+            help='how long a sample of write lasts (default: %(default)s)'),
         '--loop': dict(
             choices=_loops, default=_loops[-1],
             help='the event loop of servers and clients (default: uvloop where'
@@ -180,36 +158,45 @@ def measure_reads(contestant, directory, *, clients, objects, access,
     with contestant.running(directory, **site_settings) as site:
         oids = population.plant(
             site, population.small(read=max(OBJECTS, objects)))['read']
-        groups = [Group('read', oids, access, objects)] * clients
-        return {**read(site, groups, ONE_BY_ONE),
-                **read(site, groups, PREFETCH)}
+        return {
+            name: value for ways in (ONE_BY_ONE, PREFETCH)
+            for name, value in read(
+                site, [reader(site, oids, access, objects, ways)] * clients,
+                ways, objects).items()}
 
 
-def read(site, groups, ways):
-    """Figures of a client for each group; it reads in these ways, in turn."""
-    results, usages = crew.processes(
-        site, [_reader(site, group, ways) for group in groups])
+def read(site, readers, ways, objects):
+    """Figures of readers, which read in these ways, in turn."""
+    results, usages = crew.processes(site, readers)
     figures = {}
     for way, usage, stretches in zip(ways, usages, zip(*results)):
-        objects = [one for each in stretches for one in each.objects]
+        singly = [one for each in stretches for one in each.objects]
         figures.update({
-            **crew.rates(way, stretches, usage, groups[0].objects),
+            **crew.rates(way, stretches, usage, objects),
             f'{way}_seconds': fmean(crew.durations(stretches)),
-            **(crew.percentiles(objects, f'{way}_') if objects else {})})
+            **(crew.percentiles(singly, f'{way}_') if singly else {})})
     return figures
 
 
 @crew.job
-def _reader(site, group, ways, start):
-    """A job that returns a stretch for each of the ways."""
+def reader(site, oids, access, objects, ways, start):
+    """A job that returns a stretch for each of the ways.
+
+    `objects` are read in each transaction.
+    """
     with crew.connected(site) as (_, connection):
-        load, work = _work(connection, group)
+        what, load = (
+            (oids, lambda oid: population.activate(connection.get(oid)))
+            if access == 'get' else
+            (population.ghosts(connection, 'read'), population.activate))
+        work = [what[first:first + objects]
+                for first in range(0, len(what) - objects + 1, objects)]
         found = []
         for way in ways:
             prefetch, singly = way in PREFETCH, []
             requests = [functools.partial(
-                _transaction, connection, load, objects, prefetch, singly)
-                for objects in work]
+                _transaction, connection, load, each, prefetch, singly)
+                for each in work]
             if way == 'hot':
                 connection.cacheMinimize()
             start()
@@ -217,20 +204,6 @@ def _reader(site, group, ways, start):
             found.append(stretch if prefetch
                          else stretch._replace(objects=singly))
         return found
-
-
-def _work(connection, group):
-    """A function that loads an object; and lists of them, by transaction."""
-    activate, size = population.activate, group.objects
-    if group.access == 'get':
-        what = group.oids
-
-        def load(oid):
-            activate(connection.get(oid))
-    else:
-        what, load = population.ghosts(connection, group.name), activate
-    return load, [what[first:first + size]
-                  for first in range(0, len(what) - size + 1, size)]
 
 
 def _transaction(connection, load, objects, prefetch, durations):
@@ -242,36 +215,3 @@ def _transaction(connection, load, objects, prefetch, durations):
         begin = time.perf_counter()
         load(one)
         durations.append(time.perf_counter() - begin)
-
-
-#: Between two reads beside commits, in seconds.
-_PAUSE = 0.001
-
-
-def beside_race(**settings):
-    return Race(
-        BESIDE, settings, measure_beside,
-        ('p50_seconds', 'p99_seconds', 'max_seconds'))
-
-
-def measure_beside(contestant, directory, *, seconds, **site_settings):
-    """Time the reads of one contestant, each read of another object."""
-    with contestant.running(directory, **site_settings) as site:
-        # Because of the pauses, the client cannot read more in that time.
-        oids = population.plant(site, population.small(
-            read=round(seconds / _PAUSE) + 1, written=1))['read']
-
-        def read(start):
-            with crew.connected(site) as (_, connection):
-                start()
-                return crew.timed(
-                    [functools.partial(connection.get, oid) for oid in oids],
-                    seconds, _PAUSE)
-
-        (reads, commits), _ = crew.processes(
-            site, [read, writer(site, 'written', seconds)])
-    return {
-        'reads': len(reads.durations),
-        **crew.times(reads.durations),
-        'commits': len(commits.durations),
-    }

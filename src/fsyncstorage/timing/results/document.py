@@ -19,9 +19,6 @@ Document = dict[str, Any]
 
 FORMAT = 'fsync-time 1'
 
-#: A machine where others use more than this of a processor is not quiet.
-MOST = 0.1
-
 #: Settings that say how long a sample lasts, not what is done in it.
 AMOUNTS = ('transactions', 'seconds')
 
@@ -110,27 +107,6 @@ def grouped(document: Document, workload: str, inside: Collection[str | None]
                 frozenset(shared.items()), (shared, []))
             numbers.append(number)
     return list(found.values())
-
-
-def share(document: Document) -> float | None:
-    """How much of a processor others used, in the worst round; or None."""
-    rounds: dict[int, list[dict[str, float]]] = {}
-    for sample in document['samples']:
-        if seen := sample.get('others'):
-            rounds.setdefault(sample['round'], []).append(seen)
-    return max((
-        sum(one['cpu_seconds'] for one in seen)
-        / sum(one['seconds'] for one in seen)
-        for number, seen in rounds.items() if number > 0), default=None)
-
-
-def warning(document: Document) -> str:
-    """A sentence, if the machine was not quiet; else an empty text."""
-    found = share(document)
-    if found is None or found <= MOST:
-        return ''
-    return (f'THE MACHINE WAS NOT QUIET: others used {found:.0%} of a'
-            ' processor, in the worst of the rounds.')
 
 
 def save(document: Document, path: str) -> None:

@@ -9,5 +9,5 @@
 - served        a server in a process of its own, and how clients find it
 - latency       the one place that changes how a storage syncs
 - loops         the event loop that ZEO runs on
-- machine       the machine and the disk, and what others do meanwhile
+- machine       the machine and the disk
 """

@@ -169,25 +169,16 @@ def threads(jobs, usage=dict):
 
 def processes(site, jobs):
     """Run the jobs in client processes of the site; return what is `Found`."""
-    clients, usages, answers = {}, [], [None]
-    try:
-        for job in jobs:
-            pipe, theirs = supervisor.FORK.Pipe()
-            process = supervisor.FORK.Process(target=_work, args=(theirs, job))
-            process.start()
-            theirs.close()
-            clients[pipe] = process
+    usages, answers = [], [None]
+    with contextlib.ExitStack() as clients:
+        pipes = [clients.enter_context(supervisor.child(_work, job))[1]
+                 for job in jobs]
         while None in answers:
             if usages:
-                for pipe in clients:
+                for pipe in pipes:
                     pipe.send('start')
-            answers = _answers(site, clients)
+            answers = _answers(site, pipes)
             usages.append(site.server.usage())
-    finally:
-        for pipe, process in clients.items():
-            process.kill()
-            process.join()
-            pipe.close()
     return Found([result for result, in answers], _between(usages))
 
 

@@ -1,22 +1,13 @@
-"""The machine and the disk that are measured, and what others do with it.
+"""The machine and the disk that are measured.
 
 No host, user or path is named: a report can be published.
-
-Others are all processes except the driver and those of its samples, and other
-virtual machines on the same host, if they took processor time away (steal).
-Their time in the kernel does not count, because the kernel also writes to the
-disk for the samples, in threads that belong to none of them.  What others use
-is known only on Linux, from counters that tick a hundred times a second: too
-coarse for one short sample, and fine enough for all samples of a round.
 """
 
 import importlib.metadata
 import os
 import pathlib
 import platform
-import resource
 import tempfile
-import time
 from statistics import median
 
 from fsyncstorage.datafile import disk
@@ -29,8 +20,6 @@ PACKAGES = (
 
 #: The probe of a sync ends after this number of appends, or these seconds.
 _PROBES, _PROBE_SECONDS = 200, 2.0
-
-_STAT = pathlib.Path('/proc/stat')
 
 
 def describe(directory):
@@ -94,33 +83,3 @@ def _lines(path):
         return pathlib.Path(path).read_text(encoding='utf-8').splitlines()
     except OSError:
         return []  # not Linux
-
-
-class Watch:
-    """Watches what others use, from the time when it was made."""
-
-    def __init__(self):
-        self._began, self._others = time.monotonic(), _others()
-
-    def seen(self):
-        """Seconds, and the processor time of others; None if unknown."""
-        others = _others()
-        if self._others is None or others is None:
-            return None
-        return {
-            'seconds': time.monotonic() - self._began,
-            # The counters were not all read at the same time.
-            'cpu_seconds': max(0.0, others - self._others)}
-
-
-def _others():
-    """Processor seconds of others since the machine was started."""
-    try:
-        # cpu user nice system idle iowait irq softirq steal ...
-        _, user, nice, _, _, _, _, _, steal, *_ = _STAT.read_text().split()
-    except (OSError, ValueError):
-        return None  # not Linux
-    ticks = sum(map(int, (user, nice, steal)))
-    ours = sum(resource.getrusage(whose).ru_utime for whose in (
-        resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return ticks / os.sysconf('SC_CLK_TCK') - ours

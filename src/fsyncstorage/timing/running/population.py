@@ -1,39 +1,28 @@
 """The objects of a measurement, and where they are kept in a database.
 
-In a database that the driver made, they are in the root.  In the user's own
-database they are in a mapping below a key of the root, and nothing else is
-touched.  The choice holds for the process that takes a sample, and for the
-processes forked from it.
+All of them are below one key of the root.  A database whose root has another
+key has data of somebody else: nothing is written to it.
 """
-
-import contextlib
 
 from persistent.mapping import PersistentMapping
 
 from . import crew
 
+#: The key.
+KEY = 'fsync-time'
+
 #: A record has about 200 bytes.
 _FILLING = 'x' * 120
 
-#: The key; None in a database that the driver made.
-_key = None
-
-
-@contextlib.contextmanager
-def below(key):
-    """Inside the `with`, objects are kept below this key of the root."""
-    global _key
-    before, _key = _key, key
-    try:
-        yield
-    finally:
-        _key = before
-
 
 def ground(connection):
-    """The mapping that holds the objects."""
+    """The mapping that holds the objects; a new one in an empty database."""
     root = connection.root()
-    return root if _key is None else root[_key]
+    if others := root.keys() - {KEY}:
+        raise ValueError(
+            f'in its root is {min(map(str, others))!r}, which is not of'
+            ' fsync-time: measure a new database')
+    return root.setdefault(KEY, PersistentMapping())
 
 
 def plant(site, make):

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import typing
 
-from rich import progress
 from rich.console import Console
 
 from ..results import document as documents
@@ -47,8 +46,6 @@ class Race:
     compared: tuple
     #: Called with a contestant: can it take part?
     suits: typing.Callable = lambda contestant: True
-    #: Bytes that a sample writes, if they are many and known beforehand.
-    written: int = 0
 
     def takes(self, contestant):
         """Can it take part?  A race may slow syncs, if they can be slowed."""
@@ -77,13 +74,11 @@ def schedule(races, contestants, rounds):
     return steps
 
 
-def run(options, command, races, show, added=tuple,
-        around=contextlib.nullcontext()):
+def run(options, command, races, show, added=tuple):
     """Measure, write the JSON file, show the tables; returns the exit code.
 
     `show` is called with the finished document and a console.  `added` returns
-    sentences on delays that are added elsewhere than to syncs.  The scratch
-    directory exists inside of the context manager `around`.
+    sentences on delays that are added elsewhere than to syncs.
     """
     steps = schedule(races, options.contestants, options.rounds)
     if not steps:
@@ -96,7 +91,7 @@ def run(options, command, races, show, added=tuple,
         # A server may run in another directory than this process.
         home = os.path.abspath(options.directory)
         with supervisor.interrupts_noted():
-            with around, directory(home) as scratch:
+            with directory(home) as scratch:
                 also_added = added()
                 document = documents.new(
                     command, races, options.contestants, options.rounds,
@@ -123,30 +118,33 @@ def complain(command, message):
 
 def _measure(document, races, steps, scratch, json):
     try:
-        with bar(Console(stderr=True)) as shown:
-            for step in track(shown, steps, document['rounds']):
-                document['samples'].append(
-                    _sample(step, races[step.race], scratch, shown))
+        for number, step in enumerate(steps, 1):
+            which = (f'round {step.round} of {document["rounds"]}'
+                     if step.round else 'warm-up')
+            _tell(f'{number}/{len(steps)}: {which}, {step.contestant.name}')
+            document['samples'].append(
+                _sample(step, races[step.race], scratch))
         document['complete'] = True
     finally:
+        _tell('')
         documents.summarise(document)
         if json:
             documents.save(document, json)
 
 
-def _sample(step, race, scratch, shown):
+def _tell(words):
+    """A line in a terminal, in place of the one before."""
+    if sys.stderr.isatty():
+        print(f'\r{words}\x1b[K', end='', file=sys.stderr, flush=True)
+
+
+def _sample(step, race, scratch):
     """Take it, in a directory of its own."""
-
-    def meanwhile():
-        supervisor.check()
-        shown.refresh()
-
     with directory(scratch) as place:
-        watch = machine.Watch()
         try:
             figures = supervisor.run(
                 functools.partial(race.measure, **race.settings),
-                step.contestant, place, meanwhile=meanwhile)
+                step.contestant, place)
         except supervisor.Failed as error:
             raise supervisor.Failed(
                 f'{step.contestant.name} failed'
@@ -156,7 +154,6 @@ def _sample(step, race, scratch, shown):
             'contestant': step.contestant.name,
             'round': step.round,
             'figures': figures,
-            'others': watch.seen(),
         }
 
 
@@ -168,25 +165,3 @@ def directory(parent):
         # A server in here may run as another user.
         os.chmod(path, 0o711)
         yield path
-
-
-def bar(console):
-    """Shows how far a run is, and the time that is left, in a terminal.
-
-    It has no thread of its own, because samples are forked.
-    """
-    return progress.Progress(
-        console=console,
-        # A single sample may take longer than the usual 30 seconds.
-        speed_estimate_period=3600,
-        auto_refresh=False, transient=True, disable=not console.is_terminal)
-
-
-def track(shown, steps, rounds):
-    """Yields the steps, and shows which one is taken."""
-    task = shown.add_task('')
-    for step in shown.track(steps, task_id=task):
-        which = f'round {step.round} of {rounds}' if step.round else 'warm-up'
-        shown.update(task, description=f'{which}: {step.contestant.name}',
-                     refresh=True)
-        yield step

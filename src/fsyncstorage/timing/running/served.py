@@ -79,32 +79,23 @@ def running(serve, directory, **options):
     `serve` is called in the process, in the directory, with a pipe and the
     options; the server ends when it returns.
     """
-    pipe, theirs = supervisor.FORK.Pipe()
-    process = supervisor.FORK.Process(
-        target=_work, args=(pipe, theirs, directory, serve, options))
-    process.start()
-    theirs.close()
-    try:
-        server = Server(process, pipe)
-        yield server
-        server.usage()  # fails if it has died unnoticed
-    except Exception as error:
-        # The reason may be that the server died.
-        process.join(_DYING_SECONDS)
-        if process.exitcode is None:
-            raise
-        raise ChildProcessError(
-            f'the server died with exit code {process.exitcode}:'
-            f' {_last_words(directory)}') from error
-    finally:
-        pipe.close()
-        process.join(_ENDING_SECONDS)
-        process.kill()
-        process.join()
+    with supervisor.child(_work, directory, serve, options,
+                          patience=_ENDING_SECONDS) as (process, pipe):
+        try:
+            server = Server(process, pipe)
+            yield server
+            server.usage()  # fails if it has died unnoticed
+        except Exception as error:
+            # The reason may be that the server died.
+            process.join(_DYING_SECONDS)
+            if process.exitcode is None:
+                raise
+            raise ChildProcessError(
+                f'the server died with exit code {process.exitcode}:'
+                f' {_last_words(directory)}') from error
 
 
-def _work(drivers, pipe, directory, serve, options):
-    drivers.close()
+def _work(pipe, directory, serve, options):
     os.chdir(directory)
     with open(ERRORS, 'wb') as errors:
         for standard in 1, 2:

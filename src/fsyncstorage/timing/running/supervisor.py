@@ -31,7 +31,7 @@ SIGNALS = signal.SIGINT, signal.SIGHUP, signal.SIGTERM
 
 FORK = multiprocessing.get_context('fork')
 
-#: Seconds between two calls of `meanwhile`.
+#: Seconds between two looks for a signal.
 _TICK = 0.2
 #: Seconds for processes that were killed to end.
 _GRACE = 10
@@ -72,27 +72,50 @@ def check():
         raise KeyboardInterrupt
 
 
-def run(function, *arguments, meanwhile=check):
+@contextlib.contextmanager
+def child(work, *arguments, patience=0):
+    """A process, and a pipe to it.
+
+    `work` is called in the process with the other end of the pipe, and with
+    the arguments.  When the `with` ends, the pipe is closed; the process has
+    the seconds of `patience` to end by itself.
+    """
+    pipe, theirs = FORK.Pipe()
+    process = FORK.Process(
+        target=_begin, args=(pipe, theirs, work, arguments))
+    process.start()
+    theirs.close()
+    try:
+        yield process, pipe
+    finally:
+        pipe.close()
+        if patience:
+            process.join(patience)
+        process.kill()
+        process.join()
+
+
+def _begin(drivers, pipe, work, arguments):
+    drivers.close()
+    work(pipe, *arguments)
+
+
+def run(function, *arguments):
     """Call the function in a child, and return what it returns.
 
     The child and all that it started have ended when this returns or raises.
     """
     own, theirs = socket.socketpair()
-    receiver, sender = FORK.Pipe(duplex=False)
-    process = FORK.Process(
-        target=_work, args=(own, theirs, sender, function, arguments))
-    process.start()
-    try:
-        sender.close()
+    with child(_sample, own, theirs, function, arguments) as (process, pipe):
         theirs.close()
-        result, failure = _answer_of(process, receiver, meanwhile)
-    except EOFError:
-        process.join()
-        raise Failed('its process died with exit code'
-                     f' {process.exitcode}') from None
-    finally:
-        receiver.close()
-        all_ended = _end_all(process, own)
+        try:
+            result, failure = _answer_of(process, pipe)
+        except EOFError:
+            process.join()
+            raise Failed('its process died with exit code'
+                         f' {process.exitcode}') from None
+        finally:
+            all_ended = _end_all(process, own)
     if not all_ended:
         raise Failed('a process that it started does not end')
     if failure is not None:
@@ -100,13 +123,13 @@ def run(function, *arguments, meanwhile=check):
     return result
 
 
-def _answer_of(process, receiver, meanwhile):
-    while not receiver.poll(_TICK):
+def _answer_of(process, pipe):
+    while not pipe.poll(_TICK):
         # If its children hold the pipe, too, no EOF says that it ended.
-        if not process.is_alive() and not receiver.poll():
+        if not process.is_alive() and not pipe.poll():
             raise EOFError
-        meanwhile()
-    return receiver.recv()
+        check()
+    return pipe.recv()
 
 
 def _end_all(process, bond):
@@ -125,7 +148,7 @@ def _end_all(process, bond):
         bond.close()
 
 
-def _work(drivers, bond, sender, function, arguments):
+def _sample(pipe, drivers, bond, function, arguments):
     drivers.close()
     # Ctrl-C in a terminal goes to a whole group: here, to the driver alone.
     os.setpgrp()
@@ -136,7 +159,7 @@ def _work(drivers, bond, sender, function, arguments):
         os.killpg(0, signal.SIGKILL)
     # Only the parent reports an error, in one line.
     logging.getLogger().addHandler(logging.NullHandler())
-    answer(sender, function, *arguments)
+    answer(pipe, function, *arguments)
 
 
 def answer(pipe, function, *arguments):
