@@ -100,18 +100,6 @@ def wrong_lease(gateway, value):
 
 class Values(unittest.TestCase):
 
-    def test_a_renewal_does_not_make_it_shorter(self):
-        """Its answer may be lost; then the holder goes on to believe in the
-        time that it had before."""
-        lease = Lease(lambda: 0.0)
-        lease.see(FREE)
-        lease.see(lease.wanted(A, 2))
-        self.assertEqual(lease.wanted(A, 1).milliseconds, 2000)
-        self.assertEqual(lease.wanted(A, 3).milliseconds, 3000)
-        later_self = Lease(lambda: 0.0)
-        later_self.see(lease.seen.value)
-        self.assertEqual(later_self.wanted(A, 1).milliseconds, 1000)
-
     def test_the_clock_goes_on_while_the_machine_sleeps(self):
         with mock.patch('time.clock_gettime') as gettime:
             clock()

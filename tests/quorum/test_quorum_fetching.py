@@ -16,13 +16,11 @@ from ZODB.serialize import referencesf
 from fsyncstorage import datafile
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.quorum.following.repacking import Options
-from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log.reading import Refused
 
 from ..support import oid
-from ..support import until
 from . import blobnodes
 from .blobnodes import BlobNodeTest
 from .blobnodes import found_blobs
@@ -89,18 +87,6 @@ class Fetched(FetchingTest):
         behind = done[4:done.index('counts')]
         self.assertGreaterEqual(behind.count('directory'), 2)
         self.assertEqual(done[-2:], ['counts', 'Data.fs'])
-
-    def test_a_standby(self):
-        """In its thread."""
-        standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)
-        standby.start()
-        self.addCleanup(standby.close)
-        self.commit_blobs(self.storage, {1: LARGE})
-        until(lambda: self.follower.synced.end == self.storage._pos, 'synced')
-        standby.close()
-        self.storage.close()
-        self.follow('b').close()
-        self.are_the_same('a', 'b')
 
     def test_what_has_other_contents_is_replaced(self):
         tid = self.commit_blobs(self.storage, {1: b'right'})
@@ -347,24 +333,3 @@ class Packs(BlobNodeTest):
             for name in 'a', 'b':
                 shutil.rmtree(self.path(name))
             self.engine.__init__(LOG)
-
-
-class APrimaryThatDied(FetchingTest):
-
-    def test_behind_a_vote(self):
-        """Without a close.  Another one has led since, and it follows."""
-        self.commit_blobs(self.storage, {1: b'x'})
-        self.vote_blobs(self.storage, {2: b'voted'})
-        image = self.path('image')
-        shutil.copytree(self.path('a'), image)
-        with mock.patch('fsyncstorage.commit.sequencer.logger'):
-            self.storage.close()
-        shutil.rmtree(self.path('a'))
-        os.rename(image, self.path('a'))
-        self.apply(self.follower)
-        self.follower.close()
-        other = self.lead('b')
-        self.commit_blobs(other, {7: b'of the other'})
-        other.close()
-        self.follow('a').close()
-        self.are_the_same('a', 'b')

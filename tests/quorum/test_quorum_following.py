@@ -35,16 +35,6 @@ class Applied(FollowTest):
         self.disk = Watched(self.path())
         self.patch(datafile, disk=self.disk)
 
-    def test_what_is_kept_is_synced(self):
-        self.logged.write(10)
-        self.apply_all(self.follower)
-        self.follower.save()
-        self.assertNotIn('Data.fs.quorum', self.disk.done)
-        self.follower.sync()
-        self.follower.save()
-        self.assertEqual(self.disk.done[-2:], ['sync', 'Data.fs.quorum'])
-        self.assertEqual(self.kept().state, self.here().state)
-
     def test_a_batch_that_is_given_up_is_gone_before_anything_follows(self):
         self.logged.write(10)
         self.apply_all(self.follower)

@@ -14,7 +14,6 @@ from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history import record as records
 from fsyncstorage.quorum.history.fold import Why
-from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import WHAT_TO_DO
@@ -24,7 +23,6 @@ from fsyncstorage.storage import opening
 from ..format.sealing import later_release
 from ..format.sealing import window_of
 from ..support import Thread
-from ..support import oid
 from .fakelog import MEMBERS
 from .fakelog import Engine
 from .fakelog import FakeLog
@@ -33,7 +31,6 @@ from .logged import Logged
 from .logged import Watched
 from .logged import found_in
 from .logged import restored
-from .samples import MAGIC
 from .samples import OTHER
 from .samples import SELF
 from .samples import following
@@ -50,12 +47,6 @@ class Rejoined(FollowTest):
         self.assertEqual(self.kept().state, whole)
         self.assertEqual(whole.end, expected.state.end)
 
-    def test_what_is_missing_is_applied(self):
-        self.logged.write(10, 20)
-        self.begin()
-        self.logged.write(30).write(5, 5, 5).lead().write(7)
-        self.is_rejoined(self.rejoin())
-
     def test_what_is_behind_the_kept_end_is_cut_off_and_kept_beside(self):
         self.logged.write(10)
         self.begin()
@@ -67,35 +58,6 @@ class Rejoined(FollowTest):
         with open(self.path('Data.fs.tr0'), 'rb') as file:
             self.assertEqual(file.read(), tail)
         self.assertIn('Data.fs.tr0', logs.output[0])
-
-    def test_what_was_not_acknowledged_is_cut_off(self):
-        """A primary had it on its disk, and the log had not: another one has
-        led since."""
-        self.logged.write(10)
-        self.begin()
-        at = self.logged.add(20)
-        self.replace(self.logged.content)
-        del self.logged.file.data[at:]
-        self.logged.lead().write(30)
-        self.is_rejoined(self.rejoin())
-
-    def test_what_was_acknowledged_and_not_kept_is_written_again(self):
-        """What is kept may be late: a block before it was lost."""
-        self.begin()
-        self.logged.write(600, 700).write(10)
-        content = bytearray(self.logged.content)
-        content[100:612] = bytes(512)
-        self.replace(content)
-        self.is_rejoined(self.rejoin())
-
-    def test_a_batch_that_was_given_up(self):
-        """A standby has parts of it, and says so by a seal that is sound."""
-        self.logged.write(10)
-        self.begin()
-        self.logged.write_some_of(40, 200, 200, records=4)
-        self.replace(contents_with_parts(self.engine))
-        self.logged.lead().write(20)
-        self.is_rejoined(self.rejoin())
 
     def test_the_cut_is_durable_before_anything_is_written(self):
         self.begin()
@@ -119,16 +81,6 @@ class Rejoined(FollowTest):
                 waiting.result()
 
 
-def contents_with_parts(engine):
-    """What a file has with the parts of a batch, too."""
-    content = bytearray(MAGIC)
-    for raw in engine.records:
-        record = records.parse(raw)
-        if isinstance(record.body, Data):
-            content[record.position:] = record.body.data
-    return bytes(content)
-
-
 class Opened(FollowTest):
     """A storage opens the file without reading it again."""
 
@@ -144,16 +96,6 @@ class Opened(FollowTest):
         storage = FsyncStorage(self.path(), opened=opened)
         self.addCleanup(storage.close)
         return storage
-
-    def test_it_has_all_transactions(self):
-        storage = self.open_over(self.rejoin())
-        self.assertEqual(
-            [each.tid for each in storage.iterator()],
-            [each.tid for each in scan.transactions(
-                window_of(self.logged.content))])
-        data, _ = storage.load(oid(self.logged.file.tid))
-        self.assertEqual(len(data), 40)
-        self.assertEqual(storage.getSize(), len(self.logged.content))
 
     def test_the_storage_has_the_locks(self):
         storage = self.open_over(self.rejoin())

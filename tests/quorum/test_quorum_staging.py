@@ -83,23 +83,6 @@ class InTheLog(StagingTest):
                 self.assertEqual(b''.join(self.chunks(blob.staged)), content)
 
 
-class Undo(StagingTest):
-
-    def test_an_undo(self):
-        storage = self.lead()
-        tid = self.commit_blobs(storage, {1: b'one'})
-        self.commit_blobs(storage, {1: b'two'}, {1: tid})
-        transaction = begin(storage)
-        storage.undo(storage.undoLog(0, 1)[0]['id'], transaction)
-        storage.tpc_vote(transaction)
-        tid = storage.tpc_finish(transaction)
-        first, _, third = self.blobs_in_the_log()
-        self.assertEqual((third.oid, third.tid), (oid(1), tid))
-        self.assertNotEqual(first.staged, third.staged)
-        self.assertEqual(self.chunks(third.staged), [b'one'])
-        until(lambda: len(self.engine.blobs) == 3, 'no other chunks are left')
-
-
 class NobodyWaits(StagingTest):
     """For a vote that stages: it has no lock, and no turn."""
 

@@ -89,14 +89,6 @@ class StandbyTest(FollowTest):
 
 class Follows(StandbyTest):
 
-    def test_it_comes_to_the_end(self):
-        standby = self.started()
-        self.logged.write(10).write(20, 300)
-        self.has_come_to_the_end(standby)
-        self.logged.write_some_of(400).lead().write(50)
-        self.has_come_to_the_end(standby)
-        self.assertEqual(self.content(), self.logged.content)
-
     def test_what_it_has_is_synced_when_it_is_stopped(self):
         standby = self.make()
         disk = self.controlled_disk()

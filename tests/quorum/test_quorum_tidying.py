@@ -228,19 +228,6 @@ class Tidied(NamedTest):
 
     # What was dropped, and room
 
-    def test_what_was_dropped(self):
-        ids = [self.stage() for _ in range(5)]
-        self.under_way.update(ids)
-        self.limit.takes_anyway(50)
-        tidying = self.tidying()
-        self.swept(tidying)
-        self.log.faults.extend([Fault.BEFORE, Fault.AFTER])
-        with mock.patch.object(module, 'AT_ONCE', 2):
-            tidying.drop([(id, 10) for id in ids[:3]])
-            until(lambda: self.engine.all_staged() == set(ids[3:]), 'gone')
-        until(lambda: not tidying._dropped, 'noted')
-        until(lambda: self.limit.size == 20, 'given back')
-
     def test_a_full_engine_makes_room(self):
         """What was dropped is removed before."""
         tidying = self.tidying()

@@ -5,6 +5,8 @@ import unittest
 
 from fsyncstorage.quorum.history.batch import Batch
 from fsyncstorage.quorum.history.fold import Apply
+from fsyncstorage.quorum.history.fold import Refuse
+from fsyncstorage.quorum.history.fold import Why
 from fsyncstorage.quorum.history.fold import beginning
 from fsyncstorage.quorum.history.fold import step
 from fsyncstorage.quorum.history.record import MOST
@@ -14,6 +16,8 @@ from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.leading.writer import Writer
 from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.quorum.log.members import Nothing
+from fsyncstorage.quorum.log.members import ask
 
 from .fakelog import MEMBERS
 from .fakelog import Engine
@@ -134,7 +138,8 @@ class TheFence(WriterTest):
 
 
 class OneWrongMember(WriterTest):
-    """M4: one member alone fences nobody, and makes nobody a leader."""
+    """M4: no single member has the last word: one alone fences nobody, and
+    makes nobody a leader."""
 
     def setUp(self):
         self.engine = EngineWithWrong(LOG)
@@ -144,6 +149,55 @@ class OneWrongMember(WriterTest):
     def write_all(self, content):
         self.write(content)
         settle(self.writer)
+
+    # What all members say to a node
+
+    def state(self, number):
+        """Of a node that has applied so many records."""
+        state = beginning(LOG, 0, 4)
+        for raw in self.engine.records[:number]:
+            state = step(state, raw).state
+        return state
+
+    def refused(self, why, state):
+        found = ask(self.log, state)
+        self.assertIsInstance(found, Refuse)
+        self.assertIs(found.why, why)
+
+    def test_whatever_ends_one_member_says(self):
+        self.write_all(b'first')
+        self.write_all(b'second')
+        right = self.engine.ends()
+        for wrong in range(MEMBERS):
+            self.engine.wrong = wrong
+            for self.engine.lie in wrong_ends(right):
+                with self.subTest(wrong=wrong, lie=self.engine.lie):
+                    self.assertEqual(ask(self.log, self.state(2)).raw,
+                                     self.engine.records[2])
+                    self.assertEqual(
+                        ask(self.log, self.writer.state), Nothing())
+
+    def test_it_is_damaged_on_all(self):
+        """The node stops when all have said so."""
+        self.write_all(b'first')
+        for member in range(MEMBERS):
+            self.engine.damage(member, 2, 300)
+        self.refused(Why.DAMAGED, self.state(1))
+        self.engine.away = {1}
+        with self.assertRaisesRegex(Unanswered, 'is wrong'):
+            ask(self.log, self.state(1))
+
+    def test_the_log_has_lost_its_end(self):
+        """A majority has to say so."""
+        head = self.writer.state.place
+        self.write_all(b'first')
+        self.engine.restore(head)
+        for away in [], [0], [1], [2]:
+            self.engine.away = {*away}
+            self.refused(Why.BEHIND, self.writer.state)
+        self.engine.away = {0, 2}
+        with self.assertRaisesRegex(Unanswered, 'record 2 was confirmed'):
+            ask(self.log, self.writer.state)
 
     # A successor, found by a writer that has nothing to append
 

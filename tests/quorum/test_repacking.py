@@ -53,22 +53,6 @@ class RepackingCase(FollowTest):
 
 class Swaps(RepackingCase):
 
-    def test_the_same_bytes(self):
-        """I15; and it goes on behind them."""
-        follower = self.rejoin()
-        for generation in range(1, 4):
-            self.pack()
-            self.apply_all(follower)
-            self.has_come_to_the_end(follower)
-            self.assertEqual(follower.state.generation, generation)
-            self.logged.write(10, 20)
-            self.apply_all(follower)
-            self.has_come_to_the_end(follower)
-            follower.sync()
-            follower.save()
-            self.assertEqual(self.kept().state, follower.state)
-            self.assertIsNone(self.kept().becoming)
-
     def test_by_a_process(self):
         follower = self.rejoin_by(self.log(), Options(keep_old=True))
         before = self.content()
