@@ -17,7 +17,7 @@ from .harness import workloads
 from .harness.judge import LOST
 from .harness.judge import REFUSED
 
-IMAGES = often(15, 6_000)
+IMAGES = often(12, 6_000)
 TORN_FILES = often(2, 6)
 
 

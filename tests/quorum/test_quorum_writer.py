@@ -5,19 +5,14 @@ import unittest
 
 from fsyncstorage.quorum.history.batch import Batch
 from fsyncstorage.quorum.history.fold import Apply
-from fsyncstorage.quorum.history.fold import Refuse
-from fsyncstorage.quorum.history.fold import Why
 from fsyncstorage.quorum.history.fold import beginning
 from fsyncstorage.quorum.history.fold import step
-from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.leading.writer import Writer
 from fsyncstorage.quorum.log.interface import Unanswered
-from fsyncstorage.quorum.log.members import Nothing
-from fsyncstorage.quorum.log.members import ask
 
 from .fakelog import MEMBERS
 from .fakelog import Engine
@@ -32,7 +27,6 @@ from .samples import leader
 from .samples import settle
 from .wrongmember import EngineWithWrong
 from .wrongmember import LogThroughOne
-from .wrongmember import wrong_ends
 
 
 class WriterTest(unittest.TestCase):
@@ -81,13 +75,6 @@ class WriterTest(unittest.TestCase):
 
 class Written(WriterTest):
 
-    def test_a_large_batch(self):
-        content = bytes(range(250)) * (2 * MOST // 250 + 1)
-        self.write(content)
-        self.assertEqual(
-            [self.writer.advance() for _ in range(3)], [False, False, True])
-        self.assertEqual(self.written(), b'FS30' + content)
-
     def test_a_file_that_cannot_be_read(self):
         def read(position, length):
             if failures:
@@ -105,16 +92,6 @@ class Written(WriterTest):
 
 
 class TheFence(WriterTest):
-
-    def test_what_came_before_the_next_epoch_is_known(self):
-        """I16: it is in the log, and the successor has it."""
-        self.write(b'bytes', Fault.AFTER)
-        self.unanswered()
-        state = step(self.writer.state, self.engine.records[-1]).state
-        leader(self.log, state, 'successor')
-        self.assertTrue(self.writer.advance())
-        self.write(b'more')
-        self.fenced('in epoch 2')
 
     def test_it_stays_fenced(self):
         """Also if the log has again what it had lost."""
@@ -150,55 +127,6 @@ class OneWrongMember(WriterTest):
         self.write(content)
         settle(self.writer)
 
-    # What all members say to a node
-
-    def state(self, number):
-        """Of a node that has applied so many records."""
-        state = beginning(LOG, 0, 4)
-        for raw in self.engine.records[:number]:
-            state = step(state, raw).state
-        return state
-
-    def refused(self, why, state):
-        found = ask(self.log, state)
-        self.assertIsInstance(found, Refuse)
-        self.assertIs(found.why, why)
-
-    def test_whatever_ends_one_member_says(self):
-        self.write_all(b'first')
-        self.write_all(b'second')
-        right = self.engine.ends()
-        for wrong in range(MEMBERS):
-            self.engine.wrong = wrong
-            for self.engine.lie in wrong_ends(right):
-                with self.subTest(wrong=wrong, lie=self.engine.lie):
-                    self.assertEqual(ask(self.log, self.state(2)).raw,
-                                     self.engine.records[2])
-                    self.assertEqual(
-                        ask(self.log, self.writer.state), Nothing())
-
-    def test_it_is_damaged_on_all(self):
-        """The node stops when all have said so."""
-        self.write_all(b'first')
-        for member in range(MEMBERS):
-            self.engine.damage(member, 2, 300)
-        self.refused(Why.DAMAGED, self.state(1))
-        self.engine.away = {1}
-        with self.assertRaisesRegex(Unanswered, 'is wrong'):
-            ask(self.log, self.state(1))
-
-    def test_the_log_has_lost_its_end(self):
-        """A majority has to say so."""
-        head = self.writer.state.place
-        self.write_all(b'first')
-        self.engine.restore(head)
-        for away in [], [0], [1], [2]:
-            self.engine.away = {*away}
-            self.refused(Why.BEHIND, self.writer.state)
-        self.engine.away = {0, 2}
-        with self.assertRaisesRegex(Unanswered, 'record 2 was confirmed'):
-            ask(self.log, self.writer.state)
-
     # A successor, found by a writer that has nothing to append
 
     def test_another_one_leads(self):
@@ -226,20 +154,6 @@ class OneWrongMember(WriterTest):
         self.assertEqual(self.written(), b'FS30bytes')
 
     # Its own records
-
-    def test_wrong_ends_and_a_lost_answer(self):
-        contents = b''
-        for wrong in range(MEMBERS):
-            for number in range(len(wrong_ends(self.engine.ends()))):
-                self.engine.wrong = wrong
-                self.engine.lie = None
-                self.write(b'bytes', Fault.AFTER)
-                self.unanswered()
-                self.engine.lie = wrong_ends(self.engine.ends())[number]
-                with self.subTest(wrong=wrong, lie=self.engine.lie):
-                    self.assertTrue(self.writer.advance())
-                contents += b'bytes'
-        self.assertEqual(self.written(), b'FS30' + contents)
 
     def test_what_a_majority_has_is_confirmed(self):
         self.write_all(b'first')
