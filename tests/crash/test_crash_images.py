@@ -75,7 +75,6 @@ def workloads_for(policy):
         'undo': workloads.Undo(),
         'pack': workloads.Pack(),
         'pack_without_old': workloads.Pack(keep_old=False),
-        'reopening': workloads.Reopening(),
         'checkpoints': workloads.Checkpoints(),
         'large': workloads.Large(),
         'blobs': workloads.Blobs(),

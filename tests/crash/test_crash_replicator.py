@@ -66,12 +66,10 @@ WORKLOADS = {
     'pack': workloads.Pack(),
     'pack_without_old': workloads.Pack(keep_old=False),
     'undo_in_pack': workloads.UndoInPack(),
-    'reopening': workloads.Reopening(),
     'checkpoints': workloads.Checkpoints(),
     'blobs': Blobs(),
     'blob_checkpoints': workloads.BlobCheckpoints(),
-    'failing_sync_1': workloads.FailingSync(seed=1),
-    'failing_sync_2': workloads.FailingSync(seed=2),
+    'failing_sync': workloads.FailingSync(seed=1),
     'keeping': Keeping(),
 }
 

@@ -1,8 +1,6 @@
 """The lease: nobody else has it while its holder may believe in it, whatever
 is late or lost; and who gets it again learns whether another had it."""
 
-import collections
-import contextlib
 import time
 import unittest
 from unittest import mock
@@ -73,29 +71,13 @@ class OnEtcd(GatewaysCase):
         self.clock.now += SECONDS
         self.assertTrue(self.other.hold(B, SECONDS))
         for wrong in self.gateways.members:
-            with self.subTest(wrong.number), wrong_lease(wrong, lost):
+            with self.subTest(wrong.number), self.with_data(
+                    wrong, lambda own: own.update({KEYS.lease: lost})):
                 self.one.cluster.prefer(self.one.cluster.members[wrong.number])
                 with self.assertLogs(ENGINE, 'WARNING') as said:
                     self.assertEqual(self.one.hold(A, SECONDS), 0)
                 self.assertIn(wrong.address, said.output[0])
                 self.assertEqual(self.one.holder(), B)
-
-
-@contextlib.contextmanager
-def wrong_lease(gateway, value):
-    """This member has lost all later leases, and does not know it."""
-    store, real = gateway.store, gateway.answer
-    own = collections.ChainMap({KEYS.lease: value}, store.values)
-
-    def answer(path, request):
-        values, store.values = store.values, own
-        try:
-            return real(path, request)
-        finally:
-            store.values = values
-
-    with mock.patch.object(gateway, 'answer', answer):
-        yield
 
 
 class Values(unittest.TestCase):

@@ -17,7 +17,6 @@ from fsyncstorage import datafile
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.quorum.following.repacking import Options
 from fsyncstorage.quorum.history.record import MOST
-from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log.reading import Refused
 
 from ..support import oid
@@ -25,12 +24,7 @@ from . import blobnodes
 from .blobnodes import BlobNodeTest
 from .blobnodes import found_blobs
 from .fakelog import MEMBERS
-from .fakelog import FakeLog
-from .nodes import led
-from .nodes import state_behind
 from .samples import LOG
-from .samples import data
-from .samples import following
 
 LARGE = bytes(range(256)) * (MOST // 256) * 2 + b'the rest'
 
@@ -44,17 +38,6 @@ class FetchingTest(BlobNodeTest):
 
 
 class Fetched(FetchingTest):
-
-    def test_all_of_them(self):
-        self.commit_blobs(self.storage, {1: b'small', 2: b'', 3: LARGE})
-        tid = self.commit_blobs(self.storage, {4: b'again'})
-        self.commit_blobs(self.storage, {4: b'and again'}, {4: tid})
-        self.apply(self.follower)
-        self.follower.save()
-        self.storage._replica.keep()
-        self.are_the_same('a', 'b')
-        self.assertEqual(self.contents('b'), sorted(
-            [b'small', b'', LARGE, b'again', b'and again']))
 
     def test_they_are_durable_before_the_batch_counts(self):
         """I11."""
@@ -182,37 +165,6 @@ class Failing(FetchingTest):
 
 class NotNamed(FetchingTest):
     """Files that no transaction has are removed."""
-
-    def test_a_batch_that_is_given_up(self):
-        self.commit_blobs(self.storage, {1: b'x'})
-        blob, = self.blobs_in_the_log()
-        state = state_behind(self.engine)
-        raw = following(state, data(
-            state, b'x', state.end + 9, (),
-            [blob._replace(oid=oid(2)), blob._replace(oid=oid(3))]))
-        self.engine.append(self.engine.head, place_of(raw), raw)
-        self.apply(self.follower)
-        led(FakeLog(self.engine), state_behind(self.engine), 'other')
-        self.apply(self.follower)
-        self.assertEqual(len(self.follower.blobs._batch), 0)
-        self.follower.save()
-        self.assertEqual(self.contents('b'), [b'x'])
-
-    def test_what_only_a_wrong_member_has(self):
-        """It was followed, behind what is kept, and was not in the log."""
-        self.commit_blobs(self.storage, {1: b'x'})
-        self.apply(self.follower)
-        self.follower.save()
-        head = self.engine.head
-        self.commit_blobs(self.storage, {2: b'of one member'})
-        self.apply(self.follower)
-        self.assertEqual(len(self.contents('b')), 2)
-        self.follower.close()
-        self.engine.restore(head)
-        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-            self.follow()
-        self.assertIn('removed 1 blob file', ''.join(logs.output))
-        self.assertEqual(self.contents('b'), [b'x'])
 
     def test_what_was_being_made(self):
         self.commit_blobs(self.storage, {1: b'x'})

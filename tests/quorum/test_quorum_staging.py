@@ -20,6 +20,7 @@ from fsyncstorage.quorum.leading import loglimit
 from fsyncstorage.quorum.log import outage
 from fsyncstorage.quorum.log.interface import Unanswered
 
+from ..server.serving import Served
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import begin
@@ -315,3 +316,18 @@ class Failing(StagingTest):
                     storage.line._log.faults.extend([Fault.BEFORE] * 3)
                 storage.tpc_abort(transaction)
                 self.nothing_is_left()
+
+
+class BehindAServer(BlobNodeTest, Served):
+
+    def test_its_end_while_no_majority_answers(self):
+        """Of a vote that waits in its thread."""
+        self.storage = self.lead()
+        server = self.serve(self.storage)
+        self.storage.line.is_away = True
+        peer = self.connect(server)
+        peer.begin()
+        peer.send_blob(1, bytes(600))
+        peer.ask('vote', peer.id)
+        until(lambda: self.storage._replica._staging._votes, 'it waits')
+        Thread(server.close).result()

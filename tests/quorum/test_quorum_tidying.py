@@ -95,22 +95,6 @@ class OfEarlierWriters(NamedTest):
         self.assertEqual(earlier.held.named(), set(ids))
         self.assertEqual(earlier.held.size, self.bytes_before())
 
-    def test_in_slices(self):
-        ids = [self.stage() for _ in range(20)]
-        for id in ids:
-            number = self.name(id)
-        self.another_leads()
-        earlier = self.earlier()
-        earlier.go_on()
-        self.assertFalse(earlier.is_read)
-        self.assertGreater(earlier.next, 1)
-        self.assertLess(earlier.next, number)
-        self.assertEqual(
-            earlier.held.named(), set(ids[:earlier.next - 2]))
-        self.is_right(self.read(earlier), *ids)
-        with mock.patch.object(FakeLog, 'read', side_effect=self.fail):
-            earlier.go_on()
-
     def test_whatever_faults_reads_have(self):
         ids = [self.stage() for _ in range(6)]
         for id in ids:
