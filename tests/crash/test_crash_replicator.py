@@ -6,6 +6,7 @@ In a pack, that is at any step of it; the node finishes the swap of its files,
 or takes it back, or packs again.
 """
 
+import itertools
 import unittest
 
 from fsyncstorage.quorum.leading.replicator import Replicator
@@ -94,19 +95,21 @@ class CrashImages(unittest.TestCase):
     def test_a_power_cut_during_the_start(self):
         for workload, recovery in (
                 (Keeping(), workloads.Recovery()), (Blobs(), BlobRecovery())):
-            commits = logged.record(workload, is_late=True)
-            torn = list(logged.cases(commits, 3000))
-            for case in torn[::len(torn) // TORN_FILES]:
+            first = logged.record(workload, is_late=True)
+            torn = campaign.cases(
+                first.recording, '512-byte blocks', 9 * TORN_FILES)
+            for case in itertools.islice(torn, 0, None, 9):
                 self.judge(logged.record(
-                    recovery, over=case.image, records=case.records,
-                    ledger=commits.ledger, standing=case.standing,
-                    staged=commits.staged), IMAGES)
+                    recovery, over=case.image,
+                    records=first.records[:case.standing.landed],
+                    ledger=first.recording.ledger, standing=case.standing,
+                    staged=first.staged), IMAGES)
 
 
 class Mutants(unittest.TestCase):
     """Replicators that break their promise, and are found out."""
 
-    level = 3
+    level = 2
 
     def found(self, replicator, **of_node):
         recording = logged.record(
