@@ -273,20 +273,17 @@ class Sabotage(unittest.TestCase):
 
     level = 2
 
-    def found(self, workload, durability, policy, model, **options):
+    def found(self, workload, durability, policy, model, disk=RecordingDisk,
+              **options):
         """The kinds of problems of a storage held to that policy, as they are
         found: an image that has one is enough."""
-        of_site = {
-            name: options.pop(name) for name in ('disk',) if name in options}
         return self.found_of(workload, functools.partial(
             FsyncStorage, durability=durability, group_commit_delay=0,
-            **options), policy, model, **of_site)
+            **options), policy, model, disk)
 
-    def found_of(self, workload, make, policy, model, of_judge=judge.Judge,
-                 interval=1.0, **of_site):
-        recording = campaign.record(workload, make, **of_site)
-        by = of_judge(make, policy, recording.ledger, recording.blobs,
-                      interval=interval)
+    def found_of(self, workload, make, policy, model, disk=RecordingDisk):
+        recording = campaign.record(workload, make, disk=disk)
+        by = judge.Judge(make, policy, recording.ledger, recording.blobs)
         return (problem.kind for _, problems in campaign.verdicts(
                     by, campaign.cases(recording, model, 200))
                 for problem in problems)
@@ -318,17 +315,16 @@ class Sabotage(unittest.TestCase):
                 workload, 'group-commit', 'group-commit', PREFIX,
                 disk=Lying))
 
-    def test_a_storage_that_acknowledges_too_early(self):
-        self.assertIn(judge.LOST, self.found(
-            workloads.Commits(), 'none', 'group-commit', PREFIX))
-
-    def test_blobs_that_are_not_synced(self):
-        self.assertIn(judge.BLOB, self.found(
-            workloads.Blobs(), 'none', 'group-commit', PREFIX))
-
-    def test_a_storage_without_checksums(self):
-        self.assertIn(judge.DAMAGED, self.found(
-            workloads.Commits(), 'none', 'none', SECTORS, checksums=False))
+    def test_a_policy_or_an_option_that_promises_less(self):
+        for kind, workload, policy, model, options in (
+            (judge.LOST, workloads.Commits(), 'group-commit', PREFIX, {}),
+            (judge.BLOB, workloads.Blobs(), 'group-commit', PREFIX, {}),
+            (judge.DAMAGED, workloads.Commits(), 'none', SECTORS,
+             {'checksums': False}),
+        ):
+            with self.subTest(kind):
+                self.assertIn(kind, self.found(
+                    workload, 'none', policy, model, **options))
 
     def test_a_life_that_does_not_sync_what_it_found(self):
 

@@ -42,7 +42,7 @@ from .harness.site import Site
 from .harness.tearing import MODELS
 from .harness.tearing import STALE
 
-EXAMPLES = often(20, 3000)
+EXAMPLES = often(12, 3000)
 STEPS = 40
 
 CUTS = MODELS | STALE

@@ -8,7 +8,6 @@ import contextlib
 import errno
 import itertools
 import os
-import shutil
 from unittest import mock
 
 from fsyncstorage.pack import bulk
@@ -20,8 +19,7 @@ from ..often import often
 from .harness import campaign
 from .harness import events
 from .harness import workloads
-from .harness.judge import REFUSED
-from .harness.judge import Judge
+from .harness.judge import WithRemedy
 from .harness.recorder import RecordingDisk
 from .harness.tearing import TORN_RENAMES
 from .test_crash_images import Checking
@@ -30,10 +28,10 @@ from .test_crash_images import ours
 # Packs do not depend on the policy but for what is synced before.
 POLICIES = often(('group-commit',), ('none', 'group-commit', 'two-sync'))
 
-IMAGES = often(15, 900)
+IMAGES = often(10, 900)
 # So many torn directories, and so many images of the life after each.
 TORN = often(1, 4)
-IMAGES_OF_A_LIFE = often(15, 300)
+IMAGES_OF_A_LIFE = often(10, 300)
 # All that there are, and so many at least.
 ALL, LEAST = 60, 15
 
@@ -197,16 +195,3 @@ def of_the_swap(recording):
     while not isinstance(log[end], events.SyncedDirectory):
         end += 1
     return recording._replace(log=log[:end + 1], start=begin)
-
-
-class WithRemedy(Judge):
-    """Does what a refusal says, and looks again."""
-
-    def verdict(self, directory, standing, thorough=False):
-        problems = super().verdict(directory, standing, thorough)
-        path = os.path.join(directory, 'Data.fs')
-        if ([problem.kind for problem in problems] == [REFUSED]
-                and f'rename {path}.old to {path}' in problems[0].words):
-            shutil.move(path + '.old', path)
-            return super().verdict(directory, standing, thorough)
-        return problems

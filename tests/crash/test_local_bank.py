@@ -17,6 +17,8 @@ import contextlib
 import os
 import pathlib
 import random
+import subprocess
+import sys
 import threading
 import time
 import unittest
@@ -41,7 +43,6 @@ from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import until
-from .serverprocess import ServerProcess
 
 ACCOUNTS = 20
 #: With fewer or more, records would have other lengths.
@@ -62,7 +63,7 @@ CONFIG = """
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
-class Bank(ServerProcess, TestCase):
+class Bank(TestCase):
 
     level = 3
     lives, views_of_a_life = often(3, 25), often(20, 1000)
@@ -110,7 +111,14 @@ class Bank(ServerProcess, TestCase):
 
     def start(self):
         self.began = time.time()
-        super().start()
+        self.server = subprocess.Popen(
+            [sys.executable, '-m', 'fsyncstorage.server.runzeo', '-C',
+             self.path('zeo.conf')], stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
+
+    def kill(self):
+        self.server.kill()
+        self.server.wait()
 
     def look_at_history(self):
         """Note what is new in the file, and return where each ends.

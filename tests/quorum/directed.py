@@ -1,6 +1,9 @@
 """Steps in an order that random ones seldom find (`histories`)."""
 
+from fsyncstorage.quorum.log.interface import Missing
+
 from .fakelog import Fault
+from .histories import ROOM
 from .histories import Histories
 
 
@@ -29,6 +32,15 @@ def a_node_asks_where_the_wrong_one_ends(machine):
     assert machine.is_at_the_end(machine.nodes[1])
 
 
+def a_node_asks_the_wrong_one_alone(machine):
+    """It says that there is no log, and no other one answers."""
+    machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
+    machine.engine.lie = Missing
+    machine.engine.away = {1, 2}
+    machine.ask(which=0, faults=[])
+    machine.engine.away = set()
+
+
 def a_pack_is_given_up(machine):
     machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
     machine.pack(which=0, faults=[])
@@ -40,6 +52,20 @@ def another_one_leads_within_a_pack(machine):
     machine.a_node_leads(epochs=1, lengths=[1], wrong=0)
     machine.pack(which=0, faults=[])
     machine.lead(which=0, reads=True, faults=[])
+
+
+def another_one_leads_within_a_batch(machine):
+    """And packs; who follows is shown each record more than once."""
+    length = 2 * ROOM + 3
+    machine.a_node_leads(epochs=1, lengths=[length], wrong=0)
+    machine.write(which=0, length=length, commits=0,
+                  faults=[Fault.NONE, Fault.BEFORE])
+    machine.lead(which=0, reads=True, faults=[])
+    for _ in range(2):
+        machine.pack(which=1, faults=[])
+    for _ in range(3):
+        machine.follow(which=0, member=1, back=2, faults=[])
+        machine.each_has_what_the_log_has_up_to_some_record()
 
 
 def a_node_follows_what_only_the_wrong_one_has(machine):
@@ -100,8 +126,10 @@ def the_wrong_one_renews_a_lease_that_another_one_has(machine):
 ALL = [
     a_node_reads_what_is_damaged,
     a_node_asks_where_the_wrong_one_ends,
+    a_node_asks_the_wrong_one_alone,
     a_pack_is_given_up,
     another_one_leads_within_a_pack,
+    another_one_leads_within_a_batch,
     a_node_follows_what_only_the_wrong_one_has,
     what_is_followed_is_refused_once_the_wrong_one_is_replaced,
     what_is_followed_is_refused_and_followed_again,

@@ -236,13 +236,15 @@ class FakeLog:
     def __init__(self, engine):
         self._engine = engine
         self._stopped = False
+        #: No majority answers it.
+        self.is_away = False
         #: What the answer to the last question will raise.
         self._answer = None
         #: Of the next calls, in their order.  Later ones have none.
         self.faults = collections.deque()
 
     def _call(self, name, *args):
-        if self._stopped:
+        if self._stopped or self.is_away:
             raise Unanswered(name)
         fault = self.faults.popleft() if self.faults else Fault.NONE
 

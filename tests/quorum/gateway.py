@@ -12,6 +12,7 @@ import socketserver
 import sys
 import threading
 import urllib.parse
+from unittest import mock
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -380,3 +381,20 @@ class GatewaysCase(TestCase):
         log.cluster.patience = self.patience
         self.addCleanup(log.close)
         return log
+
+    @contextlib.contextmanager
+    def with_data(self, gateway, change):
+        """This member has the data as `change` leaves them."""
+        own = dict(self.store.values)
+        change(own)
+        real = gateway.answer
+
+        def answer(path, request):
+            values, self.store.values = self.store.values, own
+            try:
+                return real(path, request)
+            finally:
+                self.store.values = values
+
+        with mock.patch.object(gateway, 'answer', answer):
+            yield

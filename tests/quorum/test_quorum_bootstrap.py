@@ -16,7 +16,6 @@ from .fakelog import Engine
 from .fakelog import FakeLog
 from .fakelog import Fault
 from .logged import found_in
-from .samples import MAGIC
 
 
 class Begins(TestCase):
@@ -38,11 +37,6 @@ class Begins(TestCase):
         storage.close()
         with open(self.path(), 'rb') as file:
             return file.read()
-
-    def test_with_a_new_file(self):
-        identity = begin(self.path(), self.log)
-        self.assertEqual(self.engine.log, identity)
-        self.assertEqual(self.follows().state.end, len(MAGIC))
 
     def test_it_can_be_broken_off_anywhere(self):
         """And repeated: there is one log, and it is that of this file."""

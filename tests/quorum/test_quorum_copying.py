@@ -120,15 +120,6 @@ class UnderLoad(Case):
         self.assertGreater(counts[0], 3)
         self.check_that_the_copy_leads()
 
-    def test_what_is_behind_the_kept_end_is_not_copied(self):
-        """A node may have it that the log will never have."""
-        kept = states.load(self.a.path)
-        with open(self.a.path, 'ab') as file:
-            file.write(b'of no importance')
-        self.copied()
-        self.assertEqual(
-            content(self.c.path), content(self.a.path)[:kept.state.end])
-
     def test_it_is_noted_before_anything_is_copied(self):
         """Else the log might be trimmed past it meanwhile."""
         found = []

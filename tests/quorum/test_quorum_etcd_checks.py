@@ -5,9 +5,7 @@
 import unittest
 
 from fsyncstorage.quorum.etcd.checks import check
-from fsyncstorage.quorum.etcd.engine import EtcdLog
 from fsyncstorage.quorum.etcd.keys import Keys
-from fsyncstorage.quorum.etcd.settings import Settings
 from fsyncstorage.quorum.etcd.settings import address
 from fsyncstorage.quorum.etcd.trouble import Refused
 from fsyncstorage.quorum.log.interface import Unanswered
@@ -212,13 +210,6 @@ class TheSettings(unittest.TestCase):
     ADDRESSES = tuple(
         address(f'http://member{number}:2379') for number in range(3))
 
-    def refused(self, *words, **options):
-        with self.assertRaises(Refused) as raised:
-            EtcdLog(Settings(**{
-                'addresses': self.ADDRESSES, 'prefix': 'x', **options}))
-        for each in words:
-            self.assertIn(each, str(raised.exception))
-
     def test_addresses(self):
         for text, host, port, tls in (
                 ('http://a.b-c:1', 'a.b-c', 1, False),
@@ -231,13 +222,3 @@ class TheSettings(unittest.TestCase):
                 'http://a b:1', 'ftp://a:1', 'http://a:1\r\n'):
             with self.subTest(text), self.assertRaises(Refused):
                 address(text)
-
-    def test_what_does_not_fit_together(self):
-        first, second, third = self.ADDRESSES
-        self.refused('at least 3', addresses=[first, second])
-        self.refused('twice', addresses=[first, second, first])
-        self.refused('either all', addresses=[
-            first, second, third._replace(tls=True)])
-        self.refused('belong together', user='node')
-        self.refused('belong together', password='secret')
-        self.refused('"cert"', key='/nowhere')

@@ -2,8 +2,6 @@
 damaged, away, full or stopped.  Goes with `quorum/etcd/engine.py`.
 """
 
-import contextlib
-from unittest import mock
 
 from fsyncstorage.quorum.etcd import engine
 from fsyncstorage.quorum.etcd.keys import Keys
@@ -58,23 +56,6 @@ class EtcdCase(GatewaysCase):
         with self.assertRaises(Unanswered) as raised:
             getattr(self.log, name)(*args)
         return str(raised.exception)
-
-    @contextlib.contextmanager
-    def with_data(self, gateway, change):
-        """This member has the data as `change` leaves them."""
-        own = dict(self.store.values)
-        change(own)
-        real = gateway.answer
-
-        def answer(path, request):
-            values, self.store.values = self.store.values, own
-            try:
-                return real(path, request)
-            finally:
-                self.store.values = values
-
-        with mock.patch.object(gateway, 'answer', answer):
-            yield
 
 
 def flipped(value):

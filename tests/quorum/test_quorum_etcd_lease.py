@@ -1,8 +1,6 @@
 """The lease: nobody else has it while its holder may believe in it, whatever
 is late or lost; and who gets it again learns whether another had it."""
 
-import collections
-import contextlib
 import time
 import unittest
 from unittest import mock
@@ -73,7 +71,8 @@ class OnEtcd(GatewaysCase):
         self.clock.now += SECONDS
         self.assertTrue(self.other.hold(B, SECONDS))
         for wrong in self.gateways.members:
-            with self.subTest(wrong.number), wrong_lease(wrong, lost):
+            with self.subTest(wrong.number), self.with_data(
+                    wrong, lambda own: own.update({KEYS.lease: lost})):
                 self.one.cluster.prefer(self.one.cluster.members[wrong.number])
                 with self.assertLogs(ENGINE, 'WARNING') as said:
                     self.assertEqual(self.one.hold(A, SECONDS), 0)
@@ -81,36 +80,7 @@ class OnEtcd(GatewaysCase):
                 self.assertEqual(self.one.holder(), B)
 
 
-@contextlib.contextmanager
-def wrong_lease(gateway, value):
-    """This member has lost all later leases, and does not know it."""
-    store, real = gateway.store, gateway.answer
-    own = collections.ChainMap({KEYS.lease: value}, store.values)
-
-    def answer(path, request):
-        values, store.values = store.values, own
-        try:
-            return real(path, request)
-        finally:
-            store.values = values
-
-    with mock.patch.object(gateway, 'answer', answer):
-        yield
-
-
 class Values(unittest.TestCase):
-
-    def test_a_renewal_does_not_make_it_shorter(self):
-        """Its answer may be lost; then the holder goes on to believe in the
-        time that it had before."""
-        lease = Lease(lambda: 0.0)
-        lease.see(FREE)
-        lease.see(lease.wanted(A, 2))
-        self.assertEqual(lease.wanted(A, 1).milliseconds, 2000)
-        self.assertEqual(lease.wanted(A, 3).milliseconds, 3000)
-        later_self = Lease(lambda: 0.0)
-        later_self.see(lease.seen.value)
-        self.assertEqual(later_self.wanted(A, 1).milliseconds, 1000)
 
     def test_the_clock_goes_on_while_the_machine_sleeps(self):
         with mock.patch('time.clock_gettime') as gettime:

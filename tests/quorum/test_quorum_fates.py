@@ -24,7 +24,7 @@ from .samples import data
 from .samples import following
 
 NODE = b'node'.ljust(16)
-FIRST, SECOND = b'the first server', b'the second one 2'
+FIRST = b'the first server'
 NEVER = 'it is not committed, and never will be'
 NOT_KNOWN = 'nobody knows'
 
@@ -76,40 +76,6 @@ def told(found, id, since=0):
     return NEVER if tid is None else int.from_bytes(tid, 'big')
 
 
-class Answers(unittest.TestCase):
-    """What is forgotten is not known, and never answered wrong."""
-
-    def check(self, expected, number, *args, since=0):
-        self.assertEqual(
-            told(self.fates, commit_id(number, *args), since), expected)
-
-    def setUp(self):
-        self.log = Log()
-        self.fates = self.log.follow()
-        self.log.lead()
-        self.log.commit((commit_id(1), 10))
-
-    def test_of_each_epoch_that_is_over(self):
-        self.log.lead(SECOND).commit((commit_id(1, SECOND), 20))
-        self.check(10, 1)
-        self.check(20, 1, SECOND)
-        self.check(NEVER, 2)
-        self.check(NEVER, 2, SECOND)
-
-    def test_a_number_that_was_used_before(self):
-        self.check(NEVER, 1, since=11)
-        self.log.commit((commit_id(1), 20))
-        self.check(20, 1, since=11)
-
-    def test_of_too_many_epochs(self):
-        with mock.patch.object(fates, 'MOST_EPOCHS', 2):
-            self.setUp()
-            self.log.lead(SECOND).lead(b'3' * 16)
-        self.check(10, 1)
-        self.check(NOT_KNOWN, 2)
-        self.check(NEVER, 2, SECOND)
-
-
 STEPS = strategies.lists(strategies.one_of(
     strategies.just('lead'), strategies.just('follow'),
     strategies.tuples(strategies.booleans(), strategies.lists(
@@ -118,8 +84,19 @@ STEPS = strategies.lists(strategies.one_of(
 
 
 class Histories(unittest.TestCase):
+    """What is forgotten is not known, and never answered wrong."""
 
     level = 2
+
+    def test_of_too_many_epochs(self):
+        with mock.patch.object(fates, 'MOST_EPOCHS', 2):
+            log = Log()
+            found = log.follow()
+            log.lead().commit((commit_id(1), 10)).lead(b'2' * 16)
+            log.lead(b'3' * 16)
+        self.assertEqual(told(found, commit_id(1)), 10)
+        self.assertEqual(told(found, commit_id(2)), NOT_KNOWN)
+        self.assertEqual(told(found, commit_id(2, b'2' * 16)), NEVER)
 
     @settings(max_examples=often(150, 3000), deadline=None)
     @given(STEPS)

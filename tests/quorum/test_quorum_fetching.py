@@ -16,23 +16,15 @@ from ZODB.serialize import referencesf
 from fsyncstorage import datafile
 from fsyncstorage.pack import packedblobs
 from fsyncstorage.quorum.following.repacking import Options
-from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import MOST
-from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log.reading import Refused
 
 from ..support import oid
-from ..support import until
 from . import blobnodes
 from .blobnodes import BlobNodeTest
 from .blobnodes import found_blobs
 from .fakelog import MEMBERS
-from .fakelog import FakeLog
-from .nodes import led
-from .nodes import state_behind
 from .samples import LOG
-from .samples import data
-from .samples import following
 
 LARGE = bytes(range(256)) * (MOST // 256) * 2 + b'the rest'
 
@@ -46,17 +38,6 @@ class FetchingTest(BlobNodeTest):
 
 
 class Fetched(FetchingTest):
-
-    def test_all_of_them(self):
-        self.commit_blobs(self.storage, {1: b'small', 2: b'', 3: LARGE})
-        tid = self.commit_blobs(self.storage, {4: b'again'})
-        self.commit_blobs(self.storage, {4: b'and again'}, {4: tid})
-        self.apply(self.follower)
-        self.follower.save()
-        self.storage._replica.keep()
-        self.are_the_same('a', 'b')
-        self.assertEqual(self.contents('b'), sorted(
-            [b'small', b'', LARGE, b'again', b'and again']))
 
     def test_they_are_durable_before_the_batch_counts(self):
         """I11."""
@@ -89,18 +70,6 @@ class Fetched(FetchingTest):
         behind = done[4:done.index('counts')]
         self.assertGreaterEqual(behind.count('directory'), 2)
         self.assertEqual(done[-2:], ['counts', 'Data.fs'])
-
-    def test_a_standby(self):
-        """In its thread."""
-        standby = Standby(self.follower, b'node'.ljust(16), 1 << 20)
-        standby.start()
-        self.addCleanup(standby.close)
-        self.commit_blobs(self.storage, {1: LARGE})
-        until(lambda: self.follower.synced.end == self.storage._pos, 'synced')
-        standby.close()
-        self.storage.close()
-        self.follow('b').close()
-        self.are_the_same('a', 'b')
 
     def test_what_has_other_contents_is_replaced(self):
         tid = self.commit_blobs(self.storage, {1: b'right'})
@@ -196,37 +165,6 @@ class Failing(FetchingTest):
 
 class NotNamed(FetchingTest):
     """Files that no transaction has are removed."""
-
-    def test_a_batch_that_is_given_up(self):
-        self.commit_blobs(self.storage, {1: b'x'})
-        blob, = self.blobs_in_the_log()
-        state = state_behind(self.engine)
-        raw = following(state, data(
-            state, b'x', state.end + 9, (),
-            [blob._replace(oid=oid(2)), blob._replace(oid=oid(3))]))
-        self.engine.append(self.engine.head, place_of(raw), raw)
-        self.apply(self.follower)
-        led(FakeLog(self.engine), state_behind(self.engine), 'other')
-        self.apply(self.follower)
-        self.assertEqual(len(self.follower.blobs._batch), 0)
-        self.follower.save()
-        self.assertEqual(self.contents('b'), [b'x'])
-
-    def test_what_only_a_wrong_member_has(self):
-        """It was followed, behind what is kept, and was not in the log."""
-        self.commit_blobs(self.storage, {1: b'x'})
-        self.apply(self.follower)
-        self.follower.save()
-        head = self.engine.head
-        self.commit_blobs(self.storage, {2: b'of one member'})
-        self.apply(self.follower)
-        self.assertEqual(len(self.contents('b')), 2)
-        self.follower.close()
-        self.engine.restore(head)
-        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-            self.follow()
-        self.assertIn('removed 1 blob file', ''.join(logs.output))
-        self.assertEqual(self.contents('b'), [b'x'])
 
     def test_what_was_being_made(self):
         self.commit_blobs(self.storage, {1: b'x'})
@@ -347,24 +285,3 @@ class Packs(BlobNodeTest):
             for name in 'a', 'b':
                 shutil.rmtree(self.path(name))
             self.engine.__init__(LOG)
-
-
-class APrimaryThatDied(FetchingTest):
-
-    def test_behind_a_vote(self):
-        """Without a close.  Another one has led since, and it follows."""
-        self.commit_blobs(self.storage, {1: b'x'})
-        self.vote_blobs(self.storage, {2: b'voted'})
-        image = self.path('image')
-        shutil.copytree(self.path('a'), image)
-        with mock.patch('fsyncstorage.commit.sequencer.logger'):
-            self.storage.close()
-        shutil.rmtree(self.path('a'))
-        os.rename(image, self.path('a'))
-        self.apply(self.follower)
-        self.follower.close()
-        other = self.lead('b')
-        self.commit_blobs(other, {7: b'of the other'})
-        other.close()
-        self.follow('a').close()
-        self.are_the_same('a', 'b')

@@ -95,7 +95,7 @@ class Checks(TestCase):
         self.checking.all()
         self.assertIn('2 commits acknowledged', self.said[-1])
 
-    def test_a_file_with_another_byte(self):
+    def test_a_file_with_another_byte_or_without_its_end(self):
         with open(self.nodes[1].data, 'r+b') as file:
             file.seek(100)
             byte = file.read(1)
@@ -103,7 +103,6 @@ class Checks(TestCase):
             file.write(bytes([byte[0] ^ 1]))
         self.finds('the files differ from 100 on')
 
-    def test_a_file_that_ends_before(self):
         os.truncate(self.nodes[1].data, self.watcher.end[1] - 1)
         self.finds('both files end where the log says')
 
@@ -132,30 +131,24 @@ class Checks(TestCase):
         self.watcher.end = 0, os.path.getsize(self.nodes[0].data)
         self.finds(f'the sum of the accounts is {bank.SUM + 1}')
 
-    def blobs_of_both(self):
-        for each in self.nodes:
-            for home, _, names in os.walk(each.blobs):
-                for name in names:
-                    if self.tids[f'{WORKER}:2'].hex() in name:
-                        yield os.path.join(home, name)
-
-    def test_a_blob_that_differs(self):
-        path = next(self.blobs_of_both())
-        os.chmod(path, 0o600)
-        with open(path, 'a') as file:
+    def test_blobs(self):
+        """One differs from that of the other node; both are of another commit,
+        or away."""
+        one, other = paths = [
+            os.path.join(home, name) for each in self.nodes
+            for home, _, names in os.walk(each.blobs) for name in names
+            if self.tids[f'{WORKER}:2'].hex() in name]
+        for each in paths:
+            os.chmod(each, 0o600)
+        with open(one, 'a') as file:
             file.write('x')
         self.finds('the blob .* differs')
-
-    def test_a_blob_of_another_commit(self):
-        for path in self.blobs_of_both():
-            os.chmod(path, 0o600)
-            with open(path, 'w') as file:
+        for each in paths:
+            with open(each, 'w') as file:
                 file.write(f'{WORKER}:1 ')
         self.finds(f'is of {WORKER}:1')
-
-    def test_a_blob_that_is_away(self):
-        for path in self.blobs_of_both():
-            os.unlink(path)
+        for each in paths:
+            os.unlink(each)
         self.finds('there is no ')
 
     def test_what_a_client_must_not_see(self):

@@ -64,20 +64,6 @@ class Opening(NodeTest):
             self.assertIsNone(reading.waits_for_log)
             reading.close()
 
-    def test_what_does_not_go_together(self):
-        log = FakeLog(self.engine)
-        for words, options in {
-            'for durability quorum': {'durability': 'group-commit'},
-            'and for writing': {'read_only': True},
-            'cannot be created': {'create': True},
-            'needs checksums': {'checksums': False},
-        }.items():
-            with self.subTest(options), self.assertRaisesRegex(
-                    ValueError, words):
-                FsyncStorage(self.path(), **{
-                    'durability': 'quorum', 'replica': log, **options})
-        self.assertEqual(os.listdir(self.directory), [])
-
     def test_a_file_that_has_more_than_the_log(self):
         """Something wrote to it after it was compared."""
         self.lead().close()

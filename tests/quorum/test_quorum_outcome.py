@@ -206,10 +206,6 @@ class Moments:
 
     # The moments
 
-    def test_its_request_was_not_read(self):
-        self.dies_at_request(self.request)
-        self.check_not_kept(Thread(self.commit))
-
     def test_a_part_of_it_is_in_the_log(self):
         """And is given up."""
         line = self.storage.line
@@ -231,10 +227,6 @@ class Moments:
         self.storage.line.wait_for_question()
         self.kill_soon()
         self.check_kept(committing)
-
-    def test_its_answer_was_lost(self):
-        self.dies_at_answer()
-        self.check_kept(Thread(self.commit))
 
     def commit_and_ask_one_that_dies(self):
         committing = Thread(self.commit)

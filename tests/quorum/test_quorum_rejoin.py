@@ -1,16 +1,22 @@
 """The start of a node: its file becomes what the log says, or nothing changes
-and the message says what to do."""
+and the message says what to do.  And what it does to its file when it follows:
+written, synced, kept, in this order, and never anything that the log does not
+say.
+"""
 
 import os
 from unittest import mock
 
+import hypothesis
 import zc.lockfile
+from hypothesis import strategies
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.format import scan
 from fsyncstorage.format.seal import UnknownVersion
 from fsyncstorage.quorum.files import state as states
+from fsyncstorage.quorum.following.contents import Contents
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history import record as records
 from fsyncstorage.quorum.history.fold import Why
@@ -18,22 +24,26 @@ from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import WHAT_TO_DO
+from fsyncstorage.quorum.log.reading import Reader
 from fsyncstorage.quorum.log.reading import Refused
 from fsyncstorage.storage import opening
 
 from ..format.sealing import later_release
 from ..format.sealing import window_of
+from ..generated import settings
 from ..support import Thread
-from ..support import oid
 from .fakelog import MEMBERS
 from .fakelog import Engine
 from .fakelog import FakeLog
+from .fakelog import Fault
+from .logged import BEGINNING
 from .logged import FollowTest
 from .logged import Logged
 from .logged import Watched
+from .logged import contents
 from .logged import found_in
+from .logged import patient
 from .logged import restored
-from .samples import MAGIC
 from .samples import OTHER
 from .samples import SELF
 from .samples import following
@@ -50,12 +60,6 @@ class Rejoined(FollowTest):
         self.assertEqual(self.kept().state, whole)
         self.assertEqual(whole.end, expected.state.end)
 
-    def test_what_is_missing_is_applied(self):
-        self.logged.write(10, 20)
-        self.begin()
-        self.logged.write(30).write(5, 5, 5).lead().write(7)
-        self.is_rejoined(self.rejoin())
-
     def test_what_is_behind_the_kept_end_is_cut_off_and_kept_beside(self):
         self.logged.write(10)
         self.begin()
@@ -67,35 +71,6 @@ class Rejoined(FollowTest):
         with open(self.path('Data.fs.tr0'), 'rb') as file:
             self.assertEqual(file.read(), tail)
         self.assertIn('Data.fs.tr0', logs.output[0])
-
-    def test_what_was_not_acknowledged_is_cut_off(self):
-        """A primary had it on its disk, and the log had not: another one has
-        led since."""
-        self.logged.write(10)
-        self.begin()
-        at = self.logged.add(20)
-        self.replace(self.logged.content)
-        del self.logged.file.data[at:]
-        self.logged.lead().write(30)
-        self.is_rejoined(self.rejoin())
-
-    def test_what_was_acknowledged_and_not_kept_is_written_again(self):
-        """What is kept may be late: a block before it was lost."""
-        self.begin()
-        self.logged.write(600, 700).write(10)
-        content = bytearray(self.logged.content)
-        content[100:612] = bytes(512)
-        self.replace(content)
-        self.is_rejoined(self.rejoin())
-
-    def test_a_batch_that_was_given_up(self):
-        """A standby has parts of it, and says so by a seal that is sound."""
-        self.logged.write(10)
-        self.begin()
-        self.logged.write_some_of(40, 200, 200, records=4)
-        self.replace(contents_with_parts(self.engine))
-        self.logged.lead().write(20)
-        self.is_rejoined(self.rejoin())
 
     def test_the_cut_is_durable_before_anything_is_written(self):
         self.begin()
@@ -119,16 +94,6 @@ class Rejoined(FollowTest):
                 waiting.result()
 
 
-def contents_with_parts(engine):
-    """What a file has with the parts of a batch, too."""
-    content = bytearray(MAGIC)
-    for raw in engine.records:
-        record = records.parse(raw)
-        if isinstance(record.body, Data):
-            content[record.position:] = record.body.data
-    return bytes(content)
-
-
 class Opened(FollowTest):
     """A storage opens the file without reading it again."""
 
@@ -144,16 +109,6 @@ class Opened(FollowTest):
         storage = FsyncStorage(self.path(), opened=opened)
         self.addCleanup(storage.close)
         return storage
-
-    def test_it_has_all_transactions(self):
-        storage = self.open_over(self.rejoin())
-        self.assertEqual(
-            [each.tid for each in storage.iterator()],
-            [each.tid for each in scan.transactions(
-                window_of(self.logged.content))])
-        data, _ = storage.load(oid(self.logged.file.tid))
-        self.assertEqual(len(data), 40)
-        self.assertEqual(storage.getSize(), len(self.logged.content))
 
     def test_the_storage_has_the_locks(self):
         storage = self.open_over(self.rejoin())
@@ -353,3 +308,124 @@ class NotStarted(FollowTest):
         with mock.patch.object(datafile, 'disk', disk), mock.patch.object(
                 disk, 'write', side_effect=OSError(28, 'No space left')):
             self.refused('could not be kept', error=OSError)
+
+
+class Applied(FollowTest):
+
+    def setUp(self):
+        super().setUp()
+        self.begin()
+        self.follower = self.rejoin()
+        self.disk = Watched(self.path())
+        self.patch(datafile, disk=self.disk)
+
+    def test_a_batch_that_is_given_up_is_gone_before_anything_follows(self):
+        self.logged.write(10)
+        self.apply_all(self.follower)
+        self.logged.write_some_of(400)
+        self.logged.lead()
+        self.disk.done.clear()
+        self.apply_all(self.follower)
+        self.assertEqual(self.disk.done, [
+            'write', 'write', 'truncate', 'sync', 'Data.fs.quorum'])
+        self.assertEqual(self.content(), self.here().content)
+        self.assertEqual(self.kept().state, self.here().state)
+
+    def test_a_batch_that_is_no_transactions_does_not_count(self):
+        end = self.follower.whole.end
+        raw = following(self.logged.state, Data(
+            end, end + 30, (), (), b'x' * 30))
+        self.engine.append(self.engine.head, place_of(raw), raw)
+        with self.assertRaisesRegex(Refused, 'report it'):
+            self.apply_all(self.follower)
+        self.assertEqual(self.follower.whole.end, end)
+
+
+class Read(FollowTest):
+    """A Reader: all records, in their order, each once."""
+
+    def reader(self, *faults, state=BEGINNING):
+        log = FakeLog(self.engine)
+        log.faults.extend(faults)
+        return Reader(log, state)
+
+    def test_contents_of_the_log(self):
+        """Forward, in any pieces, and over what an epoch has given up."""
+        self.logged.write(10, 200).write_some_of(300)
+        given_up = {self.here().state.incomplete.id}
+        self.logged.lead().write(40).write(50)
+        read = Contents(
+            lambda: self.reader().to_the_end(patient()), given_up)
+        content = self.logged.content
+        for size in 1, 44, 99, 100, 101, 1000:
+            for position in range(4, len(content), size):
+                self.assertEqual(
+                    read(position, size), content[position:position + size])
+        self.assertEqual(read(len(content), 5), b'')
+
+
+class AnyLog(FollowTest):
+
+    level = 2
+    STEPS = strategies.lists(strategies.one_of(
+        strategies.tuples(
+            strategies.just('write'),
+            strategies.lists(strategies.integers(1, 400), min_size=1,
+                             max_size=3)),
+        strategies.tuples(strategies.just('lead'), strategies.just([])),
+        strategies.tuples(strategies.just('give up'),
+                          strategies.integers(1, 4)),
+        strategies.tuples(strategies.just('follow'), strategies.lists(
+            strategies.sampled_from(list(Fault)), max_size=12)),
+        strategies.tuples(strategies.just('keep'), strategies.just([])),
+        strategies.tuples(strategies.just('start'), strategies.lists(
+            strategies.sampled_from(list(Fault)), max_size=12)),
+    ), max_size=25)
+
+    @settings(max_examples=60, deadline=None)
+    @hypothesis.given(STEPS)
+    def test_the_file_is_what_the_log_says(self, steps):
+        """Whatever is answered, and in which order: up to what is whole, and
+        up to what is kept."""
+        self.logged = Logged().lead()
+        self.engine = self.logged.engine
+        for name in os.listdir(self.directory):
+            os.remove(self.path(name))
+        self.begin()
+        follower = self.rejoin()
+        for step, value in [*steps, ('follow', []), ('start', [])]:
+            if step == 'write':
+                self.logged.write(*value)
+            elif step == 'lead':
+                self.logged.lead()
+            elif step == 'give up':
+                self.logged.write_some_of(500, records=value)
+                if value % 2:  # what follows is shorter, or longer
+                    self.logged.lead()
+                else:
+                    self.logged.lead().write(600)
+            elif step == 'follow':
+                log = FakeLog(self.engine)
+                log.faults.extend(value)
+                for applied in Reader(log, follower.state).to_the_end(
+                        patient()):
+                    follower.apply(applied)
+            elif step == 'keep':
+                follower.sync()
+                follower.save()
+            else:
+                follower.close()
+                follower = self.rejoin(None, *value)
+                self.assertEqual(follower.whole.end, self.here().state.end)
+            self.is_right(follower)
+        follower.close()
+
+    def is_right(self, follower):
+        for state in follower.whole, follower.synced, self.kept().state:
+            expected = contents(
+                self.engine.records[:state.place.sequence])
+            self.assertEqual(state, expected.state)
+            self.assertEqual(
+                self.content()[:state.end], expected.content)
+        self.assertIsNone(states.misfit(
+            self.kept(), follower.read, len(self.content())))

@@ -20,6 +20,7 @@ from fsyncstorage.quorum.leading import loglimit
 from fsyncstorage.quorum.log import outage
 from fsyncstorage.quorum.log.interface import Unanswered
 
+from ..server.serving import Served
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import begin
@@ -81,23 +82,6 @@ class InTheLog(StagingTest):
                     self.engine.deliver()
                 blob = self.blobs_in_the_log()[-1]
                 self.assertEqual(b''.join(self.chunks(blob.staged)), content)
-
-
-class Undo(StagingTest):
-
-    def test_an_undo(self):
-        storage = self.lead()
-        tid = self.commit_blobs(storage, {1: b'one'})
-        self.commit_blobs(storage, {1: b'two'}, {1: tid})
-        transaction = begin(storage)
-        storage.undo(storage.undoLog(0, 1)[0]['id'], transaction)
-        storage.tpc_vote(transaction)
-        tid = storage.tpc_finish(transaction)
-        first, _, third = self.blobs_in_the_log()
-        self.assertEqual((third.oid, third.tid), (oid(1), tid))
-        self.assertNotEqual(first.staged, third.staged)
-        self.assertEqual(self.chunks(third.staged), [b'one'])
-        until(lambda: len(self.engine.blobs) == 3, 'no other chunks are left')
 
 
 class NobodyWaits(StagingTest):
@@ -332,3 +316,18 @@ class Failing(StagingTest):
                     storage.line._log.faults.extend([Fault.BEFORE] * 3)
                 storage.tpc_abort(transaction)
                 self.nothing_is_left()
+
+
+class BehindAServer(BlobNodeTest, Served):
+
+    def test_its_end_while_no_majority_answers(self):
+        """Of a vote that waits in its thread."""
+        self.storage = self.lead()
+        server = self.serve(self.storage)
+        self.storage.line.is_away = True
+        peer = self.connect(server)
+        peer.begin()
+        peer.send_blob(1, bytes(600))
+        peer.ask('vote', peer.id)
+        until(lambda: self.storage._replica._staging._votes, 'it waits')
+        Thread(server.close).result()

@@ -1,6 +1,5 @@
 """The thread of a standby: it follows, says how far it is, and ends."""
 
-import collections
 import threading
 from unittest import mock
 
@@ -11,7 +10,6 @@ from fsyncstorage.quorum.following.standby import Standby
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import place_of
-from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.notes import Note
 
 from ..support import PATIENCE
@@ -30,47 +28,18 @@ from .wrongmember import EngineWithWrong
 NOTES = 'fsyncstorage.quorum.log.notes'
 
 
-class StandbyLog(FakeLog):
-    """It counts calls, and can be out of reach."""
-
-    def __init__(self, engine):
-        super().__init__(engine)
-        self.calls = collections.Counter()
-        self.is_away = self.is_stopped = False
-        self.noted = {}
-
-    def _call(self, name, *args):
-        self.calls[name] += 1
-        if self.is_away or self.is_stopped:
-            raise Unanswered(name)
-        answer = super()._call(name, *args)
-        if self.is_stopped:
-            raise Unanswered(name)
-        return answer
-
-    def note(self, node, raw):
-        super().note(node, raw)
-        self.noted[node] = raw
-
-    def stop(self):
-        self.is_stopped = True
-        with self._engine.changed:
-            self._engine.changed.notify_all()
-
-
 class StandbyTest(FollowTest):
 
     def setUp(self):
         super().setUp()
         self.begin()
-        self.log = StandbyLog(self.engine)
+        self.log = FakeLog(self.engine)
         self.has_ended = threading.Event()
 
     def make(self, index_every=1 << 30):
         standby = Standby(self.rejoin_by(self.log), NODE, index_every,
                           self.has_ended.set)
         self.addCleanup(standby.close)
-        self.log.calls.clear()
         return standby
 
     def started(self, **options):
@@ -89,14 +58,6 @@ class StandbyTest(FollowTest):
 
 class Follows(StandbyTest):
 
-    def test_it_comes_to_the_end(self):
-        standby = self.started()
-        self.logged.write(10).write(20, 300)
-        self.has_come_to_the_end(standby)
-        self.logged.write_some_of(400).lead().write(50)
-        self.has_come_to_the_end(standby)
-        self.assertEqual(self.content(), self.logged.content)
-
     def test_what_it_has_is_synced_when_it_is_stopped(self):
         standby = self.make()
         disk = self.controlled_disk()
@@ -113,10 +74,10 @@ class Follows(StandbyTest):
     def test_its_place_is_noted_when_it_is_kept(self):
         self.patch(module, SAVED_AFTER=0.0)
         self.started()
-        until(lambda: self.log.noted, 'it notes where it begins')
-        self.assertEqual(self.log.noted[NODE], self.note())
+        until(lambda: self.engine.kept, 'it notes where it begins')
+        self.assertEqual(self.engine.kept[NODE], self.note())
         self.logged.write(10)
-        until(lambda: self.log.noted[NODE] == self.note(), 'it is noted')
+        until(lambda: self.engine.kept[NODE] == self.note(), 'it is noted')
         self.assertEqual(self.kept().state, self.here().state)
 
     def test_a_name_that_another_node_has_now(self):
@@ -124,7 +85,7 @@ class Follows(StandbyTest):
         has noted must stay."""
         self.patch(module, SAVED_AFTER=0.0)
         standby = self.started()
-        until(lambda: self.log.noted, 'it notes where it begins')
+        until(lambda: self.engine.kept, 'it notes where it begins')
         self.engine.kept[NODE] = Note(OTHER, self.here().state.place).packed()
         with self.assertLogs(module.__name__, 'CRITICAL'):
             self.logged.write(10)
@@ -137,7 +98,7 @@ class Follows(StandbyTest):
         """That is said, once."""
         self.patch(module, SAVED_AFTER=0.0, LOOKED_EVERY=0.0)
         standby = self.started()
-        until(lambda: self.log.noted, 'it notes where it begins')
+        until(lambda: self.engine.kept, 'it notes where it begins')
         with self.assertLogs(NOTES, 'WARNING') as said:
             for ahead in 5, 9:
                 place = self.here().state.place
@@ -213,7 +174,7 @@ class Ends(StandbyTest):
         self.assertEqual(self.kept().state.end, 4)
 
 
-class LogOfWrong(StandbyLog):
+class LogOfWrong(FakeLog):
     """It mostly reads what the wrong member has."""
 
     def read(self, sequence, member=None):

@@ -106,17 +106,6 @@ class TheFile(unittest.TestCase):
         kept = Kept(state, states.tie_of(reader(kept_of), end), SELF)
         return states.misfit(kept, reader(content), len(content))
 
-    def test_its_own(self):
-        self.assertIsNone(self.misfit(self.LONG))
-        self.assertIsNone(self.misfit(self.LONG + b'what came later'))
-
-    def test_another_one_of_the_same_length(self):
-        before = self.LONG[:-len(transaction(b'tid  499', b'x' * 499))]
-        for last, why in (
-                (transaction(b'tid 9999', b'x' * 499), 'is 746964203939'),
-                (transaction(b'tid  499', b'x' * 498 + b'y'), 'the bytes')):
-            self.assertRegex(self.misfit(before + last), why)
-
     def test_one_whose_last_length_is_any(self):
         """It is another file; nothing before its begin is read."""
         for length in 0, 1, len(self.LONG), (1 << 64) - 1:

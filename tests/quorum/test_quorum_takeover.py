@@ -45,15 +45,6 @@ class Takeover(FollowTest):
         self.assertEqual(self.content(), contents(self.engine.records).content)
         self.assertEqual(opened.content.end, len(self.content()))
 
-    def test_it_reads_to_the_head_and_leads_there(self):
-        follower = self.rejoin()
-        self.logged.write(10).write(20)
-        led = self.lead(follower)
-        epoch = bodies(self.engine)[-1]
-        self.assertEqual(epoch, Epoch(NODE, led.instance))
-        self.assertEqual(led.writer.state.place, self.engine.head)
-        self.is_handed_over(follower)
-
     def test_a_record_that_comes_in_between(self):
         """It was acknowledged, so it is before the epoch."""
         follower = self.rejoin()

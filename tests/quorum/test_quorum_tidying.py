@@ -95,22 +95,6 @@ class OfEarlierWriters(NamedTest):
         self.assertEqual(earlier.held.named(), set(ids))
         self.assertEqual(earlier.held.size, self.bytes_before())
 
-    def test_in_slices(self):
-        ids = [self.stage() for _ in range(20)]
-        for id in ids:
-            number = self.name(id)
-        self.another_leads()
-        earlier = self.earlier()
-        earlier.go_on()
-        self.assertFalse(earlier.is_read)
-        self.assertGreater(earlier.next, 1)
-        self.assertLess(earlier.next, number)
-        self.assertEqual(
-            earlier.held.named(), set(ids[:earlier.next - 2]))
-        self.is_right(self.read(earlier), *ids)
-        with mock.patch.object(FakeLog, 'read', side_effect=self.fail):
-            earlier.go_on()
-
     def test_whatever_faults_reads_have(self):
         ids = [self.stage() for _ in range(6)]
         for id in ids:
@@ -227,19 +211,6 @@ class Tidied(NamedTest):
         self.assertEqual(self.engine.all_staged(), {id})
 
     # What was dropped, and room
-
-    def test_what_was_dropped(self):
-        ids = [self.stage() for _ in range(5)]
-        self.under_way.update(ids)
-        self.limit.takes_anyway(50)
-        tidying = self.tidying()
-        self.swept(tidying)
-        self.log.faults.extend([Fault.BEFORE, Fault.AFTER])
-        with mock.patch.object(module, 'AT_ONCE', 2):
-            tidying.drop([(id, 10) for id in ids[:3]])
-            until(lambda: self.engine.all_staged() == set(ids[3:]), 'gone')
-        until(lambda: not tidying._dropped, 'noted')
-        until(lambda: self.limit.size == 20, 'given back')
 
     def test_a_full_engine_makes_room(self):
         """What was dropped is removed before."""

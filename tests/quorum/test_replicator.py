@@ -127,25 +127,6 @@ class Promises(NodeTest):
         self.assertTrue(checkpoint.result())
 
 
-class LostAnswers(NodeTest):
-
-    def test_each_is_committed_once(self):
-        storage = self.lead()
-        number = itertools.count(1)
-        for faults in (
-                [Fault.BEFORE], [Fault.AFTER], [Fault.DELAYED],
-                [Fault.AFTER, Fault.BEFORE, Fault.NONE, Fault.BEFORE],
-                [Fault.BEFORE, Fault.AFTER, Fault.NONE, Fault.NONE,
-                 Fault.HOLE]):
-            with self.subTest(faults):
-                storage.line._log.faults.extend(faults)
-                tid = commit(storage, {next(number): b'x'})
-                self.assertEqual(storage.lastTransaction(), tid)
-                while self.engine.delayed:
-                    self.engine.deliver()
-                self.has_what_the_log_has()
-
-
 class NoMajority(NodeTest):
 
     def setUp(self):

@@ -122,15 +122,6 @@ class RoundsCase(TestCase):
 
 class Rounds(RoundsCase):
 
-    def test_what_all_have_kept_is_removed(self):
-        """The record that was kept last stays."""
-        self.write(9)
-        self.note(B, 6)
-        self.note(C, 8)
-        self.trimming.round()
-        self.assertEqual(self.engine.first, 6)
-        self.assertEqual(self.trims(), [6])
-
     def test_the_blobs_that_they_name_go_too(self):
         """And before them: otherwise nobody would know of these."""
         first, last = self.name_blob(1), self.name_blob(1)

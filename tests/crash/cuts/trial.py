@@ -255,15 +255,18 @@ class Trial:
     def _plans(self):
         """Of each kind of message, each way and each place; again and again.
 
-        A plan is cuts that are made one behind the other.
+        A plan is cuts that are made one behind the other.  In a turn, each
+        kind is cut once; in as many turns as there are ways, in each of them.
         """
         for turn in itertools.count():
-            deck = [(kind, how) for kind in self.kinds for how in HOWS]
-            # Each at another message in each turn: a process takes as long to
-            # begin as twenty cuts take.
-            deck += [
-                (STRUCK_AT[(turn + self._seed + number) % len(STRUCK_AT)], how)
-                for number, how in enumerate(STRUCK)]
+            deck = [(kind, HOWS[(turn + number) % len(HOWS)])
+                    for number, kind in enumerate(self.kinds)]
+            if turn % len(HOWS) == 0:
+                # Each at another message the next time: a process takes as
+                # long to begin as twenty cuts take.
+                deck += [(STRUCK_AT[(turn // len(HOWS) + self._seed + number)
+                                    % len(STRUCK_AT)], how)
+                         for number, how in enumerate(STRUCK)]
             plans = [self._plan(kind, how, (turn + number) % len(PLACES))
                      for number, (kind, how) in enumerate(deck)]
             self.source.shuffle(plans)

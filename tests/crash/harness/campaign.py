@@ -112,7 +112,8 @@ def cuts(recording, torn_renames=False):
 def _is_worth_it(log, position):
     return (isinstance(log[position], (
                 events.Synced, events.SyncFailed, events.SyncedDirectory,
-                events.Finishing, events.Revoked, events.BlobsGone))
+                events.Finishing, events.Revoked, events.BlobsGone,
+                events.Sent, events.Landed))
             or isinstance(log[position - 1], (
                 events.Acknowledged, events.PackDone)))
 

@@ -116,6 +116,19 @@ class BlobsGone(typing.NamedTuple):
     keys: frozenset
 
 
+class Sent(typing.NamedTuple):
+    """This record is on its way to the log (of a quorum)."""
+
+    number: int
+    raw: bytes
+
+
+class Landed(typing.NamedTuple):
+    """That log has so many records."""
+
+    number: int
+
+
 class PackBegun(typing.NamedTuple):
     number: int
 

@@ -24,8 +24,6 @@ disagrees   opened once more (with the index that the first opening left), or
 import contextlib
 import functools
 import os
-import shutil
-import tempfile
 import typing
 
 from ZODB.FileStorage import FileStorage
@@ -113,10 +111,7 @@ class Judge:
                             DISAGREES, f'{make} does not show the same'))
             return problems
         except _Failed as failed:
-            return self._when_it_fails(failed, directory, standing)
-
-    def _when_it_fails(self, failed, directory, standing):
-        return [failed.problem]
+            return [failed.problem]
 
     def _look_read_only(self, directory):
         """What is seen; None if it is refused, in words."""
@@ -242,33 +237,18 @@ class Judge:
                 yield Problem(DAMAGED, f'transaction {tid_repr(tid)}')
 
 
-class ForgivingJudge(Judge):
-    """For what is weaker than POSIX: it may refuse to open, if that names a
-    file which has all that was promised."""
+class WithRemedy(Judge):
+    """For what is weaker than POSIX: it may refuse to open, if it says which
+    file to rename, and opens then."""
 
-    def _when_it_fails(self, failed, directory, standing):
-        words = str(failed.__cause__)
-        if (isinstance(failed.__cause__, DamagedFile)
-                and any(name in words and self._has_all(name, standing)
-                        for name in _everything_in(directory))):
-            return []
-        return [failed.problem]
-
-    def _has_all(self, name, standing):
-        """Would all be well if this file were Data.fs?"""
-        if not os.path.isfile(name):
-            return False
-        directory = os.path.dirname(name)
-        with tempfile.TemporaryDirectory(dir=directory) as other:
-            shutil.copy(name, os.path.join(other, 'Data.fs'))
-            if self._blobs_stored:
-                shutil.copytree(os.path.join(directory, 'blobs'),
-                                os.path.join(other, 'blobs'))
-            try:
-                seen = self._open_and_look(self._make, other)
-            except _Failed:
-                return False
-        return not self.compare(seen, standing)
+    def verdict(self, directory, standing, thorough=False):
+        problems = super().verdict(directory, standing, thorough)
+        path = os.path.join(directory, 'Data.fs')
+        if ([problem.kind for problem in problems] == [REFUSED]
+                and f'rename {path}.old to {path}' in problems[0].words):
+            os.replace(path + '.old', path)
+            return super().verdict(directory, standing, thorough)
+        return problems
 
 
 def _expected(kept):

@@ -73,6 +73,10 @@ class Standing:
         self.now = 0.0
         self.packs_begun = []
         self.packs_done = []
+        #: Of the log of a quorum: how many records it has, and the number and
+        #: the bytes of the last one that was sent.
+        self.landed = 0
+        self.sent = 0, b''
 
     def after(self, event):
         """The next event of the log happened."""
@@ -96,6 +100,10 @@ class Standing:
                     self.kept_blobs.update(tids)
             case events.BlobsGone(keys):
                 self.gone_blobs.update(keys)
+            case events.Sent():
+                self.sent = event
+            case events.Landed(number):
+                self.landed = number
             case events.PackBegun(number):
                 self.packs_begun.append(number)
             case events.PackDone(number):
@@ -129,7 +137,8 @@ class Standing:
         return (tuple(self.finishing), len(self.acknowledged),
                 len(self.published), len(self.kept), len(self.kept_blobs),
                 len(self.gone_blobs), self.now,
-                len(self.packs_begun), len(self.packs_done))
+                len(self.packs_begun), len(self.packs_done),
+                self.landed, self.sent[0])
 
     def owed(self, policy):
         """The tids that must be there."""

@@ -6,16 +6,13 @@ node starts again from its files and the log, and must have just what the log
 has, and all that was acknowledged; and the blobs that the log names, and no
 others.
 
-A `Record` of the log lands when it is sent, or only when its answer is read:
+A record of the log lands when it is sent, or only when its answer is read:
 before the disk is synced, or behind that.
 """
 
 import contextlib
 import glob
-import itertools
 import os
-import random
-import shutil
 import typing
 from unittest import mock
 
@@ -37,32 +34,15 @@ from ...quorum.nodes import content_of
 from ...quorum.nodes import of_records
 from ...quorum.nodes import started
 from . import campaign
-from . import images
-from . import powercut
+from . import events
 from .contents import references_of
 from .judge import REFUSED
 from .judge import Judge
 from .judge import Problem
-from .ledger import Ledger
-from .ledger import Standing
 from .site import Site
-from .tearing import MODELS
 
 #: What its file is not.
 DIFFERS = 'differs'
-
-
-class Sent(typing.NamedTuple):
-    """A mark: this record is on its way."""
-
-    number: int
-    raw: bytes
-
-
-class Landed(typing.NamedTuple):
-    """A mark: the log has so many records."""
-
-    number: int
 
 
 class MarkingLog(FakeLog):
@@ -74,7 +54,7 @@ class MarkingLog(FakeLog):
         self._asked = None
 
     def ask(self, before, place, raw):
-        self._mark(Sent(place.sequence, raw))
+        self._mark(events.Sent(place.sequence, raw))
         if self._is_late:
             self._asked = before, place, raw
         else:
@@ -101,7 +81,8 @@ class Node:
         self._is_late = is_late
         self._replicator = replicator
         self.mark = lambda event: None
-        engine.landed = lambda raw: self.mark(Landed(len(engine.records) + 1))
+        engine.landed = lambda raw: self.mark(
+            events.Landed(len(engine.records) + 1))
 
     def __call__(self, path, blob_dir=None, **options):
         log = MarkingLog(
@@ -122,16 +103,13 @@ def references_are_ours():
         yield
 
 
-class Recording(typing.NamedTuple):
+class Logged(typing.NamedTuple):
     """What a workload left behind, on the disk and in the log."""
 
-    log: list
-    start: int
-    ledger: Ledger
+    recording: campaign.Recording
     #: What the log had before, and all that came to it.
     records: list
-    #: Whether there are blobs, and the chunks of those that were staged.
-    blobs: bool
+    #: The chunks of the blobs that were staged.
     staged: dict
 
 
@@ -150,15 +128,16 @@ def record(workload, over=None, records=(), ledger=None, standing=None,
         with Site(directory, node, workload.blobs, ledger=ledger,
                   standing=standing) as site:
             node.mark = site.recorder.mark
-            site.recorder.mark(Landed(len(records)))
+            site.recorder.mark(events.Landed(len(records)))
             workload.prepare(site)
             start = len(site.recorder.log)
             workload.run(site)
             log = site.recorder.log[:]
         node.mark = lambda event: None
         campaign.check_that_it_explains(site.recorder.log, directory)
-    return Recording(log, start, site.ledger, node.engine.records,
-                     workload.blobs, node.engine.blobs)
+    return Logged(
+        campaign.Recording(log, start, site.ledger, workload.blobs),
+        node.engine.records, node.engine.blobs)
 
 
 def _engine(records, staged):
@@ -172,119 +151,52 @@ def keep(site):
     site.storage._replica._keeper.save()
 
 
-# Cuts and images
-
-# So many of its cases show all that differs in kind: three models; nothing,
-# all, some; with a record that is on its way, and without.
-TURNS = 3 * 3 * 2
-
-
-class Cut(typing.NamedTuple):
-
-    position: int
-    standing: Standing
-    disk: powercut.Disk
-    #: What the log may have.
-    histories: list
-
-
-def cuts(recording):
-    """Where the disk or the log changes, or something was promised."""
-    standing, disk = Standing(), powercut.Disk()
-    landed, sent = [], None
-    log = recording.log
-    for position, event in enumerate(log):
-        if position >= recording.start and (
-                isinstance(event, Sent | Landed)
-                or campaign._is_worth_it(log, position)):
-            yield Cut(position, standing.copy(), disk.copy(),
-                      _histories(landed, sent))
-        standing.after(event)
-        disk.after(position, event)
-        if isinstance(event, Landed):
-            landed = recording.records[:event.number]
-        elif isinstance(event, Sent):
-            sent = event
-    yield Cut(len(log), standing, disk, _histories(landed, sent))
-
-
-def _histories(landed, sent):
-    on_its_way = sent is not None and sent.number == len(landed) + 1
-    return [landed, *([[*landed, sent.raw]] if on_its_way else [])]
-
-
-class Case(typing.NamedTuple):
-
-    image: images.Image
-    standing: Standing
-    records: list
-    model: str
-    words: str
-
-
-def cases(recording, number):
-    """At most about that many, spread over all cuts, histories and models."""
-    found = campaign._spread(number, list(cuts(recording)))
-    each = number // len(found)
-    for place, cut in enumerate(found):
-        # Where there are few of each, those of one cut are not of the next.
-        yield from itertools.islice(
-            _cases_of(cut), place % TURNS, place % TURNS + each)
-
-
-def _cases_of(cut):
-    """Of each model: nothing got there, all of it, and some of it."""
-    spaces = {model: images.Space(cut.disk, tear)
-              for model, tear in MODELS.items()}
-    source = random.Random(f'{campaign.SEED} {cut.position}')
-    for turn in itertools.count():
-        for model, space in spaces.items():
-            choice = _choice(turn, space.options, source)
-            for records in cut.histories:
-                yield Case(
-                    space.image(choice), cut.standing, records, model,
-                    f'cut at {cut.position}, {model}, choice {choice},'
-                    f' {len(records)} records')
-
-
-def _choice(turn, options, source):
-    if turn == 0:
-        return [0] * len(options)
-    if turn == 1:
-        return [each - 1 for each in options]
-    return images.at_random(options, source)
-
-
 # Verdicts
 
-def trial(recording, number):
+class NodeJudge(Judge):
+    """A start over an image and the log gives what the log says.
+
+    The log has what had landed, or one record more.
+    """
+
+    def __init__(self, logged):
+        recording = logged.recording
+        super().__init__(  # it promises all
+            None, 'group-commit', recording.ledger, recording.blobs)
+        self._logged = logged
+        self._has_blobs = recording.blobs
+        self._count = 0
+
+    def verdict(self, directory, standing, thorough=False):
+        self._count += 1
+        records = self._logged.records[:standing.landed]
+        number, raw = standing.sent
+        if number == len(records) + 1 and self._count % 2:
+            records.append(raw)
+        return list(self._problems(directory, standing, Node(
+            _engine(records, self._logged.staged))))
+
+    def _problems(self, directory, standing, node):
+        path = os.path.join(directory, 'Data.fs')
+        blob_dir = os.path.join(directory, 'blobs') if (
+            self._has_blobs) else None
+        try:
+            with contextlib.closing(node(path, blob_dir)) as storage:
+                yield from self.compare(self.look(storage), standing)
+        except (AssertionError, OSError, StorageError) as error:
+            yield Problem(REFUSED, f'{type(error).__name__}: {error}')
+            return
+        with open(path, 'rb') as file:
+            if file.read() != content_of(node.engine):
+                yield Problem(DIFFERS, 'from what the log says')
+        if blob_dir and found_blobs(blob_dir) != named_blobs(node.engine):
+            yield Problem(DIFFERS, 'in its blobs from what the log says')
+        if left := glob.glob(f'{path}.quorum.*'):
+            yield Problem(DIFFERS, f'{left} is left')
+
+
+def trial(logged, number):
     """(model, case, problems) of about so many images."""
-    judge = Judge(  # it promises all
-        None, 'group-commit', recording.ledger, recording.blobs)
-    with scratch_directory() as scratch, campaign.quiet(), \
-            references_are_ours():
-        for place, case in enumerate(cases(recording, number)):
-            directory = os.path.join(scratch, str(place))
-            yield case.model, case, list(
-                _problems(judge, case, directory, recording))
-            shutil.rmtree(directory, ignore_errors=True)
-
-
-def _problems(judge, case, directory, recording):
-    case.image.write(directory)
-    path = os.path.join(directory, 'Data.fs')
-    blob_dir = os.path.join(directory, 'blobs') if recording.blobs else None
-    node = Node(_engine(case.records, recording.staged))
-    try:
-        with contextlib.closing(node(path, blob_dir)) as storage:
-            yield from judge.compare(judge.look(storage), case.standing)
-    except (AssertionError, OSError, StorageError) as error:
-        yield Problem(REFUSED, f'{type(error).__name__}: {error}')
-        return
-    with open(path, 'rb') as file:
-        if file.read() != content_of(node.engine):
-            yield Problem(DIFFERS, 'from what the log says')
-    if recording.blobs and found_blobs(blob_dir) != named_blobs(node.engine):
-        yield Problem(DIFFERS, 'in its blobs from what the log says')
-    if left := glob.glob(f'{path}.quorum.*'):
-        yield Problem(DIFFERS, f'{left} is left')
+    with references_are_ours():
+        yield from campaign.trial(
+            logged.recording, NodeJudge(logged), number)

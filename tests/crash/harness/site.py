@@ -21,7 +21,6 @@ from ZODB.utils import u64
 from ZODB.utils import z64
 
 from fsyncstorage import AsyncFinish
-from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.commit import asking
 from fsyncstorage.commit import sequencer
@@ -194,8 +193,8 @@ class Site(contextlib.ExitStack):
 
     def _seconds_until_background_sync(self):
         """None: it is not due for now, or something is synced already."""
-        of_storage = getattr(self.storage, '_sequencer', None)
-        if of_storage is not None and not of_storage._one_sync.locked():
+        of_storage = self.storage._sequencer
+        if not of_storage._one_sync.locked():
             return self._until_background_sync(of_storage)
 
     def _sync_in_the_background(self):
@@ -239,8 +238,7 @@ class Site(contextlib.ExitStack):
 
         After a sync that failed nobody knows what that is.
         """
-        durability = getattr(self.storage, 'durability', None)  # not of stock
-        if durability is None or durability.policy.name != 'none':
+        if self.storage.durability.policy.name != 'none':
             return
         keys = {(oid, transaction.tid): content
                 for transaction in history
@@ -338,7 +336,7 @@ class Site(contextlib.ExitStack):
             tid or self.next_tid(), TransactionMetaData(extension=extension))
         if asks is not None:
             self.ledger.asking.add(attempt.tid)
-        if tid is None and isinstance(self.storage, FsyncStorage):
+        if tid is None:
             self.give_tid(attempt.metadata, attempt.tid)
             self.storage.tpc_begin(attempt.metadata)
         else:
@@ -543,8 +541,7 @@ class Site(contextlib.ExitStack):
     def commit_together(self, batch, held_up):
         """Commit these at once, each in a thread of its own.
 
-        With `held_up`, the first sync ends only when all are appended; that
-        needs a storage that goes on while it syncs.
+        With `held_up`, the first sync ends only when all are appended.
         """
         all_appended = threading.Event()
         if held_up:
@@ -554,18 +551,12 @@ class Site(contextlib.ExitStack):
             voted = threading.Event()
             threads.append(Thread(self._commit_and_tell, sizes, voted))
             voted.wait(PATIENCE)
-            self._until_appended(self.last_tid)
+            until(lambda tid=self.last_tid: (
+                self.storage.stats()['last_appended'] >= tid), 'appended')
         all_appended.set()
         for thread in threads:
             thread.result()
         self.recorder.on_sync = lambda file: None
-
-    def _until_appended(self, tid):
-        if isinstance(self.storage, FsyncStorage):
-            until(lambda: self.storage.stats()['last_appended'] >= tid,
-                  'it is appended')
-        else:
-            self.abort(self.begin())  # begins when the last one is through
 
     def _commit_and_tell(self, sizes, voted):
         attempt = self.voted(sizes)

@@ -26,9 +26,6 @@ class Workload:
         site.open()
         site.commit({0: 20, 1: 100, 2: 600}, references=[1, 2])
 
-    def run(self, site):
-        raise NotImplementedError
-
 
 class Creation(Workload):
     """A new storage, its first commit, and a close."""
@@ -228,17 +225,6 @@ class UndoInPack(Pack):
         site.commit_undo(site.last_tid)
         site.pack()
         site.commit({1: 3000})
-
-
-class Reopening(Workload):
-    """Close, open with the index that the close left, go on."""
-
-    def run(self, site):
-        for size in 100, 3000:
-            site.commit({1: size, 2: 20})
-            site.close()
-            site.open()
-        site.commit({3: 40})
 
 
 class Blobs(Workload):
