@@ -9,12 +9,10 @@ import threading
 import time
 
 from ZODB.FileStorage import fspack
-from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 from ZODB.utils import z64
 
-from fsyncstorage import AsyncFinish
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 
@@ -24,20 +22,9 @@ from ..support import Thread
 from ..support import begin
 from ..support import commit
 from ..support import oid
-from ..support import until
 from ..support import vote
 
 EIO = OSError(5, 'Input/output error')
-
-
-def stock(storage, stop, gc, has_begun=lambda: None):
-    packer = fspack.FileStoragePacker(storage, referencesf, stop, gc)
-    try:
-        has_begun()
-        end = packer.pack()
-        return None if end is None else (end, packer.index)
-    finally:
-        packer.close()
 
 
 class Foreign(TestCase):
@@ -45,23 +32,20 @@ class Foreign(TestCase):
     def setUp(self):
         super().setUp()
         self.disk = self.controlled_disk()
-        #: What the packer raised.
-        self.error = None
-        #: The packer has the old end of the file, and waits.
+        #: The packer has begun, and waits.
         self.begun, self.go_on = threading.Event(), threading.Event()
         self.addCleanup(self.go_on.set)
 
     def packer(self, storage, referencesf, stop, gc):
-
-        def has_begun():
-            self.begun.set()
-            assert self.go_on.wait(PATIENCE)
-
+        """Stock's."""
+        self.begun.set()
+        assert self.go_on.wait(PATIENCE)
+        packer = fspack.FileStoragePacker(storage, referencesf, stop, gc)
         try:
-            return stock(storage, stop, gc, has_begun)
-        except Exception as error:
-            self.error = error
-            raise
+            end = packer.pack()
+            return None if end is None else (end, packer.index)
+        finally:
+            packer.close()
 
     def filled(self, packer, **options):
         self.storage = storage = self.open(
@@ -88,14 +72,6 @@ class Foreign(TestCase):
     def pack(self):
         return Thread(self.storage.pack, time.time() + 1, referencesf)
 
-    def status_at_the_end_of(self, name):
-        """Of the last transaction in the file."""
-        with open(self.path(name), 'rb') as file:
-            file.seek(-8, os.SEEK_END)
-            length = int.from_bytes(file.read(8), 'big')
-            file.seek(-8 - length + 16, os.SEEK_END)
-            return file.read(1)
-
     def check_it_is_kept(self, tid):
         path = self.storage.loadBlob(oid(2), tid)
         self.storage.close()
@@ -106,118 +82,73 @@ class Foreign(TestCase):
         with self.assertRaises(POSKeyError):
             again.loadSerial(oid(1), z64)
 
-    def test_one_that_has_its_status(self):
-        """The packer does not wait for its sync, the swap does."""
-        copied = threading.Event()
-
-        def packer(*arguments):
-            result = self.packer(*arguments)
-            copied.set()
-            return result
-
-        storage = self.filled(packer)
+    def test_commits_wait_for_it(self):
+        """And go to the new file then."""
+        storage = self.filled(self.packer)
+        before = storage.getSize()
         packing = self.pack()
         self.assertTrue(self.begun.wait(PATIENCE))
         metadata = vote(storage, {3: b'x'})
-        self.disk.hold_again()
         finishing = Thread(storage.tpc_finish, metadata)
-        self.disk.wait_for_sync()
         self.go_on.set()
-        self.assertTrue(copied.wait(PATIENCE))
-        self.assertTrue(packing.is_alive())
-        self.assertTrue(finishing.is_alive())
-        self.disk.release_syncs()
-        tid = finishing.result()
         packing.result()
-        self.assertEqual(storage.load(oid(3)), (b'x', tid))
+        tid = finishing.result()
+        self.assertLess(storage.getSize(), 2 * before)
         storage.close()
-        self.assertEqual(
-            self.open(blob_dir=self.path('blobs')).load(oid(3)), (b'x', tid))
+        again = self.open(blob_dir=self.path('blobs'))
+        self.assertEqual(again.load(oid(3)), (b'x', tid))
+        with self.assertRaises(POSKeyError):
+            again.loadSerial(oid(1), z64)
 
-    def test_one_that_is_not_published(self):
-        """The swap waits for it: the pipeline cannot go over to another file
-        with it."""
-        storage = self.filled(self.packer)
-        packing = self.pack()
-        self.assertTrue(self.begun.wait(PATIENCE))
-        storage.own_publishing(lambda: None)
-        tid = storage.tpc_finish(
-            vote(storage, {3: b'x'}), AsyncFinish(lambda tid, error: None))
-        commit, = storage._sequencer.pipeline.queue
-        until(lambda: storage.stats()['last_durable'] == tid, 'durable')
-        self.go_on.set()
-        until(lambda: commit.waiters, 'the pack waits')
-        storage.publish()
-        packing.result()
-        self.assertEqual(storage.load(oid(3)), (b'x', tid))
-
-    def check_beside_a_commit(self, packer, **options):
-        storage = self.filled(packer, **options)
-        size = storage.getSize()
-        packing = self.pack()
-        self.assertTrue(self.begun.wait(PATIENCE))
+    def check_beside_a_commit(self, **options):
+        storage = self.filled(self.packer, **options)
         finishing = self.finish_held()
-        self.assertEqual(self.status_at_the_end_of('Data.fs'), b'c')
+        packing = self.pack()
         self.go_on.set()
-        until(storage._commit_lock.locked, 'the packer has the lock')
-        self.assertTrue(packing.is_alive())
-        self.assertTrue(finishing.is_alive())
+        self.assertFalse(self.begun.is_set())
         self.disk.release_syncs()
         tid = finishing.result()
         packing.result()
-        self.assertLess(os.path.getsize(self.path('Data.fs')), size * 2)
         self.assertFalse(storage._commit_lock.locked())
-        self.assertEqual(self.status_at_the_end_of('Data.fs'), b' ')
         self.check_it_is_kept(tid)
 
     def test_I8_a_status_that_is_written_late(self):
-        """The packer waits for it."""
-        self.check_beside_a_commit(self.packer)
+        """The packer begins after it."""
+        self.check_beside_a_commit()
+
+    def test_I8_under_two_sync(self):
+        self.check_beside_a_commit(durability='two-sync')
 
     def test_I8_under_interval(self):
         self.check_beside_a_commit(
-            self.packer, durability='interval', sync_interval='1h')
+            durability='interval', sync_interval='1h')
 
     def test_I7_a_failed_sync(self):
-        """The packer does not get the lock, and it is free again."""
+        """The packer does not begin, and the lock is free again."""
         storage = self.filled(self.packer)
-        packing = self.pack()
-        self.assertTrue(self.begun.wait(PATIENCE))
         finishing = self.finish_held()
-        self.go_on.set()
-        until(storage._commit_lock.locked, 'the packer has the lock')
+        packing = self.pack()
         self.disk.fail_sync(EIO)
         with self.assertLogs('fsyncstorage', 'CRITICAL'):
             self.disk.release_syncs()
             with self.assertRaises(OutcomeUnknown):
                 finishing.result()
-        with self.assertRaises(WritingStopped) as caught:
+        with self.assertRaises(WritingStopped):
             packing.result()
-        self.assertIs(self.error, caught.exception)  # out of its `acquire`
+        self.assertFalse(self.begun.is_set())
         self.assertFalse(storage._commit_lock.locked())
         self.assertFalse(os.path.exists(self.path('Data.fs.old')))
         with self.assertLogs('fsyncstorage', 'ERROR'):
             storage.close()
 
-    def test_another_lock(self):
-        """One that takes the lock of the storage itself, which it knows from
-        elsewhere: the pack is given up, and nothing is renamed."""
+    def test_one_that_fails_and_one_that_finds_nothing(self):
 
-        def packer(storage, referencesf, stop, gc):
-            return self.packer(self.storage, referencesf, stop, gc)
+        def fail(*arguments):
+            raise KeyError('it fails')
 
-        storage = self.filled(packer)
-        packing = self.pack()
-        self.assertTrue(self.begun.wait(PATIENCE))
-        finishing = self.finish_held()
-        file = os.stat(self.path())
-        self.go_on.set()
-        with self.assertRaisesRegex(
-                FileStorageError, 'on their way to the disk.*given up'):
-            packing.result()
-        self.assertTrue(os.path.samestat(file, os.stat(self.path())))
-        for name in 'Data.fs.pack', 'Data.fs.old':
-            self.assertFalse(os.path.exists(self.path(name)))
-        self.assertFalse(storage._commit_lock.locked())
-        self.disk.release_syncs()
-        self.check_it_is_kept(finishing.result())
+        storage = self.filled(fail)
+        with self.assertRaises(KeyError):
+            storage.pack(time.time(), referencesf)
+        storage.packer = lambda *arguments: None
+        storage.pack(time.time(), referencesf)
+        commit(storage, {3: b'x'})

@@ -69,10 +69,6 @@ class Settings(unittest.TestCase):
         self.assertIsNone(policies.group_commit_delay('auto'))
         self.assertEqual(policies.group_commit_delay(0), 0)
 
-    def test_a_foreign_packer_and_two_sync(self):
-        with self.assertRaisesRegex(ValueError, 'needs the built-in packer'):
-            FsyncStorage('/nowhere/Data.fs', durability='two-sync',
-                         packer=lambda *args: None)
 
 
 class Files(TestCase):

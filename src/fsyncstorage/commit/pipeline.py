@@ -205,13 +205,6 @@ class Pipeline:
             self.queue.popleft()  # its publishing was interrupted
         return None
 
-    def last_without_status(self) -> Commit | None:
-        """The last commit whose final status is not in the file yet."""
-        for commit in reversed(self.queue):
-            if commit.status_last and commit.state is APPENDED:
-                return commit
-        return None
-
     def publish(self, commit: Commit) -> None:
         if self.queue[0] is not commit:
             raise AssertionError(f'{commit.tid.hex()} is not next to publish')

@@ -417,13 +417,6 @@ class Sequencer:
         if last is not None:  # they are settled in order
             self.settle(last)
 
-    def wait_for_each_status(self) -> None:
-        """Wait until each transaction in the file has its final status."""
-        with self.mutex:
-            commit = self.pipeline.last_without_status()
-        if commit is not None:
-            self.settle(commit)
-
     def wait_for(self, tid: bytes) -> None:
         """Wait until the transaction of this tid is settled."""
         with self.mutex:

@@ -49,7 +49,7 @@ from .bulk import Bulk
 from .bulk import reading
 from .copying import Copier
 from .files import Files
-from .foreign import StorageOfPacker
+from .foreign import packed_by
 from .marking import References
 from .plan import Job
 from .plan import NothingToDo
@@ -103,8 +103,6 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
         logger.info('%s: a pack to %s UTC begins; the file has %s bytes',
                     storage._file_name, TimeStamp(stop),
                     f'{watch.before:,}')
-        # A packer of the user's own may take the locks at any time.
-        storage.is_swapping = storage.packer is not copy_what_is_needed
         naming.refuse_what_is_in_the_way(
             storage._file_name, storage.blob_dir)
         _let_undos_end(storage)
@@ -120,8 +118,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 try:
                     blobs = swap.swap(storage, agreement, *packed)
                 finally:
-                    if not storage.move_on():  # the packer is another one
-                        storage._commit_lock.release()
+                    storage.move_on()
         agreement.swapped()
         storage._checkpoints.wake()  # if much was committed during the pack
         watch.over(packed[0])
@@ -164,9 +161,7 @@ def _packed(storage: Any, referencesf: References, stop: bytes, gc: bool,
         if packer is copy_what_is_needed:
             return copy_what_is_needed(
                 storage, referencesf, stop, gc, agreement)
-        theirs: tuple[int, fsIndex] | None = packer(
-            StorageOfPacker(storage), referencesf, stop, gc)
-        return theirs
+        return packed_by(packer, storage, referencesf, stop, gc)
     except (NothingToDo, RedundantPackWarning) as reason:
         logger.info('%s: nothing is packed: %s', storage._file_name, reason)
         return None

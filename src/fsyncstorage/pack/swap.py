@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import zc.lockfile
-from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.fsIndex import fsIndex
 
 from .. import datafile
@@ -61,15 +60,13 @@ def swap(storage: Any, agreement: Agreement, end: int, new_index: fsIndex,
 
     An index up to `index_to` is written and durable; None: there is none yet.
 
-    The append lock is held, and everything is drained, unless a packer of the
-    user's own has taken the lock.  Return the list of the blobs that can be
-    taken away, or None.  It is open, because later its name may belong to
-    another list.
+    The append lock is held, and everything is settled.  Return the list of the
+    blobs that can be taken away, or None.  It is open, because later its name
+    may belong to another list.
     """
     with nobody_else_has_the_file(storage):
         path, file = storage._file_name, None
         try:
-            _settle(storage)
             storage._sequencer.sync_to(storage.getSize())
             file = datafile.open_existing(path + '.pack')
             naming.make_like(storage._file, file)
@@ -100,25 +97,6 @@ def swap(storage: Any, agreement: Agreement, end: int, new_index: fsIndex,
         if not storage.blob_dir:
             return None
         return open(os.path.join(storage.blob_dir, packedblobs.LIST), 'rb')
-
-
-def _settle(storage: Any) -> None:
-    """Wait until all is settled; refuse what was copied without its status.
-
-    That happens if a packer of the user's own takes another append lock than
-    that of the storage which it was given (foreign).
-    """
-    sequencer = storage._sequencer
-    with sequencer.mutex:
-        unfinished = sequencer.pipeline.last_without_status()
-    if unfinished is None:
-        sequencer.drain()
-        if not sequencer.pipeline.queue:
-            return
-    raise FileStorageError(
-        f'{storage._file_name}: transactions are on their way to the disk,'
-        ' which the packer has not waited for. The pack was given up, and'
-        ' nothing was changed')
 
 
 def _leave_to_the_next_start(storage: Any, file: datafile.DataFile | None,

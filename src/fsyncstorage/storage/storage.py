@@ -166,11 +166,6 @@ class FsyncStorage(
             self.durability.policy, replica, read_only, create,
             self._checksums)
         if packer is not None:
-            if self.durability.policy.status_last:
-                raise ValueError(
-                    'durability two-sync needs the built-in packer: another'
-                    ' one may copy transactions whose status is not written'
-                    ' yet')
             self.packer = packer
         file_name = opening.checked(file_name, read_only, create, stop)
         self._is_read_only = bool(read_only)
@@ -431,13 +426,11 @@ class FsyncStorage(
             self._sequencer.drain()
             yield
 
-    def move_on(self) -> bool:
-        """Free the append lock; False if `hold_still` has not taken it."""
-        if self._still is None:
-            return False
-        self._still.close()
-        self._still = None
-        return True
+    def move_on(self) -> None:
+        """Free the append lock, if `hold_still` has taken it."""
+        if self._still is not None:
+            self._still.close()
+            self._still = None
 
     def replace_file(self, file: datafile.DataFile, index: fsIndex,
                      end: int) -> None:
