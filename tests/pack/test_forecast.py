@@ -1,6 +1,4 @@
-"""A forecast says what a pack then does: to the byte, and by class.  Goes with
-`pack/counting.py`.
-"""
+"""A forecast says what a pack then does: to the byte, and by class."""
 
 import collections
 import os
@@ -52,20 +50,17 @@ def current_at(content, stop):
 
 def freed(before, after, stop):
     """{class: Row}, found in the files before and after a pack."""
-    current = current_at(before, stop)
     rows = collections.defaultdict(lambda: [0, 0, 0])
     left = set()
     for content, sign in (before, 1), (after, -1):
         for transaction in transactions(content):
             for record in transaction.records:
-                row = rows[
-                    current[record.oid][1] if record.oid in current
-                    else class_of(data_at(content, record))]
+                row = rows[class_of(data_at(content, record))]
                 row[1] += sign
                 row[2] += sign * (record.end - record.position)
                 if sign < 0:
                     left.add((record.oid, record.tid))
-    for oid, (number, name) in current.items():
+    for oid, (number, name) in current_at(before, stop).items():
         rows[name][0] += (oid, number) not in left
     return {name: Row(name, *row) for name, row in rows.items() if any(row)}
 

@@ -361,9 +361,9 @@ class Room(PacksCase):
         storage = self.open(pack_process=False)
         commit(storage, {0: record()})
         with (mock.patch.object(work, 'free_bytes', lambda file: 0),
-              mock.patch.object(work, 'Copier') as copier):
+              mock.patch.object(work, 'Output') as output):
             self.pack(storage)
-        copier.assert_not_called()
+        output.assert_not_called()
         self.assertEqual(storage.packs.status()['last']['outcome'], 'nothing')
 
     def test_a_file_system_that_does_not_tell(self):

@@ -32,6 +32,7 @@ from ..format.window import Window
 from ..positions import Positions
 from .chains import Chains
 from .checksum import Checksum
+from .counting import Tally
 from .goneblobs import GoneBlobs
 from .marking import Kept
 from .output import Output
@@ -67,17 +68,24 @@ class _New(typing.NamedTuple):
         return self.length - (self.record.end - self.record.position)
 
 
+def _lengths(records: list[_New]) -> dict[int, int]:
+    return {each.record.position: each.length for each in records}
+
+
 class Copier:
-    """Writes to `out`; `removed` gets the blobs that are not kept.
+    """Writes to `out`; `removed` gets the blobs that are not kept, `tally`
+    what is freed.
 
     With an index and places, it goes on where another Copier has stopped.
     """
 
     def __init__(self, out: Output, removed: GoneBlobs | None = None,
                  copied_to: int = FIRST, index: fsIndex | None = None,
-                 places: Places | None = None) -> None:
+                 places: Places | None = None,
+                 tally: Tally | None = None) -> None:
         self._out = out
         self._removed = removed
+        self._tally = tally
         self.copied_to = copied_to      # in the old file
         self.index = Positions(fsIndex() if index is None else index)
         self.places = places or Places()
@@ -131,10 +139,14 @@ class Copier:
                 self._removed.add(
                     found, {record.oid for record in records}, window,
                     self._chains)
+            new = [_New(record, self._chains.source(record))
+                   for record in records]
+            if self._tally is not None:
+                self._tally.add(
+                    found.records, _lengths(new), kept.objects)
             if records:
-                for record, place in zip(records, self._write(found, b'p', [
-                        _New(record, self._chains.source(record))
-                        for record in records])):
+                for record, place in zip(
+                        records, self._write(found, b'p', new)):
                     self.index[record.oid] = place
                     if record.position in to_note:
                         self.places.note(record.position, place)
@@ -154,6 +166,8 @@ class Copier:
                 due = self.copied_to + STEP
             found = scan.read_transaction(window, self.copied_to)
             new = [self._later(record) for record in found.records]
+            if self._tally is not None:
+                self._tally.add(found.records, _lengths(new))
             for each, place in zip(new, self._write(found, found.status, new)):
                 self.index[each.record.oid] = place
                 self.places.note_later(each.record.end, place + each.length)

@@ -1,8 +1,8 @@
 """What a pack would free, and what it would need.  Nothing is changed.
 
 A forecast decides what is kept by the same code as a pack (plan), and then
-counts instead of copying (counting).  Like the copy, it can be done by a child
-process, or in this process.
+copies to nowhere, by the same code, too.  Like the copy, it can be done by a
+child process, or in this process.
 
 Records that a storage wrapper has changed are refused (ValueError, counting):
 no reference would be found in them, and nearly all objects would seem to go.
@@ -10,10 +10,8 @@ no reference would be found in them, and nearly all objects would seem to go.
 In one way a forecast is less strict than a pack: it finds references faster
 (quickreferences), so it may not notice a record that a pack refuses.
 
-The time that a pack would take is estimated.  Its first phases are the same
-here, so they are measured.  The copy is not made: it would read the file as
-the check does, and to write a byte is assumed to cost `_WRITTEN` times as much
-as to read it.
+The time that a pack would take is estimated: it does the same, and to write is
+assumed to take as long as to read.
 """
 
 import time
@@ -33,10 +31,9 @@ from .pacing import reading_at
 from .plan import Job
 from .plan import NothingToDo
 from .plan import planned
-from .progress import CHECK
 from .progress import Tell
-
-_WRITTEN = 2
+from .work import copied_to_nowhere
+from .work import room
 
 
 class Forecast(typing.NamedTuple):
@@ -83,29 +80,23 @@ def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
     """
     rate = None if job.rate is None else Rate(job.rate)
     window = Window(reading_at(rate, pread), job.end)
-    tally = Tally(
-        window, None if removed is None else GoneBlobs(Output(removed)),
-        job.share)
     begun = time.monotonic()
-    is_checked = 0.0
-
-    def tell_and_look(phase: str, done: int, total: int) -> None:
-        nonlocal is_checked
-        if phase != CHECK and not is_checked:
-            is_checked = time.monotonic()
-        tell(phase, done, total)
-
+    nothing = Forecast(job.end, job.end, 0, 0, 0, [])
     try:
-        plan = planned(job, window, quick_references, tell_and_look, tally)
+        plan = planned(job, window, quick_references, tell)
     except NothingToDo:
-        return Forecast(job.end, job.end, 0, time.monotonic() - begun, 0, [])
+        return nothing._replace(seconds=time.monotonic() - begun)
     is_planned = time.monotonic()
-    is_checked = is_checked or is_planned
-    if not job.gc:
-        tally.read(plan, tell)
-    found = tally.counted(plan)
-    copied = (is_checked - begun) * (
-        1 + _WRITTEN * found.new_size / found.old_size)
+    tally = Tally(window)
+    copier = copied_to_nowhere(
+        window, plan, tell,
+        GoneBlobs(None if removed is None else Output(removed)), tally)
+    now = time.monotonic()
+    if copier is None:
+        return nothing._replace(seconds=now - begun)
+    rows = tally.rows()
     return Forecast(
-        found.old_size, found.new_size, found.needed,
-        is_planned - begun + copied, found.transactions, found.rows)
+        job.end, copier.written_to,
+        room(copier.written_to, plan.kept, job.share),
+        2 * now - is_planned - begun,
+        job.end - copier.written_to - sum(row.bytes for row in rows), rows)

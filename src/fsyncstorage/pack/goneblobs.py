@@ -3,7 +3,6 @@
 A transaction can have several records of one blob, but only one file for it.
 """
 
-import array
 import binascii
 
 from ..format import scan
@@ -12,7 +11,6 @@ from ..format.blobrecord import is_of_blob
 from ..format.scan import RECORD_HEADER
 from ..format.window import Window
 from .chains import Chains
-from .marking import Kept
 from .output import Output
 
 
@@ -25,20 +23,14 @@ class GoneBlobs:
         """
         self.count = 0
         self._out = out
-        # Blobs whose fate is not known yet: the ranks of their objects, tids.
-        self._ranks = array.array('Q')
-        self._tids = array.array('Q')
 
     def flush(self) -> None:
         if self._out is not None:
             self._out.flush()
 
     def add(self, found: scan.Transaction, kept: set[bytes], window: Window,
-            chains: Chains, current: dict[bytes, int] | None = None) -> None:
+            chains: Chains) -> None:
         """Add a transaction; `kept` are the oids of its records that are kept.
-
-        `current` has the oids, with ranks, of its records that may be kept:
-        `decide` tells later.
         """
         done = set(kept)
         for record in found.records:
@@ -46,24 +38,10 @@ class GoneBlobs:
                 continue
             if record.oid not in done and _is_of_blob(record, window, chains):
                 done.add(record.oid)
-                if current is not None and record.oid in current:
-                    self._ranks.append(current[record.oid])
-                    self._tids.append(int.from_bytes(record.tid, 'big'))
-                else:
-                    self._list(record.oid, record.tid)
-
-    def decide(self, kept: Kept) -> None:
-        oids = kept.objects.oids
-        for rank, tid in zip(self._ranks, self._tids):
-            if not kept.has_current(rank):
-                self._list(oids[rank].to_bytes(8, 'big'),
-                           tid.to_bytes(8, 'big'))
-        del self._ranks[:], self._tids[:]
-
-    def _list(self, oid: bytes, tid: bytes) -> None:
-        self.count += 1
-        if self._out is not None:
-            self._out.append(binascii.hexlify(oid + tid) + b'\n')
+                self.count += 1
+                if self._out is not None:
+                    self._out.append(
+                        binascii.hexlify(record.oid + record.tid) + b'\n')
 
 
 def _is_of_blob(record: scan.Record, window: Window, chains: Chains) -> bool:

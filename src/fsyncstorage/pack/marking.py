@@ -25,7 +25,6 @@ import array
 import bisect
 import heapq
 import itertools
-import typing
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -99,15 +98,6 @@ class Kept:
                 if position and position not in targets])
 
 
-class Witness(typing.Protocol):
-    """Sees each transaction that the pass for references reads."""
-
-    def begin(self, objects: 'Objects', targets: frozenset[int]) -> None: ...
-
-    def add(self, found: scan.Transaction,
-            ranks: list[int | None]) -> None: ...
-
-
 def all_current(found: Survey) -> Kept:
     """What is kept without garbage collection."""
     objects = Objects(found)
@@ -115,14 +105,14 @@ def all_current(found: Survey) -> Kept:
 
 
 def reachable(found: Survey, window: Window, references: References,
-              tell: Tell, witness: Witness | None = None) -> Kept:
+              tell: Tell) -> Kept:
     """What is kept with garbage collection.
 
     POSKeyError: a reference leads nowhere.
     """
     objects = Objects(found)
     targets = frozenset(found.later_targets)
-    graph = _Graph(objects, window, references, witness)
+    graph = _Graph(objects, window, references)
     graph.read(found.pack_end, targets, tell)
     marks = _Marking(objects, graph, tell)
     marks.begin_at_the_root()
@@ -168,6 +158,11 @@ class Objects:
             return rank
         return None
 
+    def is_current(self, record: scan.Record) -> bool:
+        """At the pack time."""
+        rank = self.rank(record.oid)
+        return rank is not None and self.positions[rank] == record.position
+
 
 class _Graph:
     """What refers to what.
@@ -177,8 +172,7 @@ class _Graph:
     """
 
     def __init__(self, objects: Objects, window: Window,
-                 references: References, witness: Witness | None) -> None:
-        self._witness = witness
+                 references: References) -> None:
         self._objects = objects
         self._window = window
         self._references = references
@@ -194,19 +188,15 @@ class _Graph:
         self.of_target: dict[int, int] = {}
 
     def read(self, end: int, targets: frozenset[int], tell: Tell) -> None:
-        objects, witness = self._objects, self._witness
-        if witness is not None:
-            witness.begin(objects, targets)
+        objects = self._objects
         position, due, current, found = FIRST, 0, 0, None
         while position < end:
             if position >= due:
                 tell(REFERENCES, position, end)
                 due = position + STEP
             found = scan.read_transaction(self._window, position, found)
-            ranks = [objects.rank(record.oid) for record in found.records]
-            if witness is not None:
-                witness.add(found, ranks)
-            for record, rank in zip(found.records, ranks):
+            for record in found.records:
+                rank = objects.rank(record.oid)
                 if (rank is not None
                         and objects.positions[rank] == record.position):
                     self.of_rank[rank] = self._add(record)

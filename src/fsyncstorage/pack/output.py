@@ -1,4 +1,4 @@
-"""Appends to a file, through a buffer."""
+"""Appends to a file, through a buffer; or to nowhere."""
 
 from collections.abc import Callable
 
@@ -49,3 +49,17 @@ class Output:
             self._written(self._begin)
         if self.checksum is not None:
             self.checksum.read_to(self._final)
+
+
+class Nowhere(Output):
+    """Only its length is known."""
+
+    def __init__(self) -> None:
+        self._begin, self._buffer, self.checksum = 0, bytearray(), None
+
+    def fill_in(self, data: bytes, position: int) -> None:
+        pass
+
+    def flush(self) -> None:
+        self._begin = self.end
+        self._buffer = bytearray()

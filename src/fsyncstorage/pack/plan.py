@@ -7,7 +7,6 @@ from ..format.window import Window
 from . import marking
 from .marking import Kept
 from .marking import References
-from .marking import Witness
 from .progress import Tell
 from .survey import survey
 
@@ -33,13 +32,12 @@ class Plan(typing.NamedTuple):
     targets: Sequence[int]
 
 
-def planned(job: Job, window: Window, references: References, tell: Tell,
-            witness: Witness | None = None) -> Plan:
+def planned(job: Job, window: Window, references: References,
+            tell: Tell) -> Plan:
     """Decide what a pack keeps.
 
     Raises NothingToDo, scan.Damage, or POSKeyError (a reference leads
-    nowhere).  Without garbage collection no references are read, and the
-    witness is not called.
+    nowhere).  Without garbage collection no references are read.
     """
     found = survey(window, job.stop, tell)
     if found.is_redundant:
@@ -47,6 +45,6 @@ def planned(job: Job, window: Window, references: References, tell: Tell,
             'The database has already been packed to a later time or no'
             ' changes have been made since the last pack')
     pack_end, targets = found.pack_end, found.later_targets
-    kept = (marking.reachable(found, window, references, tell, witness)
+    kept = (marking.reachable(found, window, references, tell)
             if job.gc else marking.all_current(found))
     return Plan(pack_end, kept, targets)

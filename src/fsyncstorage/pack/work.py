@@ -8,7 +8,7 @@ Left to others: what is kept (plan, survey, marking), and the copies (copying).
 
 Before anything is copied, there must be enough room on the disk.  Nearly
 always, there is room for a new file as long as the old one, which is enough.
-Otherwise the needed room is counted, which reads the file once more.
+Otherwise it is copied to nowhere first.
 """
 
 import os
@@ -18,12 +18,13 @@ from .. import datafile
 from ..format.window import Pread
 from ..format.window import Window
 from ..processes.rate import Rate
-from . import counting
 from .checksum import Checksum
 from .copying import Copier
+from .counting import Tally
 from .goneblobs import GoneBlobs
 from .marking import Kept
 from .marking import References
+from .output import Nowhere
 from .output import Output
 from .pacing import Pacer
 from .pacing import reading_at
@@ -32,10 +33,15 @@ from .plan import Job
 from .plan import NothingToDo
 from .plan import Plan
 from .plan import planned
+from .progress import COUNT
 from .progress import Tell
 
 # Bytes of one of `st_blocks`, on any file system.
 _BLOCK = 512
+# Bytes of an index for each object; fewer, unless oids are sparse.
+_INDEX = 12
+# Bytes for each object in the list of the objects that go (restorable).
+_GONE = 8
 
 
 class NoRoom(Exception):
@@ -74,19 +80,47 @@ def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
     return copier
 
 
+def copied_to_nowhere(window: Window, plan: Plan, tell: Tell,
+                      removed: GoneBlobs | None = None,
+                      tally: Tally | None = None) -> Copier | None:
+    """None: nothing can be freed."""
+
+    def tell_of_count(phase: str, done: int, total: int) -> None:
+        tell(COUNT, done, total)
+
+    copier = Copier(Nowhere(), removed, tally=tally)
+    copier.copy_to_pack_end(
+        window, plan.pack_end, plan.kept, plan.targets, tell_of_count)
+    if copier.written_to == plan.pack_end:
+        return None
+    copier.copy_later(window, tell_of_count)
+    copier.flush()
+    return copier
+
+
+def room(size: int, kept: Kept, share: float) -> int:
+    """Bytes that a new file of this size needs on the disk.
+
+    The disk takes about the given share of its bytes (less than 1 if it
+    compresses).  Its index and the list of the objects that go are added, with
+    the most bytes that they can have.
+    """
+    return (int(size * share) + _INDEX * len(kept.objects)
+            + _GONE * kept.most_that_go)
+
+
 def _refuse_without_room(new: datafile.DataFile, window: Window, plan: Plan,
                          share: float, tell: Tell) -> None:
     free = free_bytes(new.fileno())
-    if free is None or free >= counting.room(window.end, plan.kept, share):
+    if free is None or free >= room(window.end, plan.kept, share):
         return
-    tally = counting.Tally(window, share=share)
-    tally.read(plan, tell)
-    found = tally.counted(plan)
-    if found.new_size == found.old_size:
+    copier = copied_to_nowhere(window, plan, tell)
+    if copier is None:
         # The copy would find that out when the disk is full.
         raise NothingToDo('Nothing can be freed')
-    if free < found.needed:
-        raise NoRoom(found.needed, free)
+    needed = room(copier.written_to, plan.kept, share)
+    if free < needed:
+        raise NoRoom(needed, free)
 
 
 def free_bytes(where: int | str) -> int | None:
