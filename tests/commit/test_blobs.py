@@ -431,7 +431,6 @@ class Blobs(TestCase):
                 self.open(blob_dir=self.path('blobs'), read_only=read_only)
 
 
-
 RECORD = b'\x80\x03cZODB.blob\nBlob\nq\x01.\x80\x03N.'
 
 

@@ -595,7 +595,6 @@ class Failures(ProcessTestCase):
         return packing_pid
 
 
-
 def says_when_asked(report, end=r'\n'):
     """A script that is ready, and reports this when it has its job."""
     return (rf"read modules; printf '%s\n' '{READY}'; read job;"
