@@ -576,9 +576,7 @@ class Block(TestCase):
             positions.append(position)
             return os.pread(number, length, position)
 
-        patch = mock.patch.object(View, 'pread', staticmethod(pread))
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(View, pread=staticmethod(pread))
         return positions
 
     def test_what_was_stored_together_is_read_together(self):

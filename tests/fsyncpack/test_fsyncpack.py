@@ -50,14 +50,9 @@ class PackCase(Served):
     def setUp(self):
         super().setUp()
         # Tests wait for what is seen at such a look.
-        self.patch(commandline, 'EVERY', 0.01)
-        self.patch(target, 'FsyncStorage', functools.partial(
+        self.patch(commandline, EVERY=0.01)
+        self.patch(target, FsyncStorage=functools.partial(
             FsyncStorage, pack_process=False))
-
-    def patch(self, module, name, value):
-        patch = mock.patch.object(module, name, value)
-        patch.start()
-        self.addCleanup(patch.stop)
 
     def packable(self, **options):
         """A storage with something to free."""
@@ -101,7 +96,7 @@ class PackCase(Served):
 class OfAFile(PackCase):
 
     def test_a_pack(self):
-        self.patch(target, 'FsyncStorage', FsyncStorage)
+        self.patch(target, FsyncStorage=FsyncStorage)
         before = self.packable_file()
         said = self.said('--blobs', self.path('blobs'))
         after = os.stat(self.path()).st_size

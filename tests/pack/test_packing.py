@@ -40,8 +40,6 @@ from .undos import undo
 
 class Packing(TestCase):
 
-    level = 2
-
     def test_a_restart_at_any_moment_knows_the_index(self):
         """Once Data.fs is another file, its index is there."""
         disk = self.controlled_disk()
@@ -280,9 +278,7 @@ class Waiting(UndoInPackCase):
             looks.append(awaited)
             return seconds(awaited)
 
-        patch = mock.patch.object(Awaited, '_seconds', look)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(Awaited, _seconds=look)
         pack = Thread(self.storage.pack, self.time, referencesf)
         until(lambda: looks[1:] and looks[-1] is looks[-2], 'it waits')
         return pack

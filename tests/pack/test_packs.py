@@ -366,8 +366,6 @@ class Room(PacksCase):
 
 class Rates(PacksCase):
 
-    level = 2
-
     def setUp(self):
         super().setUp()
         self.now = 0.0
