@@ -158,11 +158,13 @@ class PickleTests(unittest.TestCase):
         self.assertEqual(report.counts, {findings.UNREAD: 1})
 
     def test_many_values(self):
-        size = often(1_010_000, wrapped.LARGEST - 100)
+        most = often(50_000, wrapped.MOST_VALUES)
+        size = often(2 * most + 10_000, wrapped.LARGEST - 100)
         pickle = b'N.' + b'(N' * (size // 2) + b'.'
-        report = self.check(b'.z' + zlib.compress(pickle, 9))
+        with mock.patch.object(verify, 'MOST_VALUES', most):
+            report = self.check(b'.z' + zlib.compress(pickle, 9))
         self.assertEqual(report.counts, {findings.UNREAD: 1})
-        self.assertIn('more than 500,000 values', report.problems[0].reason)
+        self.assertIn(f'more than {most:,} values', report.problems[0].reason)
 
     def test_many_small_ones(self):
         # Each is within the bound, all of them are not.

@@ -296,10 +296,7 @@ class MutationTests(TestCase):
         logging.disable()
         self.addCleanup(logging.disable, logging.NOTSET)
         # What is durable is not asked here.
-        for name in 'sync', 'sync_directory':
-            patch = mock.patch.object(datafile.Disk, name)
-            patch.start()
-            self.addCleanup(patch.stop)
+        self.patch(datafile.Disk, sync=mock.Mock(), sync_directory=mock.Mock())
 
     def test_nothing_else_is_raised(self):
         fuzzer = Fuzzer(self.directory, traced=False)

@@ -1,6 +1,5 @@
 """What is a tail of a file that is written while it is read."""
 
-from unittest import mock
 
 from fsyncstorage.check import findings
 from fsyncstorage.check import tails
@@ -36,9 +35,7 @@ class WrittenMeanwhileTests(TestCase):
             data = bytes(self.after.data)
             return LaterSeals(*args)
 
-        patch = mock.patch.object(tails, 'LaterSeals', later_seals)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(tails, LaterSeals=later_seals)
         window = Window(
             lambda length, position: data[position:position + length],
             len(data))

@@ -43,9 +43,7 @@ class AskingCase(TestCase):
         super().setUp()
         self.numbers = itertools.count()  # of the storages of a test
         self.disk = self.controlled_disk()
-        patch = mock.patch.object(asking, '_said_of_less', threading.Lock())
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(asking, _said_of_less=threading.Lock())
 
     def held(self, policy, **options):
         """A storage with object 1, which is not durable; syncs are held up."""
@@ -157,12 +155,9 @@ class Blobs(AskingCase):
         self.storage = self.open(
             'none', durability='none', blob_dir=self.path('blobs'))
         self.synced = []
-        for name in 'sync_path', 'sync_directory':
-            patch = mock.patch.object(
-                self.storage._spare, name, self.noted(
-                    getattr(self.storage._spare, name)))
-            patch.start()
-            self.addCleanup(patch.stop)
+        spare = self.storage._spare
+        self.patch(spare, sync_path=self.noted(spare.sync_path),
+                   sync_directory=self.noted(spare.sync_directory))
 
     def noted(self, function):
 

@@ -16,6 +16,8 @@ from ZODB.POSException import Unsupported
 from fsyncstorage import datafile
 from fsyncstorage.commit import blobs
 
+from ..format.sealing import read
+from ..format.sealing import write
 from ..support import TestCase
 from ..support import Thread
 from ..support import begin
@@ -64,8 +66,7 @@ class Blobs(TestCase):
                 with self.assertRaises(StorageTransactionError):
                     storage.undo(storage.undoLog(0, 1)[0]['id'], transaction)
             serial = storage.tpc_finish(transaction)
-        with open(storage.loadBlob(oid(1), serial), 'rb') as file:
-            self.assertEqual(file.read(), b'three')
+        self.assertEqual(read(storage.loadBlob(oid(1), serial)), b'three')
 
     def test_a_failed_sync_of_the_vote_is_not_tried_again(self):
         """I7: the second one would succeed, and prove nothing."""
@@ -180,9 +181,7 @@ class Blobs(TestCase):
 
     def test_much_is_synced_in_parts(self):
         """So that what is remembered on the way is bounded."""
-        patch = mock.patch.object(blobs, 'AT_ONCE', 2)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(blobs, AT_ONCE=2)
         storage = self.opened('group-commit')
         transaction = begin(storage)
         for number in range(1, 6):
@@ -289,8 +288,7 @@ class Blobs(TestCase):
 
         self.disk.replace = refuse
         tid = storage.tpc_finish(self.vote(1))
-        with open(storage.loadBlob(oid(1), tid), 'rb') as file:
-            self.assertEqual(file.read(), b'content')
+        self.assertEqual(read(storage.loadBlob(oid(1), tid)), b'content')
         self.assertFalse(os.path.exists(upload))
 
     def test_a_name_that_cannot_be_given_takes_the_others_back(self):
@@ -355,8 +353,7 @@ class Blobs(TestCase):
         self.storage = self.open(name, blob_dir=directory)
         tid = None if empty else self.storage.tpc_finish(self.vote(1))
         self.storage.close()
-        with open(marker, 'wb') as file:
-            file.write(torn)
+        write(marker, torn)
         shutil.rmtree(os.path.join(directory, 'tmp'))
         before = sorted(os.walk(directory))
         for read_only in True, False:
@@ -377,8 +374,7 @@ class Blobs(TestCase):
         upload = self.path('upload')
 
         def place(number):
-            with open(upload, 'wb') as file:
-                file.write(b'content')
+            write(upload, b'content')
             stored = blobs.Stored(
                 storage.fshelper, storage._durable_directories)
             stored.take(upload, oid(number))
@@ -429,7 +425,6 @@ class Blobs(TestCase):
         for read_only in True, False:
             with self.assertRaisesRegex(ValueError, "says 'strange'"):
                 self.open(blob_dir=self.path('blobs'), read_only=read_only)
-
 
 
 RECORD = b'\x80\x03cZODB.blob\nBlob\nq\x01.\x80\x03N.'

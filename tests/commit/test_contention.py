@@ -3,7 +3,6 @@ with `commit/contention.py`.
 """
 
 import threading
-from unittest import mock
 
 from ZODB.POSException import ConflictError
 
@@ -22,12 +21,8 @@ class OfAStorage(TestCase):
 
     def setUp(self):
         super().setUp()
-        for patch in (
-                mock.patch.object(contention, 'AT_ONCE', PATIENCE),
-                mock.patch.object(contention, 'RUN', PATIENCE),
-                mock.patch.object(contention._Sleeper, 'sleep', self.sleep)):
-            patch.start()
-            self.addCleanup(patch.stop)
+        self.patch(contention, AT_ONCE=PATIENCE, RUN=PATIENCE)
+        self.patch(contention._Sleeper, sleep=self.sleep)
         self.storage = self.open(durability='none')
         # One that is alone does not look.
         under_way = begin(self.storage)

@@ -570,17 +570,6 @@ class I6_Conflicts(InvariantCase):
         with self.assertRaises(ConflictError):
             store.result()
 
-    def test_a_conflict_with_what_is_published_does_not_wait(self):
-        self.held()
-        self.disk.release_syncs()
-        second = commit(self.storage, {1: b'second'}, {1: self.first})
-        self.disk.hold_syncs()
-        transaction = begin(self.storage)
-        with self.assertRaises(ConflictError) as caught:
-            self.storage.store(oid(1), self.first, b'x', '', transaction)
-        self.assertEqual(caught.exception.serials, (second, self.first))
-        self.storage.tpc_abort(transaction)
-
     def test_resolution_sees_what_is_appended(self):
         def counter(value):
             result = PCounter()
@@ -983,18 +972,6 @@ class I12_BetweenVoteAndFinish(InvariantCase):
                     until(lambda: logs.output, 'it is said')
                 self.assertEqual(len(logs.output), 1)
                 self.assertIn('was dropped', logs.output[0])
-
-    def test_a_pack_between_vote_and_finish(self):
-        storage = self.open()
-        tid = z64
-        for number in range(5):
-            tid = commit(storage, {1: b'%d' % number}, {1: tid})
-        first = vote(storage, {1: b'last'}, {1: tid})
-        storage.pack(time.time() + 1, lambda data: [], gc=False)
-        last = storage.tpc_finish(first)
-        self.assertEqual(
-            [each['tid'] for each in storage.history(oid(1), 9)],
-            [last, tid])
 
     def test_a_pack_just_before_the_append_lock(self):
         """What points back is worked out for the new file."""

@@ -65,7 +65,6 @@ class LocksTests(unittest.TestCase):
         self.assertLess(looks, 4 * crowd)
 
 
-
 _OIDS = strategies.frozensets(strategies.sampled_from('abcd'))
 #: Objects to write, objects to read, and whether to be alone.
 WISHES = strategies.tuples(

@@ -43,9 +43,7 @@ class ReserveCase(TestCase):
     def setUp(self):
         super().setUp()
         self.disk = LimitedDisk()
-        patch = mock.patch.object(datafile, 'disk', self.disk)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(datafile, disk=self.disk)
         with open(self.path('probe'), 'wb') as file:
             if not allocation.is_in_place(file.fileno()):
                 self.skipTest('this file system reserves nothing')

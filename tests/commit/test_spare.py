@@ -8,7 +8,6 @@ import errno
 import os
 import resource
 import threading
-from unittest import mock
 
 from fsyncstorage import datafile
 from fsyncstorage.commit import policies
@@ -48,12 +47,8 @@ class NoDescriptors(TestCase):
     def setUp(self):
         super().setUp()
         self.disk = NoDescriptorDisk()
-        for owner, name, value in (
-            (datafile, 'disk', self.disk), (spare, 'PAUSE', 0.001),
-        ):
-            patch = mock.patch.object(owner, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
+        self.patch(datafile, disk=self.disk)
+        self.patch(spare, PAUSE=0.001)
 
     def store(self, storage, number, content=b'content'):
         transaction = begin(storage)

@@ -414,7 +414,6 @@ class StockToolsTests(ScanCase):
             set(verdicts(read(self.path('copy')))), {seal.SOUND})
 
 
-
 def references(*numbers):
     """The record of an object that refers to these."""
     file = io.BytesIO()
@@ -510,7 +509,6 @@ class BehindDamageTests(ScanCase):
                 self.assertEqual(behind, third)
 
 
-
 class SealSearchTests(ScanCase):
 
     def setUp(self):
@@ -541,7 +539,6 @@ class SealSearchTests(ScanCase):
         whole = self.whole[4]
         torn = changed(self.data, whole.position, bytes(scan.HEADER))
         self.assertNotIn(whole.position, self.found(torn))
-
 
 
 class BackPointerTests(ScanCase):
@@ -579,9 +576,7 @@ class Block(TestCase):
             positions.append(position)
             return os.pread(number, length, position)
 
-        patch = mock.patch.object(View, 'pread', staticmethod(pread))
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(View, pread=staticmethod(pread))
         return positions
 
     def test_what_was_stored_together_is_read_together(self):

@@ -174,12 +174,7 @@ class TopCase(Served):
 
     def setUp(self):
         super().setUp()
-        self.patch(commandline.time, 'sleep', self.pause)
-
-    def patch(self, target, name, value):
-        patch = mock.patch.object(target, name, value)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(commandline.time, sleep=self.pause)
 
     def pause(self, seconds):
         """What happens between two answers."""
@@ -201,7 +196,7 @@ class OfAServer(TopCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(exporter, 'KEPT', 0)
+        self.patch(exporter, KEPT=0)
         storage = self.open()
         storage.metrics = showing = Showing(HERE, '1', storage)
         self.server = self.serve(storage)
@@ -230,7 +225,7 @@ class OfAServer(TopCase):
         asked = self.peers[2].ask_vote({5: b'y'})
         committer = self.server.services['1'].committer
         until(lambda: committer.waiting, 'it waits')
-        self.patch(table, 'LONG', 0)
+        self.patch(table, LONG=0)
         _, out, _ = self.top(self.address)
         lines = out.split('\n')
         self.assertRegex(
@@ -266,8 +261,8 @@ class OfAServer(TopCase):
                 raise KeyboardInterrupt
             self.pause(seconds)
 
-        self.patch(commandline.Live, 'update', update)
-        self.patch(commandline.time, 'sleep', pause)
+        self.patch(commandline.Live, update=update)
+        self.patch(commandline.time, sleep=pause)
         with mock.patch.dict('os.environ', {
                 'FORCE_COLOR': '1', 'TERM': 'xterm'}):
             status, _, err = self.top(self.address)

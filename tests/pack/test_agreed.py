@@ -388,10 +388,7 @@ class Checksums(TestCase):
 
     def setUp(self):
         super().setUp()
-        for name, value in ('BLOCK', BLOCK), ('_AT_ONCE', 17):
-            patch = mock.patch.object(checksum, name, value)
-            patch.start()
-            self.addCleanup(patch.stop)
+        self.patch(checksum, BLOCK=BLOCK, _AT_ONCE=17)
         self.rng = random.Random(1)
 
     def file(self, content):

@@ -11,10 +11,7 @@ import time
 import weakref
 from unittest import mock
 
-import ZODB
-from BTrees.OOBTree import OOBTree
 from ZODB.serialize import referencesf
-from ZODB.tests.MinPO import MinPO
 
 from fsyncstorage import datafile
 from fsyncstorage.errors import WritingStopped
@@ -32,6 +29,7 @@ from ..support import oid
 from ..support import until
 from ..support import vote
 from .phases import at
+from .phases import fill
 from .undos import GONE
 from .undos import LEAF
 from .undos import NODE
@@ -40,32 +38,12 @@ from .undos import UndoInPackCase
 from .undos import undo
 
 
-def fill(db, keys=50, revisions=4):
-    with db.transaction() as connection:
-        connection.root()['tree'] = tree = OOBTree()
-        for key in range(keys):
-            tree[key] = MinPO(0)
-    for revision in range(1, revisions):
-        with db.transaction() as connection:
-            for value in connection.root()['tree'].values():
-                value.value = revision
-
-
 class Packing(TestCase):
-
-    level = 2
-
-    def database(self, **options):
-        db = ZODB.DB(self.open(**options))
-        self.addCleanup(db.close)
-        return db
 
     def test_a_restart_at_any_moment_knows_the_index(self):
         """Once Data.fs is another file, its index is there."""
         disk = self.controlled_disk()
-        storage = self.open()
-        db = ZODB.DB(storage)
-        fill(db)
+        storage = fill(self.open())
         storage._checkpoints.write()
         before = os.stat(self.path()).st_ino
         belongs = []
@@ -82,7 +60,7 @@ class Packing(TestCase):
 
         look('sync_directory')
         look('replace')
-        db.pack()
+        storage.pack(time.time() + 1, referencesf)
         self.assertEqual(belongs, [
             (False, False),     # its index gets the name first
             (False, False),     # for good
@@ -90,7 +68,6 @@ class Packing(TestCase):
         self.assertEqual(
             index.load(self.path('Data.fs.index')).position,
             os.path.getsize(self.path()))
-        db.close()
 
     def index_belongs(self):
         loaded = index.load(self.path('Data.fs.index'))
@@ -140,15 +117,13 @@ class Packing(TestCase):
 
     def test_the_old_file_is_closed_with_its_last_reader(self):
         """Else a file without a name would keep its blocks."""
-        db = self.database(pack_keep_old=False)
-        fill(db)
-        old = weakref.ref(db.storage._file)
-        view = db.storage._view
-        db.pack()
+        storage = fill(self.open(pack_keep_old=False))
+        old = weakref.ref(storage._file)
+        view = storage._view
+        storage.pack(time.time() + 1, referencesf)
         self.assertIsNotNone(old())
         del view
         self.assertIsNone(old())
-
 
 
 class Order(TestCase):
@@ -303,9 +278,7 @@ class Waiting(UndoInPackCase):
             looks.append(awaited)
             return seconds(awaited)
 
-        patch = mock.patch.object(Awaited, '_seconds', look)
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(Awaited, _seconds=look)
         pack = Thread(self.storage.pack, self.time, referencesf)
         until(lambda: looks[1:] and looks[-1] is looks[-2], 'it waits')
         return pack

@@ -13,7 +13,6 @@ from unittest import mock
 import ZODB
 import ZODB.blob
 from ZODB.FileStorage.FileStorage import FileStorageError
-from ZODB.FileStorage.format import CorruptedError
 from ZODB.serialize import referencesf
 from ZODB.tests.hexstorage import HexStorage
 
@@ -220,17 +219,6 @@ class Forecasts(PacksCase):
             with self.assertRaisesRegex(ValueError, 'closed'):
                 thread.result()
 
-    def test_a_damaged_file(self):
-        for pack_process in True, False:
-            with self.subTest(pack_process=pack_process):
-                storage = self.packable(
-                    f'{pack_process}', pack_process=pack_process)
-                with open(storage.getName(), 'r+b') as file:
-                    file.seek(storage.getSize() // 2)
-                    file.write(b'\xff' * 8)
-                with self.assertRaisesRegex(CorruptedError, 'fsync-check'):
-                    storage.packs.forecast(time.time())
-
 
 class PackTime(PacksCase):
 
@@ -377,8 +365,6 @@ class Room(PacksCase):
 
 
 class Rates(PacksCase):
-
-    level = 2
 
     def setUp(self):
         super().setUp()

@@ -377,9 +377,6 @@ class BehindTheSwap(WithBlobs):
         self.wanted[LOST] = self.first[LOST]
         self.check()
 
-    # Begun before
-
-
 
 class Restored(UndoInPackCase):
     """Copied from another storage: begun before the swap, and voted behind

@@ -135,37 +135,6 @@ class WhatAPackKeeps(SwapTestCase):
         self.assertEqual(len(self.blobs_below('blobs')), 1)
         self.check(storage)
 
-    def test_the_last_one_is_freed_when_commits_go_on(self):
-        """Of a large file that takes seconds (I2)."""
-        storage = self.packable()
-        self.pack(storage)
-        self.revise(storage)
-        last = self.path('Data.fs.old')
-        done = []
-        real = os.open, datafile.disk.remove, os.close
-
-        def open_it(path, *args, **options):
-            number = real[0](path, *args, **options)
-            if path == last:
-                done.append(number)
-            return number
-
-        def remove(path):
-            if path == last:
-                done.append('removed')
-            real[1](path)
-
-        def close(number):
-            if done[:1] == [number]:
-                done.append(storage._commit_lock.locked())
-            real[2](number)
-
-        with mock.patch.object(os, 'open', open_it), \
-                mock.patch.object(datafile.disk, 'remove', remove), \
-                mock.patch.object(os, 'close', close):
-            self.pack(storage)
-        self.assertEqual(done[1:3], ['removed', False])
-
     def test_not_to_keep_them_removes_those_that_are_there(self):
         storage = self.packable()
         self.pack(storage)

@@ -8,7 +8,6 @@ import itertools
 import os
 import sys
 import warnings
-from unittest import mock
 
 import transaction
 import ZODB
@@ -159,8 +158,6 @@ class Formats(TestCase):
 
 class Tools(TestCase):
 
-    level = 2
-
     def setUp(self):
         super().setUp()
         self.db = ZODB.DB(self.open())
@@ -202,11 +199,8 @@ class Tools(TestCase):
     def test_repozo(self):
         # Its file names have seconds; ours come quicker.
         seconds = itertools.count()
-        patch = mock.patch.object(
-            repozo, 'gen_filename',
-            functools.partial(self.name_at, repozo.gen_filename, seconds))
-        patch.start()
-        self.addCleanup(patch.stop)
+        self.patch(repozo, gen_filename=functools.partial(
+            self.name_at, repozo.gen_filename, seconds))
         backup = self.path('backup')
         os.mkdir(backup)
         self.repozo('-B', '-v', '-r', backup, '-f', self.path())

@@ -16,7 +16,7 @@ class Histories(unittest.TestCase):
 
     def test_each(self):
         with pair() as players:
-            for seed in range(often(6, 1000)):
+            for seed in range(often(4, 1000)):
                 with self.subTest(seed):
                     self.assertGreater(compare(seed, *players), 100)
 

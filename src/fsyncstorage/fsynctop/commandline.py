@@ -124,27 +124,20 @@ def run(options: argparse.Namespace) -> int:
 
 def _draw_again_and_again(console: Console, answer: Answer,
                           options: argparse.Namespace) -> None:
+    """A server may be away while it is restarted: until it answers, the
+    reason is shown."""
+    before: Answer = {}
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        before: Answer = {}
+        shown: Group | Text = _picture(answer, before, options, *console.size)
         while True:
-            live.update(_picture(answer, before, options, *console.size),
-                        refresh=True)
-            before, answer = answer, _next(live, options)
-
-
-def _next(live: Live, options: argparse.Namespace) -> Answer:
-    """The next answer, as soon as there is one.
-
-    A server may be away while it is restarted.  Until it answers, the reason
-    is shown.
-    """
-    while True:
-        time.sleep(options.interval)
-        try:
-            return ask(options.address)
-        except CannotRun as error:
-            live.update(Text(printable(str(error)), style='bold red'),
-                        refresh=True)
+            live.update(shown, refresh=True)
+            time.sleep(options.interval)
+            try:
+                before, answer = answer, ask(options.address)
+            except CannotRun as error:
+                shown = Text(printable(str(error)), style='bold red')
+            else:
+                shown = _picture(answer, before, options, *console.size)
 
 
 def _picture(now: Answer, before: Answer, options: argparse.Namespace,
