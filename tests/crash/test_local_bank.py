@@ -31,11 +31,12 @@ from ZODB.tests.MinPO import MinPO
 from ZODB.utils import p64
 from ZODB.utils import u64
 
+from fsyncstorage.client.local import NOT_KNOWN
+from fsyncstorage.client.local import Source
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.client.zeoconnection import ZeoConnection
 from fsyncstorage.format import objectmap as layout
 
-from ..client.localanswers import LocalAnswers
 from ..often import often
 from ..support import PATIENCE
 from ..support import TestCase
@@ -59,6 +60,23 @@ CONFIG = """
   local-reads on
 </fsyncstorage>
 """
+
+
+class LocalAnswers:
+    """How many loads of the clients in this process were answered by the data
+    file itself, and how many were left to the server."""
+
+    def __init__(self, test):
+        self.known = self.not_known = 0
+        load = Source.load_before
+
+        def counted(source, *args):
+            answer = load(source, *args)
+            self.known += answer is not NOT_KNOWN
+            self.not_known += answer is NOT_KNOWN
+            return answer
+
+        test.patch(Source, load_before=counted)
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
