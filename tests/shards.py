@@ -47,7 +47,7 @@ LONGEST = (
     'test_conformance_zeo',
     'test_crash_images',
     'test_zeo',
-    'test_server_kill',
+    'test_server_powercuts',
     'test_client_databases',
     'test_commit_cuts',
     'test_every_fault',

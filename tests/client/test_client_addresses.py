@@ -36,14 +36,6 @@ class Waits(unittest.TestCase):
             self.assertLessEqual(expected / 2, wait)
             self.assertLessEqual(wait, expected)
 
-    def test_each_wait_is_made_once(self):
-        self.fail()
-        self.assertEqual(self.addresses.wait(A), 0)
-
-    def test_not_together_with_others(self):
-        waits = {self.fail(times=20) for _ in range(20)}
-        self.assertGreater(len(waits), 10)
-
     def test_a_connection_was_used_for_a_while(self):
         """To any address: where nobody listened, one may take over now."""
         self.fail(times=20)

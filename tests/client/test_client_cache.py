@@ -241,12 +241,3 @@ class Same(TestCase):
                 self.assertTrue(path.read_bytes() == file)
                 self.assertEqual(cache.tid, before)
         cache.close()
-
-    def test_a_file_of_zeos(self):
-        theirs = ClientCache(self.path('cache'), 5_000)
-        theirs.store(oid(1), p64(1), None, b'one')
-        theirs.close()
-        ours = Cache(self.path('cache'), 5_000)
-        self.assertEqual(ours.loadBefore(oid(1), p64(9)),
-                         (b'one', p64(1), None))
-        ours.close()

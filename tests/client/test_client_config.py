@@ -2,7 +2,6 @@
 <as-fsyncclient>, around what a recipe writes.
 """
 
-import contextlib
 import io
 import os
 import ssl
@@ -12,15 +11,12 @@ from unittest import mock
 import ZConfig
 import ZEO.tests
 import ZODB.config
-from ZEO.runzeo import ZEOOptions
 
 from fsyncstorage.client import sections
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.server.runzeo import Options
 
 from ..server.channels import server_context
 from ..server.serving import Served
-from ..support import TestCase
 
 SECTION = '%import fsyncstorage.client\n<fsyncclient>\n{}\n</fsyncclient>\n'
 
@@ -234,23 +230,6 @@ class InPython(unittest.TestCase):
                     {'blob_cache_mode': 0o600}):
             with self.subTest(bad), self.assertRaises(ValueError):
                 FsyncClient(('localhost', 1), wait=False, **bad)
-
-
-class InAZeoConf(TestCase):
-    """Which has another section of the same name, <ssl>."""
-
-    def test_it_must_not_be_imported(self):
-        with open(self.path('zeo.conf'), 'w') as file:
-            file.write('%import fsyncstorage.client\n'
-                       '<zeo>\n  address 0\n</zeo>\n'
-                       '<mappingstorage>\n</mappingstorage>\n')
-        for options in ZEOOptions(), Options():
-            said = io.StringIO()
-            with self.subTest(type(options).__module__):
-                with contextlib.redirect_stderr(said):
-                    with self.assertRaises(SystemExit):
-                        options.realize(['-C', self.path('zeo.conf')])
-                self.assertIn('ssl', said.getvalue())
 
 
 class ToAServer(Served):

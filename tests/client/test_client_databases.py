@@ -174,12 +174,6 @@ class Points(Site):
             self.increment()
         self.check(1)
 
-    def test_it_is_alone(self):
-        with self.trips_counted(1, 0):
-            with self.ours.transaction() as connection:
-                connection.root()['counter']['value'] += 1
-        self.assertEqual(self.values()[0], 1)
-
     def failing(self, number, step):
         """A commit in which a step of this database fails."""
         view = self.view()
@@ -215,10 +209,7 @@ class Points(Site):
                 with self.assertRaises(Exception):
                     view.manager.commit()
         view.manager.abort()
-        self.check_our_finish()
-
-    def check_our_finish(self):
-        """Where it is the last one, that is between two finishes."""
+        # Where it is the last one, that is between two finishes.
         self.assertEqual(self.values(), [0, int(self.is_last)])
 
     def test_the_other_finish(self):
@@ -347,20 +338,7 @@ class TogetherServed(Served, Together):
     level = 3
 
 
-class TogetherServedBehind(Served, Together):
-
-    level = 3
-    other_name = '2'
-    is_last = False
-
-
 class TogetherLong(TogetherServed):
-
-    level = 3
-    count = 300
-
-
-class TogetherLongBehind(TogetherServedBehind):
 
     level = 3
     count = 300

@@ -47,21 +47,19 @@ class Doomed(DoomedTestCase):
         with self.assertRaises(ReadConflictError):
             view.root['b'].get('value')
 
-    def check_load_that_waits(self, person):
-        self.client._cache.clear()
-        self.end_server()
-        load = Thread(lambda: person.get('value'))
-        self.serve_kept()
-        with self.assertRaises(ReadConflictError):
-            load.result()
-
     def test_a_load_of_what_was_lost(self):
         self.keep()
         view = self.commit()
         view.root['a']['friend'] = Person()
         view.commit()
         view.connection.cacheMinimize()
-        self.check_load_that_waits(view.root['a']['friend'])
+        friend = view.root['a']['friend']
+        self.client._cache.clear()
+        self.end_server()
+        load = Thread(lambda: friend.get('value'))
+        self.serve_kept()
+        with self.assertRaises(ReadConflictError):
+            load.result()
 
     def check_no_commit(self, view):
         with self.assertRaises(ConflictError):
@@ -171,7 +169,7 @@ class WhatCameMeanwhile(DoomedTestCase):
     def test_with_a_clock_that_went_back(self):
         self.check(lambda kept, lost: p64(u64(kept) + 1))
 
-    def check_connection_that_ends_before_it_is_used(self, lose):
+    def test_a_connection_that_ends_before_it_is_used(self):
         """The next one finds that all is as the client knows it."""
         self.keep()
         view = self.commit(a=1)
@@ -186,13 +184,10 @@ class WhatCameMeanwhile(DoomedTestCase):
             return get_info(session)
 
         with mock.patch.object(Session, 'get_info', get_info_once):
-            lose()
+            self.lose()
         self.assertEqual(len(asked), 4)  # each connection asks twice
         with self.assertRaises(ConflictError):
             view.commit()
-
-    def test_a_connection_that_ends_before_it_is_used(self):
-        self.check_connection_that_ends_before_it_is_used(self.lose)
 
 
 class BeforeTheFirstConnection(DoomedTestCase):

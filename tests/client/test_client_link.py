@@ -209,27 +209,7 @@ class Transactions(ConnectedTestCase):
         except POSKeyError:
             return z64
 
-    def test_nothing_is_said_before_the_vote(self):
-        transaction = begin(self.client)
-        for number in range(100):
-            store(self.client, transaction, number, b'x')
-        self.client.ping()
-        self.assertEqual(self.transactions(), 0)
-        self.client.tpc_vote(transaction)
-        self.assertEqual(self.transactions(), 1)
-        self.client.tpc_finish(transaction)
-        self.assertEqual(len(self.storage), 100)
-
     # Aborts
-
-    def test_abort_of_what_the_server_has_not_heard_of(self):
-        transaction = begin(self.client)
-        store(self.client, transaction, 1, b'x')
-        with mock.patch.object(Session, 'tpc_abort') as abort:
-            self.client.tpc_abort(transaction)
-            self.client.ping()
-        abort.assert_not_called()
-        self.check_all_is_well()
 
     def test_abort_at_each_point(self):
         large = b'x' * (outgoing.GATHERED + 1)

@@ -293,11 +293,19 @@ class BeforeTheEnd(Opened):
     the middle of the first message.
     """
 
-    def check_what_has_come_is_completed(self, end):
-        for waits_here in True, False:
-            with self.subTest(waits_here=waits_here):
-                with another() as case:
-                    self.check_all_are_completed(case, end, waits_here)
+    def test_what_has_come_is_completed(self):
+        """When it is closed; when it ends here, as when a thread was
+        interrupted while it sent; when the server closes."""
+        def close(case):
+            case.peer.close()
+            case.stream.close('its other connection has ended')
+
+        for end in (lambda case: case.stream.close('enough'),
+                    lambda case: case.stream.end('enough'), close):
+            for waits_here in True, False:
+                with self.subTest(waits_here=waits_here):
+                    with another() as case:
+                        self.check_all_are_completed(case, end, waits_here)
 
     def check_all_are_completed(self, case, end, waits_here):
         entered, go_on = threading.Event(), threading.Event()
@@ -331,22 +339,6 @@ class BeforeTheEnd(Opened):
         self.assertEqual([each.tid for each in case.completed],
                          [oid(1), oid(2), oid(3)])
         case.check_it_has_ended()
-
-    def test_of_a_close(self):
-        self.check_what_has_come_is_completed(
-            lambda case: case.stream.close('enough'))
-
-    def test_of_one_that_begins_here(self):
-        """As when a thread was interrupted while it sent."""
-        self.check_what_has_come_is_completed(
-            lambda case: case.stream.end('enough'))
-
-    def test_of_the_server(self):
-        def close(case):
-            case.peer.close()
-            case.stream.close('its other connection has ended')
-
-        self.check_what_has_come_is_completed(close)
 
     def test_behind_what_is_no_reply(self):
         """Nothing can be trusted there."""

@@ -113,15 +113,6 @@ class Trips(DatabaseTestCase):
         self.manager.commit()
         self.check_asked('finish')
 
-    def test_another_kind_of_transaction(self):
-        class Other(transaction.Transaction):
-            pass
-
-        self.change(1)
-        self.manager.get().__class__ = Other
-        self.manager.commit()
-        self.check_asked('finish')
-
     def test_a_connection_whose_methods_are_called_by_hand(self):
         """It has not joined: nobody knows who else votes."""
         txn = self.manager.begin()

@@ -275,31 +275,6 @@ class Away(LocalTestCase):
         self.assertEqual(source.load_before(oid(1), after(new)),
                          (b'new', new, None))
 
-    def test_an_end_that_was_lost_and_overwritten(self):
-        """In the same file, and the client has the map of what was there."""
-        client = self.connect()
-        source = self.source(client)
-        end = self.storage.getSize()
-        seen = self.change(1, b'seen', self.tid)
-        self.until_told(client, seen)
-        with mock.patch.object(self.storage._sequencer, 'sync_to'):
-            self.stop(client)
-            self.storage._map = None
-        # What a power cut leaves, and another run of the server appends.
-        os.truncate(self.path(), end)
-        os.remove(self.path('Data.fs.index'))
-        again = self.open(durability='group-commit', local_reads=False)
-        commit_to(again, {1: b'one', 0: b'two'}, {0: self.tid, 1: self.tid})
-        # Where the lost record was, there is one of the same object, which
-        # leads to the one before both.
-        self.assertEqual(again._positions.get(oid(1)),
-                         source._map.get(oid(1)))
-        self.assertIs(source.load_before(oid(1), after(seen)), UNCERTAIN)
-        # What was durable is as it was.
-        self.assertEqual(source.load_before(oid(0), after(seen)),
-                         (b'root', self.tid, None))
-        again.close()
-
 
 class Moves(LocalTestCase):
 

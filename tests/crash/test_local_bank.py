@@ -35,9 +35,10 @@ from ZODB.utils import u64
 
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.client.zeoconnection import ZeoConnection
+from fsyncstorage.format import UNCERTAIN
 from fsyncstorage.format import objectmap as layout
+from fsyncstorage.format.source import Source
 
-from ..client.localanswers import LocalAnswers
 from ..often import often
 from ..support import PATIENCE
 from ..support import TestCase
@@ -60,6 +61,23 @@ CONFIG = """
   local-reads on
 </fsyncstorage>
 """
+
+
+class LocalAnswers:
+    """How many loads of the clients in this process were answered by the data
+    file itself, and how many were left to the server."""
+
+    def __init__(self, test):
+        self.known = self.uncertain = 0
+        load = Source.load_before
+
+        def counted(source, *args):
+            answer = load(source, *args)
+            self.known += answer is not UNCERTAIN
+            self.uncertain += answer is UNCERTAIN
+            return answer
+
+        test.patch(Source, load_before=counted)
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')

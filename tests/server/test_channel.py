@@ -20,6 +20,7 @@ from fsyncstorage.server import frames
 from fsyncstorage.server import workers
 from fsyncstorage.wire import framing
 
+from ..often import often
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import commit
@@ -263,7 +264,7 @@ class Blobs(ChannelTestCase):
         return peer
 
     def test_a_peer_that_leaves(self):
-        for _ in range(3):
+        for _ in range(often(1, 3)):
             self.stalled().close()
             until(lambda: not self.figures.channels, 'its channel ends')
             self.no_blob_is_open()

@@ -619,7 +619,7 @@ class Ends(ChannelTestCase):
         if hasattr(socket, 'TCP_USER_TIMEOUT'):  # this would end it, too
             told.transport.get_extra_info('socket').setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 0)
-        oids = [bytes(8)] * (1 << 21)
+        oids = [bytes(8)] * (1 << 20)
         self.in_loop(
             lambda: told.outbox.announce(commitserver.invalid(oid(1), oids)))
         self.assertTrue(told.account.full)

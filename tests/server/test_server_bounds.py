@@ -104,7 +104,7 @@ class Unread(BoundsTestCase):
 
     SIZE = 4 << 20
     #: Some times more than what is on its way, or waits for it, at once.
-    ASKED = 50
+    ASKED = 25
 
     def setUp(self):
         super().setUp()

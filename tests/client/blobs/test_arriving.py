@@ -18,7 +18,6 @@ from fsyncstorage.client.blobs.arriving import Arrival
 from fsyncstorage.client.blobs.arriving import ArrivingFile
 from fsyncstorage.client.blobs.blobcache import DownloadFailed
 from fsyncstorage.client.blobs.blobcache import Interrupted
-from fsyncstorage.server import channel as server_channel
 from fsyncstorage.server.blobsender import SENT_AT_ONCE
 from fsyncstorage.server.blobsender import BlobSender
 
@@ -384,13 +383,3 @@ class OverZEO(ConnectedTestCase):
         closing.result()
         with self.assertRaises(ValueError):
             self.client.openArriving(oid(1), self.serial)
-
-    def test_over_the_zeo_connection(self):
-        """Where nobody says the size: all of it, as a plain file."""
-        self.patch(server_channel, MOST_CHANNELS=0)
-        with self.assertLogs('fsyncstorage.client', 'WARNING'):
-            file = self.client.openArriving(oid(1), self.serial)
-        with file:
-            self.assertEqual(os.fstat(file.fileno()).st_size,
-                             len(self.content))
-            self.assertEqual(file.read(), self.content)

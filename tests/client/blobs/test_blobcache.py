@@ -142,13 +142,6 @@ class Interruptions(BlobCacheTest):
 
         self.server.sending = sending
 
-    def test_it_goes_on(self):
-        self.interrupt(TRIES - 1)
-        self.load(self.cache(), 1)
-        self.assertEqual(
-            self.server.asked, [(1, 0)] + [(1, 2000)] * (TRIES - 1))
-        self.assertEqual(self.check(), self.names(1))
-
     def test_not_for_ever(self):
         self.interrupt(TRIES)
         with self.assertRaisesRegex(DownloadFailed, 'pulled the plug'):
@@ -226,16 +219,6 @@ class Guests(BlobCacheTest):
     def is_there(self, number):
         return self.name(number) in self.disk.blobs()
 
-    def test_a_blob_larger_than_the_cache_goes_when_it_is_closed(self):
-        cache = self.cache()
-        self.load(cache, 1)
-        with cache.open(oid(2), SERIAL) as file:
-            self.assertEqual(file.read(), self.server.blobs[2])
-            self.assertTrue(self.is_there(2))
-            self.load(cache, 1)
-        self.assertEqual(self.check(), self.names(1))
-        self.assertEqual(len(self.server.asked), 2)
-
     def test_it_goes_when_the_last_one_closes_it(self):
         one, other = self.cache(), self.cache()
         first = one.open(oid(2), SERIAL)
@@ -279,23 +262,6 @@ class OneDownload(BlobCacheTest):
         super().setUp()
         self.server.put(1, 3500)
 
-    def test_the_others_wait(self):
-        self.one_downloads_and_the_others_wait(self.read)
-        self.assertEqual(self.check(), self.names(1))
-
-    def one_downloads_and_the_others_wait(self, load):
-        held, reached, go_on = hold(self.server.fetch)
-        self.count_claims()
-        caches = [self.cache(fetch=held) for _ in range(2)]
-        threads = [Thread(load, cache, 1)
-                   for cache in caches for _ in range(4)]
-        self.assertTrue(reached.wait(PATIENCE))
-        self.wait_for_claims(len(threads))
-        go_on.set()
-        for thread in threads:
-            thread.result()
-        self.assertEqual(self.server.asked, [(1, 0)])
-
     def test_the_next_one_takes_over(self):
         def fail(download, piece):
             self.server.sending = lambda *args: None
@@ -304,31 +270,21 @@ class OneDownload(BlobCacheTest):
             raise RuntimeError('no more')
 
         _, reached, go_on = hold(None)
-        self.count_claims()
         self.server.sending = fail
         cache = self.cache()
-        first = Thread(self.read, cache, 1)
-        self.assertTrue(reached.wait(PATIENCE))
-        second = Thread(self.read, cache, 1)
-        self.wait_for_claims(2)
-        go_on.set()
-        with self.assertRaisesRegex(RuntimeError, 'no more'):
-            first.result()
-        second.result()
-        self.assertEqual(self.check(), self.names(1))
-
-    def count_claims(self):
-        self.claims = []
         claim = cachedirectory.CacheDirectory.claim
-
-        def counted(directory, name, wait=True):
-            self.claims.append(name)
-            return claim(directory, name, wait)
-
-        self.patch(cachedirectory.CacheDirectory, claim=counted)
-
-    def wait_for_claims(self, number):
-        until(lambda: len(self.claims) == number, 'so many claims')
+        with mock.patch.object(
+                cachedirectory.CacheDirectory, 'claim', autospec=True,
+                side_effect=claim) as claims:
+            first = Thread(self.read, cache, 1)
+            self.assertTrue(reached.wait(PATIENCE))
+            second = Thread(self.read, cache, 1)
+            until(lambda: claims.call_count == 2, 'so many claims')
+            go_on.set()
+            with self.assertRaisesRegex(RuntimeError, 'no more'):
+                first.result()
+            second.result()
+        self.assertEqual(self.check(), self.names(1))
 
 
 class Committing(BlobCacheTest):
@@ -346,15 +302,6 @@ class Committing(BlobCacheTest):
     def commit(self, cache, number, size):
         cache.commit(oid(number), SERIAL, self.stage(cache, number, size))
         self.assertEqual(os.listdir(cache.temporary_directory), [])
-
-    def test_what_is_committed_is_there(self):
-        cache = self.cache()
-        self.commit(cache, 1, 3000)
-        self.load(cache, 1)
-        self.assertEqual(self.server.asked, [])
-        self.assertEqual(self.check(), self.names(1))
-        self.assertEqual(stat.S_IMODE(os.stat(
-            cache.load(oid(1), SERIAL)).st_mode), 0o400)
 
     def test_not_with_fill_load(self):
         self.commit(self.cache(fill='load'), 1, 3000)

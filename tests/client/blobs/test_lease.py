@@ -4,7 +4,6 @@ import os
 import time
 from unittest import mock
 
-from fsyncstorage.client.blobs import books
 from fsyncstorage.client.blobs import cachedirectory
 from fsyncstorage.client.blobs.cachedirectory import LONGEST_LEASE
 
@@ -76,8 +75,6 @@ class Leases(LeaseTest):
 class WrongClocks(LeaseTest):
     """What was used in years to come is as good as any other blob."""
 
-    ahead = 10 * 365 * LONGEST_LEASE
-
     def check_last_use(self, path):
         self.assertLessEqual(
             os.stat(path).st_atime_ns, time.time_ns() + LONGEST_LEASE)
@@ -89,18 +86,6 @@ class WrongClocks(LeaseTest):
         for number in 2, 3, 4:
             self.load(cache, number)
         self.assertEqual(self.check(), self.names(1, 3, 4))
-
-    def test_the_books(self):
-        """It counts as used when that was found out."""
-        cache = self.cache()
-        clock = mock.Mock(time_ns=lambda: time.time_ns() + self.ahead)
-        with mock.patch.object(cachedirectory, 'time', clock), \
-                mock.patch.object(books, 'time', clock):
-            self.load(cache, 1)
-        for number, left in (2, (1, 2)), (3, (1, 2, 3)), (4, (1, 3, 4)), (
-                5, (1, 4, 5)), (6, (4, 5, 6)):
-            self.load(cache, number)
-            self.assertEqual(self.check(), self.names(*left))
 
 
 class Client(ConnectedTestCase):
