@@ -13,7 +13,7 @@ from fsyncstorage.fsynctop import commandline
 from fsyncstorage.fsynctop import rows as module
 from fsyncstorage.fsynctop import table
 from fsyncstorage.fsynctop.rows import rows
-from fsyncstorage.metrics import exporter
+from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics.exporters import Showing
 
 from ..server.serving import Served
@@ -202,7 +202,7 @@ class OfAServer(TopCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(exporter, 'KEPT', 0)
+        self.patch(exporters, 'KEPT', 0)
         storage = self.open()
         storage.metrics = showing = Showing(HERE, '1', storage)
         self.server = self.serve(storage)

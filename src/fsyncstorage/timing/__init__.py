@@ -4,7 +4,7 @@
 - disk          what one sync costs here; `verdict` says what follows
 - commits       what a durable commit costs
 - zeo, blobs    what commits, reads and blobs take over ZEO
-- report        results as one page, with pictures
+- report        results as one page
 - arguments     the options that the commands share
 - contestants   what can be measured without a server; `custom` has storages of
                 the user's own

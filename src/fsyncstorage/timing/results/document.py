@@ -1,7 +1,7 @@
 """The result of a run: one dict, which is the JSON file.
 
-It has all samples, and what is computed from them.  Tables, pictures and pages
-are made from it alone.
+It has all samples, and what is computed from them.  Tables and pages are made
+from it alone.
 """
 
 import datetime

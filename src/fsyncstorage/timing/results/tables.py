@@ -46,8 +46,7 @@ def show(document, console, questions=QUESTIONS):
     show_machine(document, console)
     asked = {question.workload for question in questions}
     for question in questions:
-        if question.table:
-            show_answers(document, console, question)
+        show_answers(document, console, question)
     for position, race in enumerate(document['races']):
         if race['workload'] not in asked:
             _show_columns(
