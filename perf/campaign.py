@@ -98,7 +98,6 @@ def draw(campaign, results):
     """Make the text and the pictures of what was recorded."""
     path = results / f'{campaign.name}.json'
     document = documents.load(path)
-    documents.summarise(document)
     with open(path.with_suffix('.txt'), 'w', encoding='utf-8') as file:
         campaign.show_all(document, Console(file=file, width=WIDTH))
     if not CAN_DRAW:

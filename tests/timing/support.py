@@ -94,7 +94,6 @@ def document_of(races, samples, names=('filestorage', 'fsync:none'), rounds=2,
     made['samples'] = [
         dict(zip(('race', 'contestant', 'round', 'figures'), sample))
         for sample in samples]
-    documents.summarise(made)
     return made
 
 

@@ -199,6 +199,6 @@ COMMON = {
 OUTPUT = {
     '--json': dict(
         type=new_file, metavar='FILE',
-        help='write all samples and results to this file; an interrupted run'
-             ' writes those that it has'),
+        help='write all samples to this file; an interrupted run writes those'
+             ' that it has'),
 }
