@@ -169,13 +169,9 @@ def waited(commits_per_sync, committers):
     return commits_per_sync <= committers * ABOUT_ONE[1]
 
 
-def mark(ratio):
-    """~ for a ratio that the noise may have made."""
-    return '' if carried(ratio) else '~'
-
-
 def times_or_noise(ratio):
-    return f'{mark(ratio)}{times(ratio["of_medians"])}'
+    """With ~ for a ratio that the noise may have made."""
+    return f'{"" if carried(ratio) else "~"}{times(ratio["of_medians"])}'
 
 
 def show_machine(document, console):
