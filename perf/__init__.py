@@ -10,6 +10,7 @@ races, and what is claimed.  What they share:
 
 - __main__      the command line
 - campaign      a campaign: measured, recorded, drawn again
+- pictures      what is drawn, with matplotlib; questions has what they answer
 - claims        what is claimed of a figure, and whether it holds
 - history       what others measured long ago; table2009 shows it as they did
 

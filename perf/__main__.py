@@ -14,7 +14,6 @@ from fsyncstorage.timing import arguments
 from fsyncstorage.timing import report
 
 from . import campaign
-from . import questions
 
 RESULTS = pathlib.Path(__file__).with_name('results')
 
@@ -84,7 +83,7 @@ def _draw(options):
             one for one in CAMPAIGNS.values()
             if (options.results / f'{one.name}.json').exists()]:
         campaign.draw(each, options.results)
-    return report.write(options.results, _show, questions.ALL)
+    return report.write(options.results, _show)
 
 
 def _show(name, document, console):

@@ -11,21 +11,22 @@ A quick run records nothing.  A run that is interrupted leaves what it has in
 import argparse
 import dataclasses
 import functools
+import importlib.util
 import os
 import sys
 import typing
 
 from rich.console import Console
 
-from fsyncstorage.timing import report
 from fsyncstorage.timing.results import document as documents
 from fsyncstorage.timing.results import tables
 from fsyncstorage.timing.running import sampling
 
 from . import claims
-from . import questions
 
 QUICK_ROUNDS = 2
+
+CAN_DRAW = importlib.util.find_spec('matplotlib') is not None
 
 #: Columns of a text file.
 WIDTH = 100
@@ -97,16 +98,16 @@ def draw(campaign, results):
     """Make the text and the pictures of what was recorded."""
     path = results / f'{campaign.name}.json'
     document = documents.load(path)
-    documents.summarise(document)
     with open(path.with_suffix('.txt'), 'w', encoding='utf-8') as file:
         campaign.show_all(document, Console(file=file, width=WIDTH))
-    if not (pictures := report.drawing()):
+    if not CAN_DRAW:
         _complain(campaign, 'there is no matplotlib to draw its pictures')
         return
-    for picture in pictures.of(document, questions.ALL):
+    from . import pictures
+    for picture in pictures.of(document):
         path = results / 'pictures' / campaign.name / f'{picture.name}.png'
         path.parent.mkdir(parents=True, exist_ok=True)
-        pictures.save(picture, 'png', path)
+        pictures.save(picture, path)
 
 
 def _able(campaign):

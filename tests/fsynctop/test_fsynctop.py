@@ -11,7 +11,7 @@ from fsyncstorage.check.terminal import CannotRun
 from fsyncstorage.fsynctop import commandline
 from fsyncstorage.fsynctop import table
 from fsyncstorage.fsynctop.table import rows
-from fsyncstorage.metrics import exporter
+from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics.exporters import Showing
 
 from ..server.serving import Served
@@ -196,7 +196,7 @@ class OfAServer(TopCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(exporter, KEPT=0)
+        self.patch(exporters, KEPT=0)
         storage = self.open()
         storage.metrics = showing = Showing(HERE, '1', storage)
         self.server = self.serve(storage)

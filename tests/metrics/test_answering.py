@@ -79,6 +79,7 @@ class Requests(AnsweringTestCase):
     def test_what_is_no_request(self):
         for words, status in (
                 (b'POST /page HTTP/1.0\r\n\r\n', b' 501 '),
+                (b'X' * 99 + b' /page HTTP/1.0\r\n\r\n', b' 501 '),
                 (b'\x16\x03\x01\0\r\n\r\n', b' 400 '),
                 (b'GET /page HTTP/2.0\r\n\r\n', b' 400 '),
                 (b'GET /page\r\n\r\n', b' 400 '),
@@ -168,7 +169,6 @@ class Hanging(AnsweringTestCase):
             until(lambda: answering._open, 'it is accepted')
             Thread(answering.close).result()
             self.assertEqual(all_of(hanging), b'')
-
 
     def test_it_ends_just_when_somebody_connects(self):
         loop = self.answering._loop

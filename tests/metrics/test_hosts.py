@@ -37,10 +37,6 @@ class Names(unittest.TestCase):
             ['zeo.example:8190', 'ZEO.EXAMPLE'],
             ['evil.example', 'a.zeo.example', 'zeo.example.evil'])
 
-    def test_ipv6(self):
-        self.check(hosts.those_of('::1', '::1'), ['[::1]:8190', 'localhost'],
-                   ['evil.example'])
-
     def test_another_address_has_the_names_of_its_network(self):
         """For programs, which would restart what they are refused by."""
         for host in '0.0.0.0', '::', '192.0.2.1':

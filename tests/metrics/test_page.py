@@ -214,10 +214,7 @@ class Asking(PageTestCase):
                 self.assertLessEqual(
                     set(policy.values()), {"'none'", "'self'", "'script'"})
 
-    def test_other_methods(self):
-        for method in 'POST', 'PUT', 'DELETE', 'OPTIONS', 'TRACE', 'X' * 99:
-            self.assertEqual(
-                response(self.address, '/', method)[0], 501, method)
+    def test_only_the_head(self):
         status, headers, body = response(self.address, '/', 'HEAD')
         self.assertEqual((status, body), (200, b''))
         self.assertEqual(int(headers['Content-Length']),

@@ -9,7 +9,6 @@ from unittest import mock
 
 from ZODB.FileStorage import FileStorage
 
-from fsyncstorage.timing import report
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.results import document as documents
 from fsyncstorage.timing.running import crew
@@ -30,6 +29,8 @@ from ..timing.support import SETTINGS
 from ..timing.support import Scratch
 from ..timing.support import document_of
 from ..timing.support import of_commits
+from ..timing.support import of_races
+from ..timing.support import reads
 
 RACE = sampling.Race('any', {}, None, ('n',))
 
@@ -93,7 +94,7 @@ class RecordTests(Perf):
         super().setUp()
         self.holds = True
         self.enterContext(mock.patch.object(
-            campaign.report, 'drawing', lambda: None))
+            campaign, 'CAN_DRAW', False))
         self.enterContext(mock.patch.object(sampling, 'run', self.measure))
         self.campaign(CONTESTANTS['filestorage'])
 
@@ -181,12 +182,61 @@ class DrawTests(Perf):
             text = (results / f'{path.stem}.txt').read_text()
             self.assertIn(documents.load(path)['baseline'], text)
             self.assertIn(f'id="{path.stem}"', page)
-            if report.drawing():
+            if campaign.CAN_DRAW:
                 self.assertEqual(*(
                     sorted(one.name for one in (
                         home / 'pictures' / path.stem).glob('*.png'))
                     for home in (command.RESULTS, results)))
         self.assertIn('Jim Fulton', page)
+
+
+@unittest.skipUnless(campaign.CAN_DRAW, 'matplotlib is not installed')
+class PictureTests(Scratch):
+
+    level = 3
+
+    def setUp(self):
+        super().setUp()
+        from perf import pictures
+        self.pictures = pictures
+
+    def of_commits(self, **figures):
+        return self.pictures.of(of_commits(*(
+            [{'txn_per_second': one, **figures} for one in pair]
+            for pair in ((100, 150), (120, 290)))))
+
+    def test_of_commits(self):
+        picture, = self.of_commits()
+        self.assertEqual(picture.name, 'commits')
+        self.assertEqual(picture.panels, {'5 ms added to each sync': {
+            'filestorage': [(8, 110, 100, 120)],
+            'fsync:none': [(8, 220, 150, 290)]}})
+
+    def test_what_did_not_wait_for_its_sync_is_in_no_batch(self):
+        for commits, expected in (8, ['commits', 'batches']), (9, ['commits']):
+            self.assertEqual(
+                [one.name for one in self.of_commits(
+                    commits_per_sync=commits)], expected)
+
+    def test_of_reads(self):
+        found = self.pictures.of(of_races(*(
+            reads(clients, access) for access in ('get', 'ghosts')
+            for clients in (16, 1))))
+        self.assertEqual([one.name for one in found], [
+            'zeo-reads-get', 'zeo-reads-ghosts', 'zeo-read-times-get',
+            'zeo-read-times-ghosts'])
+        self.assertEqual(
+            list(found[0].panels), ['cold', 'hot', 'steamin', 'prefetch'])
+        # In the order of the clients, not in that of the races.
+        self.assertEqual(found[0].panels['cold']['zeo'],
+                         [(1, 3, 2, 4), (16, 1.5, 1, 2)])
+
+    def test_a_file(self):
+        picture = self.pictures.of(of_races(reads(1), reads(16)))[0]
+        path = os.path.join(self.scratch, 'picture.png')
+        self.pictures.save(picture, path)
+        self.assertEqual(int.from_bytes(
+            pathlib.Path(path).read_bytes()[16:20], 'big'), 1200)
 
 
 class MeasureTests(Scratch):

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from fsyncstorage.timing import commits
 from fsyncstorage.timing import main
+from fsyncstorage.timing import zeo
 from fsyncstorage.timing.results import document as documents
 from fsyncstorage.timing.results import tables
 from fsyncstorage.timing.running import supervisor
@@ -93,7 +94,6 @@ def document_of(races, samples, names=('filestorage', 'fsync:none'), rounds=2,
     made['samples'] = [
         dict(zip(('race', 'contestant', 'round', 'figures'), sample))
         for sample in samples]
-    documents.summarise(made)
     return made
 
 
@@ -107,6 +107,20 @@ def of_commits(*figures, rounds=None, **settings):
         for number, pair in enumerate(figures, 1)
         for name, one in zip(('filestorage', 'fsync:none'), pair)],
         rounds=rounds or len(figures))
+
+
+def of_races(*races, names=('zeo', 'fsync-client')):
+    """A document with all compared figures, of two rounds."""
+    return document_of(races, [
+        (number, name, round_number, {
+            figure: (number + 1.0) * round_number for figure in race.compared})
+        for number, race in enumerate(races) for name in names
+        for round_number in (1, 2)], names=names, command='zeo')
+
+
+def reads(clients, access='get'):
+    return zeo.read_race(
+        clients=clients, objects=4, access=access, **SETTINGS)
 
 
 def shown(document, show=tables.show):

@@ -87,23 +87,24 @@ class Collector:
         lag = HistogramMetricFamily(
             PREFIX + 'loop_lag_seconds',
             'By how much the event loop of the server was late.', labels=[])
-        received = CounterMetricFamily(
-            PREFIX + 'received_bytes',
-            'Bytes that were received on all connections but read channels.',
-            labels=[])
-        sent = CounterMetricFamily(
-            PREFIX + 'sent_bytes',
-            'Bytes that were sent on these connections.', labels=[])
         if servers:
             add_histogram(lag, [], [each.pulse.lag for each in servers])
-            received.add_metric(
-                [], sum(each.traffic.received for each in servers))
-            sent.add_metric([], sum(each.traffic.sent for each in servers))
+        yield lag
+        for what, words in (
+                ('received', 'Bytes that were received on all connections but'
+                 ' read channels.'),
+                ('sent', 'Bytes that were sent on these connections.')):
+            family = CounterMetricFamily(
+                f'{PREFIX}{what}_bytes', words, labels=[])
+            if servers:
+                family.add_metric([], sum(
+                    getattr(each.traffic, what) for each in servers))
+            yield family
         build = GaugeMetricFamily(
             PREFIX + 'build_info', 'The version of fsyncstorage.',
             labels=['version'])
         build.add_metric([own_version()], 1)
-        yield from (lag, received, sent, build)
+        yield build
 
 
 def add_histogram(family: HistogramMetricFamily, labels: list[str],

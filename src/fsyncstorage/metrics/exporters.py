@@ -53,6 +53,8 @@ class Exporter:
                  phase: Callable[[], str]) -> None:
         """`phase()` returns what the process is doing (probes)."""
         self._phase = phase
+        #: How many hold it; under the mutex of `_Exporters`.
+        self.holds = 0
         self._mutex = threading.Lock()
         self._storages: list[Shown] = []
         self._servers: dict[asyncio.AbstractEventLoop, probes.Serving] = {}
@@ -255,26 +257,23 @@ class _Exporters:
     def __init__(self) -> None:
         self.phase = probes.SERVING
         self._mutex = threading.Lock()
-        self._open: dict[Address, tuple[Exporter, int]] = {}
+        self._open: dict[Address, Exporter] = {}
 
     def take(self, address: Address) -> Exporter:
         with self._mutex:
+            if not self._open:
+                forks.give_up_in_a_fork(self)
             if address not in self._open:
-                if not self._open:
-                    forks.give_up_in_a_fork(self)
-                self._open[address] = Exporter(
-                    address, lambda: self.phase), 0
-            exporter, holds = self._open[address]
-            self._open[address] = exporter, holds + 1
-            return exporter
+                self._open[address] = Exporter(address, lambda: self.phase)
+            self._open[address].holds += 1
+            return self._open[address]
 
     def give_back(self, address: Address, exporter: Exporter) -> None:
         with self._mutex:
-            known, holds = self._open.get(address, (None, 0))
-            if known is not exporter:
+            if self._open.get(address) is not exporter:
                 return  # in the child of a fork: it is that of the parent
-            if holds > 1:
-                self._open[address] = exporter, holds - 1
+            exporter.holds -= 1
+            if exporter.holds:
                 return
             del self._open[address]
         # (Without the mutex, so that nobody else waits for its thread.)
@@ -283,7 +282,7 @@ class _Exporters:
     def give_up(self) -> None:
         """Called in the child of a fork."""
         self._mutex = threading.Lock()
-        for exporter, _ in self._open.values():
+        for exporter in self._open.values():
             exporter.abandon()
         self._open = {}
 

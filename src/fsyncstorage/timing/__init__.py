@@ -4,10 +4,10 @@
 - disk          what one sync costs here; `verdict` says what follows
 - commits       what a durable commit costs
 - zeo, blobs    what commits, reads and blobs take over ZEO
-- report        results as one page, with pictures
+- report        results as one page
 - arguments     the options that the commands share
-- contestants   what can be measured without a server; `custom` has storages of
-                the user's own
+- contestants   what can be measured without a server, and storages of the
+                user's own
 
 Below them, `running` takes samples, and `results` shows what is computed from
 them.

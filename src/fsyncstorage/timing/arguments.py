@@ -12,7 +12,7 @@ from ZConfig.datatypes import stock_datatypes
 from fsyncstorage.commit import policies
 from fsyncstorage.version import own_version
 
-from . import custom
+from . import contestants
 from .results import tables
 from .running import sampling
 
@@ -70,7 +70,7 @@ class Command(typing.NamedTuple):
                            for one in self.contestants.values())
         parser = commands.add_parser(
             self.name, help=self.summary, description=self.description,
-            epilog=f'contestants:\n{listed}\n\n{custom.HELP}\n'
+            epilog=f'contestants:\n{listed}\n\n{contestants.HELP}\n'
                    f'example:\n  fsync-time {self.name} {self.example}')
 
         def run(options):
@@ -97,7 +97,7 @@ class Command(typing.NamedTuple):
         if name in self.contestants:
             raise Wrong(
                 f'{name!r} is taken; give your storage another name')
-        return _checked(custom.read, name, path)
+        return _checked(contestants.read, name, path)
 
 
 def _complete(parser, options):
@@ -199,6 +199,6 @@ COMMON = {
 OUTPUT = {
     '--json': dict(
         type=new_file, metavar='FILE',
-        help='write all samples and results to this file; an interrupted run'
-             ' writes those that it has'),
+        help='write all samples to this file; an interrupted run writes those'
+             ' that it has'),
 }

@@ -1,15 +1,13 @@
 """The command `fsync-time report`: the results of a directory, as one page.
 
 It measures nothing: it reads the JSON files, computes their results again, and
-shows their tables and pictures.  Pictures need matplotlib.
+shows their tables.
 
 The page is HTML that needs no other file, no network and no script.  Tables
 look as in a terminal.  All texts from documents are escaped.  The page is
 well-formed XML, too.
 """
 
-import base64
-import importlib.util
 import io
 import os
 import pathlib
@@ -21,13 +19,12 @@ from . import arguments
 from . import disk
 from .results import document as documents
 from .results import tables
-from .results.questions import QUESTIONS
 from .running.sampling import complain
 
 DESCRIPTION = """\
 Gather the results of a directory, the files that --json wrote, into one page
-of HTML, report.html, with their tables and pictures. The page needs no network
-and no other file.
+of HTML, report.html, with their tables. The page needs no network and no other
+file.
 """
 
 #: Characters in a line: there is room for wide tables.
@@ -43,7 +40,6 @@ _PAGE = """\
 <style>
 body {{ margin: 1rem auto; max-width: 62rem; font-family: sans-serif; }}
 pre {{ overflow-x: auto; }}
-img {{ display: block; max-width: 100%; width: 46rem; }}
 </style>
 </head>
 <body>
@@ -55,8 +51,7 @@ the cost of a sync. A ratio with ~ may be the effect of noise alone.</p>
 </html>
 """
 
-_SECTION = '<h2 id="{0}">{0}</h2>\n<p>{1}</p>\n{2}\n{3}'
-_PICTURE = '<img alt="{}" src="data:image/svg+xml;base64,{}"/>'
+_SECTION = '<h2 id="{0}">{0}</h2>\n<p>{1}</p>\n{2}'
 #: A table that is wider than the page scrolls sideways.
 _PRINTED = '<pre tabindex="0">{code}</pre>'
 
@@ -69,7 +64,7 @@ def add_to(commands):
         'directory', metavar='DIR', type=arguments.directory,
         help='where the JSON files are')
     parser.set_defaults(
-        run=lambda options: write(options.directory, show, QUESTIONS))
+        run=lambda options: write(options.directory, show))
 
 
 def show(name, document, console):
@@ -77,20 +72,17 @@ def show(name, document, console):
     by.show(document, console)
 
 
-def write(directory, show, questions):
+def write(directory, show):
     """Write the page, `report.html` in the directory; return the exit code.
 
     `show` is called with the name of a document, the document and a console,
-    and prints its tables; the questions are those that pictures answer.
+    and prints its tables.
     """
-    sections = [_section(name, document, show, questions)
+    sections = [_section(name, document, show)
                 for name, document in _documents(directory)]
     if not sections:
         complain('report', f'there are no results in {directory}')
         return 1
-    if not drawing():
-        complain('report', 'there are no pictures, because matplotlib is not'
-                 ' installed: pip install "fsyncstorage[plots]"')
     output = os.path.join(directory, 'report.html')
     try:
         documents.write(output, _PAGE.format(sections='\n'.join(sections)))
@@ -116,8 +108,8 @@ def _documents(directory):
             yield path.stem, document
 
 
-def _section(name, document, show, questions):
-    """What `show` prints to a console, and the pictures."""
+def _section(name, document, show):
+    """What `show` prints to a console."""
     console = Console(
         file=io.StringIO(), width=WIDTH, record=True, markup=False,
         highlight=False, color_system='truecolor', force_terminal=True)
@@ -128,23 +120,4 @@ def _section(name, document, show, questions):
         escape(name),
         escape(f'{document["command"]}, {document["began"][:10]}'
                f'{"" if document["complete"] else ", interrupted"}. {about}.'),
-        '\n'.join(_pictures(document, questions)),
         console.export_html(code_format=_PRINTED, inline_styles=True))
-
-
-def _pictures(document, questions):
-    if pictures := drawing():
-        for picture in pictures.of(document, questions):
-            file = io.BytesIO()
-            pictures.save(picture, 'svg', file)
-            yield _PICTURE.format(
-                escape(f'{picture.question.words} {picture.conditions}'),
-                base64.b64encode(file.getvalue()).decode())
-
-
-def drawing():
-    """The module of the pictures; None without matplotlib, an extra."""
-    if importlib.util.find_spec('matplotlib') is None:
-        return None
-    from .results import pictures
-    return pictures

@@ -1,8 +1,7 @@
 """How results are computed from samples, and shown.
 
 - tables        in the terminal
-- pictures      for a page; they need matplotlib
-- questions     what tables and pictures answer
+- questions     what tables answer
 - document      all of a run, as it is kept in a file
 - estimates     percentiles, and how far a ratio can be trusted
 - wording       how numbers are written

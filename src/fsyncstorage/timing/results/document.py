@@ -1,7 +1,6 @@
 """The result of a run: one dict, which is the JSON file.
 
-It has all samples, and what is computed from them.  Tables, pictures and pages
-are made from it alone.
+It has all samples.  Tables and pages are made from it alone.
 """
 
 import datetime
@@ -40,21 +39,9 @@ def new(command: str, races: Sequence[Any], contestants: Iterable[Any],
         'races': [
             {'workload': race.workload, 'settings': race.settings,
              'compared': list(race.compared)} for race in races],
-        # Those of round 0 are a warm-up, and not in the results.
+        # Those of round 0 are a warm-up, and in no result.
         'samples': [],
-        'results': [],
     }
-
-
-def summarise(document: Document) -> None:
-    """Make the results from the samples."""
-    document['results'] = [
-        found
-        for number, race in enumerate(document['races'])
-        for contestant in document['contestants']
-        for figure in race['compared']
-        if (found := result(document, number, contestant, figure))
-    ]
 
 
 def result(document: Document, race: int, contestant: str,
@@ -64,10 +51,6 @@ def result(document: Document, race: int, contestant: str,
     if not found:
         return None
     return {
-        'race': race,
-        'contestant': contestant,
-        'figure': figure,
-        'rounds': len(found),
         **estimates.spread(found.values()),
         'ratio': ratio(document, race, contestant, figure),
     }

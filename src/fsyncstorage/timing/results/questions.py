@@ -1,4 +1,4 @@
-"""The questions that tables and pictures answer.
+"""The questions that tables answer.
 
 A question is about the races of one workload, and about one or several of
 their figures.  Each group of races that differ in one setting alone is an
@@ -32,12 +32,6 @@ class Question:
     scale: float = 1
     #: Called with a value of the setting: the text for it.
     put: typing.Callable = str
-    table: bool = True
-
-    @property
-    def alike(self):
-        """Can the numbers of one panel be compared with those of another?"""
-        return len(self.figures) == 1
 
 
 #: Only campaigns have this setting.
@@ -80,13 +74,12 @@ TIMES = {
     '99 of 100 are faster': 'p99_seconds',
     'the slowest': 'max_seconds',
 }
-_READS = 'cold', 'hot', 'steamin', 'prefetch'
-_BLOBS = {
+READS = 'cold', 'hot', 'steamin', 'prefetch'
+BLOBS = {
     'cold: the blob cache is empty': 'cold',
     'cached: the file is in the blob cache': 'cached',
     'direct: the file is where the storage has it': 'direct',
 }
-_MB = 1 << 20
 
 SYNCS = Question(
     'syncs', 'How long does it take to write 1000 bytes and sync?', 'sync',
@@ -99,35 +92,18 @@ QUESTIONS = (
         'threads', 'threads that commit', 'commits a second',
         {'': 'txn_per_second'}),
     Question(
-        'batches', 'How many commits share a sync?', 'commits',
-        'threads', 'threads that commit', 'commits in a sync',
-        {'': 'commits_per_sync'}, table=False),
-    Question(
         'zeo-commits', 'How many commits a second, over ZEO?', 'write',
         'clients', 'client processes', 'commits a second',
         {'': 'txn_per_second'}),
     Question(
-        'zeo-commit-times', 'How long does a commit take, over ZEO?', 'write',
-        'clients', 'client processes', 'milliseconds a commit (median)',
-        {'': 'p50_seconds'}, 1e3, table=False),
-    Question(
         'zeo-reads', 'How many objects can be read a second?', 'read',
         'clients', 'client processes', 'objects a second, all clients',
-        {how: f'{how}_per_second' for how in _READS}),
-    Question(
-        'zeo-read-times', 'How long does it take to read an object?', 'read',
-        'clients', 'client processes', 'microseconds an object (median)',
-        {how: f'{how}_p50_seconds' for how in _READS[:-1]}, 1e6, table=False),
+        {how: f'{how}_per_second' for how in READS}),
     Question(
         'blob-reads', 'How many blobs can be read a second?', 'blob-read',
         'size', 'size of a blob', 'blobs a second, all clients',
-        {title: f'{how}_per_second' for title, how in _BLOBS.items()},
+        {title: f'{how}_per_second' for title, how in BLOBS.items()},
         put=size),
-    Question(
-        'blob-read-speeds', 'How fast are blobs read?', 'blob-read',
-        'size', 'size of a blob', 'MB a second, all clients',
-        {title: f'{how}_bytes_per_second' for title, how in _BLOBS.items()},
-        1 / _MB, size, table=False),
     Question(
         'blob-writes', 'How many blobs can be written a second?',
         'blob-write', 'size', 'size of a blob', 'blobs a second, all clients',

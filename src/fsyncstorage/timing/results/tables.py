@@ -46,8 +46,7 @@ def show(document, console, questions=QUESTIONS):
     show_machine(document, console)
     asked = {question.workload for question in questions}
     for question in questions:
-        if question.table:
-            show_answers(document, console, question)
+        show_answers(document, console, question)
     for position, race in enumerate(document['races']):
         if race['workload'] not in asked:
             _show_columns(
@@ -170,13 +169,9 @@ def waited(commits_per_sync, committers):
     return commits_per_sync <= committers * ABOUT_ONE[1]
 
 
-def mark(ratio):
-    """~ for a ratio that the noise may have made."""
-    return '' if carried(ratio) else '~'
-
-
 def times_or_noise(ratio):
-    return f'{mark(ratio)}{times(ratio["of_medians"])}'
+    """With ~ for a ratio that the noise may have made."""
+    return f'{"" if carried(ratio) else "~"}{times(ratio["of_medians"])}'
 
 
 def show_machine(document, console):

@@ -47,12 +47,9 @@ def plant(site, make):
 def small(**numbers):
     """Return a `make` for `plant`: groups with these numbers of objects."""
     return lambda connection: {
-        group: [small_object(n) for n in range(number)]
+        group: [PersistentMapping({'number': n, 'filling': _FILLING})
+                for n in range(number)]
         for group, number in numbers.items()}
-
-
-def small_object(number):
-    return PersistentMapping({'number': number, 'filling': _FILLING})
 
 
 def ghosts(connection, group):

@@ -127,7 +127,6 @@ def _measure(document, races, steps, scratch, json):
         document['complete'] = True
     finally:
         _tell('')
-        documents.summarise(document)
         if json:
             documents.save(document, json)
 

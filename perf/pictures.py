@@ -1,4 +1,4 @@
-"""The pictures of a document; they need matplotlib, which is an extra.
+"""The pictures of a document; they need matplotlib.
 
 A picture answers one of the `questions`.  It has panels that differ in one
 thing: the figure that is shown, or what was added to the syncs.  A panel has
@@ -14,12 +14,13 @@ import typing
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from . import document as documents
-from . import tables
-from .estimates import spread
-from .questions import QUESTIONS
-from .questions import conditions
-from .wording import added
+from fsyncstorage.timing.results import document as documents
+from fsyncstorage.timing.results import tables
+from fsyncstorage.timing.results.estimates import spread
+from fsyncstorage.timing.results.questions import conditions
+from fsyncstorage.timing.results.wording import added
+
+from .questions import DRAWN
 
 #: The width of a picture; its height depends on what is in it.
 WIDTH, PIXELS = 6.5, 1200
@@ -37,11 +38,6 @@ _STYLE = {
     'grid.color': '#e4e4e4',
     'legend.frameon': False,
     'legend.title_fontsize': 8,
-    # Texts stay texts: that makes small files.  Where the font is missing,
-    # another one is shown.
-    'svg.fonttype': 'none',
-    # The same picture is the same file each time.
-    'svg.hashsalt': 'fsync-time',
 }
 
 #: For the colour-blind.
@@ -64,15 +60,20 @@ class Picture(typing.NamedTuple):
     contestants: list
 
 
-def of(document, questions=QUESTIONS):
+def of(document):
     """All pictures of a document, without those that would be empty."""
-    return [picture for question in questions
+    return [picture for question in DRAWN
             for picture in _pictures(document, question)]
+
+
+def _are_alike(question):
+    """Can the numbers of one panel be compared with those of another?"""
+    return len(question.figures) == 1
 
 
 def _pictures(document, question):
     inside = {question.setting, *documents.AMOUNTS}
-    if question.alike:
+    if _are_alike(question):
         inside.add('sync_latency')
     groups = documents.grouped(document, question.workload, inside)
     differing = [
@@ -118,26 +119,24 @@ def _slug(name, value):
     return text.replace(' ', '-')
 
 
-def save(picture, form, target):
-    """Draw a picture into a file; `target` is a path or a file object."""
+def save(picture, path):
     with rc_context(_STYLE):
-        _draw(picture).savefig(
-            target, format=form, dpi=PIXELS / WIDTH,
-            metadata={'Date': None} if form == 'svg' else None)
+        _draw(picture).savefig(path, dpi=PIXELS / WIDTH)
 
 
 def _draw(picture):
     question, number = picture.question, len(picture.panels)
+    are_alike = _are_alike(question)
     columns = min(_SIDE_BY_SIDE, number)
     rows = -(-number // columns)
     figure = Figure((WIDTH, rows * _PANEL + _TEXTS), layout='constrained')
     axes = list(figure.subplots(
-        rows, columns, squeeze=False, sharey=question.alike).flat)
+        rows, columns, squeeze=False, sharey=are_alike).flat)
     for (title, series), axis in zip(picture.panels.items(), axes):
         axis.set_title(title, loc='left')
         axis.set_xlabel(question.along)
         _draw_panel(picture, series, axis)
-        _scale(axis, picture.panels.values() if question.alike else [series])
+        _scale(axis, picture.panels.values() if are_alike else [series])
     for axis in axes[number:]:
         axis.remove()
     figure.suptitle(textwrap.fill(question.words, _QUESTION))
