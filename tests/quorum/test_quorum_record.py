@@ -137,13 +137,13 @@ class Bytes(unittest.TestCase):
     level = 2
 
     @given(PACKED)
-    @settings(max_examples=150)
+    @settings(max_examples=100)
     def test_what_is_packed_is_parsed(self, packed):
         parse, raw, made = packed
         self.assertEqual(parse(raw), made)
 
     @given(PACKED, strategies.data())
-    @settings(max_examples=150)
+    @settings(max_examples=100)
     def test_a_changed_bit_is_damage(self, packed, data):
         parse, raw, _ = packed
         raw = bytearray(raw)
