@@ -15,7 +15,7 @@ from .cuts import trial
 class Cuts(unittest.TestCase):
 
     level = 2
-    cuts = often(80, 10_000)
+    cuts = often(60, 10_000)
 
     def test_no_problem(self):
         trials = trial.Trials().run(self.cuts)

@@ -15,7 +15,6 @@ the log had (in the place of the time).
 (A primary, which is a storage, is in test_crash_replicator.)
 """
 
-import base64
 import contextlib
 import functools
 import glob
@@ -27,9 +26,6 @@ import typing
 import unittest
 from unittest import mock
 
-from ZODB.Connection import TransactionMetaData
-
-from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.pack.plan import NothingToDo
 from fsyncstorage.quorum.files import state as states
@@ -48,10 +44,8 @@ from fsyncstorage.storage import recovery
 from ..format.sealing import window_of
 from ..memory import scratch_directory
 from ..often import often
-from ..quorum.blobnodes import RECORD
 from ..quorum.blobnodes import found_blobs
 from ..quorum.blobnodes import named_blobs
-from ..quorum.fakelog import Engine
 from ..quorum.fakelog import FakeLog
 from ..quorum.logged import IN_PROCESS
 from ..quorum.logged import Logged
@@ -59,9 +53,8 @@ from ..quorum.logged import bootstrap
 from ..quorum.logged import contents
 from ..quorum.logged import restored
 from ..quorum.nodes import led
-from ..quorum.nodes import started
+from ..quorum.nodes import of_records
 from ..quorum.nodes import state_behind
-from ..quorum.samples import LOG
 from ..quorum.samples import data
 from ..quorum.samples import following
 from ..support import PATIENCE
@@ -69,12 +62,14 @@ from ..support import oid
 from .harness import campaign
 from .harness import events
 from .harness import past_seam
+from .harness import workloads
 from .harness.judge import BLOB
 from .harness.judge import DISAGREES
 from .harness.judge import INVENTED
 from .harness.judge import REFUSED
 from .harness.judge import Problem
 from .harness.ledger import Ledger
+from .harness.logged import record as record_writers
 from .harness.recorder import Recorder
 from .harness.recorder import RecordingDisk
 
@@ -321,37 +316,23 @@ class CrashQuorum(NodeCase):
 
 # With blobs
 
-class Writing:
-    """A storage that writes into a log, one after the other."""
+class Writers(workloads.Workload):
+    """Storages that write into a log, one after the other."""
 
-    def __init__(self, directory, engine, name):
-        path = os.path.join(directory, 'Data.fs')
-        if not os.path.exists(path):
-            bootstrap(path)
-        self._storage = started(
-            FsyncStorage, path, FakeLog(engine), name, durability='quorum',
-            blob_dir=os.path.join(directory, 'blobs'))
-        self._source = os.path.join(directory, 'source')
+    blobs = True
 
-    def commit(self, contents, undoes=None):
-        storage, transaction = self._storage, TransactionMetaData()
-        storage.tpc_begin(transaction)
-        if undoes is not None:
-            storage.undo(base64.encodebytes(undoes).rstrip(), transaction)
-        for number, content in contents.items():
-            try:
-                serial = storage.getTid(oid(number))
-            except KeyError:
-                serial = bytes(8)
-            with open(self._source, 'wb') as file:
-                file.write(content)
-            storage.storeBlob(oid(number), serial, RECORD, self._source, '',
-                              transaction)
-        storage.tpc_vote(transaction)
-        return storage.tpc_finish(transaction)
+    def prepare(self, site):
+        pass
 
-    def close(self):
-        self._storage.close()
+    def run(self, site):
+        for number in range(3):
+            site.open()
+            site.commit_blobs({1: 10 + number, 2: 0, 3: 3000})
+            tid = site.commit_blobs({1: 5, 4: 700})
+            site.commit_undo(tid)
+            site.commit_blobs({5: 20 + number})
+            site.close()
+            give_up_a_batch(site.make.engine)
 
 
 def give_up_a_batch(engine):
@@ -366,16 +347,9 @@ def give_up_a_batch(engine):
 
 @functools.cache
 def whole_log():
-    engine = Engine(LOG)
-    with scratch_directory() as scratch, campaign.quiet():
-        for name in 'one', 'two', 'three':
-            writing = Writing(scratch, engine, name)
-            writing.commit({1: name.encode(), 2: b'', 3: bytes(3000)})
-            tid = writing.commit({1: b'again'})
-            writing.commit({4: b'x' * 700}, undoes=tid)
-            writing.commit({5: name.encode()})
-            writing.close()
-            give_up_a_batch(engine)
+    found = record_writers(Writers())
+    engine = of_records(found.records)
+    engine.blobs = found.staged
     return engine
 
 

@@ -101,14 +101,6 @@ class FailedFlush(OnAMachine):
         self.machine.switch_on()
         self.check(self.opened(**options))
 
-    def test_with_a_journal(self):
-        """The file system gives up, too; it is mounted anew."""
-        self.switch_on()
-        self.fail(self.machine.fail_next_flush)
-        self.machine.switch_off()
-        self.machine.switch_on()
-        self.go_on_and_lose_power()
-
     def test_without_a_journal(self):
         """The file system goes on, and the cache shows what was lost."""
         self.switch_on(journal=False)

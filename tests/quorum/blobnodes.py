@@ -19,9 +19,9 @@ from fsyncstorage.quorum.log.reading import Reader
 from ..support import begin
 from ..support import until
 from .fakelog import FakeLog
+from .logged import bootstrap
 from .nodes import IN_PROCESS
 from .nodes import NodeTest
-from .nodes import begin_log
 from .nodes import bodies
 
 #: Of any blob.
@@ -75,8 +75,7 @@ class BlobNodeTest(NodeTest):
         """The start of a node."""
         path = self.path_of(node)
         if not os.path.exists(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            begin_log(path)
+            bootstrap(path)
         follower = rejoin(
             path, FakeLog(self.engine) if log is None else log,
             threading.Event(), IN_PROCESS,

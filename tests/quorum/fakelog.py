@@ -12,8 +12,6 @@ built may take longer.
 import collections
 import contextlib
 import enum
-import functools
-import operator
 import threading
 import typing
 
@@ -79,13 +77,9 @@ class Engine:
         self.away = set()
         #: Calls that were not answered, and have had no effect yet.
         self.delayed = collections.deque()
-        #: No notice comes to those that wait.
-        self.silent = False
         self.now = 0.0
         self.lease = NOBODYS
         self.kept = {}  # the notes
-        #: Notes that only this member has, by member.
-        self.kept_by = {}
         self.blobs = {}  # chunks, by id and number
         #: A member's own chunks, by member, id and number; None: it has none.
         self.damaged_blobs = {}
@@ -137,8 +131,7 @@ class Engine:
             self.landed(raw)
             self.records.append(raw)
             self.head = place
-            if not self.silent:
-                self.changed.notify_all()
+            self.changed.notify_all()
 
     def ends(self, member=None):
         self._is_there(member)
@@ -203,9 +196,7 @@ class Engine:
 
     def notes(self, member=None):
         self._is_there(member)
-        alone = (self.kept_by.values() if member is None
-                 else [self.kept_by.get(member % MEMBERS, {})])
-        return functools.reduce(operator.or_, alone, self.kept)
+        return dict(self.kept)
 
     def forget(self, node):
         self.kept.pop(node, None)

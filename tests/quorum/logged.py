@@ -204,7 +204,9 @@ def patient():
 
 
 def bootstrap(path, state=BEGINNING, content=MAGIC):
-    """The files of a node that is at this state."""
+    """The files of a node that is at this state: if nothing else is said, an
+    empty one, which begins a log."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
     with datafile.open_new(path) as file:
         file.write_at(content, 0)
         file.sync()

@@ -5,10 +5,8 @@ import os
 import threading
 
 from fsyncstorage import FsyncStorage
-from fsyncstorage import datafile
 from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following.rejoin import rejoin
-from fsyncstorage.quorum.history import fold
 from fsyncstorage.quorum.history.record import parse
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.leading import keeping
@@ -23,10 +21,9 @@ from ..support import Thread
 from .fakelog import Engine
 from .fakelog import FakeLog
 from .logged import IN_PROCESS
+from .logged import bootstrap
 from .logged import contents
 from .samples import LOG
-from .samples import MAGIC
-from .samples import SELF
 from .samples import identify
 
 
@@ -101,19 +98,6 @@ class Line:
         self.is_closed = True
 
 
-def begin_log(path):
-    """What a bootstrap makes: an empty file, which begins a log."""
-    with datafile.open_new(path) as file:
-        file.write_at(MAGIC, 0)
-        file.sync()
-        states.save(
-            path, fold.beginning(LOG, 0, len(MAGIC)), reading(file), SELF)
-
-
-def reading(file):
-    return lambda position, length: os.pread(file.fileno(), length, position)
-
-
 def of_records(records):
     """A log that has these."""
     engine = Engine(LOG)
@@ -181,8 +165,7 @@ class NodeTest(TestCase):
         """The storage of a node that writes; its `line` leads to the log."""
         path = self.path_of(node)
         if not os.path.exists(path):
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            begin_log(path)
+            bootstrap(path)
         line = Line(FakeLog(self.engine), self._tell)
         storage = started(
             FsyncStorage, path, line, self._name(node),

@@ -31,8 +31,8 @@ CLUSTER = 'fsyncstorage.quorum.etcd.cluster'
 
 
 class Promises(Contract, GatewaysCase):
+
     level = 2
-    pass
 
 
 class NoLog(WithoutALog, GatewaysCase):

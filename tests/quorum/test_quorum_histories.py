@@ -77,7 +77,7 @@ MUTANTS = [
 ]
 
 BOUNDS = settings(
-    max_examples=often(100, 300, at_check=20), stateful_step_count=30,
+    max_examples=often(60, 300, at_check=20), stateful_step_count=30,
     deadline=None, derandomize=True)
 
 

@@ -14,7 +14,6 @@ from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.quorum.files import state as states
 from fsyncstorage.quorum.following.rejoin import rejoin
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.record import Data
@@ -35,12 +34,10 @@ from ..support import Thread
 from ..support import oid
 from ..support import until
 from .fakelog import FakeLog
+from .logged import bootstrap
 from .nodes import Line
 from .nodes import NodeTest
-from .nodes import begin_log
 from .nodes import followed
-from .nodes import reading
-from .samples import SELF
 from .samples import identify
 from .samples import settle
 
@@ -61,19 +58,13 @@ class NodesTest(NodeTest):
 
     def join(self, node):
         """Its files are a copy of what the log has by now."""
-        state, content = followed(self.engine)
-        os.makedirs(os.path.dirname(self.path_of(node)))
-        with open(self.path_of(node), 'wb') as file:
-            file.write(content)
-        with open(self.path_of(node), 'rb') as file:
-            states.save(self.path_of(node), state, reading(file), SELF)
+        bootstrap(self.path_of(node), *followed(self.engine))
 
     def lead(self, node):
         """It follows to the end of the log, leads, and opens its port."""
         path = self.path_of(node)
         if not os.path.exists(path):
-            os.makedirs(os.path.dirname(path))
-            begin_log(path)
+            bootstrap(path)
         line = Line(FakeLog(self.engine))
         blob_dir = f'{path}.blobs' if self.has_blobs else None
         follower = rejoin(
@@ -171,8 +162,7 @@ class Moments:
 
     def join_others(self):
         begin = self.path_of('b')
-        os.makedirs(os.path.dirname(begin))
-        begin_log(begin)
+        bootstrap(begin)
 
     # What comes of it
 
@@ -252,8 +242,8 @@ class OfOneTrip(InOneTrip, Moments, NodesTest):
 
 
 class OfTwoTrips(InTwoTrips, Moments, NodesTest):
+
     level = 2
-    pass
 
 
 class ByTheSameNode(OfOneTrip):

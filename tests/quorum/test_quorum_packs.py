@@ -21,9 +21,9 @@ from ..often import often
 from ..pack.nodes import Committer
 from .fakelog import FakeLog
 from .logged import IN_PROCESS
+from .logged import bootstrap
 from .logged import contents
 from .nodes import NodeTest
-from .nodes import begin_log
 
 NODES = 'a', 'b', 'c'
 
@@ -41,8 +41,7 @@ class History:
         self.swapped = self.given_up = self.usurped = self.restarted = 0
         for node in NODES:
             path = test.path_of(node)
-            os.makedirs(os.path.dirname(path))
-            begin_log(path)
+            bootstrap(path)
         self._lead(NODES[0])
         self.committer = Committer(self.rng, self.storage)
         for node in NODES[1:]:

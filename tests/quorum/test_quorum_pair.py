@@ -41,24 +41,10 @@ class Takeover(TwoNodes):
 
     level = 2
 
-    def test_killed(self):
-        self.both()
-        self.assertFalse(answers(self.b.address))
-        storage = self.client()
-        tid = commit(storage, {1: b'one'})
-        self.a.kill()
-        until(lambda: self.b.leads, 'the other one leads')
-        until(storage.is_connected, 'connected')
-        self.assertEqual(storage.load(oid(1)), (b'one', tid))
-        commit(storage, {2: b'two'})
-        self.a.start()
-        until(lambda: self.a.follows, 'it follows now')
-        self.assertFalse(answers(self.a.address))
-        self.ends_equal()
-
     def test_frozen(self):
         """It answers nobody when it goes on, and follows in the same process,
-        with nothing of what it was."""
+        with nothing of what it was; and it leads again when the other one is
+        killed."""
         self.both()
         storage = self.client()
         commit(storage, {1: b'one'})
@@ -81,6 +67,21 @@ class Takeover(TwoNodes):
 class Ends(TwoNodes):
 
     level = 3
+
+    def test_killed(self):
+        self.both()
+        self.assertFalse(answers(self.b.address))
+        storage = self.client()
+        tid = commit(storage, {1: b'one'})
+        self.a.kill()
+        until(lambda: self.b.leads, 'the other one leads')
+        until(storage.is_connected, 'connected')
+        self.assertEqual(storage.load(oid(1)), (b'one', tid))
+        commit(storage, {2: b'two'})
+        self.a.start()
+        until(lambda: self.a.follows, 'it follows now')
+        self.assertFalse(answers(self.a.address))
+        self.ends_equal()
 
     def test_ended(self):
         """The lease is given back, and nobody waits for its end."""

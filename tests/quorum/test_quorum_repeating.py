@@ -8,7 +8,6 @@ the commit is there once, or not at all.
 import collections
 import contextlib
 import itertools
-import os
 from unittest import mock
 
 import transaction
@@ -35,7 +34,7 @@ from ..support import Thread
 from ..support import commit as commit_in_process
 from ..support import oid
 from ..support import until
-from .nodes import begin_log
+from .logged import bootstrap
 from .test_quorum_outcome import NodesTest
 
 
@@ -45,8 +44,7 @@ class RepeatingTest(NodesTest):
         super().setUp()
         #: Called when the next node leads, and does not serve yet.
         self.meanwhile = lambda: None
-        os.makedirs(os.path.dirname(self.path_of('b')))
-        begin_log(self.path_of('b'))
+        bootstrap(self.path_of('b'))
         self.lead('a')
         self.client = self.make_client()
 
@@ -332,8 +330,7 @@ class Cuts:
 
     def setUp(self):
         super().setUp()
-        os.makedirs(os.path.dirname(self.path_of('b')))
-        begin_log(self.path_of('b'))
+        bootstrap(self.path_of('b'))
         self.lead('a')
         self.client = self.connect()
         self.next = itertools.cycle('ba')

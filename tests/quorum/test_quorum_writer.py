@@ -1,5 +1,7 @@
 """The writer: what became of each record is known before anything else is
-offered, whatever becomes of the answers."""
+offered, whatever becomes of the answers.  And what an engine promises, of the
+log in memory.
+"""
 
 import unittest
 
@@ -18,6 +20,8 @@ from .fakelog import MEMBERS
 from .fakelog import Engine
 from .fakelog import FakeLog
 from .fakelog import Fault
+from .logcontract import Contract
+from .logcontract import WithoutALog
 from .samples import KIND
 from .samples import LOG
 from .samples import changed
@@ -175,3 +179,21 @@ class OneWrongMember(WriterTest):
         with self.assertRaisesRegex(Fenced, 'most members of the log'):
             self.writer.confirm()
         self.fenced('most members')
+
+
+class InMemory(unittest.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.engine = Engine(None)
+
+    def another(self):
+        return FakeLog(self.engine)
+
+
+class Promises(Contract, InMemory):
+    pass
+
+
+class NoLog(WithoutALog, InMemory):
+    pass

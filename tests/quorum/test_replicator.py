@@ -337,7 +337,7 @@ class Interrupts(NodeTest):
     level = 2
 
     def test_of_a_finish_at_each_line(self):
-        for at in itertools.count(1, often(5, 1)):
+        for at in itertools.count(1, often(11, 1)):
             name = str(at)
             self.engine = type(self.engine)(self.engine.log)
             storage = self.lead(name)
@@ -360,7 +360,7 @@ class Interrupts(NodeTest):
 class Lives(NodeTest):
     """Nodes that lead in turns, over a log that loses answers."""
 
-    lives = often(25, 1000, at_check=4)
+    lives = often(15, 1000, at_check=4)
 
     def test_what_was_acknowledged_is_there(self):
         for seed in range(self.lives):

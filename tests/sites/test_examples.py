@@ -106,10 +106,8 @@ class Unit(Commands):
                 self.assertIn(f'    {call}\n', calls)
 
 
-class Served(Commands):
+class ServedCase(Commands):
     """The command of each serves, keeps what is committed, and ends well."""
-
-    level = 2
 
     def setUp(self):
         super().setUp()
@@ -127,12 +125,6 @@ class Served(Commands):
         server.send_signal(signal.SIGTERM)
         self.assertEqual(server.wait(PATIENCE), 0, self.said())
         self.assertTrue(os.path.getsize(self.path(file)))
-
-    def test_unit(self):
-        program, *arguments = settings(UNIT.read_text())['ExecStart'].replace(
-            ZEO_CONF, 'zeo.conf').split()
-        self.check([*SCRIPTS[os.path.basename(program)], *arguments],
-                   'var/Data.fs')
 
     def in_the_container(self, **environment):
         """Its command, with what it copies in a directory of the test."""
@@ -152,6 +144,17 @@ class Served(Commands):
             PATH=f"{self.path('bin')}:{os.environ['PATH']}")
         return [word.replace(there, self.path('etc/'))
                 for word in json.loads(instruction(text, 'ENTRYPOINT'))]
+
+
+class Served(ServedCase):
+
+    level = 2
+
+    def test_unit(self):
+        program, *arguments = settings(UNIT.read_text())['ExecStart'].replace(
+            ZEO_CONF, 'zeo.conf').split()
+        self.check([*SCRIPTS[os.path.basename(program)], *arguments],
+                   'var/Data.fs')
 
     def test_container(self):
         # (Only this machine shall reach it.)
@@ -179,22 +182,6 @@ class Served(Commands):
         shutil.copy(self.path('var/Data.fs'), self.path('data/filestorage'))
         self.check(command, 'data/filestorage/Data.fs')
 
-    def test_container_by_its_variables(self):
-        port, metrics = free_port(), free_port()
-        command = self.in_the_container(
-            ZEO_PORT=str(port), ZEO_READ_ONLY='', ZEO_PACK_KEEP_OLD='false',
-            FSYNC_DURABILITY='per-commit', FSYNC_SCRUB_RATE='off',
-            FSYNC_METRICS=f'127.0.0.1:{metrics}')
-        with open(self.path('etc/zeo.conf'), 'r+') as file:
-            text = file.read().replace('0.0.0.0', '127.0.0.1')
-            file.seek(0)
-            file.write(text)
-        self.start(command, lambda: answers(('127.0.0.1', port)))
-        self.assertEqual(probe(('127.0.0.1', metrics), '/ready')[0], 200)
-        figures = asking.metrics(('127.0.0.1', metrics))
-        self.assertEqual(figures['fsyncstorage_writing_stopped',], 0)
-        self.assertNotIn(('fsyncstorage_scrub_progress_ratio',), figures)
-
     def test_the_variables_of_the_container_are_written_down(self):
         text = CONTAINERFILE.read_text()
         used = re.findall(
@@ -215,6 +202,27 @@ class Served(Commands):
             r'^COPY (.+) \S+$', CONTAINERFILE.read_text(), re.MULTILINE)
         for name in ' '.join(copied).split():
             self.assertTrue((checkout / name).exists(), name)
+
+
+class OtherVariables(ServedCase):
+
+    level = 3
+
+    def test_container_by_its_variables(self):
+        port, metrics = free_port(), free_port()
+        command = self.in_the_container(
+            ZEO_PORT=str(port), ZEO_READ_ONLY='', ZEO_PACK_KEEP_OLD='false',
+            FSYNC_DURABILITY='per-commit', FSYNC_SCRUB_RATE='off',
+            FSYNC_METRICS=f'127.0.0.1:{metrics}')
+        with open(self.path('etc/zeo.conf'), 'r+') as file:
+            text = file.read().replace('0.0.0.0', '127.0.0.1')
+            file.seek(0)
+            file.write(text)
+        self.start(command, lambda: answers(('127.0.0.1', port)))
+        self.assertEqual(probe(('127.0.0.1', metrics), '/ready')[0], 200)
+        figures = asking.metrics(('127.0.0.1', metrics))
+        self.assertEqual(figures['fsyncstorage_writing_stopped',], 0)
+        self.assertNotIn(('fsyncstorage_scrub_progress_ratio',), figures)
 
 
 class Run(Commands):

@@ -172,7 +172,7 @@ class Rolling(Site):
     same.
     """
 
-    level = 2
+    level = 3
 
     def test_clients_go_on(self):
         with self.server(STOCK):

@@ -14,8 +14,8 @@ from fsyncstorage.storage import opening
 
 from ..quorum.fakelog import Engine
 from ..quorum.fakelog import FakeLog
+from ..quorum.logged import bootstrap
 from ..quorum.nodes import Line
-from ..quorum.nodes import begin_log
 from ..quorum.nodes import reading
 from ..quorum.nodes import started
 from ..quorum.samples import LOG
@@ -44,7 +44,7 @@ def _log_of(path, create):
     if create or not os.path.exists(path):
         for suffix in '', '.index', states.SUFFIX:
             datafile.remove_if_there(path + suffix)
-        begin_log(path)
+        bootstrap(path)
         _engines[path] = Engine(LOG)
     elif path not in _engines or not _is_that_of_the_log(path):
         datafile.remove_if_there(path + states.SUFFIX)

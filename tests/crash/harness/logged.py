@@ -29,7 +29,7 @@ from ...quorum import packed
 from ...quorum.blobnodes import found_blobs
 from ...quorum.blobnodes import named_blobs
 from ...quorum.fakelog import FakeLog
-from ...quorum.nodes import begin_log
+from ...quorum.logged import bootstrap
 from ...quorum.nodes import content_of
 from ...quorum.nodes import of_records
 from ...quorum.nodes import started
@@ -122,7 +122,7 @@ def record(workload, over=None, records=(), ledger=None, standing=None,
         directory = os.path.join(scratch, 'site')
         if over is None:
             os.mkdir(directory)
-            begin_log(os.path.join(directory, 'Data.fs'))
+            bootstrap(os.path.join(directory, 'Data.fs'))
         else:
             over.write(directory)
         with Site(directory, node, workload.blobs, ledger=ledger,

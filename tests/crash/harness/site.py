@@ -88,7 +88,7 @@ class Site(contextlib.ExitStack):
         self.clock = self.recorder.clock
         self.ledger = Ledger() if ledger is None else ledger.copy()
         self.standing = Standing()
-        self._make = make
+        self.make = make
         self.disk = disk(self.recorder)
         self._options = (
             {'blob_dir': os.path.join(directory, 'blobs')} if blobs else {})
@@ -141,7 +141,7 @@ class Site(contextlib.ExitStack):
 
     def open(self, **options):
         failed, self.recorder.sync_error = self.recorder.sync_error, None
-        self.storage = self._make(self.path, **self._options, **options)
+        self.storage = self.make(self.path, **self._options, **options)
         self._settle(failed)
         # A blob that was there when the power went is on the disk, but one of
         # a process that died may not be.
