@@ -106,7 +106,7 @@ class TestCase(unittest.TestCase):
         self.directory = tempfile.mkdtemp(prefix='fsyncstorage-')
         self.addCleanup(shutil.rmtree, self.directory)
         self.addCleanup(self._check_threads, set(threading.enumerate()))
-        quiet.said._places.clear()
+        quiet.said.allowances.clear()
 
     def _check_threads(self, before):
         left = [thread for thread in threading.enumerate()

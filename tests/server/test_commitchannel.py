@@ -148,7 +148,7 @@ class ChannelTestCase(Served):
         self.addCleanup(self.channel.close)
 
     def again(self):
-        quiet.said._places.clear()
+        quiet.said.allowances.clear()
         self.zeo = self.connect(self.server)
         self.channel = Channel(self.server, self.zeo)
         self.addCleanup(self.channel.close)

@@ -144,7 +144,7 @@ class NobodyWaits(Served):
             with self.subTest(call[0]):
                 rude = self.connect(server)
                 rude.begin()
-                quiet.said._places.clear()
+                quiet.said.allowances.clear()
                 with self.assertLogs('fsyncstorage.server', 'ERROR'):
                     rude.post(*call)
                     rude.wait_for_end()

@@ -1,12 +1,11 @@
 """Loggers that limit the lines which a peer can cause: a flood of errors must
 not fill the log, nor keep the lines about others out of it.
 
-Each place in the code that logs may write `BURST` lines about each connection,
-and one more for each `INTERVAL` seconds that pass.  All connections from one
-host together may cause as many lines as `MOST_OF_A_HOST` of them; hosts beyond
-`MOST_HOSTS` have one allowance together, and so have lines that are about no
-peer.  Further lines are counted, and the next one that is written tells how
-many were left out.
+The connections of one host have one allowance together: `BURST` lines, and one
+more for each `INTERVAL` seconds that pass.  Hosts beyond `MOST_HOSTS` share
+one.  So do the lines that are about no peer, from each place in the code.
+Further lines are counted, and the next one that is written tells how many were
+left out.
 
 An entry is always one line, whatever name or label a peer has put into it.
 """
@@ -15,9 +14,8 @@ import logging
 import threading
 import time
 
-BURST = 10
-INTERVAL = 60
-MOST_OF_A_HOST = 10
+BURST = 100
+INTERVAL = 6
 MOST_HOSTS = 100
 
 
@@ -27,111 +25,82 @@ def get_logger(name):
     return logger
 
 
-class Allowance:
-    """`burst` lines at once, and one more for each `interval` seconds.  To be
-    used by one thread at a time."""
-
-    def __init__(self, burst, interval):
-        self._burst = burst
-        self._interval = interval
-        self._allowed = burst
-        self._since = time.monotonic()
-
-    def _earn(self):
-        earned = (time.monotonic() - self._since) // self._interval
-        if earned:
-            self._allowed = min(self._burst, self._allowed + earned)
-            self._since += earned * self._interval
-
-    def is_full(self):
-        """Is it as if nothing had been written?"""
-        self._earn()
-        return self._allowed == self._burst
-
-    def take(self):
-        """May one more line be written?"""
-        self._earn()
-        if not self._allowed:
-            return False
-        self._allowed -= 1
-        return True
-
-
-class _Place:
-    """A call in the code that logs, for as many connections."""
-
-    def __init__(self, connections=1):
-        self.allowance = Allowance(BURST * connections, INTERVAL / connections)
-        self.left_out = 0
-
-
 class Label:
     """What a line about a peer begins with: its first argument."""
 
     def __init__(self, text, host):
         self.text = text
         self.host = host
-        self.places = {}
 
     def __str__(self):
         return self.text
+
+
+class Allowance:
+
+    def __init__(self):
+        self.left_out = 0
+        self._allowed = BURST
+        self._since = time.monotonic()
+
+    def _earn(self):
+        earned = (time.monotonic() - self._since) // INTERVAL
+        if earned:
+            self._allowed = min(BURST, self._allowed + earned)
+            self._since += earned * INTERVAL
+
+    def is_full(self):
+        """Is it as if nothing had been written?"""
+        self._earn()
+        return self._allowed == BURST
+
+    def take(self):
+        """May one more line be written?"""
+        self._earn()
+        if not self._allowed:
+            self.left_out += 1
+            return False
+        self._allowed -= 1
+        return True
 
 
 class Filter:
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._places = {}  # place -> host -> _Place
+        #: Of hosts; of all other hosts, by None; and of places in the code.
+        self.allowances = {}
 
     def filter(self, record):
         with self._lock:
-            left_out = self._take(record)
-        if left_out is None:
-            return False
-        say_in_one_line(record)
+            allowance = self._of(record)
+            if not allowance.take():
+                return False
+            left_out, allowance.left_out = allowance.left_out, 0
+        record.msg, record.args = in_one_line(record.getMessage()), ()
         if left_out:
-            record.msg += f' ({left_out} such lines were left out)'
+            record.msg += f' ({left_out} more lines were left out)'
         return True
 
-    def _take(self, record):
-        """How many lines were left out before this one; None: it is, too."""
-        key = record.pathname, record.lineno
+    def _of(self, record):
         about = record.args[0] if isinstance(
             record.args, tuple) and record.args else None
         if isinstance(about, Label):
-            places = _of(about.places, key), self._of_host(key, about.host)
+            key = about.host if self._has_room_for(about.host) else None
         else:
-            places = self._of_host(key, None),
-        for place in places:
-            if not place.allowance.take():
-                place.left_out += 1
-                return None
-        left_out = sum(place.left_out for place in places)
-        for place in places:
-            place.left_out = 0
-        return left_out
+            key = record.pathname, record.lineno
+        return self.allowances.setdefault(key, Allowance())
 
-    def _of_host(self, key, host):
-        hosts = self._places.setdefault(key, {})
-        if host not in hosts and len(hosts) >= MOST_HOSTS:
-            for each in [each for each, place in hosts.items()
-                         if place.allowance.is_full()]:
-                del hosts[each]
-            if len(hosts) >= MOST_HOSTS:
-                host = None
-        return _of(hosts, host, 1 if host is None else MOST_OF_A_HOST)
-
-
-def _of(places, key, *connections):
-    if key not in places:
-        places[key] = _Place(*connections)
-    return places[key]
-
-
-def say_in_one_line(record):
-    """A filter that only does this, for loggers with another allowance."""
-    record.msg, record.args = in_one_line(record.getMessage()), ()
-    return True
+    def _has_room_for(self, host):
+        if host in self.allowances:
+            return True
+        hosts = [key for key in self.allowances if isinstance(key, str)]
+        if len(hosts) < MOST_HOSTS:
+            return True
+        full = [key for key in hosts if self.allowances[key].is_full()]
+        for key in full:
+            del self.allowances[key]
+        return bool(full)
 
 
 def in_one_line(text):
