@@ -350,7 +350,7 @@ class EveryByteTests(TestCase):
         last = self.TRANSACTIONS - 1
         for index in often((last,), (0, 1, last // 2, last), ()):
             for position in self.bytes_of(index):
-                for change in range(1, 256):
+                for change in range(1, 256, often(4, 1)):
                     self.assert_found(
                         index, position, self.data[position] ^ change)
 
