@@ -234,7 +234,7 @@ class ReadTests(Scratch):
                            ({}, {})):
             with mock.patch.object(
                     crew, 'processes',
-                    return_value=crew.Found(results, [usage])):
+                    return_value=(results, [usage])):
                 figures = zeo.read(self.site, [], ['cold'], 2)
             self.assertEqual(figures, {
                 'cold_per_second': 2, 'cold_seconds': 1.25,
@@ -411,7 +411,7 @@ class CrewTests(unittest.TestCase):
             return times
 
         site = served.Site(served.NoServer(), None, None)
-        found = supervisor.run(crew.processes, site, [job, job]).results
+        found, _ = supervisor.run(crew.processes, site, [job, job])
         # In the order of the jobs; all have the same clock.
         for ready, started in ((0, 1), (2, 3)):
             self.assertLess(max(each[ready] for each in found),

@@ -1,20 +1,9 @@
 """The command `fsync-time blobs`: how long a blob takes to read and write.
 
-By size, over ZEO with a blob cache that is empty or filled, and without any
-server.
-
-Client processes read and write blobs of one size.  A request is a transaction
-with one blob.  A read loads its object, opens the committed file and reads it
-to the end; a write makes a blob, writes its file and commits it.
-
-There are three ways to read:
-
-- cold: the caches of ZODB, of the storage and of blobs are empty;
-- cached: ZODB's cache is empty; the file is in the blob cache;
-- direct: there is no blob cache, the file is where the storage has it.
-
-All clients read the same blobs, each its own copy.  The first request of each
-is not timed, because it opens files and connections.
+DESCRIPTION says what the workloads are.  A read loads the object of a blob,
+opens the committed file and reads it to the end; a write makes a blob, writes
+its file and commits it.  All clients read the same blobs, each its own copy.
+The first request of each is not timed, because it opens files and connections.
 """
 
 import dataclasses

@@ -1,19 +1,10 @@
 """The command `fsync-time zeo`: what commits and reads take over ZEO.
 
-It starts the servers that it compares, and stops them again.
-
-Client processes commit: each has objects of its own, and changes all of them
-each time.  Its first transaction is not timed, because it opens some files and
-connections.
-
-Or they read small objects.  All of them read the same ones, some in each
-transaction.  In this order:
-
-- cold: ZODB's cache and the cache of the storage are empty;
-- hot: only ZODB's cache is empty;
-- steamin: everything is in ZODB's cache;
-- prefetch: cold again, in new processes, and each transaction begins with a
-  prefetch of its objects.
+DESCRIPTION says what the workloads are.  Each client that commits has objects
+of its own, and changes all of them each time.  Its first transaction is not
+timed, because it opens some files and connections.  All clients that read read
+the same objects, some in each transaction; cold, hot and steamin in one
+process, in this order, and with a prefetch in new processes.
 
 The time of a transaction includes its begin, when a storage may ask its server
 what has changed; the time of an object does not.  Prefetched objects are not

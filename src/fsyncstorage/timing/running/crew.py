@@ -37,14 +37,6 @@ class Stretch(typing.NamedTuple):
     objects: list = []
 
 
-class Found(typing.NamedTuple):
-
-    #: What the jobs returned, in their order.
-    results: list
-    #: What the server used from each start to the next, and to the end.
-    usages: list
-
-
 def job(work):
     """Decorates a function whose last argument is `start`.
 
@@ -141,9 +133,10 @@ def connected(site):
 
 
 def threads(jobs, usage=dict):
-    """Run the jobs in threads; return what is `Found`.
+    """Run the jobs in threads; return what they return, and their usages.
 
-    `usage` returns what all jobs have used until now.  An error in one job is
+    `usage` returns what all jobs have used until now; usages are from each
+    start to the next, and to the end.  An error in one job is
     raised when all have ended.
     """
     usages = []
@@ -164,11 +157,12 @@ def threads(jobs, usage=dict):
         if error and not isinstance(error, threading.BrokenBarrierError):
             raise error
     usages.append(usage())
-    return Found([each.result() for each in working], _between(usages))
+    return [each.result() for each in working], _between(usages)
 
 
 def processes(site, jobs):
-    """Run the jobs in client processes of the site; return what is `Found`."""
+    """Run the jobs in client processes of the site; return what they return,
+    and what the server used from each start to the next, and to the end."""
     usages, answers = [], [None]
     with contextlib.ExitStack() as clients:
         pipes = [clients.enter_context(supervisor.child(_work, job))[1]
@@ -179,7 +173,7 @@ def processes(site, jobs):
                     pipe.send('start')
             answers = _answers(site, pipes)
             usages.append(site.server.usage())
-    return Found([result for result, in answers], _between(usages))
+    return [result for result, in answers], _between(usages)
 
 
 def _between(usages):

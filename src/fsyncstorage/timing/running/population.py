@@ -41,7 +41,8 @@ def plant(site, make):
             return {group: [one._p_oid for one in objects]
                     for group, objects in made.items()}
 
-    return crew.processes(site, [job]).results[0]
+    [found], _ = crew.processes(site, [job])
+    return found
 
 
 def small(**numbers):
