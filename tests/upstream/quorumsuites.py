@@ -16,7 +16,6 @@ from ..quorum.fakelog import Engine
 from ..quorum.fakelog import FakeLog
 from ..quorum.logged import bootstrap
 from ..quorum.nodes import Line
-from ..quorum.nodes import reading
 from ..quorum.nodes import started
 from ..quorum.samples import LOG
 from ..quorum.samples import SELF
@@ -51,8 +50,9 @@ def _log_of(path, create):
         zodbsuites.FsyncStorage(path).close()  # a torn tail is cut off
         with datafile.open_existing(path) as file:
             states.save(
-                path, fold.beginning(LOG, 0, file.size()), reading(file),
-                SELF)
+                path, fold.beginning(LOG, 0, file.size()),
+                lambda position, length: os.pread(
+                    file.fileno(), length, position), SELF)
         _engines[path] = Engine(LOG)
     return Line(FakeLog(_engines[path]))
 
