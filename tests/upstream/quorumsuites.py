@@ -50,11 +50,14 @@ def _log_of(path, create):
         zodbsuites.FsyncStorage(path).close()  # a torn tail is cut off
         with datafile.open_existing(path) as file:
             states.save(
-                path, fold.beginning(LOG, 0, file.size()),
-                lambda position, length: os.pread(
-                    file.fileno(), length, position), SELF)
+                path, fold.beginning(LOG, 0, file.size()), _reading(file),
+                SELF)
         _engines[path] = Engine(LOG)
     return Line(FakeLog(_engines[path]))
+
+
+def _reading(file):
+    return lambda position, length: os.pread(file.fileno(), length, position)
 
 
 def _refuse_if_locked(path):
@@ -66,4 +69,4 @@ def _is_that_of_the_log(path):
     if kept is None:
         return False
     with datafile.open_existing(path) as file:
-        return states.misfit(kept, reading(file), file.size()) is None
+        return states.misfit(kept, _reading(file), file.size()) is None
