@@ -59,13 +59,13 @@ def process_recorded():
         def __init__(self, *job):
             *self._job, self._watch = job
 
-        def copied(self, next_end, marked):
-            job, old, new, index, removed, gone = self._job
-            parent = _Parent(self._watch.tell, next_end, marked)
+        def copied(self, next_end):
+            job, old, new, index, removed = self._job
+            parent = _Parent(self._watch.tell, next_end)
             child.do(
                 job, lambda length, position: os.pread(
                     old.fileno(), length, position),
-                new, index, removed, gone.number, references[-1], parent)
+                new, index, removed, references[-1], parent)
             return parent.done
 
         def close(self):
@@ -85,10 +85,9 @@ class _Parent:
 
     done = None
 
-    def __init__(self, tell, next_end, marked):
+    def __init__(self, tell, next_end):
         self.tell = tell
         self._next_end = next_end
-        self._marked = marked
 
     def command(self):
         return {'copy_to': self._next}
@@ -96,8 +95,6 @@ class _Parent:
     def report(self, message):
         if 'copied_to' in message:
             self._next = self._next_end(message['copied_to'])
-        elif 'marked' in message:
-            self._marked()
         else:
             done = message['done']
             self.done = process.Done(
@@ -114,7 +111,6 @@ class CrashPacks(Checking):
             for workload in (
                 workloads.Pack(), workloads.Pack(keep_old=False),
                 workloads.BlobPack(), workloads.BlobPack(keep_old=False),
-                workloads.UndoInPack(),
             ):
                 with self.subTest(policy, workload=type(workload).__name__,
                                   keep_old=workload._keep_old):

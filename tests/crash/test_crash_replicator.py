@@ -66,7 +66,6 @@ WORKLOADS = {
     'undo': workloads.Undo(),
     'pack': workloads.Pack(),
     'pack_without_old': workloads.Pack(keep_old=False),
-    'undo_in_pack': workloads.UndoInPack(),
     'checkpoints': workloads.Checkpoints(),
     'blobs': Blobs(),
     'blob_checkpoints': workloads.BlobCheckpoints(),

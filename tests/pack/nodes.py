@@ -141,7 +141,6 @@ class Committer:
         self._rng = rng
         self._storage = storage
         self.tids = []
-        self.undone = 0
         self.store([0, 1, 2])
 
     def do(self):
@@ -175,7 +174,6 @@ class Committer:
         if tid != self.tids[0]:
             with contextlib.suppress(UndoError):
                 self.tids.append(undo(self._storage, tid))
-                self.undone += 1
 
     def restore(self, number):
         """The data that the object had in some transaction: the record points

@@ -20,7 +20,6 @@ from fsyncstorage.pack import agreed
 from fsyncstorage.pack import checksum
 from fsyncstorage.pack import generation
 from fsyncstorage.pack import progress
-from fsyncstorage.pack.restorable import Restorable
 
 from ..support import TestCase
 from . import oracle
@@ -34,9 +33,7 @@ from .nodes import Hooks
 from .phases import at
 from .undos import LEAF
 from .undos import NODE
-from .undos import NOT_KNOWN
 from .undos import UndoInPackCase
-from .undos import undo
 
 
 class AgreedCase(UndoInPackCase):
@@ -60,17 +57,14 @@ class AgreedCase(UndoInPackCase):
 
 class Begins(AgreedCase):
 
-    def test_undos_ask_before_it_begins(self):
-        """An undo before the end is seen by all nodes, or it has asked."""
+    def test_undos_are_refused_before_it_begins(self):
+        """So each is before the end, where all nodes see it."""
         def begins(*agreed):
-            self.assertIsInstance(storage.restorable, Restorable)
-            self.refused(NOT_KNOWN, changed)
-            undo(storage, later)        # of a creation: it restores nothing
+            self.refused('disabled while', changed)
             return Hooks.begins(self.hooks, *agreed)
 
-        storage = self.filled()
+        self.filled()
         changed = self.store({NODE: self.state(), LEAF: self.state()})
-        later = self.store({100: self.state()})
         with mock.patch.object(self.hooks, 'begins', begins):
             self.pack_to()
         self.assertEqual(
@@ -114,27 +108,6 @@ class Begins(AgreedCase):
                 storage.lastTransaction(), self.hooks.begin.stop)
             self.check()
 
-    def test_what_may_be_undone_depends_on_the_end(self):
-        """Where the pack time is ahead, it packs what is before the end."""
-        undone = []
-
-        def begins(*agreed):
-            end = Hooks.begins(self.hooks, *agreed)
-            undone.append(self.store({NODE: self.state()}))
-            undone.append(self.store({NODE: self.state()}))
-            return end
-
-        self.filled()
-        self.time += 3600
-        self.wanted[NODE] = self.first[NODE]
-
-        def undo_both():
-            undo(self.storage, undone.pop())
-            undo(self.storage, undone.pop())
-
-        with mock.patch.object(self.hooks, 'begins', begins):
-            self.pack(progress.COPY, undo_both)
-
     def test_an_end_that_is_none(self):
         storage = self.filled()
         before, names = self.content(), self.names()
@@ -158,7 +131,7 @@ class Begins(AgreedCase):
         self.assertEqual(self.hooks.calls, [])
         self.assertEqual(self.content(), before)
         self.assertEqual(self.names(), names)
-        self.assertIsNone(self.storage.restorable)
+        self.assertFalse(self.storage.is_packing)
         self.pack_to()
 
     def test_a_packer_of_the_users_own(self):

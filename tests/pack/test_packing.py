@@ -11,7 +11,9 @@ import time
 import weakref
 from unittest import mock
 
+from ZODB.Connection import TransactionMetaData
 from ZODB.serialize import referencesf
+from ZODB.utils import newTid
 
 from fsyncstorage import datafile
 from fsyncstorage.errors import WritingStopped
@@ -35,7 +37,7 @@ from .undos import LEAF
 from .undos import NODE
 from .undos import ROOT
 from .undos import UndoInPackCase
-from .undos import undo
+from .undos import finish
 
 
 class Packing(TestCase):
@@ -176,7 +178,7 @@ LARGE = range(100, 150)
 SIZE = packing.SMALL_REST // 10
 
 
-class Undone(UndoInPackCase):
+class PointingBack(UndoInPackCase):
 
     def setUp(self):
         super().setUp()
@@ -188,23 +190,24 @@ class Undone(UndoInPackCase):
         # Before the pack time: a revision that is current then.
         self.large = {
             number: self.state() + os.urandom(SIZE) for number in LARGE}
-        self.store({**self.large, ROOT: self.state(NODE, *LARGE)})
+        self.stored = self.store(
+            {**self.large, ROOT: self.state(NODE, *LARGE)})
         self.later()
-        #: Behind it: what is undone beside the pack.
-        self.changed = self.store({number: self.state() for number in LARGE})
+        # Behind it: what is restored beside the pack.
+        self.store({number: self.state() for number in LARGE})
         return storage
 
-    def pack_and_undo(self, undo_when):
-        """`undo_when` is called with the packing in each round, after it has
-        copied."""
+    def pack_and_restore(self, restore_when):
+        """`restore_when` is called with the packing in each round, after it
+        has copied."""
         copy_meanwhile = packing._Packing._copy_while_others_commit
         copy_rest = packing._Packing._copy_rest
         rounds = []
 
-        def copy_and_undo(packing_it, copier):
+        def copy_and_restore_some(packing_it, copier):
             copy_meanwhile(packing_it, copier)
             rounds.append(copier)
-            undo_when(rounds)
+            restore_when(rounds)
 
         def copy(packing_it, copier):
             before = copier.written_to
@@ -214,15 +217,22 @@ class Undone(UndoInPackCase):
 
         with mock.patch.multiple(
                 packing._Packing, _copy_rest=copy,
-                _copy_while_others_commit=copy_and_undo):
+                _copy_while_others_commit=copy_and_restore_some):
             self.storage.pack(self.time, referencesf)
         self.wanted.update(self.large)
         self.check()
         return len(rounds)
 
-    def undo(self):
-        size = self.storage.getSize()
-        undo(self.storage, self.changed)
+    def restore(self):
+        """As a copy from another storage does."""
+        storage = self.storage
+        size, transaction = storage.getSize(), TransactionMetaData()
+        tid = newTid(storage.lastTransaction())
+        storage.tpc_begin(transaction, tid)
+        for number, data in self.large.items():
+            storage.restore(
+                oid(number), tid, data, '', self.stored, transaction)
+        finish(storage, transaction)
         # As the old file has it, it is tiny.
         self.assertLess(self.storage.getSize() - size, packing.TINY_REST)
 
@@ -235,24 +245,24 @@ class Undone(UndoInPackCase):
 
                 def once(rounds):
                     if len(rounds) == 1:
-                        self.undo()
+                        self.restore()
 
-                self.assertEqual(self.pack_and_undo(once), 2)
+                self.assertEqual(self.pack_and_restore(once), 2)
                 self.assertEqual(self.written, [0])
 
     def test_while_the_lock_is_taken(self):
         """The pack lets go of it, and copies them first."""
         storage = self.filled(pack_process=False)
         hold_still = storage.hold_still
-        undos = [self.undo]
+        restores = [self.restore]
 
-        def undo_and_hold_still():
-            if undos:
-                undos.pop()()
+        def restore_and_hold_still():
+            if restores:
+                restores.pop()()
             hold_still()
 
-        with mock.patch.object(storage, 'hold_still', undo_and_hold_still):
-            self.assertEqual(self.pack_and_undo(lambda rounds: None), 2)
+        with mock.patch.object(storage, 'hold_still', restore_and_hold_still):
+            self.assertEqual(self.pack_and_restore(lambda rounds: None), 2)
         self.assertEqual(self.written, [0])
 
 
@@ -285,7 +295,6 @@ class Waiting(UndoInPackCase):
 
     def check_as_before(self):
         storage = self.storage
-        self.assertIsNone(storage.restorable)
         self.assertIsNone(storage.pack_watch)
         self.assertFalse(storage.is_packing or storage.is_swapping)
         self.assertNotIn(self.name + '.pack', os.listdir(self.directory))

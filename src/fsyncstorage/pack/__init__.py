@@ -23,7 +23,6 @@
 - output        appends to a file
 - checksum      of the new file, block by block, while it is written
 - places        where old records are in the new file
-- restorable    what may be undone while a pack is under way
 - chains        where the data are that a record points back to
 - progress      how far a pack is, and how it is cancelled
 - pacing        keeps syncs short, and limits the bytes per second

@@ -3,8 +3,8 @@
 The packed file depends on the old file, the pack time, whether garbage is
 collected, the end up to which the pack reads before it decides, and the code
 that packs (I15).  The node that writes tells the other nodes that a pack
-begins only when undos already ask what they may restore (restorable).  So each
-undo either is before the end, where all nodes see it, or has asked.  When the
+begins only when undos are refused already.  So each undo is before the end,
+where all nodes see it.  When the
 new file is complete and durable, the node that writes tells the others this,
 too.  Only then does it give the new file its name.
 

@@ -27,14 +27,12 @@ from . import work
 from .checksum import Checksum
 from .copying import Copier
 from .files import Files
-from .marking import Kept
 from .marking import References
 from .output import Output
 from .pacing import Pacer
 from .plan import Job
 from .process import Process
 from .progress import Watch
-from .restorable import write_gone
 
 logger = logging.getLogger(__name__)
 
@@ -50,19 +48,16 @@ class Bulk:
     """The bulk of a pack of the data file at `path`.
 
     `size()` returns up to where the file can be copied now, and `pread` reads
-    the file.  `marked()` is called when the list of the objects that go is in
-    its file.
+    the file.
     """
 
     def __init__(self, path: str, files: Files, pread: Pread,
-                 size: Callable[[], int], watch: Watch,
-                 marked: Callable[[], object]) -> None:
+                 size: Callable[[], int], watch: Watch) -> None:
         self._path = path
         self._files = files
         self._pread = pread
         self._size = size
         self._watch = watch
-        self._marked = marked
         self.pacer = Pacer(files.new)
         #: An index of the new file up to this position is durable.
         self.index_to = 0
@@ -82,7 +77,7 @@ class Bulk:
         files = self._files
         copier = work.copied(
             job, self._pread, files.new, self.pacer, files.removed,
-            _references(referencesf), self._watch.tell, self._marked_here)
+            _references(referencesf), self._watch.tell)
         self._watch.gone_blobs = copier.gone_blobs
         copier.flush()
         # No rate limits the copy of the rest: at the end, commits wait for
@@ -92,10 +87,6 @@ class Bulk:
             copier.checksum))
         self.write_index(copier)
         return copier
-
-    def _marked_here(self, kept: Kept) -> None:
-        write_gone(kept, self._files.gone.number, self._watch.tell)
-        self._marked()
 
     def write_index(self, copier: Copier) -> None:
         """Write the index into its file, which is empty."""
@@ -111,10 +102,10 @@ class Bulk:
         try:
             with contextlib.closing(Process(
                     job, files.old(), files.new, files.index, files.removed,
-                    files.gone, self._watch)) as child:
+                    self._watch)) as child:
                 logger.info('%s: packing in a process of its own (%s)',
                             self._path, child.pid)
-                done = child.copied(self._next_end(), self._marked)
+                done = child.copied(self._next_end())
         except NotStarted as reason:
             logger.warning(
                 '%s: no process could be started for the pack, which goes on'

@@ -22,10 +22,8 @@ from ..processes import priority
 from ..processes.parent import Message
 from ..processes.parent import ParentProcess
 from ..processes.reading import Reader
-from . import restorable
 from .copying import Copier
 from .forecast import foreseen
-from .marking import Kept
 from .marking import References
 from .pacing import Pacer
 from .plan import Job
@@ -48,7 +46,7 @@ def main(pid: int) -> None:
                 wanted, Reader(job['old']), removed, parent.tell)})
         else:
             do(wanted, Reader(job['old']), _file(job['new']),
-               _file(job['index']), removed, job['gone'], references, parent)
+               _file(job['index']), removed, references, parent)
     except Exception as error:
         parent.report(_failure(error))
     # An ordinary exit would wait for the thread that reads commands.
@@ -62,21 +60,14 @@ def _file(number: int) -> datafile.DataFile:
 
 def do(job: Job, pread: Pread, new: datafile.DataFile,
        to_index: datafile.DataFile, removed: datafile.DataFile | None,
-       gone: int, references: References, parent: 'Parent') -> None:
+       references: References, parent: 'Parent') -> None:
     """Copy, until the parent says that the rest is small.
 
-    `gone` is the descriptor of the file for the objects that go.  To write a
-    large index takes long.  So the index is written before the last rounds of
-    copying, and lacks what these rounds copy.
+    To write a large index takes long.  So the index is written before the last
+    rounds of copying, and lacks what these rounds copy.
     """
     pacer = Pacer(new)
-
-    def marked(kept: Kept) -> None:
-        restorable.write_gone(kept, gone, parent.tell)
-        parent.report({'marked': True})
-
-    copier = copied(job, pread, new, pacer, removed, references, parent.tell,
-                    marked)
+    copier = copied(job, pread, new, pacer, removed, references, parent.tell)
     _catch_up(copier, pread, pacer, parent)
     index.write_unchanging(to_index, copier.written_to, copier.index, new,
                            Pacer(to_index).written)

@@ -6,7 +6,6 @@ then may files of these names be removed.
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Callable
 
 from .. import datafile
@@ -33,9 +32,6 @@ class Files:
         self._open: list[datafile.DataFile] = []
         self._made: list[datafile.DataFile] = []
         self.removed: datafile.DataFile | None = None
-        with tempfile.TemporaryFile(dir=os.path.dirname(path)) as gone:
-            #: For the objects that go (restorable); it has no name.
-            self.gone = datafile.Descriptor(os.dup(gone.fileno()))
         with guard():
             try:
                 self.new = self._make(path + naming.PACKED)

@@ -24,10 +24,8 @@ but not what it refers to, though the undo may have made it reachable.
 import array
 import bisect
 import heapq
-import itertools
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Iterator
 
 from ZODB.POSException import POSKeyError
 
@@ -47,8 +45,6 @@ References = Callable[[bytes], Iterable[bytes]]
 ROOT = 0
 # The mark of an object says what is kept of it.
 _NOTHING, _CURRENT, _UNDONE = 0, 1, 2
-# A table for bytes.translate: 1 for each mark other than _CURRENT.
-_NOT_CURRENT = bytes(mark != _CURRENT for mark in range(256))
 # Objects between two calls of `tell`.
 _OBJECTS = 1 << 16
 
@@ -72,30 +68,6 @@ class Kept:
     def has_current(self, rank: int) -> bool:
         """Is the current record of this object kept, if there is one?"""
         return self._marks[rank] == _CURRENT
-
-    @property
-    def most_that_go(self) -> int:
-        """The most objects that `gone` can list."""
-        return len(self._marks) - self._marks.count(_CURRENT)
-
-    def gone(self, tell: Tell) -> Iterator['array.array[int]']:
-        """The oids of the objects whose current record is not kept.
-
-        They are sorted, and come many at a time.
-        """
-        oids, positions = self.objects.oids, self.objects.positions
-        count, targets = len(oids), self.targets
-        for begin in range(0, count, _OBJECTS):
-            end = begin + _OBJECTS
-            marks = self._marks[begin:end]
-            if marks.count(_CURRENT) == len(marks):
-                continue
-            tell(MARK, count, count)
-            yield array.array('Q', [
-                oid for oid, position in itertools.compress(
-                    zip(oids[begin:end], positions[begin:end]),
-                    marks.translate(_NOT_CURRENT))
-                if position and position not in targets])
 
 
 def all_current(found: Survey) -> Kept:

@@ -58,8 +58,6 @@ from .progress import SWAP
 from .progress import Cancelled
 from .progress import Untimely
 from .progress import Watch
-from .restorable import NothingRestorable
-from .restorable import Restorable
 from .work import NoRoom
 
 logger = logging.getLogger(__name__)
@@ -97,9 +95,6 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 raise Untimely('Already packing')
             storage.pack_watch = watch
             storage.is_packing = True
-            storage.restorable = (
-                Restorable(gc) if storage.packer is copy_what_is_needed
-                else NothingRestorable())
         logger.info('%s: a pack to %s UTC begins; the file has %s bytes',
                     storage._file_name, TimeStamp(stop),
                     f'{watch.before:,}')
@@ -139,7 +134,6 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 storage.packs.ended(watch)
                 storage.pack_watch = None
                 storage.is_packing = storage.is_swapping = False
-                storage.restorable = None
 
 
 def _say_what_stays_of_blobs(storage: Any, gone: int) -> None:
@@ -203,7 +197,7 @@ def _advice_on_room(path: str) -> Iterator[None]:
 
 
 def _let_undos_end(storage: Any) -> None:
-    """Wait for an undo that has not asked whether it may go on (restorable).
+    """Wait for an undo that was voted before undos were refused.
 
     The pack must see what such an undo points back to.
     """
@@ -257,14 +251,12 @@ class _Packing:
         self._watch: Watch = storage.pack_watch
         self._bulk = Bulk(
             storage._file_name, files, self._pread(), storage.getSize,
-            self._watch, lambda: storage.restorable.learn(files.gone))
+            self._watch)
 
     def pack(self, referencesf: References, stop: bytes,
              gc: bool) -> Packed:
         storage = self._storage
-        end, last = self._end(
-            self._agreement.begins(stop, gc, referencesf))
-        storage.restorable.begin(min(stop, last))
+        end = self._end(self._agreement.begins(stop, gc, referencesf))
         job = Job(stop, end, gc, storage.pack_rate,
                   work.share_on_disk(storage._file),
                   self._agreement.is_wanted)
@@ -280,9 +272,8 @@ class _Packing:
         return Packed(copier.written_to, copier.index, self._bulk.index_to,
                       None if checksum is None else checksum.of_all())
 
-    def _end(self, told: int | None) -> tuple[int, bytes]:
-        """The position up to which the pack reads before it decides, and the
-        last tid before it.
+    def _end(self, told: int | None) -> int:
+        """The position up to which the pack reads before it decides.
 
         `told` is this position if the other nodes have agreed on it.
         """
@@ -292,15 +283,14 @@ class _Packing:
             storage._sequencer.drain()
         view = storage._view
         if told in (None, view.end):
-            return view.end, view.tid
+            return view.end
         window = Window(self._pread(), view.end)
-        found = (scan.transaction_before(window, told)
-                 if told <= window.end else None)
-        if found is None:
+        if (told > window.end
+                or scan.transaction_before(window, told) is None):
             raise FileStorageError(
                 f'{storage._file_name}: a pack was told to end at {told},'
                 ' where no transaction ends. Nothing was changed')
-        return told, found.tid
+        return told
 
     def _hold_still_for_a_small_rest(self, copier: Copier) -> None:
         """Copy and sync while others commit, until only a small rest is left

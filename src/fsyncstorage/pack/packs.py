@@ -176,7 +176,7 @@ class _Forecasting:
                 and process.is_possible(referencesf)):
             return None
         with contextlib.suppress(NotStarted), contextlib.closing(
-                Process(job, old, None, None, self._removed, None,
+                Process(job, old, None, None, self._removed,
                         self._watch)) as child:
             return child.forecast()
         return None

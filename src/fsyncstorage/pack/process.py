@@ -63,20 +63,18 @@ def is_possible(references: References) -> bool:
 class Process:
     """`old`, `new`, `index` and `removed` are open files.
 
-    `gone` is an open file for the objects that go.  A forecast has no new
-    file.
+    A forecast has no new file.
     """
 
     def __init__(self, job: Job, old: datafile.DataFile,
                  new: datafile.DataFile | None,
                  index: datafile.DataFile | None,
                  removed: datafile.DataFile | None,
-                 gone: datafile.Descriptor | None, watch: Watch) -> None:
+                 watch: Watch) -> None:
         self._watch = watch
         files = {'old': old, 'new': new, 'index': index, 'removed': removed}
         numbers = {name: None if file is None else file.fileno()
                    for name, file in files.items()}
-        numbers['gone'] = None if gone is None else gone.number
         self._job = {
             **numbers, 'stop': job.stop.hex(), 'end': job.end, 'gc': job.gc,
             'rate': job.rate, 'share': job.share, 'sums': job.sums}
@@ -92,21 +90,16 @@ class Process:
                 'The process %s that packed was killed, and has not ended: it'
                 ' may wait for a disk that does not answer', self.pid)
 
-    def copied(self, next_end: Callable[[int], int | None],
-               marked: Callable[[], object]) -> Done:
+    def copied(self, next_end: Callable[[int], int | None]) -> Done:
         """Wait until the child has copied.
 
         `next_end(copied to)` returns up to where the child copies next, or
-        None to end the copying.  `marked()` is called when the list of the
-        objects that go is in its file.
+        None to end the copying.
         """
         def answered(report: Any) -> Done | None:
             match report:
                 case {'copied_to': int(copied_to)}:
                     self._process.send({'copy_to': next_end(copied_to)})
-                    return None
-                case {'marked': True}:
-                    marked()
                     return None
                 case {'done': {
                         'copied_to': int(copied_to),

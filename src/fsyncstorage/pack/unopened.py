@@ -166,7 +166,7 @@ class UnopenedPack:
         job = Job(begin.stop, begin.end, begin.collects_garbage, self._rate,
                   work.share_on_disk(old), sums=True)
         bulk = Bulk(
-            path, files, reading(old), self._size, self.watch, lambda: None)
+            path, files, reading(old), self._size, self.watch)
         copier = bulk.copied(job, referencesf, self._own_process)
         self._index_to = bulk.index_to
         return copier

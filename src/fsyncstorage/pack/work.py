@@ -12,7 +12,6 @@ Otherwise it is copied to nowhere first.
 """
 
 import os
-from collections.abc import Callable
 
 from .. import datafile
 from ..format.window import Pread
@@ -40,8 +39,6 @@ from .progress import Tell
 _BLOCK = 512
 # Bytes of an index for each object; fewer, unless oids are sparse.
 _INDEX = 12
-# Bytes for each object in the list of the objects that go (restorable).
-_GONE = 8
 
 
 class NoRoom(Exception):
@@ -55,18 +52,15 @@ class NoRoom(Exception):
 
 def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
            removed: datafile.DataFile | None, references: References,
-           tell: Tell, marked: Callable[[Kept], object] = lambda kept: None
-           ) -> Copier:
+           tell: Tell) -> Copier:
     """Copy what is needed of the old file, up to `job.end`.
 
-    `marked` is called when it is known what is kept, before it is copied.
     Raises the errors of `planned`, NoRoom, OSError.
     """
     rate = None if job.rate is None else Rate(job.rate)
     window = Window(reading_at(rate, pread), job.end)
     plan = planned(job, window, references, tell)
     _refuse_without_room(new, window, plan, job.share, tell)
-    marked(plan.kept)
     checksum = Checksum.of_file(new.fileno()) if job.sums else None
     copier = Copier(
         Output(new, 0, writing_at(rate, pacer.written), checksum),
@@ -102,11 +96,9 @@ def room(size: int, kept: Kept, share: float) -> int:
     """Bytes that a new file of this size needs on the disk.
 
     The disk takes about the given share of its bytes (less than 1 if it
-    compresses).  Its index and the list of the objects that go are added, with
-    the most bytes that they can have.
+    compresses).  Its index is added, with the most bytes that it can have.
     """
-    return (int(size * share) + _INDEX * len(kept.objects)
-            + _GONE * kept.most_that_go)
+    return int(size * share) + _INDEX * len(kept.objects)
 
 
 def _refuse_without_room(new: datafile.DataFile, window: Window, plan: Plan,

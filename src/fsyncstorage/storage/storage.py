@@ -446,9 +446,6 @@ class FsyncStorage(
             self._scrub.begin_anew()
         self._reserve.give_back()
         with self._lock:
-            # First: an undo that finds the new file need not ask, because all
-            # that is left there is whole.
-            self.restorable = None
             # Before anything is appended to the new file.
             old_map = self.replace_map(None)
             old, self._file = self._file, file

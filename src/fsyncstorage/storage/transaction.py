@@ -97,8 +97,6 @@ class Undo:
         #: For each object, the tid of the transaction whose revision the undo
         #: restores; b'': no data.
         self.restored: list[tuple[bytes, bytes]] = []
-        #: The pack that has allowed this undo (pack.restorable), if any.
-        self.allowed_by: object = None
 
 
 class Restored:

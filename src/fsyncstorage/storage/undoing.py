@@ -4,10 +4,10 @@ Such a transaction is *alone*.  The call of `undo` or `restore` works out what
 the records point to, so that `undo` can return its oids.  The vote works it
 out again if anything was appended since, or if a pack has replaced the file.
 
-While a pack is under way, an undo asks it for permission (pack.restorable).
-If a pack has removed revisions since the call, the vote finds this, or the
-copy of a blob file does: then there is an UndoError.  So the vote restores
-what the call has found, or nothing.
+While a pack is under way, nothing can be undone, as in a FileStorage.  If a
+pack has removed revisions since the call, the vote finds this, or the copy of
+a blob file does: then there is an UndoError.  So the vote restores what the
+call has found, or nothing.
 
 Left to others: which records undo another transaction (undo).
 """
@@ -29,7 +29,6 @@ from .. import datafile
 from ..format import blobrecord
 from ..format.view import View
 from ..format.view import check_serial
-from ..pack.restorable import NothingRestorable
 from . import undo
 from .records import Records
 from .transaction import Metadata
@@ -39,15 +38,13 @@ from .transaction import Transaction
 from .transaction import Undo
 from .undo import Record as UndoingRecord
 
+_DISABLED = 'Undo is disabled while the database is packed'
 _REMOVED = 'a pack has removed what this would restore since it was called'
 _NO_FILE = ('the file of the blob that this would restore is not there any'
             ' more: a pack may have taken it away just now')
 
 
 class Undoing(Records):
-
-    #: What may be undone during a pack; None: everything.
-    restorable: NothingRestorable | None = None
 
     # Restore
 
@@ -115,13 +112,13 @@ class Undoing(Records):
               origin: Undo) -> list[UndoingRecord]:
         view = self._appended
         try:
+            self._refuse_undo_in_a_pack()
             records = undo.records(
                 view, under_way,
                 undo.find_transaction(view, origin.tid, True),
                 functools.partial(self._resolve, under_way))
             self._restores(origin, [
                 (record.oid, record.restored) for record in records])
-            self._refuse_undo_in_a_pack(origin)
             for record in records:
                 if record.back:
                     self._copy_blob(view, under_way, record)
@@ -167,9 +164,9 @@ class Undoing(Records):
                         self._place_again(under_way, record, origin.tid))
                     under_way.add(record)
             return
-        for record in under_way.records:
-            if isinstance(record.origin, Undo):
-                self._refuse_undo_in_a_pack(record.origin)
+        if any(isinstance(record.origin, Undo)
+               for record in under_way.records):
+            self._refuse_undo_in_a_pack()
 
     def _place_again(self, under_way: Transaction, record: Record,
                      tid: bytes | None) -> int:
@@ -211,8 +208,7 @@ class Undoing(Records):
                 raise
             raise UndoError(_NO_FILE, oid) from None
 
-    def _refuse_undo_in_a_pack(self, origin: Undo) -> None:
-        restorable = self.restorable
-        if restorable is not None and origin.allowed_by is not restorable:
-            restorable.refuse(origin.tid, origin.restored)
-            origin.allowed_by = restorable
+    def _refuse_undo_in_a_pack(self) -> None:
+        """The pack has not seen what it would point back to."""
+        if self.is_packing:
+            raise UndoError(_DISABLED)

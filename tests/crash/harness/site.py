@@ -531,13 +531,6 @@ class Site(contextlib.ExitStack):
         self.finish(attempt)
         return attempt.tid
 
-    def commit_undo_later(self, tid):
-        """Return when it is appended."""
-        attempt = self.begin()
-        self.undo(attempt, tid)
-        self.vote(attempt)
-        self._finish_later(attempt)
-
     def commit_together(self, batch, held_up):
         """Commit these at once, each in a thread of its own.
 

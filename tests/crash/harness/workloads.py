@@ -213,20 +213,6 @@ class Pack(Workload):
         site.commit({1: 3000})
 
 
-class UndoInPack(Pack):
-    """Of a commit on the way: what it points back to is packed."""
-
-    def run(self, site):
-        changed = []
-        site.pack(
-            before_copying=lambda: changed.append(
-                site.commit({1: 10, 2: 70})),
-            while_syncing=lambda: site.commit_undo_later(*changed))
-        site.commit_undo(site.last_tid)
-        site.pack()
-        site.commit({1: 3000})
-
-
 class Blobs(Workload):
     """Blobs stored, replaced, aborted and undone."""
 
