@@ -42,33 +42,17 @@ ROOT = pathlib.Path(__file__).parent.parent
 # alone at the end.
 LONGEST = (
     'test_conformance_client',
-    'test_conformance_filestorage',
-    'test_conformance_pair',
     'test_conformance_zeo',
-    'test_crash_images',
-    'test_zeo',
-    'test_server_powercuts',
-    'test_client_databases',
-    'test_commit_cuts',
-    'test_every_fault',
-    'test_crash_machine',
-    'test_documents',
-    'test_client_cuts',
-    'test_channel',
-    'test_client_stream_machine',
-    'test_check',
-    'test_server_caches',
-    'test_client_commits',
-    'test_hostile_files',
-    'test_info_hostile',
-    'test_pending',
-    'test_server_hostile',
-    'test_stress',
+    'test_conformance_filestorage',
     'test_process',
+    'test_commit_cuts',
+    'test_crash_images',
+    'test_conformance_pair',
+    'test_documents',
 )
 
 # Of the others, at most so many run in one process; twice as many at level 1.
-TOGETHER = 8
+TOGETHER = 12
 
 BREAKING = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
 came = []   # the number of the one that breaks off the run

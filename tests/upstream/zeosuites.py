@@ -122,6 +122,7 @@ LONG_DOCTESTS = {
     'ZEO.tests.test_cache.cache_trace_analysis',
     'ZEO.tests.test_cache.kill_does_not_cause_cache_corruption',
     'ZEO.tests.testConnection.invalidations_while_connecting',
+    'zeo-fan-out_test',
     'zeo_blob_cache_test',
 }
 
