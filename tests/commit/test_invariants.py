@@ -1157,12 +1157,12 @@ class I12_BetweenVoteAndFinish(InvariantCase):
 
         def hold_next(under_way):
             bring_up_to_date(under_way)
-            storage._commit_lock.acquire()
+            storage.hold_still()
 
         with mock.patch.object(storage, '_bring_up_to_date', hold_next):
             with self.assertRaises(Occupied):
                 Thread(storage.tpc_vote, transaction, wait=False).result()
-        storage._commit_lock.release()
+        storage.move_on()
         storage.tpc_vote(transaction, wait=False)
         storage.tpc_finish(transaction)
         self.assertFalse(storage._commit_lock.locked())

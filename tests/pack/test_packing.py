@@ -7,6 +7,7 @@ it, which may be never.
 
 import contextlib
 import os
+import threading
 import time
 import weakref
 from unittest import mock
@@ -18,17 +19,18 @@ from ZODB.utils import newTid
 from fsyncstorage import datafile
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import index
-from fsyncstorage.interrupts.awaiting import Awaited
 from fsyncstorage.pack import packing
+from fsyncstorage.pack import progress
 from fsyncstorage.pack.progress import COPY
 from fsyncstorage.pack.progress import Cancelled
+from fsyncstorage.storage import place
 
+from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import begin
 from ..support import commit
 from ..support import oid
-from ..support import until
 from ..support import vote
 from .phases import at
 from .phases import fill
@@ -269,28 +271,29 @@ class PointingBack(UndoInPackCase):
 class Waiting(UndoInPackCase):
 
     def voted(self):
-        """A transaction that has the lock."""
+        """A transaction that has its place behind the end of the file."""
         storage = self.storage
         transaction = begin(storage)
         self.wanted = {GONE: self.state(), LEAF: self.first[LEAF]}
         storage.restore(oid(GONE), self.deleted, self.wanted[GONE], '', None,
                         transaction)
         storage.tpc_vote(transaction)
-        self.assertTrue(storage._commit_lock.locked())
         return transaction
 
     def waiting(self):
         """A pack that looks, again and again, whether it must end."""
-        looks = []
-        seconds = Awaited._seconds
+        looks = threading.Semaphore(0)
 
-        def look(awaited):
-            looks.append(awaited)
-            return seconds(awaited)
+        class Watch(progress.Watch):
+            def go_on(self):
+                looks.release()
+                super().go_on()
 
-        self.patch(Awaited, _seconds=look)
+        self.patch(place, EACH=.001)
+        self.patch(packing, Watch=Watch)
         pack = Thread(self.storage.pack, self.time, referencesf)
-        until(lambda: looks[1:] and looks[-1] is looks[-2], 'it waits')
+        for _ in range(100):
+            self.assertTrue(looks.acquire(timeout=PATIENCE), 'it waits')
         return pack
 
     def check_as_before(self):

@@ -62,21 +62,21 @@ class Orders(UndoInPackCase):
 
         self.each(check)
 
-    def test_a_pack_that_begins_while_it_waits_for_the_append_lock(self):
+    def test_a_pack_that_begins_while_it_waits_for_its_place(self):
         storage = self.filled()
         undoing = undo_of(storage, self.store({NODE: self.state()}))
-        kept_file = storage._kept_file
+        take = storage._place.take
 
-        def begin_a_pack(wait):
+        def begin_a_pack(*args):
             storage.is_packing = True
-            return kept_file(wait)
+            take(*args)
 
-        with mock.patch.object(storage, '_kept_file', begin_a_pack):
+        with mock.patch.object(storage._place, 'take', begin_a_pack):
             with self.assertRaisesRegex(UndoError, DISABLED):
                 finish(storage, undoing)
         self.assertFalse(storage._commit_lock.locked())
 
-    def test_the_pack_waits_for_one_that_has_the_append_lock(self):
+    def test_the_pack_waits_for_one_that_has_its_place(self):
         """So that it reads what this one restores."""
         storage = self.filled(pack_process=False)
         undoing = undo_of(storage, self.store({LOST: self.state()}))

@@ -90,21 +90,20 @@ class SideBySide(ByHand):
         self.world.publish()
 
     def test_an_exclusive_one_waits_for_a_pack_in_a_thread(self):
-        """It has its turn, and the append lock is taken."""
+        """It has its turn, and the place behind the end is closed off."""
         serials = self.stored({1: b'x'})
         alone = self.begin('alone')
         alone.add('restore', oid(1), serials[1], b'restored', None)
         asked = []
-        lock = self.storage._commit_lock
         tpc_vote = self.storage.tpc_vote
 
         def note(transaction, **options):
             asked.append(options)
             if not options:
-                lock.release()  # the pack has ended
+                self.storage.move_on()  # the pack has ended
             return tpc_vote(transaction, **options)
 
-        lock.acquire()
+        self.storage.hold_still()
         with mock.patch.object(self.storage, 'tpc_vote', note):
             self.world.ask_vote(alone)
             self.world.settle()

@@ -201,7 +201,7 @@ def _let_undos_end(storage: Any) -> None:
 
     The pack must see what such an undo points back to.
     """
-    with storage.append_lock_of_pack():
+    with storage.nobody_has_the_place():
         pass
     storage._sequencer.drain()
 

@@ -7,7 +7,7 @@ be cancelled until it replaces the file.
 
 A pack that waits for another process gives the watch a function that ends that
 process (`ended_by`), so that it does not wait for ever.  A pack that waits for
-the append lock checks now and then whether it must end (interrupts.awaiting).
+a transaction that is alone looks now and then whether it must end.
 """
 
 import contextlib

@@ -63,7 +63,7 @@ class Appending(Records):
     def _write(self, under_way: Transaction, tid: bytes, counts: bool) -> None:
         """Write the transaction at the end of the file."""
         file = self._file
-        if under_way.keeps_file or under_way.file is not file:
+        if under_way.alone or under_way.file is not file:
             for record in under_way.records:
                 record.previous = self._positions.get(record.oid, 0)
         self._has_tail = True

@@ -32,12 +32,12 @@ can be reserved on the disk (`_vote_alone`, `_append_voted`):
 
 1. vote: wait until no other transaction is voted;
 2. check, or work out again, what has changed since;
-3. make the contents of its blobs durable; take the append lock (if a pack has
-   replaced the file before that, let go of it, and go back to 2);
-4. give the tid; write it behind the end of the file, with status 'c'.  It is
-   voted, and keeps the lock;
+3. make the contents of its blobs durable; take the place behind the end (if a
+   pack has replaced the file before that, leave it, and go back to 2);
+4. give the tid; write it there, with status 'c'.  It is voted: nobody else can
+   append, because no other is voted, and no pack swaps, because of the place;
 5. finish: give the blobs their names; write the final status;
-6. add it to the index and the pipeline; free all, the append lock first.
+6. add it to the index and the pipeline; free all.
 
 The *two-sync path* is either of them with the status left as 'c': the leader
 syncs, writes the status, and syncs again (`_sync_batch`).  It is taken under
@@ -49,9 +49,9 @@ object.  They see what is appended (`_pos`, `_positions`, `_file`); readers
 see what is published (`_view`).  When the caller's object is gone before the
 transaction has ended, the flusher's thread or the next begin ends it.
 
-Locks, in the order in which they are taken: the objects; the append lock
-(`_commit_lock`); `_writing`; `_lock`.  docs/internals/commit.rst says what is
-done under each of them.
+Locks, in the order in which they are taken: the objects; the place (place);
+the append lock (`_commit_lock`); `_writing`; `_lock`.
+docs/internals/commit.rst says what is done under each of them.
 
 Left to others: the transaction (transaction), its records (records), the end
 of the file (appending), which transaction has which object (commit.locks), the
@@ -64,7 +64,6 @@ import logging
 import time
 import weakref
 from collections.abc import Callable
-from collections.abc import Generator
 
 from persistent.TimeStamp import TimeStamp
 from ZODB.POSException import ReadOnlyError
@@ -79,6 +78,7 @@ from ..errors import Occupied
 from ..format.view import View
 from ..interrupts.trying import Tried
 from .appending import Appending
+from .place import Place
 from .told import AsyncFinish
 from .told import Told
 from .transaction import Metadata
@@ -95,6 +95,7 @@ STATUSES = b' ', b'p'
 class Commits(Undoing, Appending):
 
     _contention: Contention
+    _place: Place
 
     _closed_because = 'is closed'
 
@@ -216,7 +217,7 @@ class Commits(Undoing, Appending):
             self._wait_for_its_turn(under_way, wait)
         while not self._has_file_up_to_date(under_way, wait):
             pass  # a pack has replaced the file: try again
-        with self._writing:
+        with self._commit_lock, self._writing:
             self._refuse_when_stopped()
             self._leave_no_tail()
             tid = self._new_tid(under_way)
@@ -224,13 +225,12 @@ class Commits(Undoing, Appending):
             self._write(under_way, tid, counts=False)
 
     def _has_file_up_to_date(self, under_way: Transaction, wait: bool) -> bool:
-        """Take the append lock when all is worked out: under it, no code of
-        users runs, and nothing is synced.  False: a pack came before it."""
+        """Take the place behind the end when all is worked out.  False: a pack
+        came before it."""
         self._bring_up_to_date(under_way)
-        under_way.keeps_file = self._kept_file(wait)
-        next(under_way.keeps_file)
+        self._place.take(under_way, wait)
         if under_way.known_to is not self._sequencer.pipeline.appended:
-            under_way.keeps_file.close()
+            self._place.leave(under_way)
             return False
         self._work_out_again(under_way)  # refuses what a pack has begun
         return True
@@ -239,20 +239,6 @@ class Commits(Undoing, Appending):
                      ) -> contextlib.AbstractContextManager[object]:
         """Without `wait`, it raises Occupied if another thread has it."""
         return self._commit_lock if wait else Tried(self._commit_lock)
-
-    def _kept_file(self, wait: bool) -> Generator[None, None, None]:
-        """Hold the append lock from `next` to `close`, which leaves nothing
-        behind the end of the file.
-
-        A generator, because only in a `with` statement no interrupt can come
-        between taking or freeing a lock and the note of that.
-        """
-        with self._append_lock(wait):
-            try:
-                yield
-            finally:
-                with self._writing:
-                    self._leave_no_tail()
 
     def _bring_up_to_date(self, under_way: Transaction) -> None:
         appended = self._sequencer.pipeline.appended
@@ -304,9 +290,13 @@ class Commits(Undoing, Appending):
                 del self._begun[under_way.key]
 
     def _let_go(self, under_way: Transaction) -> None:
-        """Let go of its objects, its reserve and the append lock."""
-        if under_way.keeps_file is not None:
-            under_way.keeps_file.close()
+        """Let go of its objects, its reserve and its place."""
+        if self._place.is_of(under_way):
+            try:
+                with self._commit_lock, self._writing:
+                    self._leave_no_tail()
+            finally:
+                self._place.leave(under_way)
         if self._contention.inside:
             self._contention.leave(under_way)
         self._reserve.let_go(under_way)
@@ -357,7 +347,7 @@ class Commits(Undoing, Appending):
             raise StorageTransactionError('tpc_finish called before tpc_vote')
         try:
             try:
-                if under_way.keeps_file:
+                if under_way.alone:
                     commit = self._append_voted(under_way, f)
                 else:
                     commit = self._append_once(under_way, f)
@@ -413,9 +403,9 @@ class Commits(Undoing, Appending):
                 raise
 
     def _append_voted(self, under_way: Transaction, f: Told) -> Commit:
-        """Write the final status: it has its place, and the append lock."""
+        """Write the final status: it has its place."""
         assert under_way.tid is not None
-        with self._writing:
+        with self._commit_lock, self._writing:
             self._refuse_when_stopped()
             commit = self._commit(
                 under_way, under_way.tid, under_way.start, f)

@@ -50,7 +50,6 @@ from ..errors import WritingStopped
 from ..format.objectmap import INSTANCE_SIZE
 from ..format.scan import FIRST
 from ..format.view import View
-from ..interrupts.awaiting import Awaited
 from ..interrupts.trying import Tried
 from ..pack import packing
 from ..pack import swap
@@ -66,6 +65,7 @@ from .checkpoints import Checkpoints
 from .commits import Commits
 from .crashmark import Mark
 from .ecosystem import Ecosystem
+from .place import Place
 from .readers import Readers
 from .statistics import Counts
 from .tids import Tids
@@ -188,6 +188,7 @@ class FsyncStorage(
         self._contention = Contention()
         self._tids = Tids()
         self._swapping = threading.Lock()
+        self._place = Place()
         #: Drawn for each opening: the maps of this one have it.
         self.instance = os.urandom(INSTANCE_SIZE)
         self._making_map = threading.Lock()
@@ -361,6 +362,7 @@ class FsyncStorage(
             ' one, after the other has closed it')
         self._lock = threading.RLock()
         self._making_map = threading.Lock()
+        self._place = Place()
         self._commit_lock = threading.Lock()
         self._writing = threading.RLock()
         self._sequencer = self._new_sequencer(self._appended)
@@ -402,27 +404,27 @@ class FsyncStorage(
 
     packer = staticmethod(packing.copy_what_is_needed)
 
-    def append_lock_of_pack(self) -> Awaited:
-        """The append lock, for a pack: the wait ends if the pack must end.
+    def nobody_has_the_place(self) -> contextlib.AbstractContextManager[None]:
+        """For a pack; the wait for that ends if the pack must end.
 
-        A transaction on the exclusive path keeps the lock for as long as its
+        A transaction on the exclusive path keeps its place for as long as its
         client likes."""
         watch = self.pack_watch
-        return Awaited(self._commit_lock, self._refuse_when_stopped
-                       if watch is None else watch.go_on)
+        return self._place.closed_off(self._refuse_when_stopped
+                                      if watch is None else watch.go_on)
 
     def hold_still(self) -> None:
         """Hold the append lock until `move_on`, with nothing on its way to the
         disk (for a pack).
 
-        A transaction that is voted then has no place in the file yet: one with
-        a place, on the exclusive path, holds the lock itself."""
+        A transaction that is voted then has no place in the file yet."""
         self._still = self._held_still()
         next(self._still)
 
     def _held_still(self) -> Generator[None, None, None]:
-        # (A generator, as `_kept_file`.)
-        with self.append_lock_of_pack():
+        # (A generator, because only in a `with` statement no interrupt can
+        # come between taking or freeing a lock and the note of that.)
+        with self.nobody_has_the_place(), self._commit_lock:
             self._sequencer.drain()
             yield
 

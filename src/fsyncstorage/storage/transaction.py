@@ -35,7 +35,6 @@ import tempfile
 import weakref
 import zlib
 from collections.abc import Callable
-from collections.abc import Generator
 from typing import IO
 from typing import Any
 from typing import TypeAlias
@@ -154,7 +153,7 @@ class Transaction:
                  'blobs', 'file', 'known_to', 'records', 'last', 'read',
                  'resolved', 'waits_for_publishing', 'resolves_conflicts',
                  'resolving',
-                 'asked', 'asked_at', 'voted', 'failed', 'keeps_file',
+                 'asked', 'asked_at', 'voted', 'failed',
                  'sealed', 'length', 'tid', 'start', 'commit', 'blob_keys',
                  '_texts', '_extension', '_lengths', '_header_length', '_kept',
                  '_directory', '_spool', '_spool_end', '_is_at_spool_end')
@@ -200,8 +199,6 @@ class Transaction:
         self.asked = self.voted = self.failed = False
         #: When its vote was first called.
         self.asked_at = 0.0
-        #: A generator that holds the append lock for it, from its vote on.
-        self.keeps_file: Generator[None, None, None] | None = None
         #: Its tid, and its position in the file.
         self.tid: bytes | None = None
         self.start = 0
