@@ -43,12 +43,13 @@ function seconds(value) {
 
 // By the clock of the server: that of the browser may be different.
 function since(timestamp) {
-  if (timestamp == null) return NONE;
   const passed = Math.round(now - timestamp);
   return passed < 2 ? 'just now' : `${seconds(passed)} ago`;
 }
 
 const percent = share => `${Math.floor(100 * share)} %`;
+const shares = parts => Object.entries(parts).map(
+  ([name, share]) => `${name} ${percent(share)}`).join(', ');
 const newest = column => column?.length ? column[column.length - 1] : null;
 
 // Elements
@@ -112,7 +113,8 @@ function roundedUp(value) {
   return [1, 2, 5, 10].find(each => each * power >= value * .9999) * power;
 }
 
-function picture([title, inWords, least, ...lines], past, {span, every}) {
+function picture([what, inWords, least, ...lines], past, {span, every}) {
+  const title = `${what}, the last ${seconds(span)}`;
   const columns = lines.map(([, name]) => past[name]);
   const most = Math.max(0, ...columns.flat().filter(value => value != null));
   const top = roundedUp(Math.max(most, least));
@@ -121,7 +123,7 @@ function picture([title, inWords, least, ...lines], past, {span, every}) {
   const plot = draw(
     'svg', {
       viewBox: `0 0 ${span} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img',
-      'aria-label': `${title}, the last ${seconds(span)}: at most ${
+      'aria-label': `${title}: at most ${
         inWords(most)}, now ${words.join(', ')}`},
     draw('path', {
       class: 'grid',
@@ -133,9 +135,7 @@ function picture([title, inWords, least, ...lines], past, {span, every}) {
     'figure', '',
     make('figcaption', '', make('strong', '', title), ...words.map(
       (each, index) => make('span', index ? 'key second' : 'key', each))),
-    make('div', 'plot', plot, make('span', 'top', inWords(top))),
-    make('div', 'times', make('span', '', `${seconds(span)} ago`),
-         make('span', '', 'now')));
+    make('div', 'plot', plot, make('span', 'top', inWords(top))));
 }
 
 // The line has gaps where nothing is known.
@@ -154,53 +154,38 @@ function line(column, ago, top, span, every) {
 
 // What else is known of a storage: nothing is shown for what it does not have.
 
+// Each fact: its title, its name as a metric, how it is written.
 const FACTS = [
-  ['Since the start', ({figures}) => figures.commits_total != null
-    && `${number(figures.commits_total)} commits, ${
-      number(figures.conflicts_total)} conflicts, ${
-      number(figures.conflicts_resolved_total)} resolved`],
-  ['Data', ({figures}) => figures.data_bytes != null
-    && `${bytes(figures.data_bytes)}, ${number(figures.objects)} objects`],
-  ['Clients', ({figures, local_clients}) => figures.clients != null
-    && `${number(figures.clients)}, with ${number(figures.read_channels)} read channels, ${
-      number(local_clients ?? 0)} local; ${number(figures.reads_waiting)} reads wait`],
-  ['Last durable commit', ({durability, figures}) => durability
-    && since(figures.last_durable_commit_timestamp_seconds)],
-  ['Pack', ofPack],
-  ['Scrub', ofScrub],
+  ['Commits since the start', 'commits_total', number],
+  ['Conflicts since the start', 'conflicts_total', number],
+  ['Data', 'data_bytes', bytes],
+  ['Objects', 'objects', number],
+  ['Read channels', 'read_channels', number],
+  ['Reads that wait', 'reads_waiting', number],
+  ['Last durable commit', 'last_durable_commit_timestamp_seconds', since],
+  ['Pack', 'pack_phase_progress_ratio', shares],
+  ['The last pack ended', 'last_pack_timestamp_seconds', since],
+  ['This pass of the scrub', 'scrub_progress_ratio', percent],
+  ['The last pass ended', 'scrub_last_pass_timestamp_seconds', since],
+  ['Damaged transactions', 'scrub_damaged_transactions', number],
 ];
 
-function ofPack({durability, figures, pack_share}) {
-  if (durability == null) return null;
-  if (pack_share != null) {
-    const phase = Object.keys(figures.pack_phase_progress_ratio ?? {})[0];
-    return `${percent(pack_share)}, ${phase ? `in its phase “${phase}”` : 'it begins'}`;
-  }
-  if (figures.last_pack_timestamp_seconds == null) return 'none since the start';
-  return `the last one, ${since(figures.last_pack_timestamp_seconds)}, ${
-    figures.last_pack_succeeded ? 'took' : 'was not done, after'} ${
-    seconds(figures.last_pack_duration_seconds)}`;
-}
-
-function ofScrub({durability, figures}) {
-  if (durability == null) return null;
-  if (figures.scrub_passes_total == null) return 'the file is not verified (scrub-rate)';
-  return `${number(figures.scrub_damaged_transactions)} damaged transactions; ${
-    percent(figures.scrub_progress_ratio ?? 0)} of this pass; the last one ended ${
-    since(figures.scrub_last_pass_timestamp_seconds)}`;
+function facts({figures}) {
+  return FACTS
+    .filter(([, name]) => figures[name] != null)
+    .map(([title, name, inWords]) => [title, inWords(figures[name])])
+    .filter(([, words]) => words);
 }
 
 // The page
 
-let heard = null;            // when the last answer arrived
-let now = null;              // the time of the server then
+let now = null;  // the time of the server when it last answered
 
 function place(id) {
   return document.getElementById(id);
 }
 
 function section(storage, answer) {
-  const facts = FACTS.map(([title, read]) => [title, read(storage)]);
   return make(
     'section', '',
     make('div', 'title', make('h2', '', `Storage ${storage.name}`),
@@ -209,9 +194,8 @@ function section(storage, answer) {
     make('ul', '', ...listed(storage.verdicts)),
     make('div', 'cards', ...PICTURES.map(
       each => picture(each, storage.past, answer))),
-    make('dl', 'cards', ...facts.filter(([, words]) => words).map(
-      ([title, words]) => make(
-        'div', '', make('dt', '', title), make('dd', '', words)))));
+    make('dl', 'cards', ...facts(storage).map(([title, words]) => make(
+      'div', '', make('dt', '', title), make('dd', '', words)))));
 }
 
 function sayAll(verdicts, all) {
@@ -222,7 +206,6 @@ function sayAll(verdicts, all) {
 }
 
 function show(answer) {
-  heard = Date.now();
   now = answer.time;
   document.body.classList.remove('silent');
   const {storages, verdicts} = answer;
@@ -236,9 +219,7 @@ function show(answer) {
 
 function showSilence(why) {
   document.body.classList.add('silent');
-  const words = heard == null ? 'No answer'
-    : `No answer for ${seconds((Date.now() - heard) / 1000)}`;
-  sayAll([{level: 'bad', words: `${words}: ${why}`}], []);
+  sayAll([{level: 'bad', words: `No answer: ${why}`}], []);
 }
 
 async function look() {
@@ -251,17 +232,10 @@ async function look() {
   }
 }
 
-// A hidden page does not ask.  When it is shown again, it asks at once.
+// A hidden page does not ask.
 async function lookAgainAndAgain() {
-  let wake = null;
-  document.addEventListener('visibilitychange', () => wake?.());
-  for (;;) {
-    if (!document.hidden) await look();
-    await new Promise(resolve => {
-      wake = resolve;
-      setTimeout(resolve, EVERY);
-    });
-  }
+  if (!document.hidden) await look();
+  setTimeout(lookAgainAndAgain, EVERY);
 }
 
 lookAgainAndAgain();

@@ -73,8 +73,6 @@ def _storage(shown: Shown) -> dict[str, Any]:
         **shared,
         'figures': figures(reading),
         'durability': reading.storage.get('durability'),
-        'local_clients': reading.server.get('local-clients'),
-        'pack_share': (reading.packs.get('pack') or {}).get('share'),
         'verdicts': _as_json(verdicts.of_storage(reading, past)),
     }
 
