@@ -323,7 +323,7 @@ class OverZeo(Served, FiguresTestCase):
         self.served()
         collector = Collector(
             self.server._shown[0].exporter.storages,
-            self.server._shown[0].exporter.servers)
+            self.server._shown[0].exporter.pulses)
         names = {
             family.name.removeprefix('fsyncstorage_')
             + '_total' * (family.type == 'counter')

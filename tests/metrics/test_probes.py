@@ -40,7 +40,7 @@ class Loops(Served):
             self.assertIs(probe(address, '/live')[1]['ok'], False)
             go_on.set()
             until(lambda: probe(address, '/live')[0] == 200, 'it goes on')
-        lag = self.server._shown[0].exporter.servers()[0].pulse.lag
+        lag = self.server._shown[0].exporter.pulses()[0].lag
         until(lambda: lag.summary()['max'] > 0.1, 'its lag is known')
 
     def test_a_server_that_ends_lives(self):
@@ -67,10 +67,10 @@ class Loops(Served):
         hold = exporters.Hold(HERE)
         self.addCleanup(hold.close)
         server = self.serve(storage)
-        shown, pulse = storage.metrics._shown, hold.exporter.servers()[0].pulse
+        shown, pulse = storage.metrics, hold.exporter.pulses()[0]
         self.assertIsNotNone(shown.service)
         server.close()
-        self.assertEqual(hold.exporter.servers(), [])
+        self.assertEqual(hold.exporter.pulses(), [])
         self.assertEqual(hold.exporter.storages(), [])
         self.assertIsNone(shown.service)
         self.assertTrue(pulse._is_over)

@@ -70,20 +70,6 @@ function draw(name, attributes, ...children) {
   return element;
 }
 
-function state(verdicts) {
-  const levels = verdicts.map(({level}) => level);
-  return ['bad', 'look'].find(level => levels.includes(level)) ?? 'well';
-}
-
-// Text that has not changed is not replaced: a screen reader would read it
-// again.
-function sayState(element, level) {
-  const words = `${SIGNS[level]} ${STATES[level]}`;
-  if (element.textContent !== words) element.textContent = words;
-  element.className = `state ${level}`;
-  return element;
-}
-
 function listed(verdicts) {
   return verdicts.map(
     ({level, words}) => make('li', level, `${SIGNS[level]} ${words}`));
@@ -189,7 +175,6 @@ function section(storage, answer) {
   return make(
     'section', '',
     make('div', 'title', make('h2', '', `Storage ${storage.name}`),
-         sayState(make('p'), state(storage.verdicts)),
          make('p', '', storage.durability ? `durability ${storage.durability}` : '')),
     make('ul', '', ...listed(storage.verdicts)),
     make('div', 'cards', ...PICTURES.map(
@@ -199,8 +184,13 @@ function section(storage, answer) {
 }
 
 function sayAll(verdicts, all) {
-  const level = state([...verdicts, ...all]);
-  sayState(place('state'), level);
+  const levels = [...verdicts, ...all].map(({level}) => level);
+  const level = ['bad', 'look'].find(each => levels.includes(each)) ?? 'well';
+  const words = `${SIGNS[level]} ${STATES[level]}`;
+  // Text that has not changed is not replaced: a screen reader would read it
+  // again.
+  if (place('state').textContent !== words) place('state').textContent = words;
+  place('state').className = level;
   place('verdicts').replaceChildren(...listed(verdicts));
   document.title = level === 'well' ? 'fsyncstorage' : `${SIGNS[level]} fsyncstorage`;
 }

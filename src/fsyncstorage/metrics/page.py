@@ -25,7 +25,7 @@ from .figures import COUNTER
 from .figures import FIGURES
 from .past import EVERY
 from .past import SPAN
-from .probes import Serving
+from .probes import Pulse
 from .reading import Reading
 from .shown import Shown
 
@@ -49,14 +49,14 @@ def file(path: str) -> Answer:
 
 
 def now(phase: str, storages: Iterable[Shown],
-        servers: Iterable[Serving]) -> Answer:
+        pulses: Iterable[Pulse]) -> Answer:
     """`/now`: all that the page shows."""
     return _json({
         'version': own_version(),
         'time': time.time(),
         'process': phase,
         'verdicts': _as_json(verdicts.of_process(
-            phase, probes.oldest(servers))),
+            phase, probes.oldest(pulses))),
         'every': EVERY,
         'span': SPAN,
         'storages': [_storage(shown) for shown in storages],

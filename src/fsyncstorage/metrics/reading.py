@@ -28,14 +28,16 @@ class Reading:
         self.server: dict[str, Any] = service.own_status() if service else {}
         self.storage: dict[str, Any] = {}
         self.packs: dict[str, Any] = {}
-        self.packed_ago: float | None = None
+        #: When the last successful pack ended.
+        self.packed: float | None = None
         self.size: dict[str, int] = service.announced_size if service else {}
         of_storage: dict[str, Histogram] = {}
         if storage is not None:
             self.storage = storage.stats()
             self.quorum = self.storage.get('quorum') or {}
             self.packs = storage.packs.status()
-            self.packed_ago = storage.packs.succeeded_ago
+            ago = storage.packs.succeeded_ago
+            self.packed = None if ago is None else time.time() - ago
             self.size = {'length': len(storage), 'size': storage.getSize()}
             of_storage = storage.histograms()
         elif node is not None:
@@ -123,12 +125,6 @@ class Reading:
         """How far this pass of the scrub is."""
         end = self.scrub.get('end')
         return end and self.scrub['position'] / end
-
-    @property
-    def packed(self) -> float | None:
-        """When the last successful pack ended."""
-        ago = self.packed_ago
-        return None if ago is None else time.time() - ago
 
     @property
     def last_pack(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One storage that is shown: what it is, and what it was."""
+"""One storage that is shown: what it is, what it was, and who serves it."""
 
 import contextlib
 import logging
@@ -9,6 +9,7 @@ from typing import Any
 from typing import TypeVar
 
 from .past import Past
+from .probes import Pulse
 from .reading import Reading
 
 logger = logging.getLogger(__name__)
@@ -42,17 +43,34 @@ class Shown:
         #: Shown until a storage can be opened (storage.host).
         self.node = node
         self.has_opened(storage)
-        #: The server's part for it (server.service); None without a server.
+        #: The server's part for it (server.service), and the pulse of its
+        #: loop; None without a server.
         self.service: Any = None
+        self.pulse: Pulse | None = None
         self._failures = Failures()
         #: Used only by the thread that answers.
         self.past = Past()
 
     def has_opened(self, storage: Any) -> None:
+        """The storage is open now, and shown in place of its node."""
         #: Our storage, which others may wrap; None if it is not ours, or is
         #: not open yet.
         self.storage: Any = getattr(
             getattr(storage, 'histograms', None), '__self__', None)
+
+    def served_by(self, service: Any, traffic: Any) -> None:
+        """A server (server.service) serves the storage now.
+
+        `traffic` counts the bytes on the server's connections.
+        """
+        self.service, self.pulse = service, Pulse(service.loop, traffic)
+
+    def served_no_more(self) -> None:
+        """Called when the server begins to end; may be called again."""
+        self.service = None
+        pulse, self.pulse = self.pulse, None
+        if pulse is not None:
+            pulse.end()
 
     def trouble(self) -> str | None:
         """Why the storage cannot be written, though it should; or None."""
