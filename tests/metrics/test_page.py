@@ -150,8 +150,7 @@ class Samples(PageTestCase):
 class States(PageTestCase):
 
     def verdicts(self):
-        return [(each['level'], each['words'])
-                for each in self.storage_now()['verdicts']]
+        return self.storage_now()['verdicts']
 
     def test_a_disk_that_does_not_answer(self):
         disk = self.controlled_disk()

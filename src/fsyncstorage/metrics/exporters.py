@@ -49,10 +49,7 @@ _FAILED = Answer(500, TEXT, b'an error: see the log\n')
 
 class Exporter:
 
-    def __init__(self, address: Address,
-                 phase: Callable[[], str]) -> None:
-        """`phase()` returns what the process is doing (probes)."""
-        self._phase = phase
+    def __init__(self, address: Address) -> None:
         #: Who holds it; under the mutex of `_Exporters`.
         self.holders: set[Hold] = set()
         self._mutex = threading.Lock()
@@ -173,11 +170,11 @@ class Exporter:
     _PAGES: dict[str, Callable[['Exporter'], Answer]] = {
         '/metrics': _metrics,
         '/now': lambda self: page.now(
-            self._phase(), self.storages(), self.pulses()),
+            _exporters.phase, self.storages(), self.pulses()),
         '/clients': lambda self: page.clients(self.storages()),
-        '/startup': lambda self: probes.startup(self._phase()),
+        '/startup': lambda self: probes.startup(_exporters.phase),
         '/live': lambda self: probes.live(self.pulses()),
-        '/ready': lambda self: probes.ready(self._phase(), {
+        '/ready': lambda self: probes.ready(_exporters.phase, {
             each.name: each.trouble() for each in self.storages()}),
     }
 
@@ -219,7 +216,8 @@ class Showing(Hold, Shown):
 class _Exporters:
 
     def __init__(self) -> None:
-        self.phase = probes.SERVING
+        #: What the process is doing (probes).
+        self.phase: str = probes.SERVING
         self._mutex = threading.Lock()
         self._open: dict[Address, Exporter] = {}
 
@@ -228,8 +226,7 @@ class _Exporters:
             if not self._open:
                 forks.give_up_in_a_fork(self)
             if hold.address not in self._open:
-                self._open[hold.address] = Exporter(
-                    hold.address, lambda: self.phase)
+                self._open[hold.address] = Exporter(hold.address)
             exporter = self._open[hold.address]
             exporter.holders.add(hold)
             return exporter
@@ -254,7 +251,7 @@ class _Exporters:
         self._open = {}
 
 
-_exporters = _Exporters()
+_exporters: _Exporters = _Exporters()
 
 
 def process_is(phase: str) -> None:

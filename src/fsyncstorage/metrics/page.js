@@ -7,6 +7,7 @@
 const EVERY = 2000;      // milliseconds between two answers
 const PATIENCE = 8000;   // milliseconds to wait for an answer
 const HEIGHT = 100;      // of a picture, in its own units; its width is in seconds
+const CLASSES = ['first', 'second'];  // of its lines
 
 const SIGNS = {well: '✓', look: '!', bad: '✗'};
 const STATES = {well: 'Well', look: 'Have a look', bad: 'Not well'};
@@ -54,15 +55,11 @@ const newest = column => column?.length ? column[column.length - 1] : null;
 
 // Elements
 
-function make(name, className, ...children) {
-  const element = document.createElement(name);
-  if (className) element.className = className;
-  element.append(...children);
-  return element;
-}
+const SVG = 'http://www.w3.org/2000/svg';
 
-function draw(name, attributes, ...children) {
-  const element = document.createElementNS('http://www.w3.org/2000/svg', name);
+function make(name, attributes, ...children) {
+  const element = ['svg', 'path'].includes(name)
+    ? document.createElementNS(SVG, name) : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     element.setAttribute(key, value);
   }
@@ -71,8 +68,8 @@ function draw(name, attributes, ...children) {
 }
 
 function listed(verdicts) {
-  return verdicts.map(
-    ({level, words}) => make('li', level, `${SIGNS[level]} ${words}`));
+  return verdicts.map(([level, words]) => make(
+    'li', {class: level}, `${SIGNS[level]} ${words}`));
 }
 
 // Pictures of the last ten minutes
@@ -93,35 +90,28 @@ const PICTURES = [
   ['Clients', number, 5, ['connected', 'clients']],
 ];
 
-// The next of 1, 2, 5, 10, 20, 50, ...
-function roundedUp(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].find(each => each * power >= value * .9999) * power;
-}
-
 function picture([what, inWords, least, ...lines], past, {span, every}) {
   const title = `${what}, the last ${seconds(span)}`;
   const columns = lines.map(([, name]) => past[name]);
   const most = Math.max(0, ...columns.flat().filter(value => value != null));
-  const top = roundedUp(Math.max(most, least));
+  const top = Math.max(most, least);
   const words = lines.map(
     ([words], index) => `${words} ${inWords(newest(columns[index]))}`);
-  const plot = draw(
+  const plot = make(
     'svg', {
       viewBox: `0 0 ${span} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img',
-      'aria-label': `${title}: at most ${
-        inWords(most)}, now ${words.join(', ')}`},
-    draw('path', {
+      'aria-label': `${title}: at most ${inWords(most)}, now ${words.join(', ')}`},
+    make('path', {
       class: 'grid',
       d: `M0 0H${span}M0 ${HEIGHT / 2}H${span}M0 ${HEIGHT}H${span}`}),
-    ...columns.map((column, index) => draw('path', {
-      class: index ? 'second' : 'first',
-      d: line(column, past.ago, top, span, every)})));
+    ...columns.map((column, index) => make('path', {
+      class: CLASSES[index], d: line(column, past.ago, top, span, every)})));
   return make(
-    'figure', '',
-    make('figcaption', '', make('strong', '', title), ...words.map(
-      (each, index) => make('span', index ? 'key second' : 'key', each))),
-    make('div', 'plot', plot, make('span', 'top', inWords(top))));
+    'figure', {},
+    make('figcaption', {}, make('strong', {}, title), ...words.map(
+      (each, index) => make('span', {class: CLASSES[index]}, each))),
+    make('div', {class: 'plot'}, plot,
+         make('span', {class: 'top'}, inWords(top))));
 }
 
 // The line has gaps where nothing is known.
@@ -156,35 +146,29 @@ const FACTS = [
   ['Damaged transactions', 'scrub_damaged_transactions', number],
 ];
 
-function facts({figures}) {
-  return FACTS
-    .filter(([, name]) => figures[name] != null)
-    .map(([title, name, inWords]) => [title, inWords(figures[name])])
-    .filter(([, words]) => words);
-}
-
 // The page
 
 let now = null;  // the time of the server when it last answered
 
-function place(id) {
-  return document.getElementById(id);
-}
+const place = id => document.getElementById(id);
 
 function section(storage, answer) {
+  const {name, durability, verdicts, past, figures} = storage;
+  const facts = FACTS.filter(([, metric]) => figures[metric] != null);
   return make(
-    'section', '',
-    make('div', 'title', make('h2', '', `Storage ${storage.name}`),
-         make('p', '', storage.durability ? `durability ${storage.durability}` : '')),
-    make('ul', '', ...listed(storage.verdicts)),
-    make('div', 'cards', ...PICTURES.map(
-      each => picture(each, storage.past, answer))),
-    make('dl', 'cards', ...facts(storage).map(([title, words]) => make(
-      'div', '', make('dt', '', title), make('dd', '', words)))));
+    'section', {},
+    make('h2', {}, `Storage ${name}`),
+    make('p', {}, durability ? `durability ${durability}` : ''),
+    make('ul', {}, ...listed(verdicts)),
+    make('div', {class: 'cards'}, ...PICTURES.map(
+      each => picture(each, past, answer))),
+    make('dl', {class: 'cards'}, ...facts.map(([title, metric, inWords]) => make(
+      'div', {}, make('dt', {}, title),
+      make('dd', {}, inWords(figures[metric]))))));
 }
 
 function sayAll(verdicts, all) {
-  const levels = [...verdicts, ...all].map(({level}) => level);
+  const levels = [...verdicts, ...all].map(([level]) => level);
   const level = ['bad', 'look'].find(each => levels.includes(each)) ?? 'well';
   const words = `${SIGNS[level]} ${STATES[level]}`;
   // Text that has not changed is not replaced: a screen reader would read it
@@ -201,7 +185,7 @@ function show(answer) {
   const {storages, verdicts} = answer;
   place('storages').replaceChildren(
     ...storages.map(storage => section(storage, answer)));
-  if (!storages.length) verdicts.push({level: 'look', words: 'No storage is open.'});
+  if (!storages.length) verdicts.push(['look', 'No storage is open.']);
   sayAll(verdicts, storages.flatMap(storage => storage.verdicts));
   place('about').textContent = `version ${answer.version}, ${answer.process}, ${
     new Date().toLocaleTimeString()}`;
@@ -209,7 +193,7 @@ function show(answer) {
 
 function showSilence(why) {
   document.body.classList.add('silent');
-  sayAll([{level: 'bad', words: `No answer: ${why}`}], []);
+  sayAll([['bad', `No answer: ${why}`]], []);
 }
 
 async function look() {

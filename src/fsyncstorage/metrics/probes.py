@@ -75,7 +75,7 @@ class Pulse:
         self.traffic = traffic
         self._last = time.monotonic()
         self._is_over = False
-        loop.call_soon_threadsafe(self._begin)
+        loop.call_soon_threadsafe(self._beat)
 
     @property
     def age(self) -> float:
@@ -88,15 +88,10 @@ class Pulse:
 
     # In the loop
 
-    def _begin(self) -> None:
-        self._last = time.monotonic()
-        self._next()
-
-    def _next(self) -> None:
-        self.loop.call_later(BEAT, self._beat, self._last + BEAT)
-
-    def _beat(self, due: float) -> None:
+    def _beat(self, due: float | None = None) -> None:
+        """`due`: when it should have been called; None: at the beginning."""
         if not self._is_over:
             self._last = time.monotonic()
-            self.lag.add(max(0.0, self._last - due))
-            self._next()
+            if due is not None:
+                self.lag.add(max(0.0, self._last - due))
+            self.loop.call_later(BEAT, self._beat, self._last + BEAT)

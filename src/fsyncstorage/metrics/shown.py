@@ -3,19 +3,15 @@
 import contextlib
 import logging
 import time
-from collections.abc import Callable
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
-from typing import TypeVar
 
 from .past import Past
 from .probes import Pulse
 from .reading import Reading
 
 logger = logging.getLogger(__name__)
-
-_T = TypeVar('_T')
-
 
 class Failures:
     """Logs each failure once, until the same has worked again: it is tried
@@ -85,8 +81,9 @@ class Shown:
     def now(self) -> Reading | None:
         """The figures now; None if they cannot be read: other storages are
         shown nevertheless."""
-        return self._read('figures', lambda: Reading(
-            self.name, self.storage, self.service, self.node))
+        with self._said('figures'):
+            return Reading(self.name, self.storage, self.service, self.node)
+        return None
 
     def sample(self) -> None:
         """Called every `past.EVERY` seconds."""
@@ -98,11 +95,10 @@ class Shown:
         """What its clients do (server.clients); None without a server, or if
         that cannot be read."""
         service = self.service  # another thread may set it to None
-        return None if service is None else self._read(
-            'clients', service.clients)
-
-    def _read(self, what: str, read: Callable[[], _T]) -> _T | None:
-        with self._failures.said(
-                f'the {what} of {self.name!r} could not be read'):
-            return read()
+        with self._said('clients'):
+            return None if service is None else service.clients()
         return None
+
+    def _said(self, what: str) -> AbstractContextManager[None]:
+        return self._failures.said(
+            f'the {what} of {self.name!r} could not be read')

@@ -48,8 +48,8 @@ def of_process(phase: str, age: float) -> list[Verdict]:
 
 
 def of_storage(reading: Reading, past: Past) -> list[Verdict]:
-    return [Verdict(level, words) for level in (BAD, LOOK)
-            for words in _WORDS[level](reading, past)]
+    return [*(Verdict(BAD, words) for words in _bad(reading, past)),
+            *(Verdict(LOOK, words) for words in _look(reading, past))]
 
 
 def _bad(reading: Reading, past: Past) -> Iterator[str]:
@@ -97,9 +97,6 @@ def _look(reading: Reading, past: Past) -> Iterator[str]:
         why = reading.scrub.get('interrupted_because')
         yield (f'The scrub was interrupted {interrupted} times:'
                f' {_bounded(why)}')
-
-
-_WORDS = {BAD: _bad, LOOK: _look}
 
 
 def _bounded(words: object) -> str:
