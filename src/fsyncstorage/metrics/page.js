@@ -22,7 +22,6 @@ function number(value) {
 }
 
 function scaled(value, units, step) {
-  if (value == null) return NONE;
   let unit = 0;
   while (value >= step && unit < units.length - 1) {
     value /= step;
@@ -51,15 +50,13 @@ function since(timestamp) {
 const percent = share => `${Math.floor(100 * share)} %`;
 const shares = parts => Object.entries(parts).map(
   ([name, share]) => `${name} ${percent(share)}`).join(', ');
-const newest = column => column?.length ? column[column.length - 1] : null;
 
 // Elements
 
-const SVG = 'http://www.w3.org/2000/svg';
-
 function make(name, attributes, ...children) {
   const element = ['svg', 'path'].includes(name)
-    ? document.createElementNS(SVG, name) : document.createElement(name);
+    ? document.createElementNS('http://www.w3.org/2000/svg', name)
+    : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     element.setAttribute(key, value);
   }
@@ -96,7 +93,7 @@ function picture([what, inWords, least, ...lines], past, {span, every}) {
   const most = Math.max(0, ...columns.flat().filter(value => value != null));
   const top = Math.max(most, least);
   const words = lines.map(
-    ([words], index) => `${words} ${inWords(newest(columns[index]))}`);
+    ([words], index) => `${words} ${inWords(columns[index].at(-1))}`);
   const plot = make(
     'svg', {
       viewBox: `0 0 ${span} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img',
@@ -159,7 +156,7 @@ function section(storage, answer) {
     'section', {},
     make('h2', {}, `Storage ${name}`),
     make('p', {}, durability ? `durability ${durability}` : ''),
-    make('ul', {}, ...listed(verdicts)),
+    make('ul', {class: 'cards'}, ...listed(verdicts)),
     make('div', {class: 'cards'}, ...PICTURES.map(
       each => picture(each, past, answer))),
     make('dl', {class: 'cards'}, ...facts.map(([title, metric, inWords]) => make(

@@ -74,7 +74,8 @@ class Past:
             return
         values = {name: reading.at(path) for name, path in _THEN.items()}
         for name, count in counted.items():
-            values[name] = _rate(before[1][name], count, now - before[0])
+            values[name] = _per_second(
+                before[1][name], count, now - before[0])
         for name, seen in timed.items():
             since = [b - a for a, b in zip(before[2][name], seen)]
             for share, part in _SHARES.items():
@@ -101,12 +102,9 @@ def _percentile(seen: list[int], share: float) -> float | None:
     return round(min(Histogram.percentile_of(seen, share), _LONGEST), 7)
 
 
-def _rate(before: Any, now: Any, seconds: float) -> float | None:
-    """The rate per second.
-
-    None if it is unknown, also because a server that counts has begun or ended
-    in between.
-    """
+def _per_second(before: Any, now: Any, seconds: float) -> float | None:
+    """None if it is unknown, also because a server that counts has begun or
+    ended in between."""
     if before is None or now is None or now < before:
         return None
     return round((now - before) / seconds, 3)

@@ -31,7 +31,6 @@ class Reading:
         #: When the last successful pack ended.
         self.packed: float | None = None
         self.size: dict[str, int] = service.announced_size if service else {}
-        of_storage: dict[str, Histogram] = {}
         if storage is not None:
             self.storage = storage.stats()
             self.quorum = self.storage.get('quorum') or {}
@@ -39,11 +38,8 @@ class Reading:
             ago = storage.packs.succeeded_ago
             self.packed = None if ago is None else time.time() - ago
             self.size = {'length': len(storage), 'size': storage.getSize()}
-            of_storage = storage.histograms()
         elif node is not None:
             self.quorum = node.stats()
-        of_server: dict[str, Histogram] = (
-            service.histograms() if service else {})
         #: What the storage counts has precedence: a server counts only what
         #: its clients do, but threads of the process may commit, too.
         self.counts = {**self.server, **{
@@ -51,10 +47,11 @@ class Reading:
             if value is not None}}
         self.scrub: dict[str, Any] = self.storage.get('scrub') or {}
         #: By name: the storage's own histogram, and that of its clients.
-        self.histograms: dict[str, list[Histogram]] = {
-            each: [source[each] for source in (of_storage, of_server)
-                   if each in source]
-            for each in of_storage | of_server}
+        self.histograms: dict[str, list[Histogram]] = {}
+        for source in storage, service:
+            if source is not None:
+                for each, histogram in source.histograms().items():
+                    self.histograms.setdefault(each, []).append(histogram)
 
     def at(self, path: str) -> Any:
         """A figure: an attribute, or what a dict has; None: there is none."""

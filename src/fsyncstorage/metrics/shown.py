@@ -4,7 +4,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 from .past import Past
@@ -99,6 +98,6 @@ class Shown:
             return None if service is None else service.clients()
         return None
 
-    def _said(self, what: str) -> AbstractContextManager[None]:
+    def _said(self, what: str) -> contextlib.AbstractContextManager[None]:
         return self._failures.said(
             f'the {what} of {self.name!r} could not be read')
