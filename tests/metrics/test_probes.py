@@ -12,6 +12,7 @@ from ..support import PATIENCE
 from ..support import TestCase
 from ..support import commit
 from ..support import until
+from .asking import metrics
 from .asking import probe
 
 HERE = '127.0.0.1', 0
@@ -97,6 +98,8 @@ class Storages(TestCase):
         self.assertEqual((status, answer['ok']), (503, False))
         self.assertIn('writing stopped', answer['storages']['1'])
         self.assertEqual(probe(address, '/live')[0], 200)
+        self.assertEqual(
+            metrics(address)['fsyncstorage_writing_stopped',], 1)
         with self.assertLogs('fsyncstorage', 'ERROR'):
             storage.close()
         self.assertEqual(probe(self.show(self.open()), '/ready')[0], 200)
