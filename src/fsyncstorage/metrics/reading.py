@@ -89,8 +89,7 @@ class Reading:
         tid = self.storage.get('last_durable', z64)
         if tid == z64:
             return None
-        seconds: float = ZODB.TimeStamp.TimeStamp(tid).timeTime()
-        return seconds
+        return float(ZODB.TimeStamp.TimeStamp(tid).timeTime())
 
     @property
     def writing_stopped(self) -> bool | None:

@@ -12,6 +12,7 @@ from .reading import Reading
 
 logger = logging.getLogger(__name__)
 
+
 class Failures:
     """Logs each failure once, until the same has worked again: it is tried
     every few seconds, and may fail each time."""
@@ -72,8 +73,7 @@ class Shown:
         if self.storage is None:
             return None if self.node is None else str(self.node.trouble)
         if self.storage.has_stopped:
-            stopped: str = self.storage.stats()['writing_stopped']
-            return stopped
+            return str(self.storage.stats()['writing_stopped'])
         waits: str | None = self.storage.waits_for_log
         return waits
 
