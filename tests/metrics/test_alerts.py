@@ -70,6 +70,8 @@ def queries():
 class Names(NothingIsKept, Served):
     """What rules and dashboard ask for is there."""
 
+    level = 2
+
     def setUp(self):
         super().setUp()
         storage = self.open(scrub_rate='2MB', pack_process=False)

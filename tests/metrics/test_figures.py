@@ -160,16 +160,6 @@ class InOneProcess(FiguresTestCase):
             figures['last_durable_commit_timestamp_seconds',],
             os.path.getmtime(self.path()), delta=3600)
 
-    def test_writing_that_has_stopped(self):
-        disk = self.controlled_disk()
-        storage = self.show()
-        disk.fail_sync(OSError('I/O error'))
-        with self.assertRaises(Exception), self.assertLogs('fsyncstorage'):
-            commit(storage, {1: b'x'})
-        self.check(writing_stopped=1)
-        with self.assertLogs('fsyncstorage', 'ERROR'):
-            storage.close()
-
     def test_a_pack(self):
         storage = self.show(pack_process=False)
         self.assertNotIn(('last_pack_succeeded',), self.figures())
@@ -256,30 +246,38 @@ class OverZeo(Served, FiguresTestCase):
         self.assertEqual(figures['loads_total', 'memory'], 3)
         self.assertEqual(figures['loads_total', 'disk'], 2)
 
-    def test_conflicts(self):
-        peer = self.served()
+    def test_conflicts_of_clients_and_of_threads(self):
+        storage = self.open()
+        peer = self.served(storage)
         tid = peer.commit({1: record(1), 2: counter(0)})
         peer.commit({2: counter(1)}, tid)
         peer.commit({2: counter(2)}, tid)
         for _ in range(2):
             with self.assertRaises(ErrorReply):
                 peer.vote({1: record(2)})
-        self.check(conflicts_total=2, conflicts_resolved_total=1,
-                   commits_total=3)
         self.assertEqual(
             peer.call('server_status')['conflicts_resolved'], 1)
-
-    def test_conflicts_of_threads_and_of_clients(self):
-        storage = self.open()
-        peer = self.served(storage)
-        peer.commit({1: record(1)})
-        with self.assertRaises(ErrorReply):
-            peer.vote({1: record(2)})
         transaction = begin(storage)
         with self.assertRaises(ConflictError):
             storage.store(oid(1), z64, record(3), '', transaction)
         storage.tpc_abort(transaction)
-        self.check(conflicts_total=2)
+        self.check(conflicts_total=3, conflicts_resolved_total=1,
+                   commits_total=3)
+
+    def test_storages_of_one_server_have_one_loop(self):
+        peer = self.served()
+        other = Showing(HERE, 'other')
+        self.addCleanup(other.close)
+        traffic = self.server.traffic
+        other.served_by(self.service, traffic)
+        peer.commit({1: b'x' * 1000})
+        peer.ping()  # behind all that is sent of the commit
+        for end in other.close, lambda: None:
+            self.check(received_bytes_total=traffic.received,
+                       sent_bytes_total=traffic.sent)
+            self.assertGreater(traffic.received, 1000)
+            self.assertIn(('loop_lag_seconds_count',), self.now)
+            end()
 
     def test_waiting(self):
         peer = self.served()
@@ -323,7 +321,7 @@ class OverZeo(Served, FiguresTestCase):
         self.served()
         collector = Collector(
             self.server._shown[0].exporter.storages,
-            self.server._shown[0].exporter.servers)
+            self.server._shown[0].exporter.pulses)
         names = {
             family.name.removeprefix('fsyncstorage_')
             + '_total' * (family.type == 'counter')

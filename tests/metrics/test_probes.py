@@ -12,6 +12,7 @@ from ..support import PATIENCE
 from ..support import TestCase
 from ..support import commit
 from ..support import until
+from .asking import metrics
 from .asking import probe
 
 HERE = '127.0.0.1', 0
@@ -40,7 +41,7 @@ class Loops(Served):
             self.assertIs(probe(address, '/live')[1]['ok'], False)
             go_on.set()
             until(lambda: probe(address, '/live')[0] == 200, 'it goes on')
-        lag = self.server._shown[0].exporter.servers()[0].pulse.lag
+        lag = self.server._shown[0].exporter.pulses()[0].lag
         until(lambda: lag.summary()['max'] > 0.1, 'its lag is known')
 
     def test_a_server_that_ends_lives(self):
@@ -67,10 +68,10 @@ class Loops(Served):
         hold = exporters.Hold(HERE)
         self.addCleanup(hold.close)
         server = self.serve(storage)
-        shown, pulse = storage.metrics._shown, hold.exporter.servers()[0].pulse
+        shown, pulse = storage.metrics, hold.exporter.pulses()[0]
         self.assertIsNotNone(shown.service)
         server.close()
-        self.assertEqual(hold.exporter.servers(), [])
+        self.assertEqual(hold.exporter.pulses(), [])
         self.assertEqual(hold.exporter.storages(), [])
         self.assertIsNone(shown.service)
         self.assertTrue(pulse._is_over)
@@ -97,6 +98,8 @@ class Storages(TestCase):
         self.assertEqual((status, answer['ok']), (503, False))
         self.assertIn('writing stopped', answer['storages']['1'])
         self.assertEqual(probe(address, '/live')[0], 200)
+        self.assertEqual(
+            metrics(address)['fsyncstorage_writing_stopped',], 1)
         with self.assertLogs('fsyncstorage', 'ERROR'):
             storage.close()
         self.assertEqual(probe(self.show(self.open()), '/ready')[0], 200)

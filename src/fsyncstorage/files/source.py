@@ -105,8 +105,7 @@ class InPieces:
 
 
 def is_complete(file):
-    """Does the file have a descriptor?  One that is still arriving does not.
-    """
+    """Does the file have a descriptor?  A part that has arrived has none."""
     try:
         file.fileno()
     except OSError:

@@ -12,8 +12,7 @@
 - page       the live page, and what each client does, as JSON
 - past       the last ten minutes, for the pictures of the page
 - verdicts   is all well?  For the page
-- clients        the figures of clients, for a registry of their process
-- observability  and for plone.observability, if that is installed
+- clients    the figures of clients, for a registry of their process
 
 Nothing here is needed to keep data.  If something here fails, it is one line
 in the log, and the storages go on without it.  Figures are counted where they

@@ -132,10 +132,15 @@ def _listening(address: tuple[str, int]) -> socket.socket:
     families = {family for family, *_ in socket.getaddrinfo(
         *address, type=socket.SOCK_STREAM)}
     if socket.AF_INET in families:
-        return socket.create_server(address, backlog=BACKLOG)
-    return socket.create_server(
-        address, backlog=BACKLOG, family=socket.AF_INET6,
-        dualstack_ipv6=socket.has_dualstack_ipv6())
+        listening = socket.create_server(address, backlog=BACKLOG)
+    else:
+        listening = socket.create_server(
+            address, backlog=BACKLOG, family=socket.AF_INET6,
+            dualstack_ipv6=socket.has_dualstack_ipv6())
+    listening.setblocking(False)
+    # Its connections inherit this: the body follows the head at once.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 class Answering:
@@ -148,30 +153,19 @@ class Answering:
         """
         self._answer = answer
         self._ending = threading.Event()
-        self._loop = asyncio.SelectorEventLoop(_Resting(self._ending.wait))
-        try:
-            self._listen(address)
-        except BaseException:
-            self._loop.close()
-            raise
-
-    def _listen(self, address: tuple[str, int]) -> None:
-        self._socket = _listening(address)
-        self._socket.setblocking(False)
-        # Its connections inherit this: the body follows the head at once.
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.address: tuple[str, int] = self._socket.getsockname()[:2]
-        self._is_ours = hosts.those_of(address[0], self.address[0])
         #: The oldest first: the tasks, when they began, and their connections.
         self._open: dict[asyncio.Task[None], tuple[float, socket.socket]] = {}
-        self._thread = threading.Thread(
-            target=self._run, daemon=True,
-            name=f'metrics at {self.address[0]} port {self.address[1]}')
-        try:
+        with contextlib.ExitStack() as stack:
+            self._socket = stack.enter_context(_listening(address))
+            self.address: tuple[str, int] = self._socket.getsockname()[:2]
+            self._is_ours = hosts.those_of(address[0], self.address[0])
+            self._loop = stack.enter_context(contextlib.closing(
+                asyncio.SelectorEventLoop(_Resting(self._ending.wait))))
+            self._thread = threading.Thread(
+                target=self._run, daemon=True,
+                name='metrics at {} port {}'.format(*self.address))
             self._thread.start()
-        except BaseException:
-            self._socket.close()
-            raise
+            stack.pop_all()
 
     def each(self, seconds: float, call: Callable[[], object]) -> None:
         """Call it in the thread: at once, and again every `seconds`."""

@@ -1,7 +1,6 @@
 """The figures as metrics, by the library of Prometheus.
 
-A collector keeps nothing: it reads the figures when it is asked for them.  So
-it can be put into any registry, and does not register itself.
+A collector reads the figures when it is asked for them, and keeps nothing.
 
 Names end with their unit, in seconds or bytes, and with `_total` if they only
 grow until the process ends.  The only labels are `storage`, `phase` and
@@ -27,7 +26,7 @@ from .figures import FIGURES
 from .figures import GAUGE
 from .figures import HISTOGRAMS
 from .figures import LABELS
-from .probes import Serving
+from .probes import Pulse
 from .shown import Shown
 
 PREFIX = 'fsyncstorage_'
@@ -43,9 +42,9 @@ _KINDS: dict[str, type[Any]] = {
 class Collector:
 
     def __init__(self, storages: Callable[[], Iterable[Shown]],
-                 servers: Callable[[], Iterable[Serving]]) -> None:
+                 pulses: Callable[[], Iterable[Pulse]]) -> None:
         self._storages = storages
-        self._servers = servers
+        self._pulses = pulses
 
     def collect(self) -> Iterator[Metric]:
         return (family for family in self._families() if family.samples)
@@ -83,23 +82,22 @@ class Collector:
         yield from self._of_the_process()
 
     def _of_the_process(self) -> Iterator[Metric]:
-        servers = list(self._servers())
+        pulses = list(self._pulses())
         lag = HistogramMetricFamily(
             PREFIX + 'loop_lag_seconds',
             'By how much the event loop of the server was late.', labels=[])
-        if servers:
-            add_histogram(lag, [], [each.pulse.lag for each in servers])
-        yield lag
-        for what, words in (
-                ('received', 'Bytes that were received on all connections but'
-                 ' read channels.'),
-                ('sent', 'Bytes that were sent on these connections.')):
-            family = CounterMetricFamily(
-                f'{PREFIX}{what}_bytes', words, labels=[])
-            if servers:
-                family.add_metric([], sum(
-                    getattr(each.traffic, what) for each in servers))
-            yield family
+        received = CounterMetricFamily(
+            PREFIX + 'received_bytes', 'Bytes that were received on all'
+            ' connections but read channels.', labels=[])
+        sent = CounterMetricFamily(
+            PREFIX + 'sent_bytes',
+            'Bytes that were sent on these connections.', labels=[])
+        if pulses:
+            add_histogram(lag, [], [each.lag for each in pulses])
+            received.add_metric([], sum(
+                each.traffic.received for each in pulses))
+            sent.add_metric([], sum(each.traffic.sent for each in pulses))
+        yield from (lag, received, sent)
         build = GaugeMetricFamily(
             PREFIX + 'build_info', 'The version of fsyncstorage.',
             labels=['version'])

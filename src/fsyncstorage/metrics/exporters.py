@@ -15,7 +15,6 @@ asked for: to read them takes mutexes that commits need.  The probes are
 answered anew each time, and take no mutex while all is well.
 """
 
-import asyncio
 import logging
 import threading
 import time
@@ -39,8 +38,9 @@ Address = tuple[str, int]
 logger = logging.getLogger(__name__)
 
 METRICS = 'text/plain; version=0.0.4; charset=utf-8'
-# Seconds for which an answer is kept, before it is made anew.
+# Seconds for which an answer at these paths is kept, before it is made anew.
 KEPT = 1.0
+_KEPT = '/metrics', '/now', '/clients'
 
 EXTRA = "pip install 'fsyncstorage[metrics]'"
 
@@ -49,15 +49,11 @@ _FAILED = Answer(500, TEXT, b'an error: see the log\n')
 
 class Exporter:
 
-    def __init__(self, address: Address,
-                 phase: Callable[[], str]) -> None:
-        """`phase()` returns what the process is doing (probes)."""
-        self._phase = phase
-        #: How many hold it; under the mutex of `_Exporters`.
-        self.holds = 0
+    def __init__(self, address: Address) -> None:
+        #: Who holds it; under the mutex of `_Exporters`.
+        self.holders: set[Hold] = set()
         self._mutex = threading.Lock()
         self._storages: list[Shown] = []
-        self._servers: dict[asyncio.AbstractEventLoop, probes.Serving] = {}
         self._failures = Failures()  # used only by the thread
         #: By path: the last answer, and when it was made.  Used only by the
         #: thread.
@@ -96,7 +92,7 @@ class Exporter:
             from prometheus_client import generate_latest
 
             from .collector import Collector
-            collector: Any = Collector(self.storages, self.servers)
+            collector: Any = Collector(self.storages, self.pulses)
         except Exception as error:  # it is absent, or cannot be used
             logger.warning('no metrics at %s, only probes: %s; %s',
                            in_words(address), error, EXTRA)
@@ -109,20 +105,19 @@ class Exporter:
         with self._mutex:
             return list(self._storages)
 
-    def servers(self) -> list[probes.Serving]:
-        with self._mutex:
-            return list(self._servers.values())
+    def pulses(self) -> list[probes.Pulse]:
+        """Of the servers of these storages: one for each loop."""
+        return list({pulse.loop: pulse for each in self.storages()
+                     if (pulse := each.pulse) is not None}.values())
 
-    def show(self, name: str, storage: Any, node: Any = None) -> Shown:
+    def show(self, shown: Shown) -> None:
         with self._mutex:
             taken = {each.name for each in self._storages}
-            number, free = 1, name
-            while free in taken:  # two time series must not look the same
+            number, name = 1, shown.name
+            while shown.name in taken:  # two time series must not look alike
                 number += 1
-                free = f'{name} ({number})'
-            shown = Shown(free, storage, node)
+                shown.name = f'{name} ({number})'
             self._storages.append(shown)
-            return shown
 
     def shows(self, node: Any) -> bool:
         return any(each.node is node for each in self.storages())
@@ -132,20 +127,6 @@ class Exporter:
         with self._mutex:
             self._storages = [
                 each for each in self._storages if each is not shown]
-
-    def watch(self, loop: asyncio.AbstractEventLoop, traffic: Any) -> None:
-        """A server runs in this loop; may be called again."""
-        with self._mutex:
-            if loop not in self._servers:
-                self._servers[loop] = probes.Serving(
-                    probes.Pulse(loop), traffic)
-
-    def watch_no_more(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Its server is about to end; may be called again."""
-        with self._mutex:
-            serving = self._servers.pop(loop, None)
-        if serving is not None:
-            serving.pulse.end()
 
     def close(self) -> None:
         if self._answering is not None:
@@ -160,11 +141,13 @@ class Exporter:
     # Answering, in the thread
 
     def _answer(self, path: str) -> Answer | None:
-        if path not in page.FILES and path not in self._PAGES:
+        if path in page.FILES:
+            return page.file(path)
+        if path not in self._PAGES:
             return None
         with self._failures.said(f'{path} of the metrics could not be made'):
-            return (page.file(path) if path in page.FILES
-                    else self._PAGES[path](self))
+            make = self._PAGES[path]
+            return self._kept(path, make) if path in _KEPT else make(self)
         return _FAILED
 
     def _sample(self) -> None:
@@ -172,29 +155,27 @@ class Exporter:
             for shown in self.storages():
                 shown.sample()
 
-    def _kept(self, path: str, make: Callable[[], Answer]) -> Answer:
+    def _kept(self, path: str, make: Callable[['Exporter'], Answer]) -> Answer:
         now = time.monotonic()
         if path not in self._made or now - self._made[path][0] >= KEPT:
-            self._made[path] = now, make()
+            self._made[path] = now, make(self)
         return self._made[path][1]
 
     def _metrics(self) -> Answer:
-        generate = self._generate
-        if generate is None:
+        if self._generate is None:
             return Answer(501, TEXT, f'no metrics: {EXTRA}\n'.encode())
-        return self._kept(
-            '/metrics', lambda: Answer(200, METRICS, generate()))
+        return Answer(200, METRICS, self._generate())
 
     # The pages that the thread makes, by their paths.
     _PAGES: dict[str, Callable[['Exporter'], Answer]] = {
         '/metrics': _metrics,
-        '/now': lambda self: self._kept('/now', lambda: page.now(
-                self._phase(), self.storages(), self.servers())),
-        '/clients': lambda self: self._kept(
-            '/clients', lambda: page.clients(self.storages())),
-        '/startup': lambda self: probes.startup(self._phase()),
-        '/live': lambda self: probes.live(self.servers()),
-        '/ready': lambda self: probes.ready(self._phase(), self.storages()),
+        '/now': lambda self: page.now(
+            _exporters.phase, self.storages(), self.pulses()),
+        '/clients': lambda self: page.clients(self.storages()),
+        '/startup': lambda self: probes.startup(_exporters.phase),
+        '/live': lambda self: probes.live(self.pulses()),
+        '/ready': lambda self: probes.ready(_exporters.phase, {
+            each.name: each.trouble() for each in self.storages()}),
     }
 
 
@@ -204,48 +185,28 @@ class Hold:
     def __init__(self, address: Address) -> None:
         #: As it was configured: the port may be 0.
         self.address = address
-        self._is_closed = False
-        self.exporter = _exporters.take(address)
+        self.exporter = _exporters.take(self)
 
     def close(self) -> None:
         """May be called again."""
-        if not self._is_closed:
-            self._is_closed = True
-            _exporters.give_back(self.address, self.exporter)
+        _exporters.give_back(self)
 
 
-class Showing(Hold):
+class Showing(Hold, Shown):
     """A storage that is shown until this is closed."""
 
     def __init__(self, address: Address, name: str, storage: Any = None,
                  node: Any = None) -> None:
         """`node` (storage.host) is shown in place of a storage that cannot be
         opened yet."""
-        super().__init__(address)
-        self._shown = self.exporter.show(name, storage, node)
-
-    def has_opened(self, storage: Any) -> None:
-        """The storage is open now, and shown in place of its node."""
-        self._shown.has_opened(storage)
-
-    def served_by(self, service: Any, traffic: Any) -> None:
-        """A server (server.service) serves the storage now.
-
-        `traffic` counts the bytes on the server's connections.
-        """
-        self._shown.service = service
-        self.exporter.watch(service.loop, traffic)
-
-    def served_no_more(self) -> None:
-        """Called when the server begins to end; may be called again."""
-        service, self._shown.service = self._shown.service, None
-        if service is not None:
-            self.exporter.watch_no_more(service.loop)
+        Shown.__init__(self, name, storage, node)
+        Hold.__init__(self, address)
+        self.exporter.show(self)
 
     def hide(self) -> None:
         """Called when the storage begins to close; may be called again."""
         self.served_no_more()
-        self.exporter.hide(self._shown)
+        self.exporter.hide(self)
 
     def close(self) -> None:
         self.hide()
@@ -255,27 +216,30 @@ class Showing(Hold):
 class _Exporters:
 
     def __init__(self) -> None:
-        self.phase = probes.SERVING
+        #: What the process is doing (probes).
+        self.phase: str = probes.SERVING
         self._mutex = threading.Lock()
         self._open: dict[Address, Exporter] = {}
 
-    def take(self, address: Address) -> Exporter:
+    def take(self, hold: Hold) -> Exporter:
         with self._mutex:
             if not self._open:
                 forks.give_up_in_a_fork(self)
-            if address not in self._open:
-                self._open[address] = Exporter(address, lambda: self.phase)
-            self._open[address].holds += 1
-            return self._open[address]
+            if hold.address not in self._open:
+                self._open[hold.address] = Exporter(hold.address)
+            exporter = self._open[hold.address]
+            exporter.holders.add(hold)
+            return exporter
 
-    def give_back(self, address: Address, exporter: Exporter) -> None:
+    def give_back(self, hold: Hold) -> None:
+        exporter = hold.exporter
         with self._mutex:
-            if self._open.get(address) is not exporter:
-                return  # in the child of a fork: it is that of the parent
-            exporter.holds -= 1
-            if exporter.holds:
+            if self._open.get(hold.address) is not exporter:
+                return  # closed already; or that of the parent, in a fork
+            exporter.holders.discard(hold)
+            if exporter.holders:
                 return
-            del self._open[address]
+            del self._open[hold.address]
         # (Without the mutex, so that nobody else waits for its thread.)
         exporter.close()
 
@@ -287,7 +251,7 @@ class _Exporters:
         self._open = {}
 
 
-_exporters = _Exporters()
+_exporters: _Exporters = _Exporters()
 
 
 def process_is(phase: str) -> None:

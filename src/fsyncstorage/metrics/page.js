@@ -7,6 +7,7 @@
 const EVERY = 2000;      // milliseconds between two answers
 const PATIENCE = 8000;   // milliseconds to wait for an answer
 const HEIGHT = 100;      // of a picture, in its own units; its width is in seconds
+const CLASSES = ['first', 'second'];  // of its lines
 
 const SIGNS = {well: '✓', look: '!', bad: '✗'};
 const STATES = {well: 'Well', look: 'Have a look', bad: 'Not well'};
@@ -21,7 +22,6 @@ function number(value) {
 }
 
 function scaled(value, units, step) {
-  if (value == null) return NONE;
   let unit = 0;
   while (value >= step && unit < units.length - 1) {
     value /= step;
@@ -43,25 +43,20 @@ function seconds(value) {
 
 // By the clock of the server: that of the browser may be different.
 function since(timestamp) {
-  if (timestamp == null) return NONE;
   const passed = Math.round(now - timestamp);
   return passed < 2 ? 'just now' : `${seconds(passed)} ago`;
 }
 
 const percent = share => `${Math.floor(100 * share)} %`;
-const newest = column => column?.length ? column[column.length - 1] : null;
+const shares = parts => Object.entries(parts).map(
+  ([name, share]) => `${name} ${percent(share)}`).join(', ');
 
 // Elements
 
-function make(name, className, ...children) {
-  const element = document.createElement(name);
-  if (className) element.className = className;
-  element.append(...children);
-  return element;
-}
-
-function draw(name, attributes, ...children) {
-  const element = document.createElementNS('http://www.w3.org/2000/svg', name);
+function make(name, attributes, ...children) {
+  const element = ['svg', 'path'].includes(name)
+    ? document.createElementNS('http://www.w3.org/2000/svg', name)
+    : document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     element.setAttribute(key, value);
   }
@@ -69,23 +64,9 @@ function draw(name, attributes, ...children) {
   return element;
 }
 
-function state(verdicts) {
-  const levels = verdicts.map(({level}) => level);
-  return ['bad', 'look'].find(level => levels.includes(level)) ?? 'well';
-}
-
-// Text that has not changed is not replaced: a screen reader would read it
-// again.
-function sayState(element, level) {
-  const words = `${SIGNS[level]} ${STATES[level]}`;
-  if (element.textContent !== words) element.textContent = words;
-  element.className = `state ${level}`;
-  return element;
-}
-
 function listed(verdicts) {
-  return verdicts.map(
-    ({level, words}) => make('li', level, `${SIGNS[level]} ${words}`));
+  return verdicts.map(([level, words]) => make(
+    'li', {class: level}, `${SIGNS[level]} ${words}`));
 }
 
 // Pictures of the last ten minutes
@@ -106,36 +87,28 @@ const PICTURES = [
   ['Clients', number, 5, ['connected', 'clients']],
 ];
 
-// The next of 1, 2, 5, 10, 20, 50, ...
-function roundedUp(value) {
-  const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].find(each => each * power >= value * .9999) * power;
-}
-
-function picture([title, inWords, least, ...lines], past, {span, every}) {
+function picture([what, inWords, least, ...lines], past, {span, every}) {
+  const title = `${what}, the last ${seconds(span)}`;
   const columns = lines.map(([, name]) => past[name]);
   const most = Math.max(0, ...columns.flat().filter(value => value != null));
-  const top = roundedUp(Math.max(most, least));
+  const top = Math.max(most, least);
   const words = lines.map(
-    ([words], index) => `${words} ${inWords(newest(columns[index]))}`);
-  const plot = draw(
+    ([words], index) => `${words} ${inWords(columns[index].at(-1))}`);
+  const plot = make(
     'svg', {
       viewBox: `0 0 ${span} ${HEIGHT}`, preserveAspectRatio: 'none', role: 'img',
-      'aria-label': `${title}, the last ${seconds(span)}: at most ${
-        inWords(most)}, now ${words.join(', ')}`},
-    draw('path', {
+      'aria-label': `${title}: at most ${inWords(most)}, now ${words.join(', ')}`},
+    make('path', {
       class: 'grid',
       d: `M0 0H${span}M0 ${HEIGHT / 2}H${span}M0 ${HEIGHT}H${span}`}),
-    ...columns.map((column, index) => draw('path', {
-      class: index ? 'second' : 'first',
-      d: line(column, past.ago, top, span, every)})));
+    ...columns.map((column, index) => make('path', {
+      class: CLASSES[index], d: line(column, past.ago, top, span, every)})));
   return make(
-    'figure', '',
-    make('figcaption', '', make('strong', '', title), ...words.map(
-      (each, index) => make('span', index ? 'key second' : 'key', each))),
-    make('div', 'plot', plot, make('span', 'top', inWords(top))),
-    make('div', 'times', make('span', '', `${seconds(span)} ago`),
-         make('span', '', 'now')));
+    'figure', {},
+    make('figcaption', {}, make('strong', {}, title), ...words.map(
+      (each, index) => make('span', {class: CLASSES[index]}, each))),
+    make('div', {class: 'plot'}, plot,
+         make('span', {class: 'top'}, inWords(top))));
 }
 
 // The line has gaps where nothing is known.
@@ -154,81 +127,62 @@ function line(column, ago, top, span, every) {
 
 // What else is known of a storage: nothing is shown for what it does not have.
 
+// Each fact: its title, its name as a metric, how it is written.
 const FACTS = [
-  ['Since the start', ({figures}) => figures.commits_total != null
-    && `${number(figures.commits_total)} commits, ${
-      number(figures.conflicts_total)} conflicts, ${
-      number(figures.conflicts_resolved_total)} resolved`],
-  ['Data', ({figures}) => figures.data_bytes != null
-    && `${bytes(figures.data_bytes)}, ${number(figures.objects)} objects`],
-  ['Clients', ({figures, local_clients}) => figures.clients != null
-    && `${number(figures.clients)}, with ${number(figures.read_channels)} read channels, ${
-      number(local_clients ?? 0)} local; ${number(figures.reads_waiting)} reads wait`],
-  ['Last durable commit', ({durability, figures}) => durability
-    && since(figures.last_durable_commit_timestamp_seconds)],
-  ['Pack', ofPack],
-  ['Scrub', ofScrub],
+  ['Commits since the start', 'commits_total', number],
+  ['Conflicts since the start', 'conflicts_total', number],
+  ['Data', 'data_bytes', bytes],
+  ['Objects', 'objects', number],
+  ['Read channels', 'read_channels', number],
+  ['Reads that wait', 'reads_waiting', number],
+  ['Last durable commit', 'last_durable_commit_timestamp_seconds', since],
+  ['Pack', 'pack_phase_progress_ratio', shares],
+  ['The last pack ended', 'last_pack_timestamp_seconds', since],
+  ['This pass of the scrub', 'scrub_progress_ratio', percent],
+  ['The last pass ended', 'scrub_last_pass_timestamp_seconds', since],
+  ['Damaged transactions', 'scrub_damaged_transactions', number],
 ];
-
-function ofPack({durability, figures, pack_share}) {
-  if (durability == null) return null;
-  if (pack_share != null) {
-    const phase = Object.keys(figures.pack_phase_progress_ratio ?? {})[0];
-    return `${percent(pack_share)}, ${phase ? `in its phase “${phase}”` : 'it begins'}`;
-  }
-  if (figures.last_pack_timestamp_seconds == null) return 'none since the start';
-  return `the last one, ${since(figures.last_pack_timestamp_seconds)}, ${
-    figures.last_pack_succeeded ? 'took' : 'was not done, after'} ${
-    seconds(figures.last_pack_duration_seconds)}`;
-}
-
-function ofScrub({durability, figures}) {
-  if (durability == null) return null;
-  if (figures.scrub_passes_total == null) return 'the file is not verified (scrub-rate)';
-  return `${number(figures.scrub_damaged_transactions)} damaged transactions; ${
-    percent(figures.scrub_progress_ratio ?? 0)} of this pass; the last one ended ${
-    since(figures.scrub_last_pass_timestamp_seconds)}`;
-}
 
 // The page
 
-let heard = null;            // when the last answer arrived
-let now = null;              // the time of the server then
+let now = null;  // the time of the server when it last answered
 
-function place(id) {
-  return document.getElementById(id);
-}
+const place = id => document.getElementById(id);
 
 function section(storage, answer) {
-  const facts = FACTS.map(([title, read]) => [title, read(storage)]);
+  const {name, durability, verdicts, past, figures} = storage;
+  const facts = FACTS.filter(([, metric]) => figures[metric] != null);
   return make(
-    'section', '',
-    make('div', 'title', make('h2', '', `Storage ${storage.name}`),
-         sayState(make('p'), state(storage.verdicts)),
-         make('p', '', storage.durability ? `durability ${storage.durability}` : '')),
-    make('ul', '', ...listed(storage.verdicts)),
-    make('div', 'cards', ...PICTURES.map(
-      each => picture(each, storage.past, answer))),
-    make('dl', 'cards', ...facts.filter(([, words]) => words).map(
-      ([title, words]) => make(
-        'div', '', make('dt', '', title), make('dd', '', words)))));
+    'section', {},
+    make('h2', {}, `Storage ${name}`),
+    make('p', {}, durability ? `durability ${durability}` : ''),
+    make('ul', {class: 'cards'}, ...listed(verdicts)),
+    make('div', {class: 'cards'}, ...PICTURES.map(
+      each => picture(each, past, answer))),
+    make('dl', {class: 'cards'}, ...facts.map(([title, metric, inWords]) => make(
+      'div', {}, make('dt', {}, title),
+      make('dd', {}, inWords(figures[metric]))))));
 }
 
 function sayAll(verdicts, all) {
-  const level = state([...verdicts, ...all]);
-  sayState(place('state'), level);
+  const levels = [...verdicts, ...all].map(([level]) => level);
+  const level = ['bad', 'look'].find(each => levels.includes(each)) ?? 'well';
+  const words = `${SIGNS[level]} ${STATES[level]}`;
+  // Text that has not changed is not replaced: a screen reader would read it
+  // again.
+  if (place('state').textContent !== words) place('state').textContent = words;
+  place('state').className = level;
   place('verdicts').replaceChildren(...listed(verdicts));
   document.title = level === 'well' ? 'fsyncstorage' : `${SIGNS[level]} fsyncstorage`;
 }
 
 function show(answer) {
-  heard = Date.now();
   now = answer.time;
   document.body.classList.remove('silent');
   const {storages, verdicts} = answer;
   place('storages').replaceChildren(
     ...storages.map(storage => section(storage, answer)));
-  if (!storages.length) verdicts.push({level: 'look', words: 'No storage is open.'});
+  if (!storages.length) verdicts.push(['look', 'No storage is open.']);
   sayAll(verdicts, storages.flatMap(storage => storage.verdicts));
   place('about').textContent = `version ${answer.version}, ${answer.process}, ${
     new Date().toLocaleTimeString()}`;
@@ -236,9 +190,7 @@ function show(answer) {
 
 function showSilence(why) {
   document.body.classList.add('silent');
-  const words = heard == null ? 'No answer'
-    : `No answer for ${seconds((Date.now() - heard) / 1000)}`;
-  sayAll([{level: 'bad', words: `${words}: ${why}`}], []);
+  sayAll([['bad', `No answer: ${why}`]], []);
 }
 
 async function look() {
@@ -251,17 +203,10 @@ async function look() {
   }
 }
 
-// A hidden page does not ask.  When it is shown again, it asks at once.
+// A hidden page does not ask.
 async function lookAgainAndAgain() {
-  let wake = null;
-  document.addEventListener('visibilitychange', () => wake?.());
-  for (;;) {
-    if (!document.hidden) await look();
-    await new Promise(resolve => {
-      wake = resolve;
-      setTimeout(resolve, EVERY);
-    });
-  }
+  if (!document.hidden) await look();
+  setTimeout(lookAgainAndAgain, EVERY);
 }
 
 lookAgainAndAgain();

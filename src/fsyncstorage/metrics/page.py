@@ -9,7 +9,6 @@ files, and the words from errors; the page treats them as text.
 
 import collections
 import functools
-import http
 import importlib.resources
 import json
 import operator
@@ -25,7 +24,7 @@ from .figures import COUNTER
 from .figures import FIGURES
 from .past import EVERY
 from .past import SPAN
-from .probes import Serving
+from .probes import Pulse
 from .reading import Reading
 from .shown import Shown
 
@@ -49,14 +48,13 @@ def file(path: str) -> Answer:
 
 
 def now(phase: str, storages: Iterable[Shown],
-        servers: Iterable[Serving]) -> Answer:
+        pulses: Iterable[Pulse]) -> Answer:
     """`/now`: all that the page shows."""
     return _json({
         'version': own_version(),
         'time': time.time(),
         'process': phase,
-        'verdicts': _as_json(verdicts.of_process(
-            phase, probes.oldest(servers))),
+        'verdicts': [*verdicts.of_process(phase, probes.oldest(pulses))],
         'every': EVERY,
         'span': SPAN,
         'storages': [_storage(shown) for shown in storages],
@@ -67,15 +65,12 @@ def _storage(shown: Shown) -> dict[str, Any]:
     reading, past = shown.now(), shown.past
     shared = {'name': shown.name, 'past': past.columns(time.monotonic())}
     if reading is None:
-        return {**shared, 'figures': {},
-                'verdicts': _as_json([verdicts.UNREADABLE])}
+        return {**shared, 'figures': {}, 'verdicts': [verdicts.UNREADABLE]}
     return {
         **shared,
         'figures': figures(reading),
         'durability': reading.storage.get('durability'),
-        'local_clients': reading.server.get('local-clients'),
-        'pack_share': (reading.packs.get('pack') or {}).get('share'),
-        'verdicts': _as_json(verdicts.of_storage(reading, past)),
+        'verdicts': verdicts.of_storage(reading, past),
     }
 
 
@@ -83,11 +78,7 @@ def figures(reading: Reading) -> dict[str, Any]:
     """By the names that they have as metrics, without the prefix."""
     return {name + '_total' * (kind == COUNTER): value
             for kind, name, path, _ in FIGURES
-            if (value := reading.at(path)) is not None}
-
-
-def _as_json(found: list[verdicts.Verdict]) -> list[dict[str, str]]:
-    return [each._asdict() for each in found]
+            if (value := reading.at(path)) not in (None, {})}
 
 
 def clients(shown: Iterable[Shown]) -> Answer:
@@ -116,4 +107,4 @@ def clients(shown: Iterable[Shown]) -> Answer:
 def _json(found: dict[str, Any]) -> Answer:
     # (What was made here does not contain itself.)
     body = json.dumps(found, allow_nan=False, check_circular=False) + '\n'
-    return Answer(http.HTTPStatus.OK, 'application/json', body.encode())
+    return Answer(200, 'application/json', body.encode())

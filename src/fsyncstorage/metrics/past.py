@@ -74,9 +74,10 @@ class Past:
             return
         values = {name: reading.at(path) for name, path in _THEN.items()}
         for name, count in counted.items():
-            values[name] = _rate(before[1][name], count, now - before[0])
+            values[name] = _per_second(
+                before[1][name], count, now - before[0])
         for name, seen in timed.items():
-            since = _difference(before[2][name], seen)
+            since = [b - a for a, b in zip(before[2][name], seen)]
             for share, part in _SHARES.items():
                 values[f'{name}_{share}'] = _percentile(since, part)
         self._samples.append((now, values))
@@ -94,28 +95,16 @@ class Past:
 
 
 def _percentile(seen: list[int], share: float) -> float | None:
-    """None if nothing was seen."""
-    if not seen or not seen[-1]:
+    """None if nothing was seen; or if that is unknown, because a histogram has
+    appeared or disappeared in between."""
+    if not seen or min(seen) < 0 or not seen[-1]:
         return None
     return round(min(Histogram.percentile_of(seen, share), _LONGEST), 7)
 
 
-def _rate(before: Any, now: Any, seconds: float) -> float | None:
-    """The rate per second.
-
-    None if it is unknown, also because a server that counts has begun or ended
-    in between.
-    """
+def _per_second(before: Any, now: Any, seconds: float) -> float | None:
+    """None if it is unknown, also because a server that counts has begun or
+    ended in between."""
     if before is None or now is None or now < before:
         return None
     return round((now - before) / seconds, 3)
-
-
-def _difference(before: list[int], now: list[int]) -> list[int]:
-    """What was seen between two moments.
-
-    It is empty if that is unknown, because a histogram has appeared or
-    disappeared in between.
-    """
-    seen = [b - a for a, b in zip(before, now)]
-    return seen if min(seen, default=0) >= 0 else []

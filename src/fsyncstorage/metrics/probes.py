@@ -18,11 +18,9 @@ import json
 import time
 from collections.abc import Iterable
 from typing import Any
-from typing import NamedTuple
 
 from ..histogram import Histogram
 from .answering import Answer
-from .shown import Shown
 
 # Seconds between two beats of a pulse.
 BEAT = 0.5
@@ -39,18 +37,18 @@ def startup(phase: str) -> Answer:
     return _answer(phase != STARTING, process=phase)
 
 
-def live(servers: Iterable['Serving']) -> Answer:
-    age = oldest(servers)
+def live(pulses: Iterable['Pulse']) -> Answer:
+    age = oldest(pulses)
     return _answer(age <= STUCK_AFTER, loop_answered_seconds_ago=round(age, 3))
 
 
-def oldest(servers: Iterable['Serving']) -> float:
+def oldest(pulses: Iterable['Pulse']) -> float:
     """Seconds since the slowest of their loops has answered."""
-    return max((each.pulse.age for each in servers), default=0.0)
+    return max((each.age for each in pulses), default=0.0)
 
 
-def ready(phase: str, storages: Iterable[Shown]) -> Answer:
-    states = {shown.name: shown.trouble() for shown in storages}
+def ready(phase: str, states: dict[str, str | None]) -> Answer:
+    """`states` has the trouble of each storage, by its name."""
     return _answer(
         phase == SERVING and bool(states) and not any(states.values()),
         process=phase,
@@ -66,16 +64,18 @@ def _answer(is_well: bool, **why: object) -> Answer:
 
 
 class Pulse:
-    """A timer in an event loop, which notes by how much it is late: this is
-    how long something else has blocked the loop."""
+    """A timer in the event loop of a server, which notes by how much it is
+    late: this is how long something else has blocked the loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, traffic: Any) -> None:
         """May be called in any thread, before the loop runs."""
         self.lag = Histogram()
-        self._loop = loop
+        self.loop = loop
+        #: Has the bytes `received` and `sent` on the server's connections.
+        self.traffic = traffic
         self._last = time.monotonic()
         self._is_over = False
-        loop.call_soon_threadsafe(self._begin)
+        loop.call_soon_threadsafe(self._beat)
 
     @property
     def age(self) -> float:
@@ -88,23 +88,10 @@ class Pulse:
 
     # In the loop
 
-    def _begin(self) -> None:
-        self._last = time.monotonic()
-        self._next()
-
-    def _next(self) -> None:
-        self._loop.call_later(BEAT, self._beat, self._last + BEAT)
-
-    def _beat(self, due: float) -> None:
+    def _beat(self, due: float | None = None) -> None:
+        """`due`: when it should have been called; None: at the beginning."""
         if not self._is_over:
             self._last = time.monotonic()
-            self.lag.add(max(0.0, self._last - due))
-            self._next()
-
-
-class Serving(NamedTuple):
-    """A server, whose storages share one loop."""
-
-    pulse: Pulse
-    #: Has the bytes `received` and `sent` on its connections.
-    traffic: Any
+            if due is not None:
+                self.lag.add(max(0.0, self._last - due))
+            self.loop.call_later(BEAT, self._beat, self._last + BEAT)

@@ -28,20 +28,18 @@ class Reading:
         self.server: dict[str, Any] = service.own_status() if service else {}
         self.storage: dict[str, Any] = {}
         self.packs: dict[str, Any] = {}
-        self.packed_ago: float | None = None
+        #: When the last successful pack ended.
+        self.packed: float | None = None
         self.size: dict[str, int] = service.announced_size if service else {}
-        of_storage: dict[str, Histogram] = {}
         if storage is not None:
             self.storage = storage.stats()
             self.quorum = self.storage.get('quorum') or {}
             self.packs = storage.packs.status()
-            self.packed_ago = storage.packs.succeeded_ago
+            ago = storage.packs.succeeded_ago
+            self.packed = None if ago is None else time.time() - ago
             self.size = {'length': len(storage), 'size': storage.getSize()}
-            of_storage = storage.histograms()
         elif node is not None:
             self.quorum = node.stats()
-        of_server: dict[str, Histogram] = (
-            service.histograms() if service else {})
         #: What the storage counts has precedence: a server counts only what
         #: its clients do, but threads of the process may commit, too.
         self.counts = {**self.server, **{
@@ -49,10 +47,11 @@ class Reading:
             if value is not None}}
         self.scrub: dict[str, Any] = self.storage.get('scrub') or {}
         #: By name: the storage's own histogram, and that of its clients.
-        self.histograms: dict[str, list[Histogram]] = {
-            each: [source[each] for source in (of_storage, of_server)
-                   if each in source]
-            for each in of_storage | of_server}
+        self.histograms: dict[str, list[Histogram]] = {}
+        for source in storage, service:
+            if source is not None:
+                for each, histogram in source.histograms().items():
+                    self.histograms.setdefault(each, []).append(histogram)
 
     def at(self, path: str) -> Any:
         """A figure: an attribute, or what a dict has; None: there is none."""
@@ -90,8 +89,7 @@ class Reading:
         tid = self.storage.get('last_durable', z64)
         if tid == z64:
             return None
-        seconds: float = ZODB.TimeStamp.TimeStamp(tid).timeTime()
-        return seconds
+        return float(ZODB.TimeStamp.TimeStamp(tid).timeTime())
 
     @property
     def writing_stopped(self) -> bool | None:
@@ -123,12 +121,6 @@ class Reading:
         """How far this pass of the scrub is."""
         end = self.scrub.get('end')
         return end and self.scrub['position'] / end
-
-    @property
-    def packed(self) -> float | None:
-        """When the last successful pack ended."""
-        ago = self.packed_ago
-        return None if ago is None else time.time() - ago
 
     @property
     def last_pack(self) -> dict[str, Any]:

@@ -1,19 +1,16 @@
-"""One storage that is shown: what it is, and what it was."""
+"""One storage that is shown: what it is, what it was, and who serves it."""
 
 import contextlib
 import logging
 import time
-from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
-from typing import TypeVar
 
 from .past import Past
+from .probes import Pulse
 from .reading import Reading
 
 logger = logging.getLogger(__name__)
-
-_T = TypeVar('_T')
 
 
 class Failures:
@@ -42,33 +39,50 @@ class Shown:
         #: Shown until a storage can be opened (storage.host).
         self.node = node
         self.has_opened(storage)
-        #: The server's part for it (server.service); None without a server.
+        #: The server's part for it (server.service), and the pulse of its
+        #: loop; None without a server.
         self.service: Any = None
+        self.pulse: Pulse | None = None
         self._failures = Failures()
         #: Used only by the thread that answers.
         self.past = Past()
 
     def has_opened(self, storage: Any) -> None:
+        """The storage is open now, and shown in place of its node."""
         #: Our storage, which others may wrap; None if it is not ours, or is
         #: not open yet.
         self.storage: Any = getattr(
             getattr(storage, 'histograms', None), '__self__', None)
+
+    def served_by(self, service: Any, traffic: Any) -> None:
+        """A server (server.service) serves the storage now.
+
+        `traffic` counts the bytes on the server's connections.
+        """
+        self.service, self.pulse = service, Pulse(service.loop, traffic)
+
+    def served_no_more(self) -> None:
+        """Called when the server begins to end; may be called again."""
+        self.service = None
+        pulse, self.pulse = self.pulse, None
+        if pulse is not None:
+            pulse.end()
 
     def trouble(self) -> str | None:
         """Why the storage cannot be written, though it should; or None."""
         if self.storage is None:
             return None if self.node is None else str(self.node.trouble)
         if self.storage.has_stopped:
-            stopped: str = self.storage.stats()['writing_stopped']
-            return stopped
+            return str(self.storage.stats()['writing_stopped'])
         waits: str | None = self.storage.waits_for_log
         return waits
 
     def now(self) -> Reading | None:
         """The figures now; None if they cannot be read: other storages are
         shown nevertheless."""
-        return self._read('figures', lambda: Reading(
-            self.name, self.storage, self.service, self.node))
+        with self._said('figures'):
+            return Reading(self.name, self.storage, self.service, self.node)
+        return None
 
     def sample(self) -> None:
         """Called every `past.EVERY` seconds."""
@@ -80,11 +94,10 @@ class Shown:
         """What its clients do (server.clients); None without a server, or if
         that cannot be read."""
         service = self.service  # another thread may set it to None
-        return None if service is None else self._read(
-            'clients', service.clients)
-
-    def _read(self, what: str, read: Callable[[], _T]) -> _T | None:
-        with self._failures.said(
-                f'the {what} of {self.name!r} could not be read'):
-            return read()
+        with self._said('clients'):
+            return None if service is None else service.clients()
         return None
+
+    def _said(self, what: str) -> contextlib.AbstractContextManager[None]:
+        return self._failures.said(
+            f'the {what} of {self.name!r} could not be read')

@@ -35,21 +35,19 @@ class Verdict(NamedTuple):
 UNREADABLE = Verdict(BAD, 'Its figures cannot be read: see the log.')
 
 
-def of_process(phase: str, age: float) -> list[Verdict]:
+def of_process(phase: str, age: float) -> Iterator[Verdict]:
     """`age`: seconds since an event loop has last answered."""
-    verdicts = []
     if age > probes.STUCK_AFTER:
-        verdicts.append(Verdict(
+        yield Verdict(
             BAD, f'The server has not answered for {age:.0f} s: something'
-            ' keeps its event loop.'))
+            ' keeps its event loop.')
     if phase != probes.SERVING:
-        verdicts.append(Verdict(LOOK, f'The server is {phase}.'))
-    return verdicts
+        yield Verdict(LOOK, f'The server is {phase}.')
 
 
 def of_storage(reading: Reading, past: Past) -> list[Verdict]:
-    return [Verdict(level, words) for level in (BAD, LOOK)
-            for words in _WORDS[level](reading, past)]
+    return [*(Verdict(BAD, words) for words in _bad(reading, past)),
+            *(Verdict(LOOK, words) for words in _look(reading, past))]
 
 
 def _bad(reading: Reading, past: Past) -> Iterator[str]:
@@ -77,14 +75,12 @@ def _look(reading: Reading, past: Past) -> Iterator[str]:
     if reading.quorum and not reading.storage:
         yield f'Not open: {_bounded(reading.quorum["trouble"])}.'
     since = reading.server.get('lock_time')
+    held = 0 if since is None else time.time() - since
     waiting = reading.waiting.get('vote')
-    if since is not None and waiting:
-        held = time.time() - since
-        if held > HELD:
-            # (Some may wait for other objects, or for room in memory.)
-            yield (f'A client has held objects for {held:.0f} s, and'
-                   f' {waiting} commit{"s" * (waiting != 1)}'
-                   f' wait{"s" * (waiting == 1)}.')
+    if held > HELD and waiting:
+        # (Some may wait for other objects, or for room in memory.)
+        yield (f'A client has held objects for {held:.0f} s; commits that'
+               f' wait: {waiting}.')
     slowest = past.last('sync_p99', 1)
     if slowest and slowest[0] is not None and slowest[0] >= SLOW:
         yield f'Syncs take long: {slowest[0]:.1f} s.'
@@ -97,9 +93,6 @@ def _look(reading: Reading, past: Past) -> Iterator[str]:
         why = reading.scrub.get('interrupted_because')
         yield (f'The scrub was interrupted {interrupted} times:'
                f' {_bounded(why)}')
-
-
-_WORDS = {BAD: _bad, LOOK: _look}
 
 
 def _bounded(words: object) -> str:
