@@ -465,7 +465,9 @@ class WhileRunning(TestCase):
         disk.fail_sync(OSError(5, 'Input/output error'))
         with self.assertRaises(Exception):
             commit(storage, {2: b'x'})
-        self.assertFalse(storage._checkpoints.write_or_warn())
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            self.assertFalse(storage._checkpoints.write_or_warn())
+        self.assertIn('no index could be written', logs.output[0])
         storage.close()
         self.assertEqual(os.stat(self.path('Data.fs.index')).st_mtime_ns,
                          written)
