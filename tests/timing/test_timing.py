@@ -69,7 +69,8 @@ class ForRealTests(Command):
             *(('commits', storage.name) for storage in disk.STORAGES)])
         for expected in (
                 'write 1000 bytes and sync? milliseconds', 'two syncs',
-                'policy 1 2 a power cut may take back', 'fsync:per-commit',
+                'threads that commit 1 2', 'fsync:per-commit',
+                'group-commit: a power cut may take back nothing',
                 f'FsyncStorage takes {disk.WAYS[0].name}'):
             self.assertIn(expected, text)
 

@@ -43,7 +43,8 @@ class CommandParser(argparse.ArgumentParser):
     """Prints errors without the usage, which would hide them."""
 
     def __init__(self, **options):
-        super().__init__(**options)
+        super().__init__(
+            **options, formatter_class=argparse.RawDescriptionHelpFormatter)
         self.add_argument('--version', action='version',
                           version=f'{self.prog} {own_version()}')
 

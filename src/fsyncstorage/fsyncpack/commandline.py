@@ -83,8 +83,7 @@ def main(argv=None):
 
 def parser():
     made = CommandParser(
-        prog='fsync-pack', description=DESCRIPTION, epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog='fsync-pack', description=DESCRIPTION, epilog=EPILOG)
     made.add_argument(
         'path', metavar='ADDRESS|DATA.FS', help='what is packed')
     made.add_argument(

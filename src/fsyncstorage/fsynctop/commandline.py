@@ -72,8 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     made = CommandParser(
-        prog='fsync-top', description=DESCRIPTION, epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog='fsync-top', description=DESCRIPTION, epilog=EPILOG)
     made.add_argument(
         'address', metavar='ADDRESS', type=_address,
         help='where the metrics of the server are')

@@ -10,7 +10,6 @@ import typing
 from ZConfig.datatypes import stock_datatypes
 
 from fsyncstorage.commit import policies
-from fsyncstorage.version import own_version
 
 from . import contestants
 from .results import tables
@@ -34,19 +33,6 @@ class Default(typing.NamedTuple):
             ','.join(map(str, value)) if isinstance(value, list) else value
             for value in self)
         return f'{usual}, or {quick} with --quick'
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Shows an error without the usage, which would hide it."""
-
-    def __init__(self, **options):
-        super().__init__(
-            **options, formatter_class=argparse.RawDescriptionHelpFormatter)
-        self.add_argument('--version', action='version',
-                          version=f'{self.prog} {own_version()}')
-
-    def error(self, message):
-        self.exit(2, f'{self.prog}: {message} (--help explains)\n')
 
 
 class Command(typing.NamedTuple):

@@ -16,7 +16,6 @@ from . import arguments
 from .contestants import CONTESTANTS as WITHOUT_SERVER
 from .results import wording
 from .running import crew
-from .running import loops
 from .running import population
 from .running import zeosites
 from .running.sampling import Race
@@ -80,7 +79,7 @@ def races(options):
     common = {
         'requests': QUICK_REQUESTS if quick else REQUESTS,
         'volume': QUICK_VOLUME if quick else VOLUME,
-        'loop': loops.installed()[-1],  # as ZEO does
+        'loop': zeosites.loops()[-1],  # as ZEO does
         'socket': False,
     }
     return [

@@ -18,10 +18,9 @@ from statistics import fmean
 
 from . import arguments
 from .running import crew
-from .running import loops
 from .running import population
+from .running import zeosites
 from .running.sampling import Race
-from .running.zeosites import CONTESTANTS
 
 WORKLOADS = WRITE, READ = 'write', 'read'
 
@@ -70,11 +69,11 @@ def races(options):
 
 
 _numbers = arguments.several(arguments.positive)
-_loops = loops.installed()
+_loops = zeosites.loops()
 
 add_to = arguments.Command(
     'zeo', 'what commits and reads take over ZEO, by server and client',
-    DESCRIPTION, CONTESTANTS,
+    DESCRIPTION, zeosites.CONTESTANTS,
     'zeo fsync-client --objects 334 --directory /srv/zeo', races, {
         '--workload': dict(
             action='append', choices=WORKLOADS,
