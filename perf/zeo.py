@@ -294,7 +294,7 @@ def measure_beside(contestant, directory, *, seconds, **site_settings):
                     seconds, _PAUSE)
 
         (reads, commits), _ = crew.processes(
-            site, [read, zeo.writer(site, 'written', seconds)])
+            site, [read, client(site, 'written', None, seconds)])
     return {
         'reads': len(reads.durations),
         **crew.times(reads.durations),

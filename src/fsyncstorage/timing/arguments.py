@@ -7,8 +7,6 @@ import argparse
 import os
 import typing
 
-from ZConfig.datatypes import stock_datatypes
-
 from fsyncstorage.commit import policies
 
 from . import contestants
@@ -120,14 +118,9 @@ def seconds(text):
 
 def size(text):
     """A number of bytes, like 100KB."""
-    try:
-        found = stock_datatypes['byte-size'](text)
-    except ValueError:
-        found = 0
+    found = _checked(policies.number_of_bytes, text, 'a size')
     if not 1 <= found <= LARGEST_SIZE:
-        raise Wrong(
-            'must be numbers of bytes, or numbers with KB or MB, up to'
-            f' {LARGEST_SIZE >> 20}MB, not {text!r}')
+        raise Wrong(f'must be up to {LARGEST_SIZE >> 20}MB, not {text!r}')
     return found
 
 
