@@ -34,7 +34,7 @@ MAY_IMPORT = {
     'timing.results': set(),
     'config': {'quorum.roles', 'quorum.following', 'storage', 'metrics',
                'commit', 'errors'},
-    'fsyncpack': {'check', 'client', 'storage', 'format'},
+    'fsyncpack': {'check', 'check.info', 'client', 'storage', 'format'},
     'fsynctop': {'check', 'metrics'},
     'fsyncquorum': {'check', 'quorum.etcd', 'quorum.roles',
                     'quorum.beginning', 'quorum.log', 'quorum.history'},

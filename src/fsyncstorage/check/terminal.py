@@ -61,7 +61,8 @@ def exit_code(run, options, program):
     except UnknownVersion as error:
         message = f'{options.path}: {error}'
     except OSError as error:
-        message = f'{error.filename or options.path}: {error.strerror}'
+        message = (f'{error.filename or options.path}:'
+                   f' {error.strerror or error}')
     except NobodyReads:
         return NOBODY_READS
     except KeyboardInterrupt:

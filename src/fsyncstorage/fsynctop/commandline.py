@@ -63,6 +63,9 @@ PATIENCE = 10.0
 # 100 characters of a label, and of a version, may take 12 in JSON.
 MOST_BYTES = 8 << 20
 
+NOT_OURS = ('what answers there is not the address of metrics of an'
+            ' fsyncstorage that can tell of its clients')
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser()
@@ -150,32 +153,26 @@ def _picture(now: Answer, before: Answer, options: argparse.Namespace,
 
 def ask(at: tuple[str, int]) -> Answer:
     """CannotRun if there is no answer."""
-    where = address.shown(at)
     try:
         status, body = _received(at)
     except TimeoutError:
-        raise CannotRun(
-            f'{where}: no answer within {PATIENCE:.0f} s') from None
+        why = f'no answer within {PATIENCE:.0f} s'
     except ConnectionResetError:
-        raise CannotRun(
-            f'{where}: it has closed the connection. Is it the address of'
-            ' <metrics>, and not that of ZEO?') from None
+        why = ('it has closed the connection. Is it the address of <metrics>,'
+               ' and not that of ZEO?')
     except http.client.HTTPException:
-        raise _not_ours(where) from None
+        why = NOT_OURS
     except (OSError, UnicodeError) as error:  # (UnicodeError: no valid name)
-        words = getattr(error, 'strerror', None) or error
-        raise CannotRun(f'{where}: {words}') from None
-    if status == 421:
-        raise CannotRun(
-            f'{where}: the server was asked by a name that it does not answer'
-            ' to (421): ask by an address in numbers, or as it has the name')
-    if status != 200 or len(body) > MOST_BYTES:
-        raise _not_ours(where)
-    with _understood(at):
-        storages: Answer = json.loads(body)['storages']
-        for storage in storages.values():
-            storage['clients'] = [*storage['clients']]
-    return storages
+        why = getattr(error, 'strerror', None) or str(error)
+    else:
+        if status == 200 and len(body) <= MOST_BYTES:
+            with _understood(at):
+                storages: Answer = json.loads(body)['storages']
+            return storages
+        why = NOT_OURS if status != 421 else (
+            'the server was asked by a name that it does not answer to (421):'
+            ' ask by an address in numbers, or as it has the name')
+    raise CannotRun(f'{address.shown(at)}: {why}')
 
 
 @contextlib.contextmanager
@@ -185,13 +182,7 @@ def _understood(at: tuple[str, int]) -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, RecursionError,
             TypeError, ValueError):
-        raise _not_ours(address.shown(at)) from None
-
-
-def _not_ours(where: str) -> CannotRun:
-    return CannotRun(
-        f'{where}: what answers there is not the address of metrics of an'
-        ' fsyncstorage that can tell of its clients')
+        raise CannotRun(f'{address.shown(at)}: {NOT_OURS}') from None
 
 
 def _received(at: tuple[str, int]) -> tuple[int, bytes]:
