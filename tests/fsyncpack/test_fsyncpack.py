@@ -258,7 +258,8 @@ class ByRoot(PackCase):
             for name in ['', *names]:
                 os.chown(os.path.join(parent, name), *self.OWNER)
         done = subprocess.run(
-            [sys.executable, '-m', 'fsyncstorage.fsyncpack.commandline',
+            [sys.executable, '-c', 'import sys; from fsyncstorage import'
+             ' fsyncpack; sys.exit(fsyncpack.main())',
              self.path(), '--blobs', self.path('blobs')],
             capture_output=True, text=True, timeout=PATIENCE)
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -66,11 +66,18 @@ def main(argv=None):
     arguments = parser()
     options = arguments.parse_args(argv)
     options.address = target.address_of(options.path)
-    _refuse_what_does_not_fit(arguments, options)
+    if options.days is not None and (options.status or options.cancel):
+        arguments.error('--days is for a pack, or a dry run')
+    if options.address is not None and (options.blobs or not options.gc):
+        arguments.error('--blobs and --no-gc are for a file; a server has its'
+                        ' own configuration')
+    if options.address is None and (options.status or options.cancel):
+        arguments.error('--status and --cancel ask a server: they need its'
+                        ' ADDRESS')
     # Our storage's warnings are shown.  A client's are errors here, anyway.
     shown = logging.StreamHandler(sys.stderr)
-    shown.addFilter(lambda record: options.address is None and (
-        record.name.startswith('fsyncstorage')))
+    shown.addFilter(lambda record: options.address is None
+                    and record.name.startswith('fsyncstorage'))
     logging.getLogger().addHandler(shown)
     try:
         return exit_code(run, options, arguments.prog)
@@ -119,17 +126,6 @@ def number_of_days(text):
         raise argparse.ArgumentTypeError(
             f'{printable(text)} is not a number of days, from 0 on')
     return days
-
-
-def _refuse_what_does_not_fit(arguments, options):
-    if options.days is not None and (options.status or options.cancel):
-        arguments.error('--days is for a pack, or a dry run')
-    if options.address is not None and (options.blobs or not options.gc):
-        arguments.error('--blobs and --no-gc are for a file; a server has its'
-                        ' own configuration')
-    if options.address is None and (options.status or options.cancel):
-        arguments.error('--status and --cancel ask a server: they need its'
-                        ' ADDRESS')
 
 
 def run(options):
@@ -230,10 +226,8 @@ def pack(storage, when, options):
 
 
 def last_of(packs):
-    """Figures of the last pack.
-
-    A pack that was refused is not noted, nor is one of an empty storage.
-    """
+    """Figures of the last pack; one that was refused is not noted, nor is one
+    of an empty storage."""
     return packs.status()['last'] or {'outcome': 'nothing'}
 
 
@@ -329,7 +323,3 @@ def show_table(found):
 def duration(seconds):
     return (f'{seconds:.1f} s' if seconds < 120
             else f'{seconds / 60:.0f} min')
-
-
-if __name__ == '__main__':
-    sys.exit(main())

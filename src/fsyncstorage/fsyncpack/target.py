@@ -32,8 +32,6 @@ from ..storage.storage import FsyncStorage
 
 #: Seconds until a server must have answered.
 PATIENCE = 10
-# Bytes of the cache of objects; no object is read into it.
-_CACHE = 1 << 20
 _HOST_AND_PORT = re.compile(r'(?P<host>\[[^]]*\]|[^:/]*):(?P<port>[0-9]{1,5})')
 
 
@@ -136,7 +134,7 @@ def server_asked(options):
             probe.connect(address)
     try:
         storage = FsyncClient(
-            address, options.storage, _CACHE, wait_timeout=PATIENCE,
+            address, options.storage, wait_timeout=PATIENCE,
             read_only_fallback=True, local_reads='off')
     except ClientDisconnected:
         raise CannotRun(

@@ -53,7 +53,6 @@ away and comes back; elsewhere it is printed once.
 exit status: 0 done; 2 it could not be done; 130 interrupted.
 """
 
-DEFAULT_INTERVAL = 2.0
 # An answer of a server is up to a second old, so more often is useless.
 SHORTEST, LONGEST = 1.0, 3600.0
 
@@ -84,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         help='write what is known of each client as JSON to standard output,'
              ' once')
     made.add_argument(
-        '--interval', metavar='S', type=_interval, default=DEFAULT_INTERVAL,
+        '--interval', metavar='S', type=_interval, default=2.0,
         help='seconds between two pictures (2)')
     return made
 
@@ -102,8 +101,7 @@ def _interval(text: str) -> float:
     seconds = float(text)  # or ValueError
     if not SHORTEST <= seconds <= LONGEST:
         raise argparse.ArgumentTypeError(
-            f'{printable(text)} is not a number of seconds from'
-            f' {SHORTEST:.0f} to {LONGEST:.0f}')
+            f'{seconds:g} s are not {SHORTEST:.0f} to {LONGEST:.0f} s')
     return seconds
 
 
@@ -128,18 +126,16 @@ def _draw_again_and_again(console: Console, answer: Answer,
                           options: argparse.Namespace) -> None:
     """A server may be away while it is restarted: until it answers, the
     reason is shown."""
-    before: Answer = {}
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        shown: Group | Text = _picture(answer, before, options, *console.size)
+        shown: Group | Text = _picture(answer, {}, options, *console.size)
         while True:
             live.update(shown, refresh=True)
             time.sleep(options.interval)
             try:
                 before, answer = answer, ask(options.address)
+                shown = _picture(answer, before, options, *console.size)
             except CannotRun as error:
                 shown = Text(printable(str(error)), style='bold red')
-            else:
-                shown = _picture(answer, before, options, *console.size)
 
 
 def _picture(now: Answer, before: Answer, options: argparse.Namespace,
@@ -195,7 +191,3 @@ def _received(at: tuple[str, int]) -> tuple[int, bytes]:
         connection.request('GET', '/clients', headers={'Host': host})
         with connection.getresponse() as response:
             return response.status, response.read(MOST_BYTES + 1)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

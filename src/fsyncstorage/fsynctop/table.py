@@ -101,10 +101,8 @@ def _rates(now: Client, before: Client | None) -> dict[str, float] | None:
 def picture(where: str, found: list[Row], left_out: int, width: int,
             height: int | None) -> Group:
     """All that is shown; if `height` is given, in at most that many lines."""
-    most = len(found)
-    if height is not None:
-        most = min(most, max(1, height - _OTHER_LINES))
-    hidden = len(found) - most + left_out
+    most = len(found) if height is None else max(1, height - _OTHER_LINES)
+    hidden = max(0, len(found) - most) + left_out
     parts: list[Table | Text] = [
         Text(line, style, no_wrap=True, overflow='ellipsis')
         for line, style in (_headline(where, found, left_out),
@@ -194,10 +192,7 @@ def _held(row: Row) -> str:
     since = duration(first['seconds'])
     if not first['holds']:
         return f'{since} {first["state"]}'
-    others = (len(row.client['transactions']) - 1
-              + row.client['transactions_left_out'])
-    return (f'{since} holds {_objects(row)}'
-            + (f', and {others:,} more' if others else ''))
+    return f'{since} holds {_objects(row)}'
 
 
 def rate(number: float) -> str:
