@@ -184,7 +184,7 @@ def show_machine(document, console):
         f' {duration(machine["sync_p50_seconds"])} (median)\n'
         f'{rounds(document)} after a warm-up; load average before the start'
         f' {machine["load_average"]:.1f}'))
-    console.print(Text(f'{document["added"]}\n', 'bold'))
+    console.print(Text(f'{document["added"]}\n'.lstrip(), 'bold'))
 
 
 def rounds(document):
