@@ -10,6 +10,7 @@ import importlib
 import pathlib
 import sys
 
+from fsyncstorage.check.terminal import CommandParser
 from fsyncstorage.timing import arguments
 from fsyncstorage.timing import report
 
@@ -34,7 +35,7 @@ def main(argv=None):
 
 
 def parser():
-    made = arguments.OneLineParser(
+    made = CommandParser(
         prog='perf', description='Measure with fixed parameters, and record.',
         epilog='campaigns:\n' + '\n'.join(
             f'  {name:13} {each.about}' for name, each in CAMPAIGNS.items()))

@@ -25,11 +25,9 @@ from ZODB.utils import p64
 
 from fsyncstorage.timing.results.wording import duration
 from fsyncstorage.timing.running import crew
-from fsyncstorage.timing.running import loops
 from fsyncstorage.timing.running import supervisor
+from fsyncstorage.timing.running import zeosites
 from fsyncstorage.timing.running.sampling import Race
-from fsyncstorage.timing.running.zeosites import CONTESTANTS
-from fsyncstorage.timing.running.zeosites import DATA_FILE
 
 from . import contents
 from . import slowdisk
@@ -61,7 +59,7 @@ def races(quick):
                 'pack', {
                     'objects': OBJECTS[quick], 'clients': clients,
                     'packs': packs, 'seconds': SECONDS[quick], **disk,
-                    'loop': loops.installed()[-1]},
+                    'loop': zeosites.loops()[-1]},
                 measure, (*_OF_CLIENTS * bool(clients), *_OF_PACK * packs))
 
 
@@ -93,10 +91,10 @@ def built(directory, objects):
     template = f'{os.path.dirname(directory)}/built-{objects}'
     if not os.path.exists(template):
         os.mkdir(template)
-        path = os.path.join(template, DATA_FILE)
+        path = os.path.join(template, zeosites.DATA_FILE)
         contents.build(path, objects)
         FileStorage(path).close()   # writes the index, which both read
-    for name in DATA_FILE, f'{DATA_FILE}.index':
+    for name in zeosites.DATA_FILE, f'{zeosites.DATA_FILE}.index':
         copy = shutil.copyfile(
             os.path.join(template, name), os.path.join(directory, name))
         with open(copy, 'rb') as file:
@@ -172,7 +170,7 @@ def of_clients(stretches, began, ended):
 
 def of_pack(directory, objects):
     """Figures of the file, and of the process of its own, if there was one."""
-    size = os.path.getsize(os.path.join(directory, DATA_FILE))
+    size = os.path.getsize(os.path.join(directory, zeosites.DATA_FILE))
     figures = {'packed_bytes': size}
     with contextlib.suppress(FileNotFoundError), open(
             os.path.join(directory, slowdisk.PEAK_OF_CHILD)) as file:
@@ -219,6 +217,6 @@ def added(contestants):
 
 CAMPAIGNS = [Campaign(
     'pack', 'commits and reads over ZEO while the file is packed',
-    [dataclasses.replace(CONTESTANTS[name], serve=slowdisk.serve)
+    [dataclasses.replace(zeosites.CONTESTANTS[name], serve=slowdisk.serve)
      for name in (STOCK, OURS)],
     lambda quick: list(races(quick)), rounds=5, claims=claims, added=added)]

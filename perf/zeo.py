@@ -24,8 +24,8 @@ from fsyncstorage.timing.results.wording import added
 from fsyncstorage.timing.results.wording import count
 from fsyncstorage.timing.results.wording import duration
 from fsyncstorage.timing.running import crew
-from fsyncstorage.timing.running import loops
 from fsyncstorage.timing.running import population
+from fsyncstorage.timing.running import zeosites
 from fsyncstorage.timing.running.sampling import Race
 from fsyncstorage.timing.running.zeosites import CONTESTANTS
 
@@ -99,7 +99,7 @@ class RemoteSite:
 def on_each_loop(races):
     """Races, as a campaign has them, by a function of seconds and a loop."""
     return lambda quick: [
-        race for loop in loops.installed()
+        race for loop in zeosites.loops()
         for race in races(SECONDS[quick], loop=loop, socket=False)]
 
 
@@ -135,12 +135,12 @@ def local_races(quick):
         for clients in CLIENTS[quick] for access in zeo.ACCESSES
         for race in [zeo.read_race(
             clients=clients, objects=MANY, access=access, sync_latency=FAST,
-            loop=loops.installed()[-1], **HERE)]]
+            loop=zeosites.loops()[-1], **HERE)]]
 
 
 def races_of_2009(where, quick):
     each = [{'clients': clients, 'objects': objects, 'sync_latency': FAST,
-             'loop': loops.installed()[-1], **where}
+             'loop': zeosites.loops()[-1], **where}
             for objects in ((4,) if quick else (1, 4, MANY))
             for clients in CLIENTS[quick]]
     return [
@@ -294,7 +294,7 @@ def measure_beside(contestant, directory, *, seconds, **site_settings):
                     seconds, _PAUSE)
 
         (reads, commits), _ = crew.processes(
-            site, [read, zeo.writer(site, 'written', seconds)])
+            site, [read, client(site, 'written', None, seconds)])
     return {
         'reads': len(reads.durations),
         **crew.times(reads.durations),

@@ -29,7 +29,7 @@ def client(number=1, label='', transactions=(), **figures):
         'number': number, 'label': label,
         'address': f'127.0.0.1:{50000 + number}', 'version': None,
         'read_only': False, 'reads_locally': None, 'seconds': 100.0,
-        **dict.fromkeys(table.COUNTED, 0),
+        **dict.fromkeys(table._RATES.values(), 0),
         'transactions': list(transactions), 'transactions_left_out': 0,
         **figures}
 
@@ -69,7 +69,7 @@ class Rows(TestCase):
         now = client(messages=300, received=6000, commits=8, seconds=104.0)
         row, = rows(answer(now), answer(before))
         self.assertEqual(row.rates, {
-            **dict.fromkeys(table.COUNTED, 0),
+            **dict.fromkeys(table._RATES.values(), 0),
             'messages': 50, 'received': 1250, 'commits': 0.25})
 
     def test_what_has_no_rate(self):

@@ -12,7 +12,6 @@ from ZODB.FileStorage import FileStorage
 from fsyncstorage.timing.contestants import CONTESTANTS
 from fsyncstorage.timing.results import document as documents
 from fsyncstorage.timing.running import crew
-from fsyncstorage.timing.running import loops
 from fsyncstorage.timing.running import sampling
 from fsyncstorage.timing.running import supervisor
 from fsyncstorage.timing.running import zeosites
@@ -58,7 +57,7 @@ class ClaimTests(unittest.TestCase):
         self.assertTrue(claim.holds(document))
 
     def test_each_claim_is_about_something_that_is_measured(self):
-        with mock.patch.object(loops, 'installed', lambda: ['asyncio']):
+        with mock.patch.object(zeosites, 'loops', lambda: ['asyncio']):
             for name, one in command.CAMPAIGNS.items():
                 with self.subTest(name):
                     self.check(one)

@@ -69,7 +69,8 @@ class ForRealTests(Command):
             *(('commits', storage.name) for storage in disk.STORAGES)])
         for expected in (
                 'write 1000 bytes and sync? milliseconds', 'two syncs',
-                'policy 1 2 a power cut may take back', 'fsync:per-commit',
+                'threads that commit 1 2', 'fsync:per-commit',
+                'group-commit: a power cut may take back nothing',
                 f'FsyncStorage takes {disk.WAYS[0].name}'):
             self.assertIn(expected, text)
 
@@ -86,7 +87,7 @@ class ForRealTests(Command):
                 self.assertGreater(sample['figures'][each], 0, each)
         for expected in ('commits a second, over ZEO? (2 objects a',
                          'by Connection.get, 2 objects a transaction',
-                         'Nothing added'):
+                         'nothing added to the'):
             self.assertIn(expected, text)
 
     def test_blobs(self):
@@ -121,7 +122,7 @@ class CommandLineTests(Command):
                 ('zeo --objects 0', 'whole number'),
                 ('zeo --loop twisted', 'invalid choice'),
                 ('blobs --sizes 3GB', 'up to 2048MB'),
-                ('blobs --sizes 1KB,', 'numbers of bytes'),
+                ('blobs --sizes 1KB,', 'number of bytes'),
                 ('report', 'unrecognized'),
                 ('nothing', 'invalid choice')]:
             with self.subTest(line):

@@ -9,7 +9,6 @@ report for people (words), what the commands of this room have in common
 (terminal).
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -68,8 +67,7 @@ def main(argv=None):
 
 def parser():
     made = CommandParser(
-        prog='fsync-check', description=DESCRIPTION, epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog='fsync-check', description=DESCRIPTION, epilog=EPILOG)
     made.add_argument('path', metavar='DATA.FS', help='the file to check')
     made.add_argument(
         '--blobs', metavar='DIR',

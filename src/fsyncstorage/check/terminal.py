@@ -43,7 +43,8 @@ class CommandParser(argparse.ArgumentParser):
     """Prints errors without the usage, which would hide them."""
 
     def __init__(self, **options):
-        super().__init__(**options)
+        super().__init__(
+            **options, formatter_class=argparse.RawDescriptionHelpFormatter)
         self.add_argument('--version', action='version',
                           version=f'{self.prog} {own_version()}')
 
@@ -60,7 +61,8 @@ def exit_code(run, options, program):
     except UnknownVersion as error:
         message = f'{options.path}: {error}'
     except OSError as error:
-        message = f'{error.filename or options.path}: {error.strerror}'
+        message = (f'{error.filename or options.path}:'
+                   f' {error.strerror or error}')
     except NobodyReads:
         return NOBODY_READS
     except KeyboardInterrupt:

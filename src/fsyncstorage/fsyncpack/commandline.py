@@ -14,10 +14,7 @@ import time
 from concurrent import futures
 
 import zc.lockfile
-from rich import box
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 from ZEO.Exceptions import ClientDisconnected
 from ZEO.Exceptions import ServerException
 from ZODB.FileStorage.format import CorruptedError
@@ -26,6 +23,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 
 from ..check import terminal
+from ..check.info.tables import Report
 from ..check.terminal import CannotRun
 from ..check.terminal import CommandParser
 from ..check.terminal import exit_code
@@ -47,13 +45,14 @@ ADDRESS is host:port, or the path of a unix socket.  Progress, --status,
 exit status: 0 done; 2 it could not be done.
 """
 
-STAGES = {
-    'check': 'checking the file',
-    'references': 'reading references',
-    'mark': 'finding what is reachable',
-    'count': 'counting what is freed',
-    'copy': 'copying',
-    'swap': 'swapping the files',
+#: The only words for a progress that a server may send.
+PHASES = 'check', 'references', 'mark', 'count', 'copy', 'swap'
+
+#: What is said of the ends of a pack that have no figures.
+ENDS = {
+    'nothing': 'nothing can be freed',
+    'cancelled': 'the pack was cancelled, and nothing was changed',
+    None: 'packed',  # by a server that is not ours
 }
 
 DAY = 24 * 3600
@@ -61,19 +60,24 @@ DAY = 24 * 3600
 EVERY = 1.0
 # The end of the progress bar.
 _WHOLE = 1000
-# Seconds within which a cancelled pack must have ended.
-END_WITHIN = 60
 
 
 def main(argv=None):
     arguments = parser()
     options = arguments.parse_args(argv)
     options.address = target.address_of(options.path)
-    _refuse_what_does_not_fit(arguments, options)
+    if options.days is not None and (options.status or options.cancel):
+        arguments.error('--days is for a pack, or a dry run')
+    if options.address is not None and (options.blobs or not options.gc):
+        arguments.error('--blobs and --no-gc are for a file; a server has its'
+                        ' own configuration')
+    if options.address is None and (options.status or options.cancel):
+        arguments.error('--status and --cancel ask a server: they need its'
+                        ' ADDRESS')
     # Our storage's warnings are shown.  A client's are errors here, anyway.
     shown = logging.StreamHandler(sys.stderr)
-    shown.addFilter(lambda record: options.address is None and (
-        record.name.startswith('fsyncstorage')))
+    shown.addFilter(lambda record: options.address is None
+                    and record.name.startswith('fsyncstorage'))
     logging.getLogger().addHandler(shown)
     try:
         return exit_code(run, options, arguments.prog)
@@ -83,8 +87,7 @@ def main(argv=None):
 
 def parser():
     made = CommandParser(
-        prog='fsync-pack', description=DESCRIPTION, epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog='fsync-pack', description=DESCRIPTION, epilog=EPILOG)
     made.add_argument(
         'path', metavar='ADDRESS|DATA.FS', help='what is packed')
     made.add_argument(
@@ -125,17 +128,6 @@ def number_of_days(text):
     return days
 
 
-def _refuse_what_does_not_fit(arguments, options):
-    if options.days is not None and (options.status or options.cancel):
-        arguments.error('--days is for a pack, or a dry run')
-    if options.address is not None and (options.blobs or not options.gc):
-        arguments.error('--blobs and --no-gc are for a file; a server has its'
-                        ' own configuration')
-    if options.address is None and (options.status or options.cancel):
-        arguments.error('--status and --cancel ask a server: they need its'
-                        ' ADDRESS')
-
-
 def run(options):
     try:
         with (target.file_opened(options) if options.address is None
@@ -159,12 +151,9 @@ def reason(error):
     if isinstance(error, POSKeyError):
         return (f'an object refers to {error}, which is not there; nothing was'
                 ' changed, and fsync-check --refs shows where')
-    if isinstance(error, ServerException) and len(error.args) == 2:
-        # The name of the class, and its arguments.
-        name, arguments = error.args
-        if isinstance(arguments, (list, tuple)) and arguments:
-            return str(arguments[-1])
-        return f'the server refuses: {name} {arguments or ""}'.rstrip()
+    match error.args:
+        case [_, [*_, said]] if isinstance(error, ServerException):
+            return str(said)  # the last argument of an error of the server
     return str(error) or type(error).__name__
 
 
@@ -196,21 +185,16 @@ def begun(function, *arguments):
     return future
 
 
-def is_over(work):
-    """Wait for a while."""
-    return futures.wait([work], EVERY).done
-
-
 def look_on(work, ask):
     """Wait for the work, and return its result.
 
     `ask()` returns the progress, or None.  It is called at most once a second,
     since the answer may come from a server.
     """
-    with progress_bar(_WHOLE, STAGES) as tell:
-        while not is_over(work):
+    with progress_bar(_WHOLE, {phase: phase for phase in PHASES}) as tell:
+        while not futures.wait([work], EVERY).done:
             found = ask()
-            if found and found['phase'] in STAGES:
+            if found and found['phase'] in PHASES:
                 tell(found['phase'], int(found['share'] * _WHOLE))
     return work.result()
 
@@ -224,13 +208,11 @@ def pack(storage, when, options):
     except KeyboardInterrupt:
         said = 'the pack goes on; --cancel ends it'
         if is_a_file:
-            while not is_over(work):
+            while not futures.wait([work], EVERY).done:
                 with contextlib.suppress(POSError):  # it has not begun yet
                     packs.cancel()
-            said = 'it was too late: packed' if (
-                last_of(packs)['outcome'] == 'packed') else ''
-        if said:
-            print(f'{options.path}: {said}', file=sys.stderr)
+            said = f'the pack has ended: {last_of(packs)["outcome"]}'
+        print(f'{options.path}: {said}', file=sys.stderr)
         raise
     except ClientDisconnected:
         raise CannotRun(
@@ -244,27 +226,19 @@ def pack(storage, when, options):
 
 
 def last_of(packs):
-    """Figures of the last pack.
-
-    A pack that was refused is not noted, nor is one of an empty storage.
-    """
+    """Figures of the last pack; one that was refused is not noted, nor is one
+    of an empty storage."""
     return packs.status()['last'] or {'outcome': 'nothing'}
 
 
 def cancel(packs):
     packs.cancel()
-    end = time.monotonic() + END_WITHIN
     while packs.status()['pack']:
-        if time.monotonic() > end:
-            raise CannotRun('the pack was asked to end, and goes on; --status'
-                            ' tells more')
         time.sleep(EVERY)
     last = packs.status()['last']
-    if last is None:
-        raise CannotRun('the server was restarted: no pack is under way, and'
-                        ' the server does not know how the last one ended')
-    if last['outcome'] != 'cancelled':
-        raise CannotRun(f'it was too late: {last["outcome"]}')
+    if last is None or last['outcome'] != 'cancelled':
+        raise CannotRun(f'it was too late: {last["outcome"]}' if last else
+                        'the server was restarted: no pack is under way')
     return {'outcome': 'cancelled'}
 
 
@@ -273,24 +247,18 @@ def show(found, options):
         json.dump(found, sys.stdout, indent=1)
         print()
         return
-    lines = list(  # an error must come before any output
-        of_forecast(found) if options.dry_run
-        else of_status(found) if options.status
-        else [f'{options.path}: the pack was cancelled, and nothing was'
-              ' changed'] if options.cancel
-        else [of_pack(found)])
-    for line in lines:
+    lines = (of_forecast if options.dry_run
+             else of_status if options.status else of_pack)
+    for line in list(lines(found)):  # an error must come before any output
         print(printable(line))
     if options.dry_run and found['rows']:
         show_table(found)
 
 
 def of_pack(found):
-    if found['outcome'] == 'packed':
-        return f'{found["path"]}: {_packed(found)}'
-    if found['outcome'] is None:  # a server that is not ours
-        return f'{found["path"]}: packed'
-    return f'{found["path"]}: nothing can be freed'
+    outcome = found['outcome']
+    yield (f'{found["path"]}: '
+           + (_packed(found) if outcome == 'packed' else ENDS[outcome]))
 
 
 def _packed(found):
@@ -339,27 +307,19 @@ def of_forecast(found):
 
 def show_table(found):
     console = Console(highlight=False)
-    table = Table(box=box.HORIZONTALS, pad_edge=False)
-    table.add_column('class', overflow='fold')
-    for heading in 'objects', 'records', 'bytes':
-        table.add_column(heading, justify='right', no_wrap=True)
-    rows = [[row['class'], row['objects'], row['records'], row['bytes']]
-            for row in found['rows']]
-    rows += [
-        ['(headers of transactions)', None, None, found['transactions']],
-        ['together', found['objects'], found['records'], found['freed']]]
-    for name, *figures in rows:
-        table.add_row(Text(printable(name)), *(
-            '' if each is None else f'{each:,}' for each in figures))
+    report = Report(found, console)
     with without_blanks(console):
-        console.print('What would be freed, by class')
+        names = 'class', 'objects', 'records', 'bytes'
+        table = report.table('What would be freed, by class', *names)
+        for row in found['rows']:
+            report.row(table, *map(row.get, names))
+        table.add_row('(headers of transactions)', '', '',
+                      f'{found["transactions"]:,}')
+        report.row(table, 'together', found['objects'], found['records'],
+                   found['freed'])
         console.print(table)
 
 
 def duration(seconds):
     return (f'{seconds:.1f} s' if seconds < 120
             else f'{seconds / 60:.0f} min')
-
-
-if __name__ == '__main__':
-    sys.exit(main())

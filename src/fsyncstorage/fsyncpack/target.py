@@ -32,8 +32,6 @@ from ..storage.storage import FsyncStorage
 
 #: Seconds until a server must have answered.
 PATIENCE = 10
-# Bytes of the cache of objects; no object is read into it.
-_CACHE = 1 << 20
 _HOST_AND_PORT = re.compile(r'(?P<host>\[[^]]*\]|[^:/]*):(?P<port>[0-9]{1,5})')
 
 
@@ -127,10 +125,16 @@ def _become_owner(path, found):
 def server_asked(options):
     """The storage of the server, over a connection."""
     address = options.address
-    _refuse_if_nobody_listens(options.path, address)
+    # If nobody listens, this says so at once: a client would try for long.
+    if isinstance(address, tuple):
+        socket.create_connection(address, PATIENCE).close()
+    else:
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(PATIENCE)
+            probe.connect(address)
     try:
         storage = FsyncClient(
-            address, options.storage, _CACHE, wait_timeout=PATIENCE,
+            address, options.storage, wait_timeout=PATIENCE,
             read_only_fallback=True, local_reads='off')
     except ClientDisconnected:
         raise CannotRun(
@@ -141,16 +145,3 @@ def server_asked(options):
         if storage.isReadOnly() and not options.status:
             raise CannotRun(f'{options.path}: the server is read-only')
         yield storage
-
-
-def _refuse_if_nobody_listens(path, address):
-    """Fail at once, and with the reason: a client would retry for long."""
-    try:
-        if isinstance(address, tuple):
-            socket.create_connection(address, PATIENCE).close()
-        else:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.settimeout(PATIENCE)
-                probe.connect(address)
-    except OSError as error:
-        raise CannotRun(f'{path}: {error.strerror or error}') from None

@@ -68,15 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     made = CommandParser(
-        prog='fsync-quorum', description=DESCRIPTION, epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog='fsync-quorum', description=DESCRIPTION, epilog=EPILOG)
     commands = made.add_subparsers(
         dest='command', metavar='COMMAND', required=True)
 
     def command(name: str, help: str) -> argparse.ArgumentParser:
         one: argparse.ArgumentParser = commands.add_parser(
-            name, help=help, description=help, epilog=EPILOG,
-            formatter_class=argparse.RawDescriptionHelpFormatter)
+            name, help=help, description=help, epilog=EPILOG)
         one.add_argument('-C', '--configuration', metavar='CONFIG',
                          help='the zeo.conf of a node')
         for key in OF_A_LOG:

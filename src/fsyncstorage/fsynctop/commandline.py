@@ -53,7 +53,6 @@ away and comes back; elsewhere it is printed once.
 exit status: 0 done; 2 it could not be done; 130 interrupted.
 """
 
-DEFAULT_INTERVAL = 2.0
 # An answer of a server is up to a second old, so more often is useless.
 SHORTEST, LONGEST = 1.0, 3600.0
 
@@ -62,6 +61,9 @@ PATIENCE = 10.0
 # An answer of a server has 1,000 clients, of 5,000 bytes at most: each of the
 # 100 characters of a label, and of a version, may take 12 in JSON.
 MOST_BYTES = 8 << 20
+
+NOT_OURS = ('what answers there is not the address of metrics of an'
+            ' fsyncstorage that can tell of its clients')
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,8 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser() -> argparse.ArgumentParser:
     made = CommandParser(
-        prog='fsync-top', description=DESCRIPTION, epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog='fsync-top', description=DESCRIPTION, epilog=EPILOG)
     made.add_argument(
         'address', metavar='ADDRESS', type=_address,
         help='where the metrics of the server are')
@@ -82,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         help='write what is known of each client as JSON to standard output,'
              ' once')
     made.add_argument(
-        '--interval', metavar='S', type=_interval, default=DEFAULT_INTERVAL,
+        '--interval', metavar='S', type=_interval, default=2.0,
         help='seconds between two pictures (2)')
     return made
 
@@ -100,8 +101,7 @@ def _interval(text: str) -> float:
     seconds = float(text)  # or ValueError
     if not SHORTEST <= seconds <= LONGEST:
         raise argparse.ArgumentTypeError(
-            f'{printable(text)} is not a number of seconds from'
-            f' {SHORTEST:.0f} to {LONGEST:.0f}')
+            f'{seconds:g} s are not {SHORTEST:.0f} to {LONGEST:.0f} s')
     return seconds
 
 
@@ -126,18 +126,16 @@ def _draw_again_and_again(console: Console, answer: Answer,
                           options: argparse.Namespace) -> None:
     """A server may be away while it is restarted: until it answers, the
     reason is shown."""
-    before: Answer = {}
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        shown: Group | Text = _picture(answer, before, options, *console.size)
+        shown: Group | Text = _picture(answer, {}, options, *console.size)
         while True:
             live.update(shown, refresh=True)
             time.sleep(options.interval)
             try:
                 before, answer = answer, ask(options.address)
+                shown = _picture(answer, before, options, *console.size)
             except CannotRun as error:
                 shown = Text(printable(str(error)), style='bold red')
-            else:
-                shown = _picture(answer, before, options, *console.size)
 
 
 def _picture(now: Answer, before: Answer, options: argparse.Namespace,
@@ -151,32 +149,26 @@ def _picture(now: Answer, before: Answer, options: argparse.Namespace,
 
 def ask(at: tuple[str, int]) -> Answer:
     """CannotRun if there is no answer."""
-    where = address.shown(at)
     try:
         status, body = _received(at)
     except TimeoutError:
-        raise CannotRun(
-            f'{where}: no answer within {PATIENCE:.0f} s') from None
+        why = f'no answer within {PATIENCE:.0f} s'
     except ConnectionResetError:
-        raise CannotRun(
-            f'{where}: it has closed the connection. Is it the address of'
-            ' <metrics>, and not that of ZEO?') from None
+        why = ('it has closed the connection. Is it the address of <metrics>,'
+               ' and not that of ZEO?')
     except http.client.HTTPException:
-        raise _not_ours(where) from None
+        why = NOT_OURS
     except (OSError, UnicodeError) as error:  # (UnicodeError: no valid name)
-        words = getattr(error, 'strerror', None) or error
-        raise CannotRun(f'{where}: {words}') from None
-    if status == 421:
-        raise CannotRun(
-            f'{where}: the server was asked by a name that it does not answer'
-            ' to (421): ask by an address in numbers, or as it has the name')
-    if status != 200 or len(body) > MOST_BYTES:
-        raise _not_ours(where)
-    with _understood(at):
-        storages: Answer = json.loads(body)['storages']
-        for storage in storages.values():
-            storage['clients'] = [*storage['clients']]
-    return storages
+        why = getattr(error, 'strerror', None) or str(error)
+    else:
+        if status == 200 and len(body) <= MOST_BYTES:
+            with _understood(at):
+                storages: Answer = json.loads(body)['storages']
+            return storages
+        why = NOT_OURS if status != 421 else (
+            'the server was asked by a name that it does not answer to (421):'
+            ' ask by an address in numbers, or as it has the name')
+    raise CannotRun(f'{address.shown(at)}: {why}')
 
 
 @contextlib.contextmanager
@@ -186,13 +178,7 @@ def _understood(at: tuple[str, int]) -> Iterator[None]:
         yield
     except (ArithmeticError, AttributeError, LookupError, RecursionError,
             TypeError, ValueError):
-        raise _not_ours(address.shown(at)) from None
-
-
-def _not_ours(where: str) -> CannotRun:
-    return CannotRun(
-        f'{where}: what answers there is not the address of metrics of an'
-        ' fsyncstorage that can tell of its clients')
+        raise CannotRun(f'{address.shown(at)}: {NOT_OURS}') from None
 
 
 def _received(at: tuple[str, int]) -> tuple[int, bytes]:
@@ -205,7 +191,3 @@ def _received(at: tuple[str, int]) -> tuple[int, bytes]:
         connection.request('GET', '/clients', headers={'Host': host})
         with connection.getresponse() as response:
             return response.status, response.read(MOST_BYTES + 1)
-
-
-if __name__ == '__main__':
-    sys.exit(main())

@@ -9,6 +9,7 @@ Texts come from peers: they are printed without control characters, and without
 the markup of rich.
 """
 
+import functools
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -27,8 +28,9 @@ Client = dict[str, Any]
 
 # Seconds: no commit should hold its objects for longer.
 LONG = 1.0
-#: The counts of a client: each has a rate.
-COUNTED = ('messages', 'received', 'sent', 'loads', 'commits', 'conflicts')
+# The counts of a client, by the headings of their rates.
+_RATES = {'req/s': 'messages', 'in/s': 'received', 'out/s': 'sent',
+          'loads/s': 'loads', 'com/s': 'commits', 'conf/s': 'conflicts'}
 # Terminals with this many columns have room for all that is known.
 WIDE = 120
 # Lines in addition to the rows: two above the table, its heading with a rule,
@@ -74,16 +76,13 @@ class Row(NamedTuple):
 
 
 def rows(now: Answer, before: Answer) -> list[Row]:
-    known = {(name, client['number']): client for name, client in _all(before)}
-    found = [Row(name, client, _rates(client, known.get(
-        (name, client['number'])))) for name, client in _all(now)]
+    found = []
+    for name, storage in now.items():
+        known = {client['number']: client for client in before.get(
+            name, {'clients': ()})['clients']}
+        found += [Row(name, client, _rates(client, known.get(
+            client['number']))) for client in storage['clients']]
     return sorted(found, key=lambda row: row.order, reverse=True)
-
-
-def _all(answer: Answer) -> Iterator[tuple[str, Client]]:
-    for name, storage in answer.items():
-        for client in storage['clients']:
-            yield name, client
 
 
 def _rates(now: Client, before: Client | None) -> dict[str, float] | None:
@@ -96,16 +95,14 @@ def _rates(now: Client, before: Client | None) -> dict[str, float] | None:
     if seconds <= 0:
         return None
     return {name: max(0, now[name] - before[name]) / seconds
-            for name in COUNTED}
+            for name in _RATES.values()}
 
 
 def picture(where: str, found: list[Row], left_out: int, width: int,
             height: int | None) -> Group:
     """All that is shown; if `height` is given, in at most that many lines."""
-    most = len(found)
-    if height is not None:
-        most = min(most, max(1, height - _OTHER_LINES))
-    hidden = len(found) - most + left_out
+    most = len(found) if height is None else max(1, height - _OTHER_LINES)
+    hidden = max(0, len(found) - most) + left_out
     parts: list[Table | Text] = [
         Text(line, style, no_wrap=True, overflow='ellipsis')
         for line, style in (_headline(where, found, left_out),
@@ -132,9 +129,9 @@ def _number(number: int, of: str) -> str:
 def _longest_hold(found: list[Row], left_out: int) -> tuple[str, str]:
     # (A client that is left out cannot hold objects for longer: a server lists
     # first the clients that hold objects for longest.)
-    holding = max(found, key=lambda row: row.held, default=None)
-    if holding is None or holding.held < LONG:
+    if not found or found[0].held < LONG:
         return 'no objects are held for long', ''
+    holding = found[0]
     # (They may wait for these objects, or for something else: that is not
     # known.)
     waiting = sum(row.waited > 0 for row in found
@@ -144,51 +141,38 @@ def _longest_hold(found: list[Row], left_out: int) -> tuple[str, str]:
             f'{" or more" if left_out else ""} waiting in all', 'bold yellow')
 
 
-class _Column(NamedTuple):
+def _columns(found: list[Row], is_wide: bool) -> Iterator[
+        tuple[str, Callable[[Row], str], dict[str, Any]]]:
+    """Of each: its heading, the text for a row, and options of rich."""
+    number = {'justify': 'right'}
+    # (rich cuts a cell that has no room.)
+    yield 'client', lambda row: row.name, {'ratio': 3, 'min_width': 12}
+    if len({row.storage for row in found}) > 1:
+        yield 'storage', lambda row: row.storage, {'max_width': 12}
+    if is_wide:
+        yield ('version', lambda row: row.client['version'] or 'of ZEO',
+               {'max_width': 14})
+        yield ('reads', lambda row: (
+            'locally' if row.client['reads_locally'] else ''), {})
+    yield 'age', lambda row: duration(row.client['seconds']), number
+    for heading, name in _RATES.items():
+        if is_wide or name != 'loads':
+            yield heading, functools.partial(_rate, name), number
+    yield 'objects', _held, {'ratio': 3, 'min_width': 12}
 
-    heading: str
-    cell: Callable[[Row], str]
-    #: Options of the column of rich; None: it has numbers.
-    options: dict[str, Any] | None = None
-    only_wide: bool = False
 
-
-def _rate(heading: str, name: str, only_wide: bool = False) -> _Column:
-    return _Column(heading, lambda row: (
-        rate(row.rates[name]) if row.rates else ''), None, only_wide)
-
-
-# (rich cuts a cell that has no room.)
-_COLUMNS = (
-    _Column('client', lambda row: row.name, {'ratio': 3, 'min_width': 12}),
-    _Column('storage', lambda row: row.storage, {'max_width': 12}),
-    _Column('version', lambda row: row.client['version'] or 'of ZEO',
-            {'max_width': 14}, True),
-    _Column('reads', lambda row: (
-        'locally' if row.client['reads_locally'] else ''), {}, True),
-    _Column('age', lambda row: duration(row.client['seconds'])),
-    _rate('req/s', 'messages'), _rate('in/s', 'received'),
-    _rate('out/s', 'sent'), _rate('loads/s', 'loads', True),
-    _rate('com/s', 'commits'), _rate('conf/s', 'conflicts'),
-    _Column('commits', lambda row: f'{row.client["commits"]:,}', None, True),
-    _Column('conflicts', lambda row: f'{row.client["conflicts"]:,}', None,
-            True),
-    _Column('objects', lambda row: _held(row), {'ratio': 3, 'min_width': 12}))
+def _rate(name: str, row: Row) -> str:
+    return rate(row.rates[name]) if row.rates else ''
 
 
 def _table(found: list[Row], is_wide: bool) -> Table:
-    hidden = () if len({row.storage for row in found}) > 1 else ('storage',)
-    columns = [each for each in _COLUMNS if each.heading not in hidden
-               and (is_wide or not each.only_wide)]
+    columns = list(_columns(found, is_wide))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, expand=True,
                   show_edge=False, padding=(0, 1, 0, 0))
-    for each in columns:
-        options: dict[str, Any] = (
-            {'justify': 'right'} if each.options is None
-            else {'overflow': 'ellipsis', **each.options})
-        table.add_column(each.heading, no_wrap=True, **options)
+    for heading, _, options in columns:
+        table.add_column(heading, no_wrap=True, **options)
     for row in found:
-        table.add_row(*(Text(printable(each.cell(row))) for each in columns),
+        table.add_row(*(Text(printable(cell(row))) for _, cell, _ in columns),
                       style='bold' if row.held >= LONG else '')
     return table
 
@@ -208,10 +192,7 @@ def _held(row: Row) -> str:
     since = duration(first['seconds'])
     if not first['holds']:
         return f'{since} {first["state"]}'
-    others = (len(row.client['transactions']) - 1
-              + row.client['transactions_left_out'])
-    return (f'{since} holds {_objects(row)}'
-            + (f', and {others:,} more' if others else ''))
+    return f'{since} holds {_objects(row)}'
 
 
 def rate(number: float) -> str:

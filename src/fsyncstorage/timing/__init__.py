@@ -1,7 +1,7 @@
 """The timing driver behind the console script `fsync-time`.
 
 - main          the command line, with the errors and exit codes
-- disk          what one sync costs here; `verdict` says what follows
+- disk          what one sync costs here, and what follows
 - commits       what a durable commit costs
 - zeo, blobs    what commits, reads and blobs take over ZEO
 - report        results as one page

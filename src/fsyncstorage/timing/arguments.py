@@ -7,10 +7,7 @@ import argparse
 import os
 import typing
 
-from ZConfig.datatypes import stock_datatypes
-
 from fsyncstorage.commit import policies
-from fsyncstorage.version import own_version
 
 from . import contestants
 from .results import tables
@@ -34,19 +31,6 @@ class Default(typing.NamedTuple):
             ','.join(map(str, value)) if isinstance(value, list) else value
             for value in self)
         return f'{usual}, or {quick} with --quick'
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """Shows an error without the usage, which would hide it."""
-
-    def __init__(self, **options):
-        super().__init__(
-            **options, formatter_class=argparse.RawDescriptionHelpFormatter)
-        self.add_argument('--version', action='version',
-                          version=f'{self.prog} {own_version()}')
-
-    def error(self, message):
-        self.exit(2, f'{self.prog}: {message} (--help explains)\n')
 
 
 class Command(typing.NamedTuple):
@@ -134,14 +118,9 @@ def seconds(text):
 
 def size(text):
     """A number of bytes, like 100KB."""
-    try:
-        found = stock_datatypes['byte-size'](text)
-    except ValueError:
-        found = 0
+    found = _checked(policies.number_of_bytes, text, 'a size')
     if not 1 <= found <= LARGEST_SIZE:
-        raise Wrong(
-            'must be numbers of bytes, or numbers with KB or MB, up to'
-            f' {LARGEST_SIZE >> 20}MB, not {text!r}')
+        raise Wrong(f'must be up to {LARGEST_SIZE >> 20}MB, not {text!r}')
     return found
 
 

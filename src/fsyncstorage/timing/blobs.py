@@ -8,6 +8,7 @@ The first request of each is not timed, because it opens files and connections.
 
 import dataclasses
 import functools
+import itertools
 import os
 
 from ZODB.blob import Blob
@@ -16,7 +17,6 @@ from . import arguments
 from .contestants import CONTESTANTS as WITHOUT_SERVER
 from .results import wording
 from .running import crew
-from .running import loops
 from .running import population
 from .running import zeosites
 from .running.sampling import Race
@@ -52,10 +52,9 @@ transaction with one blob. The workloads:
           directly: from its blob cache, if it has one
   write   make a blob, write its file, and commit
 
-A client makes {REQUESTS} requests, or fewer, but at least
-{LEAST_REQUESTS}, if they would have more than
-{wording.size(VOLUME)}. The disk needs room for the bytes of all clients
-and two more.
+A client makes {REQUESTS} requests, or fewer, but at least {LEAST_REQUESTS}, if
+they would have more than {wording.size(VOLUME)}. The disk needs room for the
+bytes of all clients and two more.
 """
 
 
@@ -80,7 +79,7 @@ def races(options):
     common = {
         'requests': QUICK_REQUESTS if quick else REQUESTS,
         'volume': QUICK_VOLUME if quick else VOLUME,
-        'loop': loops.installed()[-1],  # as ZEO does
+        'loop': zeosites.loops()[-1],  # as ZEO does
         'socket': False,
     }
     return [
@@ -203,30 +202,15 @@ def read_file(blob):
 def write(contestant, directory, *, clients, size, requests, volume,
           **site_settings):
     """Time the commits of one contestant; return its figures."""
-    groups = [f'of client {number}' for number in range(clients)]
-    with contestant.running(directory, **site_settings) as site:
-        population.plant(site, population.small(**dict.fromkeys(groups, 1)))
-        times = number(size, requests, volume)
-        stretches, [usage] = crew.processes(
-            site, [_writer(site, group, times, size) for group in groups])
-    return _figures(WRITE, size, stretches, usage)
+    # The first one is not timed.
+    contents = itertools.chain([b'small'], itertools.repeat(os.urandom(size)))
 
+    def change(connection, objects):
+        objects[0]['blob'] = new_blob(connection, next(contents))
 
-@crew.job
-def _writer(site, group, times, size, start):
-    """A job that returns a stretch."""
-    data = os.urandom(size)
-    with crew.connected(site) as (manager, connection):
-        [holder] = population.ghosts(connection, group)
-
-        def commit(data):
-            manager.begin()
-            holder['blob'] = new_blob(connection, data)
-            manager.commit()
-
-        commit(b'small')
-        start()
-        return crew.timed([lambda: commit(data)] * times)
+    return _figures(WRITE, size, *population.changed(
+        contestant, directory, clients, 1, change,
+        times=number(size, requests, volume), **site_settings))
 
 
 def _figures(way, size, stretches, usage):

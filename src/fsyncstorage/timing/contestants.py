@@ -23,7 +23,6 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage.commit.policies import POLICIES
 
 from .running import latency
-from .running import loops
 from .running import served
 from .running import zeosites
 
@@ -62,7 +61,7 @@ class Contestant:
     @contextlib.contextmanager
     def running(self, directory, *, loop, sync_latency, **others):
         """A `Site` without a server of ours; it can store blobs."""
-        loops.use(loop)
+        zeosites.use_loop(loop)
         usage = {} if self.is_served else {'cpu_seconds': 0.0}
         with latency.slowed(sync_latency):  # also in forked processes
             yield served.Site(

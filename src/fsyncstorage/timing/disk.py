@@ -6,6 +6,9 @@ because commits share syncs, and the rest of a commit takes time, too.
 In each way to sync, a record is appended to a file, as a commit does, and made
 durable; both together are timed, because O_DSYNC does both in one call.  The
 first way is the one that FsyncStorage takes on this system.
+
+No figure proves that a disk keeps what it confirms; only a power cut does.
+But some figures prove that it does not.
 """
 
 import dataclasses
@@ -13,6 +16,7 @@ import fcntl
 import functools
 import os
 import typing
+from statistics import median
 
 from rich.text import Text
 
@@ -21,13 +25,13 @@ from fsyncstorage.datafile import disk
 
 from . import arguments
 from . import commits
-from . import verdict
 from .contestants import CONTESTANTS
 from .results import tables
 from .results.document import result
 from .results.document import values
+from .results.questions import COMMITS
 from .results.questions import SYNCS
-from .results.wording import number
+from .results.wording import duration
 from .running import crew
 from .running import sampling
 from .running.sampling import Race
@@ -52,11 +56,24 @@ than a second each. The verdict says whether this can be a disk at all, how
 many commits a second to expect, and whether the figures can be trusted.
 """
 
-COMMITS_KEY = (
-    'Measured with the storages themselves: small transactions, each committer'
-    ' in a thread and with objects of its own; medians of the rounds.\n')
+#: Seconds of one sync.  No device that keeps data is faster than this,
+NO_DISK = 20e-6
+#: and no device without a cache is faster than this.
+NEEDS_CACHE = 200e-6
 
-#: The number of the race between the ways to sync.
+MEMORY = 'tmpfs', 'ramfs'
+
+#: A sync costs something.  If commits with it are faster by this factor than
+#: without, something else has slowed the latter.
+_CONTRADICTION = 1.5
+
+#: The same for each disk: what the figures show is what it costs.
+ADVICE = (
+    'Keep the defaults: durability group-commit loses nothing that was'
+    ' acknowledged, and a lone committer does not wait for others. Choose'
+    ' interval only for data that may lose the last sync-interval.')
+
+#: The number of the race between the ways to sync, which is the first.
 OF_SYNCS = 0
 
 #: A small commit writes about as much.
@@ -161,17 +178,19 @@ def measure(way, directory, *, seconds):
 def show(document, console):
     tables.show_machine(document, console)
     tables.show_answers(document, console, SYNCS)
-    tables.show_key(document, console)
     console.print(Text(f'FsyncStorage takes {document["baseline"]}.\n'))
-    disk, noise, no_disk = verdicts(document)
-    if disk:
-        console.print(Text(f'{disk}\n', 'bold'))
-    tables.show_table(
-        console, 'What that means: commits a second, by committers',
-        _commits_table(document, no_disk))
-    console.print(Text(COMMITS_KEY, 'dim'))
-    if disk:
-        console.print(Text(f'{noise or verdict.ADVICE}\n', 'bold'))
+    said, noise, no_disk = verdicts(document)
+    if said:
+        console.print(Text(f'{said}\n', 'bold'))
+    tables.show_answers(document, console, COMMITS)
+    tables.show_key(document, console)
+    if no_disk:
+        return  # no policy keeps what it promises
+    for name, policy in POLICIES.items():
+        console.print(Text(
+            f'{name}: a power cut may take back {policy.may_lose}.'))
+    if said:
+        console.print(Text(f'\n{noise or ADVICE}\n', 'bold'))
 
 
 def verdicts(document):
@@ -182,39 +201,75 @@ def verdicts(document):
     if not document['complete']:
         return None, None, None
     machine = document['machine']
-    where = machine['file_system'], result(
-        document, OF_SYNCS, document['baseline'], 'p50_seconds')['median']
-    noise = verdict.of_noise(
+    noise = of_noise(
         machine['load_average'] / machine['cpus'],
         {policy: [values(document, race, f'fsync:{policy}', 'txn_per_second')
-                  .values() for race in _commits(document).values()]
+                  .values() for race in range(1, len(document['races']))]
          for policy in POLICIES})
-    return (verdict.of_disk(*where, noise), noise, verdict.is_no_disk(*where))
+    where = machine['file_system'], result(
+        document, OF_SYNCS, document['baseline'], 'p50_seconds')['median']
+    return of_disk(*where, noise), noise, is_no_disk(*where)
 
 
-def _commits_table(document, no_disk):
-    races = _commits(document)
-    may_lose = {f'fsync:{name}': policy.may_lose
-                for name, policy in POLICIES.items()}
-    table = tables.new_table('policy', *map(str, races))
-    table.add_column('a power cut may take back')
-    for name in document['contestants']:
-        cells = [_rate(document, race, name) for race in races.values()]
-        if any(cells):
-            table.add_row(
-                name, *cells, 'anything: this is no disk' if no_disk
-                else may_lose.get(name, ''))  # stock is there to compare
-    return table
+def is_no_disk(file_system, sync):
+    return file_system in MEMORY or sync < NO_DISK
 
 
-def _commits(document):
-    """The numbers of the races with commits, by number of committers."""
-    return {
-        race['settings']['threads']: number
-        for number, race in enumerate(document['races'])
-        if number != OF_SYNCS}
+def of_disk(file_system, sync, noise):
+    """Can this disk keep what it confirms?  A few sentences.
+
+    `sync` is the median, in seconds, in the way that FsyncStorage takes;
+    `noise` is what `of_noise` says.
+    """
+    took = duration(sync)
+    if file_system in MEMORY:
+        return (
+            f'This is no disk: {file_system} is memory. A power cut takes back'
+            ' everything, whatever the policy. Measure the directory that will'
+            ' hold Data.fs.')
+    if is_no_disk(file_system, sync):
+        return (
+            f'This is no disk: none keeps data within {took}. Something'
+            ' confirms syncs without making them: a virtual machine, a mount'
+            ' option, a library. A power cut takes back acknowledged commits,'
+            ' whatever the policy. Keep nothing here that matters.')
+    if sync < NEEDS_CACHE:
+        return (
+            f'A sync takes {took}. That is honest only with a cache that a'
+            ' power cut does not empty: capacitors in a server SSD, a battery'
+            ' on a RAID controller, here or at the host of a virtual machine.'
+            ' Without one, a power cut takes back acknowledged commits,'
+            ' whatever the policy. Ask who runs the machine.')
+    if noise:
+        return (
+            f'A sync took {took} while something else kept the machine busy.'
+            ' That says nothing about the disk.')
+    return (
+        f'A sync takes {took}, as with a disk that waits until the data are'
+        ' safe. Whether it tells the truth, only a power cut shows.')
 
 
-def _rate(document, race, contestant):
-    found = result(document, race, contestant, 'txn_per_second')
-    return number(found['median']) if found else ''
+def of_noise(load, commits):
+    """Why the figures cannot be trusted; or None.
+
+    `load` is the load average before the start, divided by the processors;
+    `commits` are the rates of the rounds, by policy, in the same order of
+    races for each.
+    """
+    rates = {policy: [median(each) for each in races]
+             for policy, races in commits.items()}
+    if load > 1:
+        reason = 'More processes wanted to run than there are processors.'
+    elif any(
+            synced > _CONTRADICTION * not_synced
+            for name, policy in POLICIES.items() if policy.promises
+            for synced, not_synced in zip(rates[name], rates['none'])):
+        reason = (
+            'They contradict each other: commits that are synced were faster'
+            ' than commits that are not.')
+    else:
+        return None
+    return (
+        f'Do not trust these figures. {reason} Measure again when nothing else'
+        ' uses the machine and the disk. Until then choose the default,'
+        ' durability group-commit.')

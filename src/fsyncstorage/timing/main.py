@@ -6,7 +6,8 @@ wrong, 130 interrupted.  Errors are one line.
 
 import sys
 
-from . import arguments
+from fsyncstorage.check.terminal import CommandParser
+
 from . import blobs
 from . import commits
 from . import disk
@@ -24,7 +25,7 @@ over ZEO.
 
 
 def main(argv=None):
-    parser = arguments.OneLineParser(
+    parser = CommandParser(
         prog='fsync-time', description=DESCRIPTION,
         epilog='fsync-time COMMAND --help explains a command.')
     commands = parser.add_subparsers(metavar='COMMAND', required=True)

@@ -12,16 +12,14 @@ timed one by one.
 """
 
 import functools
-import itertools
 import time
 from statistics import fmean
 
 from . import arguments
 from .running import crew
-from .running import loops
 from .running import population
+from .running import zeosites
 from .running.sampling import Race
-from .running.zeosites import CONTESTANTS
 
 WORKLOADS = WRITE, READ = 'write', 'read'
 
@@ -70,11 +68,11 @@ def races(options):
 
 
 _numbers = arguments.several(arguments.positive)
-_loops = loops.installed()
+_loops = zeosites.loops()
 
 add_to = arguments.Command(
     'zeo', 'what commits and reads take over ZEO, by server and client',
-    DESCRIPTION, CONTESTANTS,
+    DESCRIPTION, zeosites.CONTESTANTS,
     'zeo fsync-client --objects 334 --directory /srv/zeo', races, {
         '--workload': dict(
             action='append', choices=WORKLOADS,
@@ -106,12 +104,9 @@ def write_race(**settings):
 def measure_writes(contestant, directory, *, clients, objects, seconds,
                    **site_settings):
     """Time the commits of one contestant; return its figures."""
-    groups = [f'of client {number}' for number in range(clients)]
-    with contestant.running(directory, **site_settings) as site:
-        population.plant(
-            site, population.small(**dict.fromkeys(groups, objects)))
-        stretches, [usage] = crew.processes(
-            site, [writer(site, group, seconds) for group in groups])
+    stretches, usage = population.changed(
+        contestant, directory, clients, objects, _count, seconds=seconds,
+        **site_settings)
     return {
         **crew.commits(stretches, usage),
         'write_seconds': fmean(crew.durations(stretches)),
@@ -119,21 +114,9 @@ def measure_writes(contestant, directory, *, clients, objects, seconds,
     }
 
 
-@crew.job
-def writer(site, group, seconds, start):
-    """A job that returns a stretch."""
-    with crew.connected(site) as (manager, connection):
-        objects = population.ghosts(connection, group)
-
-        def change():
-            manager.begin()
-            for one in objects:
-                one['number'] += 1
-            manager.commit()
-
-        change()
-        start()
-        return crew.timed(itertools.repeat(change), seconds)
+def _count(connection, objects):
+    for one in objects:
+        one['number'] += 1
 
 
 def read_race(**settings):

@@ -58,8 +58,7 @@ def main(argv=None):
 
 def parser():
     made = CommandParser(
-        prog='fsync-info', description=DESCRIPTION, epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter)
+        prog='fsync-info', description=DESCRIPTION, epilog=EPILOG)
     made.add_argument('path', metavar='DATA.FS', help='the file to look into')
     made.add_argument(
         '--blobs', metavar='DIR',

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import estimates
-from . import wording
 
 Document = dict[str, Any]
 
@@ -23,7 +22,8 @@ AMOUNTS = ('transactions', 'seconds')
 
 
 def new(command: str, races: Sequence[Any], contestants: Iterable[Any],
-        rounds: int, baseline: str, machine: dict[str, Any]) -> Document:
+        rounds: int, baseline: str, machine: dict[str, Any],
+        added: str = '') -> Document:
     return {
         'format': FORMAT,
         'command': command,
@@ -31,8 +31,7 @@ def new(command: str, races: Sequence[Any], contestants: Iterable[Any],
             timespec='seconds'),
         'complete': False,
         'machine': machine,
-        'added': wording.all_added(
-            race.settings.get('sync_latency', 0.0) for race in races),
+        'added': added,
         'contestants': {one.name: one.summary for one in contestants},
         'rounds': rounds,
         'baseline': baseline,
@@ -92,10 +91,6 @@ def grouped(document: Document, workload: str, inside: Collection[str | None]
     return list(found.values())
 
 
-def save(document: Document, path: str) -> None:
-    write(path, _text(document))
-
-
 def write(path: str, text: str) -> None:
     """Write a file whole or not at all."""
     unfinished = pathlib.Path(f'{path}.unfinished')
@@ -106,7 +101,7 @@ def write(path: str, text: str) -> None:
         unfinished.unlink(missing_ok=True)
 
 
-def _text(document: Document) -> str:
+def save(document: Document, path: str) -> None:
     """JSON with a line for each sample: short, and easy to compare."""
     parts = []
     for key, value in document.items():
@@ -114,7 +109,7 @@ def _text(document: Document) -> str:
         if isinstance(value, list):
             text = '[\n' + ',\n'.join(map(json.dumps, value)) + '\n]'
         parts.append(f'{json.dumps(key)}: {text}')
-    return '{\n' + ',\n'.join(parts) + '\n}\n'
+    write(path, '{\n' + ',\n'.join(parts) + '\n}\n')
 
 
 def load(path: str) -> Document:

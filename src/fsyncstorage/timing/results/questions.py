@@ -85,12 +85,13 @@ SYNCS = Question(
     'syncs', 'How long does it take to write 1000 bytes and sync?', 'sync',
     None, '', 'milliseconds', TIMES, 1e3)
 
+COMMITS = Question(
+    'commits', 'How many commits a second?', 'commits',
+    'threads', 'threads that commit', 'commits a second',
+    {'': 'txn_per_second'})
+
 QUESTIONS = (
-    SYNCS,
-    Question(
-        'commits', 'How many commits a second?', 'commits',
-        'threads', 'threads that commit', 'commits a second',
-        {'': 'txn_per_second'}),
+    SYNCS, COMMITS,
     Question(
         'zeo-commits', 'How many commits a second, over ZEO?', 'write',
         'clients', 'client processes', 'commits a second',

@@ -1,5 +1,6 @@
 """Tables in the terminal, made from a document alone."""
 
+import functools
 from statistics import median
 
 from rich import box
@@ -53,8 +54,7 @@ def show(document, console, questions=QUESTIONS):
                 document, console,
                 f'{race["workload"]}, {listed(race["settings"])}',
                 'contestant',
-                [(figure, position, figure) for figure in race['compared']],
-                None)
+                [(figure, position, figure) for figure in race['compared']])
     show_key(document, console)
 
 
@@ -63,18 +63,15 @@ def show_key(document, console):
 
 
 def show_answers(document, console, question):
-    def show(title, heading, columns):
-        _show_columns(document, console, title, heading, columns,
-                      lambda value: number(value * question.scale))
-
+    show = functools.partial(_show_columns, document, console, put=(
+        lambda value: number(value * question.scale)))
     for shared, races in documents.grouped(
             document, question.workload, [question.setting]):
         said = conditions(shared)
         if question.setting is None:
-            for race in races:
-                show(f'{question.words} {question.up}, {said}', 'contestant',
-                     [(name, race, figure)
-                      for name, figure in question.figures.items()])
+            show(f'{question.words} {question.up}, {said}', 'contestant', [
+                (name, race, figure) for race in races
+                for name, figure in question.figures.items()])
             continue
         for name, figure in question.figures.items():
             show(
@@ -84,7 +81,7 @@ def show_answers(document, console, question):
                      race, figure) for race in races])
 
 
-def _show_columns(document, console, title, heading, columns, put):
+def _show_columns(document, console, title, heading, columns, put=None):
     """A column is a heading, the number of a race, and a figure."""
     table = new_table(heading, *(heading for heading, *_ in columns))
     for contestant in document['contestants']:
@@ -187,7 +184,7 @@ def show_machine(document, console):
         f' {duration(machine["sync_p50_seconds"])} (median)\n'
         f'{rounds(document)} after a warm-up; load average before the start'
         f' {machine["load_average"]:.1f}'))
-    console.print(Text(f'{document["added"]}\n', 'bold'))
+    console.print(Text(f'{document["added"]}\n'.lstrip(), 'bold'))
 
 
 def rounds(document):

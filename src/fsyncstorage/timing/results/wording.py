@@ -1,7 +1,5 @@
 """How numbers are written, the same in every table and message."""
 
-
-from collections.abc import Iterable
 from typing import Any
 
 _UNITS = (
@@ -46,13 +44,3 @@ def added(sync_latency: float) -> str:
     if not sync_latency:
         return 'nothing added to the syncs'
     return f'{duration(sync_latency)} added to each sync'
-
-
-def all_added(sync_latencies: Iterable[float]) -> str:
-    """A sentence that every report has to show."""
-    different = dict.fromkeys(sync_latencies)
-    if len(different) == 1:
-        return f'{added(*different)}.'.capitalize()
-    listed = ', '.join(
-        duration(latency) if latency else 'nothing' for latency in different)
-    return f'Added to each sync, as each title says: {listed}.'

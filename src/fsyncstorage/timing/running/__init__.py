@@ -8,6 +8,5 @@
 - zeosites      ZEO servers with their clients, stock ones and ours
 - served        a server in a process of its own, and how clients find it
 - latency       the one place that changes how a storage syncs
-- loops         the event loop that ZEO runs on
 - machine       the machine and the disk
 """

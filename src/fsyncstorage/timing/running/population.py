@@ -4,6 +4,8 @@ All of them are below one key of the root.  A database whose root has another
 key has data of somebody else: nothing is written to it.
 """
 
+import itertools
+
 from persistent.mapping import PersistentMapping
 
 from . import crew
@@ -56,6 +58,39 @@ def small(**numbers):
 def ghosts(connection, group):
     """The objects of a group, none of them loaded."""
     return ground(connection)[group]['all']
+
+
+def changed(contestant, directory, clients, objects, change, *, times=None,
+            seconds=None, **site_settings):
+    """Time the commits of clients, each with this number of objects of its
+    own; return a stretch of each, and what the server used.
+
+    `change` is called with a connection and the objects.  The first commit of
+    a client is not timed.
+    """
+    groups = [f'of client {number}' for number in range(clients)]
+    with contestant.running(directory, **site_settings) as site:
+        plant(site, small(**dict.fromkeys(groups, objects)))
+        stretches, [usage] = crew.processes(site, [
+            _writer(site, group, change, times, seconds) for group in groups])
+    return stretches, usage
+
+
+@crew.job
+def _writer(site, group, change, times, seconds, start):
+    """A job that returns a stretch."""
+    with crew.connected(site) as (manager, connection):
+        objects = ghosts(connection, group)
+
+        def commit():
+            manager.begin()
+            change(connection, objects)
+            manager.commit()
+
+        commit()
+        start()
+        return crew.timed(
+            itertools.islice(itertools.repeat(commit), times), seconds)
 
 
 #: Loads an object.

@@ -53,20 +53,15 @@ class Race:
             not self.settings.get('sync_latency') or contestant.can_be_slowed)
 
 
-class Step(typing.NamedTuple):
-    round: int
-    race: int  # its number
-    contestant: typing.Any
-
-
 def schedule(races, contestants, rounds):
-    """The steps of a run, in order; round 0 is the warm-up."""
+    """The steps of a run, in order: a round, the number of a race, and a
+    contestant.  Round 0 is the warm-up."""
     steps = []
     for number in range(rounds + 1):
         first = number % len(contestants)
         turn = contestants[first:] + contestants[:first]
         steps += [
-            Step(number, race, contestant)
+            (number, race, contestant)
             for race in range(len(races))
             for contestant in turn
             if races[race].takes(contestant)
@@ -92,11 +87,10 @@ def run(options, command, races, show, added=tuple):
         home = os.path.abspath(options.directory)
         with supervisor.interrupts_noted():
             with directory(home) as scratch:
-                also_added = added()
                 document = documents.new(
                     command, races, options.contestants, options.rounds,
-                    options.contestants[0].name, machine.describe(scratch))
-                document['added'] = ' '.join([document['added'], *also_added])
+                    options.contestants[0].name, machine.describe(scratch),
+                    ' '.join(added()))
                 _measure(document, races, steps, scratch, options.json)
             supervisor.check()
         show(document, Console())
@@ -118,12 +112,13 @@ def complain(command, message):
 
 def _measure(document, races, steps, scratch, json):
     try:
-        for number, step in enumerate(steps, 1):
-            which = (f'round {step.round} of {document["rounds"]}'
-                     if step.round else 'warm-up')
-            _tell(f'{number}/{len(steps)}: {which}, {step.contestant.name}')
-            document['samples'].append(
-                _sample(step, races[step.race], scratch))
+        for number, (round, race, contestant) in enumerate(steps, 1):
+            which = (f'round {round} of {document["rounds"]}' if round
+                     else 'warm-up')
+            _tell(f'{number}/{len(steps)}: {which}, {contestant.name}')
+            document['samples'].append({
+                'race': race, 'contestant': contestant.name, 'round': round,
+                'figures': _figures(races[race], contestant, scratch)})
         document['complete'] = True
     finally:
         _tell('')
@@ -137,23 +132,17 @@ def _tell(words):
         print(f'\r{words}\x1b[K', end='', file=sys.stderr, flush=True)
 
 
-def _sample(step, race, scratch):
-    """Take it, in a directory of its own."""
+def _figures(race, contestant, scratch):
+    """Those of a sample, which is taken in a directory of its own."""
     with directory(scratch) as place:
         try:
-            figures = supervisor.run(
+            return supervisor.run(
                 functools.partial(race.measure, **race.settings),
-                step.contestant, place)
+                contestant, place)
         except supervisor.Failed as error:
             raise supervisor.Failed(
-                f'{step.contestant.name} failed'
+                f'{contestant.name} failed'
                 f' ({wording.listed(race.settings)}): {error}') from error
-        return {
-            'race': step.race,
-            'contestant': step.contestant.name,
-            'round': step.round,
-            'figures': figures,
-        }
 
 
 @contextlib.contextmanager

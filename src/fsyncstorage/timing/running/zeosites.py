@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import importlib.util
 import os
 import tempfile
 import threading
@@ -17,7 +18,6 @@ from fsyncstorage.client import local
 from fsyncstorage.client.storage import FsyncClient
 
 from . import latency
-from . import loops
 from . import served
 
 STOCK = 'ZEO.runzeo'
@@ -69,13 +69,33 @@ CONFIGURATION_FILE, SOCKET = 'zeo.conf', './zeo.sock'
 _CONNECT_SECONDS = 30
 
 
+def loops():
+    """The event loops that ZEO can use; the last one is its default."""
+    return [name for name in ('asyncio', 'uvloop')
+            if importlib.util.find_spec(name)]
+
+
+def use_loop(name):
+    """Servers and clients that this process makes from now on use this one.
+
+    They behave differently on the two.  ZEO chose one when these modules were
+    imported (read in ZEO 6.2).
+    """
+    make = importlib.import_module(name).new_event_loop
+    for module in ('compat', 'client', 'server'):
+        module = importlib.import_module(f'ZEO.asyncio.{module}')
+        module.new_event_loop = make
+    client = importlib.import_module('ZEO.asyncio.client')
+    client.uvloop_used = name == 'uvloop'
+
+
 def serve(pipe, module, loop, sync_latency, **counted):
     """The process of a server, until it ends.
 
     It calls the `main` of the module.  `counted` are lists by name; the driver
     is told their lengths, as with the syncs.
     """
-    loops.use(loop)
+    use_loop(loop)
     with latency.slowed(sync_latency) as syncs:
         # Works without zope.event, which subscribers need.
         ZODB.event.notify = functools.partial(
@@ -134,7 +154,7 @@ class ZeoSite:
         with served.running(
                 self.serve, directory, module=self.server, loop=loop,
                 sync_latency=sync_latency, **options) as server:
-            loops.use(loop)  # of the clients
+            use_loop(loop)  # of the clients
             address = (
                 os.path.join(directory, SOCKET) if socket
                 else tuple(server.address))
