@@ -222,6 +222,24 @@ class Packs(LocalTestCase):
         self.assertIs(source.load_before(oid(1), after(new)), UNCERTAIN)
         self.assertEqual(self.read(client, 1), (b'new', new, None))
 
+    def test_one_that_is_refused_asks_again_later(self):
+        """Also if loads notice late that the map is retired."""
+        client = self.connect()
+        reads, asked = client._server.local, threading.Semaphore(0)
+        ask = reads._ask
+
+        def count():
+            asked.release()
+            reads._woken.set()  # by such a load
+            return ask()
+
+        self.patch(reads, _ask=count)
+        self.patch(self.storage, object_map=mock.Mock(side_effect=OSError))
+        self.storage.retire_map()
+        self.read(client, 1)
+        self.assertTrue(asked.acquire(timeout=PATIENCE))
+        self.assertFalse(asked.acquire(timeout=.3))
+
     def test_an_idle_client_lets_go_of_the_old_file(self):
         self.patch(local, LOOK_EACH=0.01)
         client = self.connect()

@@ -17,6 +17,7 @@ from ..generated import given
 from ..generated import settings
 from ..often import often
 from ..support import TestCase
+from ..support import commit
 from . import oracle
 from . import test_oracle
 from .histories import OBJECTS
@@ -142,6 +143,16 @@ class Forecasts(TestCase):
                 sum(row[place] for row in whole.rows[2:])
                 for place in (1, 2, 3))))
         self.assertEqual(found[:-1][:3], whole[:-1][:3])
+
+    def test_one_record_that_is_wrapped(self):
+        """What it refers to is not known, though it stays."""
+        storage = self.open()
+        commit(storage, {0: b'.z' + bytes(20), 1: b'x'})
+        storage.close()
+        with open(self.path(), 'rb') as file:
+            content = file.read()
+        with self.assertRaisesRegex(ValueError, 'wrapped by another storage'):
+            self.forecast(content, b'\xff' * 8, True)
 
     def test_what_points_back_to_what_goes(self):
         """Without garbage collection its data come in the place of the

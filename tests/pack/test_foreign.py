@@ -15,6 +15,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
+from fsyncstorage.pack.progress import Cancelled
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -151,4 +152,19 @@ class Foreign(TestCase):
             storage.pack(time.time(), referencesf)
         storage.packer = lambda *arguments: None
         storage.pack(time.time(), referencesf)
+        commit(storage, {3: b'x'})
+
+    def test_one_that_is_cancelled_meanwhile(self):
+        """It goes on, and is given up then; that commits wait is said."""
+        storage = self.filled(self.packer)
+        file = os.stat(self.path())
+        with self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
+            packing = self.pack()
+            self.assertTrue(self.begun.wait(PATIENCE))
+        self.assertIn('commits wait until the packer', logs.output[0])
+        storage.packs.cancel()
+        self.go_on.set()
+        with self.assertRaises(Cancelled):
+            packing.result()
+        self.assertTrue(os.path.samestat(file, os.stat(self.path())))
         commit(storage, {3: b'x'})

@@ -95,6 +95,15 @@ class HandOver(HandoutTestCase):
         maps = {os.fstat(self.take(client)[1]).st_ino for client in clients}
         self.assertEqual(len(maps), 1)
 
+    def test_a_fork_that_closes_it_leaves_the_parents(self):
+        made = self.hand_out()
+        child = os.fork()
+        if not child:
+            made.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        self.take(self.connect())
+
     def test_nothing_after_a_failed_sync(self):
         disk = self.controlled_disk()
         self.hand_out()

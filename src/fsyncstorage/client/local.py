@@ -159,7 +159,10 @@ class LocalReads:
     def _run(self):
         try:
             while not self._closed:
-                self._woken.wait(self._read_until_retired())
+                pause = self._read_until_retired()
+                self._woken.clear()
+                if not self._closed:
+                    self._woken.wait(pause)
         except (OSError, NotAMap) as error:
             if not self._closed:
                 _say_not_locally(self._name, error)

@@ -65,10 +65,6 @@ QUORUM = Policy(
 
 DEFAULT_INDEX_CHECKPOINT = '64MB'
 DEFAULT_READER_THREADS = 4
-#: Lines about slow commits name users, and pages that they have changed: so an
-#: operator has to ask for these lines.  A summary of conflicts names neither,
-#: is one line a minute at most, and reports what no other line does: so it is
-#: on by default.
 DEFAULT_SLOW_COMMIT_LOG = '0'
 LONGEST_SLOW_COMMIT = 3600.0
 

@@ -47,6 +47,11 @@ class Window:
         scout.SIZE = scout.LARGEST = self.SMALL_SIZE
         return scout
 
+    def for_records_of(self, length: int) -> 'Window':
+        """A window to look at the records of a transaction of this length, in
+        their order: this one has all of it, unless it is large."""
+        return self if length <= self.LARGEST else self.scout()
+
     def cover(self, position: int, length: int) -> tuple[bytes, int]:
         """A buffer that has these bytes, and their place in it.
 

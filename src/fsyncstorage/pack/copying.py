@@ -142,8 +142,7 @@ class Copier:
             new = [_New(record, self._chains.source(record))
                    for record in records]
             if self._tally is not None:
-                self._tally.add(
-                    found.records, _lengths(new), kept.objects)
+                self._tally.add(found, _lengths(new), kept.objects)
             if records:
                 for record, place in zip(
                         records, self._write(found, b'p', new)):
@@ -167,7 +166,7 @@ class Copier:
             found = scan.read_transaction(window, self.copied_to)
             new = [self._later(record) for record in found.records]
             if self._tally is not None:
-                self._tally.add(found.records, _lengths(new))
+                self._tally.add(found, _lengths(new))
             for each, place in zip(new, self._write(found, found.status, new)):
                 self.index[each.record.oid] = place
                 self.places.note_later(each.record.end, place + each.length)

@@ -8,10 +8,10 @@ a pointer becomes longer, so less is freed of its class.)
 """
 
 import typing
-from collections.abc import Iterable
 
 from ..format import scan
 from ..format.classes import Classes
+from ..format.classname import FRONT
 from ..format.scan import RECORD_HEADER
 from ..format.window import Window
 from .chains import Chains
@@ -25,6 +25,14 @@ _WRAPPED = b'.'
 UNKNOWN = 0
 # Classes that are listed by name.
 MOST_LISTED = 1000
+
+
+def refuse_wrapped(record: bytes) -> None:
+    """Its first byte is enough."""
+    if record.startswith(_WRAPPED):
+        raise ValueError(
+            'a record was wrapped by another storage (compressed, for'
+            ' example): what it refers to cannot be foretold')
 
 
 class Row(typing.NamedTuple):
@@ -48,14 +56,15 @@ class Tally:
         #: The number of a class -> how many objects go.
         self._objects: dict[int, int] = {}
 
-    def add(self, records: Iterable[scan.Record], lengths: dict[int, int],
+    def add(self, found: scan.Transaction, lengths: dict[int, int],
             objects: Objects | None = None) -> None:
-        """Add the records of a transaction; `lengths` has the position of each
-        that is copied, and its length in the new file.
+        """Add a transaction; `lengths` has the position of each record that is
+        copied, and its length in the new file.
 
         `objects`, up to the pack end, has the current record of each object.
         """
-        for record in records:
+        self._ahead = self._window.for_records_of(found.end - found.position)
+        for record in found.records:
             length = lengths.get(record.position)
             freed = record.end - record.position - (length or 0)
             if not freed:
@@ -74,18 +83,14 @@ class Tally:
             return UNKNOWN  # a wrong pointer of a record that goes
         if not source.length:
             return self._no_data
-        where = self._window, source.position, source.length
-        number = self._classes.of_plain(*where)
-        if number:
-            return number
-        if self._window.read(
-                source.position + RECORD_HEADER, 1) == _WRAPPED:
-            raise ValueError(
-                f'the record of the object {source.oid.hex()} at'
-                f' {source.position} was wrapped by another storage'
-                ' (compressed, for example): what it refers to cannot be'
-                ' foretold')
-        return self._classes.of_rare(*where)
+        window = self._window
+        if source is record:
+            window = self._ahead
+            window.cover(
+                record.position, RECORD_HEADER + min(record.length, FRONT))
+        refuse_wrapped(window.read(source.position + RECORD_HEADER, 1))
+        return self._classes.of_record(
+            window, source.position, source.length)
 
     def rows(self) -> list[Row]:
         """The largest first; the last row sums up what is not listed."""

@@ -4,7 +4,7 @@ A forecast decides what is kept by the same code as a pack (plan), and then
 copies to nowhere, by the same code, too.  Like the copy, it can be done by a
 child process, or in this process.
 
-Records that a storage wrapper has changed are refused (ValueError, counting):
+Records that a storage wrapper has changed are refused (ValueError):
 no reference would be found in them, and nearly all objects would seem to go.
 
 In one way a forecast is less strict than a pack: it finds references faster
@@ -25,6 +25,7 @@ from ..format.window import Window
 from ..processes.rate import Rate
 from .counting import Row
 from .counting import Tally
+from .counting import refuse_wrapped
 from .goneblobs import GoneBlobs
 from .output import Output
 from .pacing import reading_at
@@ -72,6 +73,11 @@ def _are_numbers(values: tuple[Any, ...]) -> bool:
     return all(isinstance(each, (int, float)) for each in values)
 
 
+def _references(record: bytes) -> list[bytes]:
+    refuse_wrapped(record)
+    return quick_references(record)
+
+
 def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
              tell: Tell) -> Forecast:
     """Make a forecast.  `removed` gets the list of blobs that are not kept.
@@ -83,7 +89,7 @@ def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
     begun = time.monotonic()
     nothing = Forecast(job.end, job.end, 0, 0, 0, [])
     try:
-        plan = planned(job, window, quick_references, tell)
+        plan = planned(job, window, _references, tell)
     except NothingToDo:
         return nothing._replace(seconds=time.monotonic() - begun)
     is_planned = time.monotonic()

@@ -1,4 +1,4 @@
-"""A packer of the user's own (the key `packer`), as stock's storage runs one.
+"""A packer of the user's own (the key `packer`).
 
 It knows nothing of what is on its way to the disk.  So it runs with commits
 stopped: the append lock is held, and everything is settled, from before it
@@ -7,6 +7,7 @@ returns with it, so it gets an object that behaves like the storage in
 everything but the lock, which is another one, under each of its names.
 """
 
+import logging
 import threading
 from typing import Any
 
@@ -14,14 +15,20 @@ from ZODB.fsIndex import fsIndex
 
 from .marking import References
 
+logger = logging.getLogger(__name__)
+
 
 def packed_by(packer: Any, storage: Any, referencesf: References, stop: bytes,
               gc: bool) -> tuple[int, fsIndex] | None:
     """Return what it returns; the append lock is held until `move_on`."""
     storage.is_swapping = True
     storage.hold_still()
+    logger.warning(
+        '%s: commits wait until the packer of the key "packer" has ended',
+        storage._file_name)
     found: tuple[int, fsIndex] | None = packer(
         _WithAnotherLock(storage), referencesf, stop, gc)
+    storage.pack_watch.go_on()  # it may be cancelled by now
     return found
 
 

@@ -33,10 +33,15 @@ class GoneBlobs:
         """Add a transaction; `kept` are the oids of its records that are kept.
         """
         done = set(kept)
+        ahead = window.for_records_of(found.end - found.position)
         for record in found.records:
             if self._out is None and not record.length:
                 continue
-            if record.oid not in done and _is_of_blob(record, window, chains):
+            if record.oid in done:
+                continue
+            source = chains.source(record)
+            if _is_of_blob(source, ahead if source is record else None,
+                           window):
                 done.add(record.oid)
                 self.count += 1
                 if self._out is not None:
@@ -44,7 +49,11 @@ class GoneBlobs:
                         binascii.hexlify(record.oid + record.tid) + b'\n')
 
 
-def _is_of_blob(record: scan.Record, window: Window, chains: Chains) -> bool:
-    data = chains.source(record)
-    return bool(data.length) and is_of_blob(window.read(
-        data.position + RECORD_HEADER, min(data.length, FRONT)))
+def _is_of_blob(source: scan.Record, ahead: Window | None,
+                window: Window) -> bool:
+    """`ahead` covers records in their order."""
+    size = min(source.length, FRONT)
+    start = source.position + RECORD_HEADER
+    if ahead is not None and size:
+        ahead.cover(start, size)
+    return bool(size) and is_of_blob((ahead or window).read(start, size))

@@ -19,6 +19,7 @@ Left to others: the map (storage.objectmap), what a client does with it
 """
 
 import contextlib
+import errno
 import math
 import os
 import socket
@@ -45,6 +46,9 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 #: Seconds from one client to the next; they wait in the socket's queue.
 PAUSE = 0.005
+# Errors of `accept`: descriptors or memory are short, or the client has gone.
+_MAY_PASS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS,
+             errno.ECONNABORTED)
 #: Seconds until the next try, after a map could not be built.
 RETREAT = 5
 
@@ -59,6 +63,7 @@ class Handout:
         self._blobs = _directory_of_blobs(storage)
         self._others_may_connect = mode != stat.S_IRUSR | stat.S_IWUSR
         self._not_before = 0.0
+        self._process = os.getpid()
         self._closing = threading.Event()
         self._listener = _listen(path, mode)
         self._status = os.lstat(path)
@@ -80,6 +85,9 @@ class Handout:
 
     def close(self):
         """Clients keep their files, see client.local."""
+        if os.getpid() != self._process:  # a fork: the socket is the parent's
+            self._listener.close()
+            return
         self._closing.set()
         with contextlib.suppress(OSError):  # the thread has ended
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes `accept`
@@ -104,8 +112,10 @@ class Handout:
     def _serve_next(self):
         try:
             client, _ = self._listener.accept()
-        except OSError:  # it is closing, or no descriptors are left
-            return
+        except OSError as error:
+            if error.errno in _MAY_PASS or self._closing.is_set():
+                return
+            raise
         with client:
             client.setblocking(False)
             try:

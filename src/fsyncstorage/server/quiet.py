@@ -1,9 +1,9 @@
 """Loggers that limit the lines which a peer can cause: a flood of errors must
 not fill the log, nor keep the lines about others out of it.
 
-The connections of one host have one allowance together: `BURST` lines, and one
-more for each `INTERVAL` seconds that pass.  Hosts beyond `MOST_HOSTS` share
-one.  So do the lines that are about no peer, from each place in the code.
+Each place in the code that logs may write `BURST` lines about the connections
+of one host, and one more for each `INTERVAL` seconds that pass.  Hosts beyond
+`MOST_HOSTS` share one allowance, and so do the lines that are about no peer.
 Further lines are counted, and the next one that is written tells how many were
 left out.
 
@@ -68,7 +68,7 @@ class Filter:
 
     def __init__(self):
         self._lock = threading.Lock()
-        #: Of hosts; of all other hosts, by None; and of places in the code.
+        #: Of a host (None: all others, or no peer), by place in the code.
         self.allowances = {}
 
     def filter(self, record):
@@ -85,22 +85,28 @@ class Filter:
     def _of(self, record):
         about = record.args[0] if isinstance(
             record.args, tuple) and record.args else None
-        if isinstance(about, Label):
-            key = about.host if self._has_room_for(about.host) else None
-        else:
-            key = record.pathname, record.lineno
-        return self.allowances.setdefault(key, Allowance())
+        host = about.host if isinstance(about, Label) else None
+        if host not in self.allowances and self._has_most_hosts():
+            self._forget_the_silent()
+            if self._has_most_hosts():
+                host = None
+        return self._allowance(host, (record.pathname, record.lineno))
 
-    def _has_room_for(self, host):
-        if host in self.allowances:
-            return True
-        hosts = [key for key in self.allowances if isinstance(key, str)]
-        if len(hosts) < MOST_HOSTS:
-            return True
-        full = [key for key in hosts if self.allowances[key].is_full()]
-        for key in full:
-            del self.allowances[key]
-        return bool(full)
+    def _allowance(self, host, place):
+        return self.allowances.setdefault(host, {}).setdefault(
+            place, Allowance())
+
+    def _has_most_hosts(self):
+        return len(self.allowances.keys() - {None}) >= MOST_HOSTS
+
+    def _forget_the_silent(self):
+        for host, places in [*self.allowances.items()]:
+            if host is not None and all(
+                    each.is_full() for each in places.values()):
+                del self.allowances[host]
+                for place, each in places.items():
+                    if each.left_out:
+                        self._allowance(None, place).left_out += each.left_out
 
 
 def in_one_line(text):

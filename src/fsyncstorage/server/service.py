@@ -27,6 +27,7 @@ import time
 import ZODB.TimeStamp
 from ZODB.POSException import ConflictError
 from ZODB.POSException import TransactionError
+from ZODB.POSException import UndoError
 from ZODB.utils import z64
 
 from ..commit.policies import DEFAULT_READER_THREADS
@@ -176,7 +177,7 @@ class Service:
         if isinstance(error, ConflictError):
             self.stats.conflicts += 1
             ballot.client.session.tally.conflicts += 1
-        if not isinstance(error, TransactionError):
+        if not isinstance(error, TransactionError | UndoError):
             logger.error('%s: a vote failed: %r', ballot.client.log_label,
                          error, exc_info=calls.traceback_of(error))
 

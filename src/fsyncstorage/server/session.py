@@ -148,8 +148,9 @@ class Session(OneTransaction, Shown, ZEOStorage):
             'mark': self.mark, 'alive': wire.ALIVE,
             'lost': getattr(self.storage, 'may_have_lost', False)}
         handout = self.service.handout
-        if handout is not None and handout.about is not None:
-            about['local'] = handout.about
+        local = None if handout is None else handout.about
+        if local is not None:
+            about['local'] = local
         if self.service.packs.are_offered:
             about['packs'] = wire.PACKS
         if not self.read_only:

@@ -111,8 +111,8 @@ class Undoing(Records):
     def _undo(self, under_way: Transaction,
               origin: Undo) -> list[UndoingRecord]:
         view = self._appended
+        self._refuse_undo_in_a_pack()
         try:
-            self._refuse_undo_in_a_pack()
             records = undo.records(
                 view, under_way,
                 undo.find_transaction(view, origin.tid, True),
