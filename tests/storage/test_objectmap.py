@@ -124,23 +124,23 @@ class Ends(MapTestCase):
     def test_a_position_comes_before_the_sync_the_ends_behind_it(self):
         disk = self.controlled_disk()
         storage, reader = self.open_and_read()
-        end, position = reader.end, reader.get(oid(1))
+        end, position = reader.marks()[0], reader.get(oid(1))
         transaction = vote(
             storage, {1: b'changed'}, {1: storage.getTid(oid(1))})
         disk.hold_syncs()
         ends = []
         finishing = Thread(storage.tpc_finish, transaction,
                            lambda tid: ends.append(
-                               (reader.end, reader.durable)))
+                               reader.marks()[:2]))
         disk.wait_for_sync()
         self.assertGreater(reader.get(oid(1)), position)
-        self.assertEqual((reader.end, reader.durable), (end, end))
+        self.assertEqual(reader.marks()[:2], (end, end))
         disk.release_syncs()
         finishing.result()
         size = storage.getSize()
         # Synced, and then published.
         self.assertEqual(ends, [(end, size)])
-        self.assertEqual((reader.end, reader.durable), (size, size))
+        self.assertEqual(reader.marks()[:2], (size, size))
 
     def test_a_policy_that_publishes_first(self):
         for durability in 'none', 'interval':
@@ -149,12 +149,12 @@ class Ends(MapTestCase):
                     name=durability, durability=durability,
                     sync_interval='1h')
                 storage._sequencer.sync_to(storage.getSize())
-                durable = reader.durable
+                durable = reader.marks()[1]
                 commit(storage, {2: b'data'})
-                self.assertEqual(reader.end, storage.getSize())
-                self.assertEqual(reader.durable, durable)
+                self.assertEqual(reader.marks()[0], storage.getSize())
+                self.assertEqual(reader.marks()[1], durable)
                 storage._sequencer.sync_to(storage.getSize())
-                self.assertEqual(reader.durable, storage.getSize())
+                self.assertEqual(reader.marks()[1], storage.getSize())
 
     def test_what_is_told_late_changes_nothing(self):
         storage = self.open()
@@ -163,8 +163,8 @@ class Ends(MapTestCase):
         reader = self.reader(storage)
         made.show(4)
         made.is_durable(4)
-        self.assertEqual(reader.end, storage.getSize())
-        self.assertEqual(reader.durable, storage.getSize())
+        self.assertEqual(reader.marks()[0], storage.getSize())
+        self.assertEqual(reader.marks()[1], storage.getSize())
 
 
 class Retired(MapTestCase):
@@ -349,7 +349,7 @@ class Sealed(MapTestCase):
                                     fcntl.F_SEAL_WRITE)):
             self.assertRaises(OSError, tried)
         commit(self.storage, {2: b'data'})
-        self.assertEqual(Reader(self.map, self.storage.instance).end,
+        self.assertEqual(Reader(self.map, self.storage.instance).marks()[0],
                          self.storage.getSize())
 
     def test_each_client_has_open_files_of_its_own(self):
@@ -385,7 +385,7 @@ class HostileMaps(TestCase):
 
     def test_a_sound_one(self):
         reader = Reader(self.memory(END=77), INSTANCE)
-        self.assertEqual(reader.end, 77)
+        self.assertEqual(reader.marks()[0], 77)
         self.assertIsNone(reader.get(oid(5)))
 
     def test_one_that_could_be_cut_off(self):

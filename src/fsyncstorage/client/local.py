@@ -15,7 +15,6 @@ Left to others: what is certain (format.source).
 """
 
 import array
-import errno
 import logging
 import os
 import socket
@@ -52,9 +51,6 @@ PAUSE = 0.1
 #: so often (seconds): until then it keeps a file that a pack has replaced.
 LOOK_EACH = 30
 
-#: Descriptors or memory are short: there may be some again in a moment.
-_SHORT = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS
-
 #: How many descriptors come, without blobs and with blobs.
 _DESCRIPTORS = 2, 3
 
@@ -87,6 +83,8 @@ class LocalReads:
         #: Guards `source`, `_blobs` and `_closed`.
         self._changing = threading.Lock()
         self._closed = False
+        #: The log says once that the server refuses.
+        self._was_refused = False
         #: There is something to do for the thread.
         self._woken = threading.Event()
         self._thread = threading.Thread(
@@ -157,15 +155,11 @@ class LocalReads:
     # The thread
 
     def _run(self):
-        try:
-            while not self._closed:
-                pause = self._read_until_retired()
-                self._woken.clear()
-                if not self._closed:
-                    self._woken.wait(pause)
-        except (OSError, NotAMap) as error:
+        while not self._closed:
+            pause = self._read_until_retired()
+            self._woken.clear()
             if not self._closed:
-                _say_not_locally(self._name, error)
+                self._woken.wait(pause)
 
     def _read_until_retired(self):
         """Get a source, and let it answer until it is retired, or until
@@ -173,10 +167,11 @@ class LocalReads:
         try:
             source, blobs = self._ask()
         except (Refused, OSError, NotAMap) as error:
-            if not _may_pass(error):
-                raise
-            logger.debug('%s: %s', self._name, error)
+            if not self._was_refused:
+                self._was_refused = True
+                _say_not_locally(self._name, error)
             return RETREAT
+        self._was_refused = False
         if self._use(source, blobs):
             logger.info('%s: reading locally, as the server hands out its'
                         ' file at %s', self._name, self._path)
@@ -249,15 +244,6 @@ def _checked_instance(instance):
     if not isinstance(instance, bytes) or len(instance) != INSTANCE_SIZE:
         raise ValueError('the server does not say what its map begins with')
     return instance
-
-
-def _may_pass(error):
-    """Is it worth another try?"""
-    # (The last two occur when many connect at once.)
-    if isinstance(error, (Refused, BlockingIOError, TimeoutError)):
-        return True
-    cause = error.__cause__ or error
-    return isinstance(cause, OSError) and cause.errno in _SHORT
 
 
 def received(connection, instance, blob_dir=None):

@@ -114,14 +114,6 @@ class Reader:
                 and self._words[INODE] == file.st_ino)
 
     @property
-    def end(self) -> int:
-        return self._words[END]
-
-    @property
-    def durable(self) -> int:
-        return self._words[DURABLE]
-
-    @property
     def retired(self) -> bool:
         return self._words[RETIRED] != 0
 

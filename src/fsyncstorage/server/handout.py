@@ -46,9 +46,8 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 #: Seconds from one client to the next; they wait in the socket's queue.
 PAUSE = 0.005
-# Errors of `accept`: descriptors or memory are short, or the client has gone.
-_MAY_PASS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS,
-             errno.ECONNABORTED)
+# Errors of `accept`: descriptors or memory are short for now.
+_MAY_PASS = errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS
 #: Seconds until the next try, after a map could not be built.
 RETREAT = 5
 
