@@ -157,7 +157,7 @@ class Bank(TestCase):
         if source is None or not source._map.is_of(os.stat(self.path())):
             return 0  # it was killed just behind a pack
         possible = [
-            end for end in ends.values() if end >= source._map.durable]
+            end for end in ends.values() if end >= source._map.marks()[1]]
         kept = self.choice.choice(
             possible[:-1] or [os.path.getsize(self.path())])
         os.truncate(self.path(), kept)
