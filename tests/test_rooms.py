@@ -133,6 +133,8 @@ def between_rooms(imported):
 
 class Rooms(unittest.TestCase):
 
+    level = 2
+
     def test_the_arrows_are_those_of_the_plan(self):
         found = between_rooms(all_arrows())
         for name in found.keys() | MAY_IMPORT:
@@ -207,6 +209,8 @@ class Rooms(unittest.TestCase):
 
 
 class Starting(unittest.TestCase):
+
+    level = 2
 
     def test_what_needs_no_storage_starts_without_it(self):
         for name in 'client.storage', 'pack.child', 'scrub.child', 'files':

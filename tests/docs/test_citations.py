@@ -65,6 +65,8 @@ SAID = {
 
 class Invariants(unittest.TestCase):
 
+    level = 2
+
     def setUp(self):
         _, *parts = _DEFINED.split(INVARIANTS.read_text())
         #: Number -> what is said of it.
@@ -99,6 +101,8 @@ class Invariants(unittest.TestCase):
 
 class Glossary(unittest.TestCase):
 
+    level = 2
+
     def test_each_word_has_a_module(self):
         words = _WORD.findall(GLOSSARY.read_text())
         self.assertGreater(len(words), 50)
@@ -110,6 +114,8 @@ class Glossary(unittest.TestCase):
 
 
 class Names(unittest.TestCase):
+
+    level = 2
 
     def test_what_is_in_a_room_is_there(self):
         """A module, or what it has; no room is left out."""
@@ -162,6 +168,8 @@ class Names(unittest.TestCase):
 
 class Targets(unittest.TestCase):
 
+    level = 2
+
     def test_the_page_has_those_that_make_help_lists(self):
         listed = _LISTED.findall((ROOT / 'Makefile').read_text())
         page = (ROOT / 'docs' / 'install.rst').read_text()
@@ -169,6 +177,8 @@ class Targets(unittest.TestCase):
 
 
 class FrontPages(unittest.TestCase):
+
+    level = 2
 
     def test_figures_hold(self):
         for words, (name, claim) in SAID.items():
