@@ -49,12 +49,18 @@ class WritingStopped(DiskError):
     """
 
 
-class Unpublished(StorageTransactionError):
+class VoteAgain(StorageTransactionError):
+    """A vote has ended early.  Its transaction holds nothing now, takes more
+    records, and can be voted again.
+
+    Raised only for a client of a server.
+    """
+
+
+class Unpublished(VoteAgain):
     """A conflict with a transaction that is appended, and not published yet.
 
-    Raised only for transactions of the event loop that publishes.  The loop's
-    transaction was aborted; it should be voted again when the transaction
-    `tid` is published.
+    The vote should be made again when the transaction `tid` is published.
     """
 
     def __init__(self, tid: bytes) -> None:
@@ -62,23 +68,29 @@ class Unpublished(StorageTransactionError):
         self.tid = tid
 
 
+class Unresolved(VoteAgain):
+    """A vote would have to resolve a conflict, which may take long: a thread
+    that may do that should make it."""
+
+    def __init__(self) -> None:
+        super().__init__('a conflict has to be resolved')
+
+
+class ConflictsLeft(VoteAgain):
+    """The client has to resolve these conflicts, and store the objects again.
+    """
+
+    def __init__(self, conflicts: list[dict[str, object]]) -> None:
+        super().__init__(f'conflicts of {len(conflicts)} objects')
+        #: In the form in which they are sent to clients.
+        self.conflicts = conflicts
+
+
 class Occupied(Exception):
     """A vote or a finish would have to wait, and the caller refused that.
 
     The same call can be made again.
     """
-
-
-class Unresolved(StorageTransactionError):
-    """A store or a vote would have to resolve a conflict, which may take long.
-
-    Raised only for transactions of a server.  The transaction can only be
-    aborted, as it may be worked out by half; a thread that may resolve the
-    conflict begins it anew.
-    """
-
-    def __init__(self) -> None:
-        super().__init__('a conflict has to be resolved')
 
 
 class NoRoomInLog(Occupied):

@@ -51,6 +51,9 @@ class Shown(TestCase):
         self.check(
             {'dict': collections.OrderedDict(a=1)},
             {'dict': 'collections.OrderedDict'})
+        self.assertEqual(  # with its class on the stack, as in protocol 0
+            extension.shown(b'}(U\x01a(cmodule\nname\nI5\nou.'),
+            {'a': 'module.name'})
 
     def test_what_is_there_twice_is_shown_once(self):
         twice = ['a']

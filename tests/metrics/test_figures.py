@@ -9,7 +9,6 @@ from unittest import mock
 
 from ZODB.MappingStorage import MappingStorage
 from ZODB.POSException import ConflictError
-from ZODB.POSException import ReadConflictError
 from ZODB.utils import z64
 
 from fsyncstorage.metrics.collector import Collector
@@ -108,15 +107,15 @@ class InOneProcess(FiguresTestCase):
         storage = self.show()
         first = commit(storage, {1: b'x', 2: b'x'})
         commit(storage, {1: b'y'}, {1: first})
-        transaction = begin(storage)
-        with self.assertRaises(ConflictError):
-            storage.store(oid(1), first, b'z', '', transaction)
-        with self.assertRaises(ConflictError):
-            storage.deleteObject(oid(1), first, transaction)
-        with self.assertRaises(ReadConflictError):
-            storage.checkCurrentSerialInTransaction(
-                oid(1), first, transaction)
-        storage.tpc_abort(transaction)
+        for call, *arguments in (
+                (storage.store, oid(1), first, b'z', ''),
+                (storage.deleteObject, oid(1), first),
+                (storage.checkCurrentSerialInTransaction, oid(1), first)):
+            transaction = begin(storage)
+            call(*arguments, transaction)
+            with self.assertRaises(ConflictError):
+                storage.tpc_vote(transaction)
+            storage.tpc_abort(transaction)
         self.check(conflicts_total=3, conflicts_resolved_total=0)
 
     def test_resolved_conflicts(self):
@@ -257,10 +256,8 @@ class OverZeo(Served, FiguresTestCase):
                 peer.vote({1: record(2)})
         self.assertEqual(
             peer.call('server_status')['conflicts_resolved'], 1)
-        transaction = begin(storage)
         with self.assertRaises(ConflictError):
-            storage.store(oid(1), z64, record(3), '', transaction)
-        storage.tpc_abort(transaction)
+            vote(storage, {1: record(3)})
         self.check(conflicts_total=3, conflicts_resolved_total=1,
                    commits_total=3)
 

@@ -283,6 +283,16 @@ class WithoutAThread(RoomTest):
         self.storage.tpc_finish(second)
         self.assertEqual(self.staged, 0)
 
+    def test_there_is_room_before_it_asks_to_be_called(self):
+        second = self.begin_blobs(self.storage, {2: bytes(600)})
+        with self.assertRaises(NoRoomInLog):
+            self.storage.tpc_vote(second, wait=False)
+        self.storage.tpc_abort(self.first)
+        called = threading.Event()
+        waits = self.storage.call_when_served(second, called.set)
+        self.assertTrue(called.is_set() or not waits)
+        self.storage.tpc_abort(second)
+
 
 class Failing(StagingTest):
 

@@ -166,9 +166,21 @@ class World:
             self.committer, client, self._last_id, b'', b'', {}, None, ' ',
             False)
         for number in records:
-            ballot.add('store', oid(number), serials.get(number, z64),
+            self.store(ballot, number, serials.get(number, z64),
                        records[number])
         return ballot
+
+    @staticmethod
+    def store(ballot, number, serial, data):
+        ballot.counts(1, len(data))
+        ballot.storage.store(
+            oid(number), serial, data, '', ballot.transaction)
+
+    @staticmethod
+    def restore(ballot, number, serial, data):
+        ballot.counts(1, len(data))
+        ballot.storage.restore(
+            oid(number), serial, data, '', None, ballot.transaction)
 
     def vote(self, name, *arguments, **options):
         """A ballot whose vote is asked for."""

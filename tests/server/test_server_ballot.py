@@ -7,21 +7,20 @@ import os
 import tracemalloc
 from unittest import mock
 
-from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageError
 from ZODB.utils import z64
 
 from fsyncstorage.errors import Unpublished
 from fsyncstorage.server import ballot as module
-from fsyncstorage.server import conflicts
 from fsyncstorage.server.ballot import Ballot
+from fsyncstorage.server.oneatatime import OneAtATime
+from fsyncstorage.server.storing import Storing
 from fsyncstorage.wire import batch
 
 from ..support import TestCase
-from ..support import commit
 from ..support import oid
+from ..support import under_way
 from .byhand import Client
-from .serving import counter
 from .serving import record
 
 
@@ -33,18 +32,21 @@ class Ballots(TestCase):
         super().setUp()
         self.storage = self.open(blob_dir=self.path('blobs'))
 
-    def ballot(self, resolves_conflicts=False, tid=None, status=' ',
-               client=None, extension=None):
-        ballot = Ballot(None, client or Client('one'), 1, b'user',
-                        b'description', extension, tid, status,
-                        resolves_conflicts)
+    def ballot(self, storage=None, client=None):
+        committer = mock.Mock(storage=storage or self.storage)
+        ballot = Ballot(committer, client or Client('one'), 1, b'user',
+                        b'description', None, None, ' ', False)
         self.addCleanup(ballot.is_forgotten)
-        self.addCleanup(ballot.close)
+        self.addCleanup(ballot.take_back)
         return ballot
 
+    def store(self, ballot, number, data=b'.'):
+        ballot.counts(1, len(data))
+        ballot.storage.store(oid(number), z64, data, '', ballot.transaction)
+
     def vote_and_finish(self, ballot):
-        ballot.vote_in(self.storage)
-        return self.storage.tpc_finish(ballot.transaction)
+        ballot.vote_in()
+        return ballot.storage.tpc_finish(ballot.transaction)
 
     def blob_file(self, content):
         name = os.path.join(self.storage.temporaryDirectory(), 'sent')
@@ -57,36 +59,22 @@ class Ballots(TestCase):
 
     def test_many_operations_without_data(self):
         """They need memory, too."""
-        ballot = self.ballot()
-        with mock.patch.object(module, 'IN_MEMORY', 20_000):
-            for number in range(1000):
-                ballot.add('checkread', oid(number), z64)
-        self.assertLess(len(ballot._operations.in_memory), 100)
-
-    def test_conflicts_take_so_much_memory(self):
-        """One more is an error, whichever kind of conflict it is."""
-        first = commit(self.storage, {1: counter(0), 2: counter(0)})
-        commit(self.storage, {1: counter(1), 2: counter(1)},
-               {1: first, 2: first})
-        self.storage.tryToResolveConflict = self.never_resolve
-        ballot = self.ballot(resolves_conflicts=True)
-        for number in 1, 2:
-            ballot.add('store', oid(number), first, counter(10))
-        two = 2 * (conflicts.OVERHEAD + len(counter(10)))
-        with mock.patch.object(conflicts, 'MOST', two):
-            self.assertEqual(len(ballot.vote_in(self.storage)), 2)
-        with mock.patch.object(conflicts, 'MOST', two - 1):
-            with self.assertRaises(ConflictError) as caught:
-                ballot.vote_in(self.storage)
-        self.assertEqual(caught.exception.oid, oid(2))
-        self.assertIsNone(self.storage.tpc_transaction())
-
-    def never_resolve(self, oid, committed, old, data, committed_data=b''):
-        raise ConflictError(oid=oid, serials=(committed, old), data=data)
+        for storage in self.storage, OneAtATime(self.storage):
+            before = tracemalloc.get_traced_memory()[0]
+            ballot = self.ballot(storage)
+            with mock.patch.object(module, 'IN_MEMORY', 20_000):
+                for number in range(10_000):
+                    ballot.counts(1, 0)
+                    storage.checkCurrentSerialInTransaction(
+                        oid(number), z64, ballot.transaction)
+            self.assertLess(
+                tracemalloc.get_traced_memory()[0] - before, 200_000)
+            ballot.take_back()
 
     def test_without_hard_links(self):
-        """What was sent is the content, and nothing else is left of it; also
-        where the vote has to be repeated."""
+        """In a storage of others: what was sent is the content, and nothing
+        else is left of it; also where the vote has to be repeated."""
+        storage = OneAtATime(self.storage)
         for number in (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP,
                        errno.ENOSYS, errno.EMLINK):
             error = OSError(number, os.strerror(number))
@@ -94,14 +82,14 @@ class Ballots(TestCase):
                     os, 'link', side_effect=error):
                 serial = (self.storage.getTid(oid(1))
                           if oid(1) in self.storage._index else z64)
-                ballot = self.ballot()
+                ballot = self.ballot(storage)
                 ballot.add_blob(
                     oid(1), serial, record(), self.blob_file(b'content'))
                 with mock.patch.object(
                         self.storage, 'tpc_vote',
                         side_effect=Unpublished(z64)):
                     with self.assertRaises(Unpublished):
-                        ballot.vote_in(self.storage)
+                        ballot.vote_in()
                 self.assertEqual(self.storage._begun, {})
                 self.assertEqual(self.temporary_files(), ['sent'])
                 tid = self.vote_and_finish(ballot)
@@ -113,14 +101,14 @@ class Ballots(TestCase):
         """Of one transaction, of many of one client, and of many clients."""
         before = module.kept.memory_only
         for name, bound, ballots in (
-                ('MEMORY_ONLY_OF_ONE', 3400, 3 * [self.ballot()]),
-                ('MEMORY_ONLY_OF_ONE', 3400, self.of_one_client(3)),
-                ('MEMORY_ONLY_OF_ALL', 3400 + before,
+                ('MEMORY_ONLY_OF_ONE', 1700, 3 * [self.ballot()]),
+                ('MEMORY_ONLY_OF_ONE', 2400, self.of_one_client(3)),
+                ('MEMORY_ONLY_OF_ALL', 2400 + before,
                  [self.ballot() for _ in range(3)])):
             with self.subTest(name), mock.patch.object(module, name, bound):
                 self.fill(ballots)
             for ballot in ballots:
-                ballot.close()
+                ballot.take_back()
                 ballot.is_forgotten()
                 ballot.is_forgotten()
             self.assertEqual(self.temporary_files(), [])
@@ -144,15 +132,18 @@ class Ballots(TestCase):
     def test_more_stores_than_memory(self):
         """Also where many come at once; what was refused does not count."""
         ballot = self.ballot()
+        session = mock.Mock()
+        session.stats.stores = 0
+        storing = Storing(session, ballot)
         message = batch.pack([(oid(number), z64, b'.') for number in (1, 2)])
         with mock.patch.object(module, 'MOST_OPERATIONS', 3):
-            ballot.add('store', oid(3), z64, b'.')
-            ballot.add_batch(message, 2)
+            storing.storea(oid(3), z64, b'.')
+            storing.batch(message, 2)
             for _ in range(2):
                 with self.assertRaisesRegex(StorageError, 'may have 3'):
-                    ballot.add_batch(message, 2)
+                    storing.batch(message, 2)
                 with self.assertRaisesRegex(StorageError, 'may have 3'):
-                    ballot.add('store', oid(4), z64, b'.')
+                    storing.storea(oid(4), z64, b'.')
         self.vote_and_finish(ballot)
         self.assertEqual(len(self.storage), 3)
 
@@ -161,11 +152,11 @@ class Ballots(TestCase):
         number, data = 20_000, b'12345678'
         ballot = self.ballot()
         for each in range(number):
-            ballot.add('store', oid(each), z64, data)
-        log = ballot._operations.log
-        self.assertLess(log.size(), 60 * number)
+            self.store(ballot, each, data)
+        size = os.fstat(under_way(self.storage)._spool._file.fileno()).st_size
+        self.assertLess(size, 60 * number)
         tracemalloc.start()
         self.addCleanup(tracemalloc.stop)
-        ballot.vote_in(self.storage)
+        ballot.vote_in()
         self.assertLess(tracemalloc.get_traced_memory()[0], 320 * number)
         self.storage.tpc_finish(ballot.transaction)

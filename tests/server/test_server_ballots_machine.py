@@ -28,6 +28,7 @@ from fsyncstorage.errors import Unpublished
 from fsyncstorage.server.ballot import BEGUN
 from fsyncstorage.server.ballot import OVER
 from fsyncstorage.server.ballot import VOTED
+from fsyncstorage.storage.told import ForAClient
 
 from ..generated import settings
 from ..support import begin
@@ -178,14 +179,13 @@ class Machine(RuleBasedStateMachine):
     @rule(numbers=_some)
     def direct_begins(self, numbers):
         metadata = begin(self.storage)
-        # (This thread publishes.)
-        self.storage.never_wait_for_publishing(metadata)
         try:
             records, serials = self.increments(numbers)
             for number in numbers:
                 self.storage.store(oid(number), serials[number],
                                    records[number], '', metadata)
-            self.storage.tpc_vote(metadata, wait=False)
+            # (This thread publishes.)
+            self.storage.tpc_vote(metadata, False, ForAClient())
         except (ConflictError, Occupied, Unpublished):
             self.storage.tpc_abort(metadata)
         else:

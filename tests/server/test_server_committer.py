@@ -73,7 +73,7 @@ class SideBySide(ByHand):
         serials = self.stored({1: b'x'})
         before = self.vote('before', {2: b'x'})
         alone = self.begin('alone')
-        alone.add('restore', oid(1), serials[1], b'restored', None)
+        self.world.restore(alone, 1, serials[1], b'restored')
         self.world.ask_vote(alone)
         self.world.settle()
         behind = self.vote('behind', {3: b'x'})
@@ -93,21 +93,21 @@ class SideBySide(ByHand):
         """It has its turn, and the place behind the end is closed off."""
         serials = self.stored({1: b'x'})
         alone = self.begin('alone')
-        alone.add('restore', oid(1), serials[1], b'restored', None)
+        self.world.restore(alone, 1, serials[1], b'restored')
         asked = []
         tpc_vote = self.storage.tpc_vote
 
-        def note(transaction, **options):
-            asked.append(options)
-            if not options:
+        def note(transaction, wait, client):
+            asked.append(wait)
+            if wait:
                 self.storage.move_on()  # the pack has ended
-            return tpc_vote(transaction, **options)
+            return tpc_vote(transaction, wait, client)
 
         self.storage.hold_still()
         with mock.patch.object(self.storage, 'tpc_vote', note):
             self.world.ask_vote(alone)
             self.world.settle()
-        self.assertEqual(asked, [{'wait': False}, {}])
+        self.assertEqual(asked, [False, True])
         self.assertEqual(alone.state, VOTED)
         alone.abort()
 
@@ -118,7 +118,8 @@ class Ends(ByHand):
         """A record names a module that exits when it is imported: its client
         is told, and others are voted."""
         for error in SystemExit(2), KeyboardInterrupt():
-            with mock.patch.object(self.storage, 'store', side_effect=error):
+            with mock.patch.object(
+                    self.storage, 'tpc_vote', side_effect=error):
                 for number in range(module.VOTERS + 1):
                     self.vote('a', {number: b'x'}, small=False)
                     self.world.settle()
@@ -136,12 +137,12 @@ class Ends(ByHand):
         late = self.vote('late', {2: b'x'})
         self.world.settle()
         self.assertEqual(self.whats_told(), ['vote voted'])
-        self.assertEqual(self.storage._begun, {})
         late.abort()
+        self.assertEqual(self.storage._begun, {})
 
     def test_a_finish_fails(self):
         ballot, waits = self.vote('a', {1: b'x'}), self.vote('b', {1: b'x'})
-        with mock.patch.object(self.storage, '_append_once',
+        with mock.patch.object(self.storage, '_append_shared',
                                side_effect=OSError):
             self.finish(ballot)
         self.world.settle()
@@ -215,7 +216,7 @@ class Aside(ByHand):
         self.append(1)
         ballot = self.put_aside(1)
         with mock.patch.object(
-                self.storage, 'tpc_begin', side_effect=OSError):
+                self.storage, 'tpc_vote', side_effect=OSError):
             self.committer.failed()
             self.world.settle()
         self.assertEqual(ballot.state, OVER)
@@ -240,7 +241,7 @@ class InTheLoop(ByHand):
         serials = self.stored({1: counter(0)})
         self.stored({1: counter(1)}, serials)
         with mock.patch.object(
-                self.storage, 'store_is_plain', return_value=True):
+                self.storage, 'vote_is_plain', return_value=True):
             ballot = self.begin('a', {1: counter(10)}, serials)
             self.check_resolved_in_a_thread(ballot, 11)
 
@@ -267,7 +268,7 @@ class InTheLoop(ByHand):
         ballot = self.begin('a', {1: counter(10)}, serials)
         with mock.patch.object(self.storage._turns, 'wait', self.fail), \
                 mock.patch.object(
-                    self.storage, 'store_is_plain', return_value=True):
+                    self.storage, 'vote_is_plain', return_value=True):
             self.world.ask_vote(ballot)
             self.world.settle()
         self.assertEqual(ballot.state, WAITING)
@@ -294,7 +295,7 @@ class InTheLoop(ByHand):
     def test_behind_a_disk_that_was_slow(self):
         """A step that has waited long: threads do the next ones, for a while.
         """
-        write, now = self.storage._append_once, [module.time.monotonic()]
+        write, now = self.storage._append_shared, [module.time.monotonic()]
 
         def slowly(*arguments):
             now[0] += module.LONG + 1
@@ -303,7 +304,7 @@ class InTheLoop(ByHand):
 
         clock = mock.Mock(monotonic=lambda: now[0], time=module.time.time)
         with mock.patch.object(module, 'time', clock):
-            with mock.patch.object(self.storage, '_append_once', slowly):
+            with mock.patch.object(self.storage, '_append_shared', slowly):
                 self.finish(self.vote('slow', {1: b'x'}))
             self.world.publish()
             self.check_vote_in_a_thread({2: b'x'})
@@ -363,7 +364,7 @@ class Room(ByHand):
         holder = self.vote('holder', {1: b'x'})
         others = [self.vote('other', {2: b'x'}) for _ in range(300)]
         with mock.patch.object(
-                self.storage, 'tpc_begin', side_effect=OSError):
+                self.storage, 'tpc_vote', side_effect=OSError):
             holder.abort()
             self.world.settle()
         self.assertEqual(set(self.states(*others)), {OVER})
@@ -394,7 +395,9 @@ class Room(ByHand):
         undos = []
         for name in 'ab':
             undos.append(self.begin(name))
-            undos[-1].add('undo', self.storage.undoLog(0, 1)[0]['id'])
+            undos[-1].undoes()
+            self.storage.undo_at_vote(
+                self.storage.undoLog(0, 1)[0]['id'], undos[-1].transaction)
             self.world.ask_vote(undos[-1])
         self.world.settle()
         self.assertEqual(self.states(*undos), [VOTED, OUTSIDE])

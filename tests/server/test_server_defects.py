@@ -25,6 +25,7 @@ from .serving import ErrorReply
 from .serving import Served
 from .serving import counter
 from .serving import record
+from .test_server_ends import OwnVote
 
 try:
     import uvloop
@@ -62,11 +63,17 @@ class ResolvingClients(Served):
         self.assertEqual(os.listdir(self.storage.temporaryDirectory()), [])
 
     def test_a_conflict_that_the_vote_finds(self):
-        """It is behind all that was stored, and does not say what."""
-        error = ConflictError(oid=oid(1), serials=(self.second, self.first))
-        with mock.patch.object(self.storage, 'tpc_vote', side_effect=error):
-            self.assertEqual(self.peer.vote({1: counter(10)}, self.second), [
-                dict(oid=oid(1), serials=(self.second, self.first),
+        """Of a storage of others.  It is behind all that was stored, and does
+        not say what."""
+        storage = OwnVote(self.path('other'))
+        self.addCleanup(storage.close)
+        peer = self.connect(self.serve(
+            storage, client_conflict_resolution=True))
+        first = peer.commit({1: counter(0)})
+        error = ConflictError(oid=oid(1), serials=(self.second, first))
+        with mock.patch.object(storage, 'tpc_vote', side_effect=error):
+            self.assertEqual(peer.vote({1: counter(10)}, first), [
+                dict(oid=oid(1), serials=(self.second, first),
                      data=counter(10))])
 
     def test_a_conflict_of_what_is_not_stored(self):

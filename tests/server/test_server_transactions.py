@@ -38,10 +38,10 @@ class SlowVote(FsyncStorage):
         self.go_on.set()
         super().__init__(*args, **options)
 
-    def tpc_vote(self, transaction, wait=True):
+    def tpc_vote(self, *arguments):
         self.entered.release()
         assert self.go_on.wait(PATIENCE)
-        return super().tpc_vote(transaction, wait)
+        return super().tpc_vote(*arguments)
 
     tpc_vote.need_not_wait = True
 

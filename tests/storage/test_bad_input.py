@@ -283,7 +283,7 @@ class Calls(TestCase):
             for wrong in b'', b'AAAA', encodebytes(b'123456789').rstrip():
                 with self.assertRaisesRegex(UndoError, 'Invalid'):
                     self.storage.undo(wrong, transaction)
-            with self.assertRaisesRegex(UndoError, 'Invalid'):
+            with self.assertRaisesRegex(ValueError, 'a serial is 8 bytes'):
                 self.storage.restore(oid(2), self.storage._tid, b'x', '',
                                      b'short', transaction)
         self.storage.tpc_abort(transaction)

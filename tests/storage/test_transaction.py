@@ -38,13 +38,20 @@ class Owners(TestCase):
             transaction = vote(storage, {1: bytes(2 << 20)}, {
                 1: storage.getTid(oid(1)) if len(storage) else z64})
             made = id(under_way(storage))
-            spool = under_way(storage)._spool
+            spool = under_way(storage)._spool._file
             getattr(storage, end)(transaction)
             self.assertTrue(spool.closed)
             del spool
             self.assertNotIn(made, [
                 id(each) for each in gc.get_objects()
                 if isinstance(each, module.Transaction)])
+
+    def test_what_changes_again_and_again_is_never_read(self):
+        storage, tid = self.open(), z64
+        with mock.patch.object(module, 'MOST_SERIALS', 10), \
+                mock.patch.object(os, 'pread', side_effect=self.fail):
+            for _ in range(20):
+                tid = commit(storage, {1: b'data'}, {1: tid})
 
     def test_many_that_are_open_cost_little(self):
         """1,000 of 1 KB: 8 KB each at most."""

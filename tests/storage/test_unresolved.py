@@ -1,22 +1,26 @@
-"""A vote that finds a conflict where it must not resolve one (Unresolved).
+"""A vote that finds a conflict where it must not resolve one (VoteAgain).
 
-Nothing of it is kept: its transaction is begun anew by a thread that may
-resolve the conflict.
+Its transaction holds nothing then, and keeps what it stores: it is voted again
+where the conflict may be resolved.
 """
 
 import base64
+from unittest import mock
 
-from ZODB.Connection import TransactionMetaData
-from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import ConflictError
 from ZODB.utils import z64
 
+from fsyncstorage.errors import ConflictsLeft
 from fsyncstorage.errors import Unresolved
+from fsyncstorage.storage import conflicts
+from fsyncstorage.storage.told import ForAClient
 
 from ..server.serving import Served
 from ..server.serving import counter
 from ..server.serving import record
 from ..server.serving import state_of
 from ..support import TestCase
+from ..support import begin
 from ..support import commit
 from ..support import oid
 from ..support import until
@@ -30,12 +34,6 @@ class OfAStorage(TestCase):
         first = commit(self.storage, {1: counter(1)})
         self.undone = commit(self.storage, {1: counter(2)}, {1: first})
 
-    def begin(self, resolve=False):
-        transaction = TransactionMetaData()
-        self.storage.tpc_begin(transaction)
-        self.storage.never_wait_for_publishing(transaction, resolve)
-        return transaction
-
     def undo(self, transaction):
         self.storage.store(oid(2), z64, record(), '', transaction)
         self.storage.undo(
@@ -44,36 +42,73 @@ class OfAStorage(TestCase):
     def change(self):
         commit(self.storage, {1: counter(5)}, {1: self.undone})
 
-    def check_only_aborted(self, transaction):
-        """A vote that was ended half way is never repeated."""
+    def check_voted_again(self, transaction):
         with self.assertRaises(Unresolved):
-            self.storage.tpc_vote(transaction, wait=False)
-        self.storage.never_wait_for_publishing(transaction)
-        with self.assertRaises(StorageTransactionError):
-            self.storage.tpc_vote(transaction)
+            self.storage.tpc_vote(
+                transaction, False, ForAClient(resolve=False))
         # It holds nothing.
-        other = commit(self.storage, {3: record()})
-        self.storage.tpc_abort(transaction)
-        self.assertEqual(self.storage.lastTransaction(), other)
+        commit(self.storage, {3: record()})
+        self.storage.tpc_vote(transaction, False, ForAClient())
+        tid = self.storage.tpc_finish(transaction)
+        self.assertEqual(self.storage.load(oid(1))[1], tid)
 
     def test_an_undo_that_its_vote_works_out_again(self):
-        transaction = self.begin()
+        transaction = begin(self.storage)
         self.undo(transaction)
         self.change()
-        self.check_only_aborted(transaction)
-        again = self.begin(resolve=True)
-        self.undo(again)
-        self.storage.tpc_vote(again, wait=False)
-        tid = self.storage.tpc_finish(again)
-        self.assertEqual(self.storage.load(oid(1))[1], tid)
+        self.check_voted_again(transaction)
         self.assertEqual(state_of(self.storage.load(oid(1))[0]), 4)
-        self.assertEqual(self.storage.load(oid(2))[1], tid)
+        self.assertEqual(self.storage.load(oid(2))[0], record())
 
-    def test_a_store_that_its_vote_checks_again(self):
-        transaction = self.begin()
+    def test_a_store(self):
+        transaction = begin(self.storage)
         self.storage.store(oid(1), self.undone, counter(3), '', transaction)
         self.change()
-        self.check_only_aborted(transaction)
+        self.check_voted_again(transaction)
+        self.assertEqual(state_of(self.storage.load(oid(1))[0]), 6)
+
+    def test_conflicts_take_so_much_memory(self):
+        """One more is an error."""
+        self.storage.distrust_records(resolve=False)
+        commit(self.storage, {2: counter(1)})
+        two = 2 * (conflicts.OVERHEAD + len(counter(3)))
+        for most, expected in (two, ConflictsLeft), (two - 1, ConflictError):
+            transaction = begin(self.storage)
+            for number in 1, 2:
+                self.storage.store(
+                    oid(number), z64, counter(3), '', transaction)
+            with mock.patch.object(conflicts, 'MOST', most):
+                with self.assertRaises(expected):
+                    self.storage.tpc_vote(transaction, False, ForAClient(
+                        leaves_conflicts=True))
+            self.storage.tpc_abort(transaction)
+
+    def test_conflicts_that_the_client_resolves(self):
+        """They come all together; what it stores again is in their place."""
+        self.storage.distrust_records(resolve=False)
+        first = commit(self.storage, {2: counter(1), 4: counter(1)})
+        transaction = begin(self.storage)
+        for number, serial in (1, self.undone), (2, z64), (4, first):
+            self.storage.store(
+                oid(number), serial, counter(3), '', transaction)
+        self.change()
+        client = ForAClient(leaves_conflicts=True)
+        with self.assertRaises(ConflictsLeft) as raised:
+            self.storage.tpc_vote(transaction, False, client)
+        self.assertEqual(
+            [(each['oid'], each['serials'], each['data'])
+             for each in raised.exception.conflicts],
+            [(oid(1), (self.storage.getTid(oid(1)), self.undone), counter(3)),
+             (oid(2), (first, z64), counter(3))])
+        for number in 1, 2:
+            self.storage.store(oid(number), self.storage.getTid(oid(number)),
+                               counter(7), '', transaction)
+        self.storage.tpc_vote(transaction, False, client)
+        tid = self.storage.tpc_finish(transaction)
+        for committed in self.storage.iterator(tid):
+            self.assertEqual(
+                [(each.oid, state_of(each.data)) for each in committed],
+                [(oid(1), 7), (oid(2), 7), (oid(4), 3)])
 
 
 class OverZEO(Served):

@@ -20,6 +20,8 @@ import os
 import typing
 
 from ZODB.Connection import TransactionMetaData
+from ZODB.utils import p64
+from ZODB.utils import u64
 from ZODB.utils import z64
 
 from .. import datafile
@@ -104,7 +106,8 @@ def salvage(verification, path, tell=lambda *_: None):
 
 
 class _Target(FsyncStorage):
-    """A storage whose `restore` takes the position of the data as `prev_txn`.
+    """A storage whose `restore` takes the position of the data, as 8 bytes, as
+    `prev_txn`.
 
     To search for this position would read all transactions in between, each
     time.
@@ -113,7 +116,7 @@ class _Target(FsyncStorage):
     _refuses_last_oids = False  # the oids in the file were accepted once
 
     def _place_of_same(self, place, oid, data):
-        return place or 0
+        return u64(place)
 
     def last_record(self, transaction):
         """The record that was restored last."""
@@ -226,7 +229,7 @@ class _Copy:
                 record.position, transaction.tid, [record.oid], str(reason))
             return
         self.storage.restore(
-            record.oid, record.tid, data, '', place, metadata)
+            record.oid, record.tid, data, '', place and p64(place), metadata)
         self.salvaged.records += 1
         if data and holder.position in self.verification.shared:
             self.new_records[holder.position] = (

@@ -35,8 +35,7 @@ From the outside in:
 - blobsender    the blobs that a read channel sends
 - blobstream    the blobs that are sent to stock clients
 - ballot        one client's transaction, and its states
-- operations    what is stored in it, in memory or in a file
-- conflicts     the conflicts of a vote that its client resolves
+- oneatatime    a storage of others, which takes one transaction at a time
 - chosentids    the ids that clients choose for their transactions
 - figures       what is counted, for the operator
 - times         when a ballot reached which step, and what it waited for

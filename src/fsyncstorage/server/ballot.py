@@ -1,9 +1,9 @@
-"""One client's transaction.
+"""One client's transaction, in a storage of ours or in one like it
+(oneatatime).
 
-What the client stores is kept in memory, and above a size in a file.  Each
-vote gives all of it to the storage: a vote may have to be repeated.  Blob
-files, too, are kept until a vote has succeeded: each vote gives the storage a
-hard link to them, or a copy where there are no hard links.
+What the client stores goes at once into the storage, and is counted here: in
+memory, and above a size in a file.  A vote compares it; if the vote ends
+early, the storage still has all of it, and the vote can be repeated.
 
 Its states, which the event loop owns (the committer changes them)::
 
@@ -26,7 +26,7 @@ Its states, which the event loop owns (the committer changes them)::
     any but FINISHING -> OVER       an abort (at once, or after the step that
                                     a thread is carrying out)
 
-What is stored belongs to the loop; while a thread votes or aborts the ballot,
+The transaction belongs to the loop; while a thread votes or aborts the ballot,
 it belongs to that thread.
 
 The client is a session, or a transaction of a commit channel.  It has a
@@ -43,24 +43,20 @@ import contextlib
 import time
 
 from ZODB.Connection import TransactionMetaData
-from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageError
 
-from .. import datafile
 from ..commit import asking
 from ..errors import Occupied
-from ..errors import Unpublished
-from ..errors import Unresolved
+from ..errors import VoteAgain
+from ..storage.told import ForAClient
 from . import chosentids
-from .conflicts import Conflicts
-from .operations import BATCH
-from .operations import Operations
+from .oneatatime import remove_if_possible
 from .times import Timed
 
 # Bytes of a transaction that are kept in memory, and the bytes that are
 # counted for each operation in addition to its data.
 IN_MEMORY = 1 << 20
-OVERHEAD = 300
+OVERHEAD = 330
 # Bytes that an operation takes in the storage, in addition to its data.
 IN_STORAGE = 1000
 # The same for an undo: its size is unknown until the storage has it.  So until
@@ -75,8 +71,8 @@ IN_MEMORY_OF_ONE = 8 << 20
 IN_MEMORY_OF_ALL = 64 << 20
 # Bytes of the record of a blob.
 MOST_OF_A_BLOB = 1 << 20
-# Bytes that can only be in memory (descriptions, and the records of blobs),
-# for all ballots of one client, and for all ballots.
+# Bytes that can only be in memory (descriptions, and the names of blobs), for
+# all ballots of one client, and for all ballots.
 MEMORY_ONLY_OF_ONE = 16 << 20
 MEMORY_ONLY_OF_ALL = 128 << 20
 # A transaction up to this size is voted too quickly to be worth a thread.
@@ -134,29 +130,30 @@ class Ballot(Timed):
             asking.put_beside(described, asked)
             length += asked.size
         self._committer = committer
-        self._begin = () if tid is None and status == ' ' else (tid, status)
+        self.storage = committer.storage
         #: The client resolves conflicts itself, so it gets them.
-        self._resolves_conflicts = resolves_conflicts
-        self._operations = Operations()
+        self._leaves_conflicts = resolves_conflicts
         self._size = self._number = 0
-        self._blobs = {}  # oid -> (serial, data, file name)
         self._memory_only = 0
         self._has_blobs = self._has_undo = self._is_counted = False
+        self._is_spilled = False
         #: It may have open files: `enter_files` was called.
         self._has_files = False
-        #: The storage has all of it.
-        self.is_given = False
-        #: The storage may have some of it.
-        self._is_begun = False
-        self._reset()
-        self._count_memory_only(length)
-
-    def _reset(self):
+        #: Its vote was made, and waits for its turn: others wait for it.
+        self.is_asked = False
         self.oids = []       # changed
-        self._resolved = []
         #: Objects whose conflicts the storage has resolved.
         self.conflicts_resolved = 0
-        self._conflicts = Conflicts()
+        self._count_memory_only(length)
+        try:
+            if tid is not None:
+                chosentids.check(tid)
+            self.storage.tpc_begin(
+                described, *(() if tid is None and status == ' '
+                             else (tid, status)))
+        except BaseException:
+            self._give_back_memory_only()
+            raise
 
     # In the loop: what the client asks for
 
@@ -197,11 +194,15 @@ class Ballot(Timed):
         if done is not None:
             done(result, error)
 
+    def tell_conflicts(self, conflicts):
+        """The client has to resolve them; its next vote finds others."""
+        self.state = BEGUN
+        self.tell(conflicts, None)
+
     def voted(self, loop, timeout):
         self.held_since = time.monotonic()
         self.state = VOTED  # last: another thread may ask how old it is
         self._count_no_more()
-        self.files_are_closed()
         if timeout:
             self._timer = loop.call_later(
                 timeout, self.client.timed_out, self)
@@ -209,8 +210,6 @@ class Ballot(Timed):
     def over(self):
         self.state = OVER
         self._end_timer()
-        # The rest may have to wait for the thread that aborts ballots.
-        self._operations.forget()
         self._count_no_more()
 
     def _end_timer(self):
@@ -236,29 +235,16 @@ class Ballot(Timed):
 
     # In the loop: what the client stores
 
-    def add(self, operation, *arguments):
-        """Note an operation, named after one of the methods below."""
-        size = OVERHEAD
-        for each in arguments:
-            if each is not None:
-                size += len(each)
-        self._has_undo |= operation == 'undo'
-        self._note(1, size, operation, arguments)
-
-    def add_batch(self, message, count):
-        """Note several stores, in the form of `wire.batch`."""
-        self._note(
-            count, count * OVERHEAD + len(message), BATCH, (message,))
-
-    def _note(self, number, size, operation, arguments):
+    def counts(self, number, size):
+        """So many operations, of so many bytes, are about to be stored."""
         if self._number + number > MOST_OPERATIONS:
             raise StorageError(
                 f'{self._number + number} stores in one transaction, which may'
                 f' have {MOST_OPERATIONS}: commit its work in parts')
+        size += OVERHEAD * number
         self._number += number
         self._size += size
-        self._operations.add(operation, arguments)
-        if self._operations.log is not None:
+        if self._is_spilled:
             return
         kept.bytes += size
         self._kept_of_client.bytes += size
@@ -267,7 +253,11 @@ class Ballot(Timed):
                 or self._kept_of_client.bytes > IN_MEMORY_OF_ONE):
             self.want_files()
             self._count_no_more()
-            self._operations.move_to_file()
+            self._is_spilled = True
+            self.storage.spill(self.transaction)
+
+    def undoes(self):
+        self._has_undo = True
 
     def _count_no_more(self):
         if self._is_counted:
@@ -299,19 +289,19 @@ class Ballot(Timed):
         self.half_a_blob = open_file()
 
     def add_blob(self, oid, serial, data, file_name):
+        """The file belongs to the storage from now on."""
+        self._has_blobs = True
         try:
             if len(data) > MOST_OF_A_BLOB:
                 raise StorageError(
                     f'a record of a blob of {len(data)} bytes')
-            self._count_memory_only(len(data))
-        except StorageError:
-            datafile.remove_if_there(file_name)
+            self._count_memory_only(len(file_name))
+            self.counts(1, len(data))
+            self.storage.storeBlob(
+                oid, serial, data, file_name, '', self.transaction)
+        except BaseException:
+            remove_if_possible(file_name)
             raise
-        earlier = self._blobs.pop(oid, None)
-        if earlier is not None:
-            datafile.remove_if_there(earlier[-1])
-        self._blobs[oid] = serial, data, file_name
-        self._has_blobs = True
 
     @property
     def weight(self):
@@ -322,178 +312,67 @@ class Ballot(Timed):
         """
         size, number = 2 * self._size, 1 + self._number
         if self._has_undo:
-            if not self.is_given:
+            if not self.is_asked:
                 return OF_AN_UNDO
             size, number = IN_MEMORY, number + len(self.oids)
-        return (min(size, IN_MEMORY) + IN_STORAGE * number
-                + sum(IN_STORAGE + len(data)
-                      for _, data, _ in self._blobs.values()))
+        return min(size, IN_MEMORY) + IN_STORAGE * number
 
     @property
     def is_small(self):
-        return (self._size <= SMALL and self._operations.log is None
-                and not self._has_blobs and not self._has_undo)
+        return not (self._size > SMALL or self._is_spilled
+                    or self._has_blobs or self._has_undo)
 
-    def is_light(self, storage):
+    def is_light(self):
         """Would the vote of a storage of ours neither conflict nor wait?"""
         try:
-            return self.is_small and all(
-                operation == 'store' and storage.store_is_plain(*arguments[:2])
-                for operation, arguments in self._operations)
-        except Exception:  # a client's invalid data: the vote will report it
+            return self.is_small and self.storage.vote_is_plain(
+                self.transaction)
+        except Exception:  # the vote will report it
             return False
 
     # In the loop or in a thread: the vote
 
-    @property
-    def has_conflicts(self):
-        """Nothing was voted: the client has to resolve conflicts."""
-        return bool(self._conflicts)
+    def vote_in(self, wait=True, resolve=True):
+        """Vote: it holds its objects then.
 
-    def tell_conflicts(self, result):
-        self._conflicts = Conflicts()  # its next vote finds them anew
-        self.state = BEGUN
-        self.tell(result, None)
-
-    def vote_in(self, storage, wait=True, resolve=True):
-        """Give everything to the storage and vote: it holds its objects then.
-
-        Return the oids whose conflicts were resolved, or the conflicts that
-        the client has to resolve.  A storage of ours raises `Occupied` where
-        it would have to wait and `wait` is false, and `Unresolved` where it
-        would have to resolve a conflict and `resolve` is false.  The caller
-        calls this again later; if `is_given`, the storage still has all of it.
+        Return the oids whose conflicts were resolved.  A storage of ours
+        raises `Occupied` where it would have to wait and `wait` is false; and
+        `VoteAgain`, after which it holds nothing.  The caller calls this again
+        later.
         """
         try:
-            if not self.is_given:
-                self._give(storage, resolve)
-            else:
-                _never_wait(storage, self.transaction, resolve)
-            if not self._conflicts:
-                self._vote(storage, {} if wait else {'wait': False})
+            resolved = list(self.storage.tpc_vote(
+                self.transaction, wait,
+                ForAClient(resolve, self._leaves_conflicts)))
         except Occupied:
+            self.is_asked = True
             raise
-        except (Unpublished, Unresolved):
-            self.take_back(storage)
+        except VoteAgain:
+            self.is_asked = self.has_turn = False
+            if self._is_spilled:
+                self.storage.spill(self.transaction)
             raise
         except BaseException:
-            self.take_back(storage)
-            self.close()
+            self.take_back()
             raise
-        if self._conflicts:
-            self.take_back(storage)
-            return self._conflicts.told()
-        self.close()
-        return self._resolved
+        self._remove_half_a_blob()
+        self.oids = self.storage.changed_oids(self.transaction)
+        self.conflicts_resolved = len(set(resolved))
+        if self._has_undo:
+            resolved += self.storage.undone_oids(self.transaction)
+        return resolved
 
-    def _give(self, storage, resolve):
-        if self._begin and self._begin[0] is not None:
-            chosentids.check(self._begin[0])
-        self._reset()
-        self._is_begun = True
-        storage.tpc_begin(self.transaction, *self._begin)
-        _never_wait(storage, self.transaction, resolve)
-        for operation, arguments in self._operations:
-            getattr(self, '_' + operation)(storage, *arguments)
-        for oid, (serial, data, file_name) in self._blobs.items():
-            self._store_blob(storage, oid, serial, data, file_name)
-        self.is_given = True
-
-    def take_back(self, storage):
-        """Abort it in the storage, if the storage may have some of it.
-
-        (A BlobStorage takes any abort for one of its current transaction, and
-        removes the blobs of that transaction.)
-        """
-        self.is_given = self.has_turn = False
-        if self._is_begun:
-            self._is_begun = False
-            storage.tpc_abort(self.transaction)
-
-    def _vote(self, storage, not_to_wait):
+    def take_back(self):
+        """Abort it in the storage.  May be repeated."""
+        self.is_asked = self.has_turn = False
         try:
-            resolved = list(storage.tpc_vote(
-                self.transaction, **not_to_wait) or ())
-        except ConflictError as error:
-            stored = self._operations.last_stored(error.oid)
-            if stored is None:
-                raise
-            self._not_stored(error.oid, stored, error)
-        else:
-            self._resolved += resolved
-            self.conflicts_resolved = len(set(resolved))
-
-    def _store(self, storage, oid, serial, data):
-        try:
-            storage.store(oid, serial, data, '', self.transaction)
-        except ConflictError as error:
-            self._not_stored(oid, data, error)
-        else:
-            self._stored(oid)
-
-    def _store_blob(self, storage, oid, serial, data, file_name):
-        given = file_name + '.given'
-        try:
-            datafile.link_or_copy(file_name, given)
-            storage.storeBlob(oid, serial, data, given, '', self.transaction)
-        except ConflictError as error:
-            self._not_stored(oid, data, error)
-        else:
-            self._stored(oid)
+            self.storage.tpc_abort(self.transaction)
         finally:
-            remove_if_possible(given)  # if the storage did not take it
+            self._remove_half_a_blob()
 
-    def _stored(self, oid):
-        # The client may have resolved the conflict and stored again.
-        self._conflicts.resolved(oid)
-        self.oids.append(oid)
-
-    def _not_stored(self, oid, data, error):
-        if not (self._resolves_conflicts and error.serials):
-            raise error
-        self._conflicts.add(oid, data, error)
-
-    def _delete(self, storage, oid, serial):
-        storage.deleteObject(oid, serial, self.transaction)
-        self.oids.append(oid)
-
-    def _checkread(self, storage, oid, serial):
-        storage.checkCurrentSerialInTransaction(oid, serial, self.transaction)
-
-    def _restore(self, storage, oid, serial, data, previous):
-        storage.restore(oid, serial, data, '', previous, self.transaction)
-        self.oids.append(oid)
-
-    def _undo(self, storage, transaction_id):
-        _, oids = storage.undo(transaction_id, self.transaction)
-        self.oids += oids
-        self._resolved += oids
-
-    def close(self):
-        """Remove what was kept: it is voted, or over.  May be repeated."""
-        self._operations.close()
+    def _remove_half_a_blob(self):
         if self.half_a_blob is not None:
             file, self.half_a_blob = self.half_a_blob, None
             with contextlib.suppress(OSError):  # of what is to be written
                 file.close()
             remove_if_possible(file.name)
-        while self._blobs:
-            _, (_, _, file_name) = self._blobs.popitem()
-            remove_if_possible(file_name)
-
-
-def remove_if_possible(file_name):
-    """A file that is not needed any more.
-
-    An error here must not fail a vote that has succeeded, nor stop the rest of
-    the clean-up.  The next opening of the storage removes what is left.
-    """
-    with contextlib.suppress(OSError, ValueError):  # of an impossible name
-        datafile.remove_if_there(file_name)
-
-
-def _never_wait(storage, transaction, resolve):
-    """Of a storage of ours: see its `never_wait_for_publishing`."""
-    never_wait = getattr(storage, 'never_wait_for_publishing', None)
-    if never_wait is not None:
-        never_wait(transaction, resolve)

@@ -29,7 +29,7 @@ only other conflicts wait for code of users.  One more finishes and aborts:
 these steps never queue behind votes, because their ballots hold objects.
 
 Any other storage, or one in a wrapper with a vote of its own, gets one ballot
-at a time, in one thread; the others wait outside (`entrance`).
+at a time, in one thread (oneatatime); the others wait outside (`entrance`).
 
 If no thread can be started for a step, the ballot ends: it is taken back, and
 its client gets the error.
@@ -47,6 +47,7 @@ from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import maxtid
 
+from ..errors import ConflictsLeft
 from ..errors import NoRoomInLog
 from ..errors import Occupied
 from ..errors import Unpublished
@@ -63,6 +64,7 @@ from .ballot import WAITING
 from .entrance import Entrance
 from .fairline import FairLine
 from .mailbox import attempt
+from .oneatatime import OneAtATime
 from .threads import Threads
 from .waits import waits
 
@@ -83,10 +85,11 @@ MOST_FOR_THE_LOG = ROOM // 2
 class Committer:
 
     def __init__(self, name, storage, service, post):
-        self._storage = storage
         self._service = service
         self._post = post
         self._side_by_side = service.votes_side_by_side
+        #: That of all ballots.
+        self.storage = storage if self._side_by_side else OneAtATime(storage)
         self._lock = threading.RLock()
         self._closing = False
         #: From their votes to their ends.
@@ -140,8 +143,8 @@ class Committer:
         """Transactions were published, or never will be: ballots that are put
         aside may go on."""
         if self._aside:
-            self._take_back(maxtid if self._storage.has_stopped
-                            else self._storage.lastTransaction())
+            self._take_back(maxtid if self.storage.has_stopped
+                            else self.storage.lastTransaction())
 
     def failed(self):
         """A transaction that ballots put aside wait for may never be
@@ -156,7 +159,7 @@ class Committer:
             self._closing = True
             self._queue.clear()
             self._conflicts.clear()
-        about_to_close = getattr(self._storage, 'about_to_close', None)
+        about_to_close = getattr(self.storage, 'about_to_close', None)
         if about_to_close is not None:  # ends what the threads may wait for
             attempt(about_to_close)
         if self._voters is not self._appender:
@@ -221,7 +224,7 @@ class Committer:
         if ballot.waits_for is not None:
             ballot.goes_on()
         ballot.failures = self._failures
-        if self._may_do_it_here() and ballot.is_light(self._storage):
+        if self._may_do_it_here() and ballot.is_light():
             self._voted(ballot, *self._watched(
                 self._vote, ballot, wait=False, resolve=False))
         else:
@@ -230,7 +233,7 @@ class Committer:
     def _leave_to_a_thread(self, ballot):
         ballot.state = VOTING
         line = self._conflicts if ballot.has_to_resolve else self._queue
-        if ballot.is_given:  # it has got its objects: others wait for it
+        if ballot.is_asked:  # it has got its objects: others wait for it
             line.add_ahead(ballot)
         else:
             line.add(ballot, ballot.client.session)
@@ -249,7 +252,7 @@ class Committer:
     def _vote_there(self, ballot, line):
         """In a thread."""
         # With its turn, it may wait for the append lock.
-        options = {} if not self._side_by_side else {
+        options = {
             'wait': ballot.has_turn, 'resolve': line is self._conflicts}
         try:
             outcome = self._vote(ballot, **options)
@@ -266,7 +269,7 @@ class Committer:
     def _vote(self, ballot, **options):
         """Return the result and the error, of which one is None."""
         try:
-            return ballot.vote_in(self._storage, **options), None
+            return ballot.vote_in(**options), None
         except Exception as error:
             return None, error
 
@@ -283,15 +286,15 @@ class Committer:
         elif isinstance(error, Unpublished):
             self._leave(ballot)
             self._put_aside(ballot, error.tid)
+        elif isinstance(error, ConflictsLeft):
+            self._take_out(ballot)
+            ballot.waits(times.CLIENT)
+            ballot.tell_conflicts(error.conflicts)
         elif error is not None:
             self._service.refused(ballot, error)
             self._forget(ballot)
             ballot.over()
             ballot.tell(None, error)
-        elif ballot.has_conflicts:
-            self._take_out(ballot)
-            ballot.waits(times.CLIENT)
-            ballot.tell_conflicts(result)
         else:
             ballot.voted(self._service.loop, self._service.timeout)
             ballot.tell(result, None)
@@ -307,10 +310,10 @@ class Committer:
                 return
         else:
             ballot.waits(times.OBJECTS)
-        if not self._storage.call_when_served(
+        if not self.storage.call_when_served(
                 ballot.transaction,
                 functools.partial(self._post, self._served, ballot)):
-            ballot.has_turn = ballot.is_given
+            ballot.has_turn = True
             ballot.goes_on()
             self._leave_to_a_thread(ballot)
 
@@ -330,9 +333,9 @@ class Committer:
         ballot.tell(None, error)
 
     def _put_aside(self, ballot, tid):
-        if (tid <= self._storage.lastTransaction()
+        if (tid <= self.storage.lastTransaction()
                 or ballot.failures != self._failures
-                or self._storage.has_stopped):
+                or self.storage.has_stopped):
             self._come(ballot)  # there is nothing left to wait for
         else:
             ballot.state = ASIDE
@@ -372,7 +375,7 @@ class Committer:
                 error = self._finish(ballot)
             except BaseException as raised:
                 error = _ended_by(raised)
-                attempt(ballot.take_back, self._storage)
+                attempt(ballot.take_back)
         finally:  # else its client would never get an answer
             self._post(self._finished, ballot, error)
 
@@ -387,12 +390,12 @@ class Committer:
             raise
         except Exception as error:
             # Not every storage frees its lock when it fails.
-            attempt(ballot.take_back, self._storage)
+            attempt(ballot.take_back)
             return error
 
     def _finish_later(self, ballot, wait):
         """The loop publishes it when the policy allows."""
-        self._storage.tpc_finish(ballot.transaction, AsyncFinish(
+        self.storage.tpc_finish(ballot.transaction, AsyncFinish(
             lambda tid, error: error and self._post(
                 self._service.failed, ballot, error),
             lambda tid: self._service.published(ballot, tid, True), wait,
@@ -401,7 +404,7 @@ class Committer:
 
     def _finish_now(self, ballot):
         """A storage that is not ours: it is durable when this returns."""
-        tid = self._storage.tpc_finish(
+        tid = self.storage.tpc_finish(
             ballot.transaction,
             lambda tid: self._post(
                 self._service.published, ballot, tid, False))
@@ -423,7 +426,7 @@ class Committer:
         ballot.over()
         if self._closing:
             if ballot not in self._ballots:  # else it is about to be aborted
-                ballot.close()
+                self._abort(ballot)
                 ballot.is_forgotten()
         elif ballot.is_small and self._may_do_it_here():
             self._watched(self._abort, ballot)
@@ -446,10 +449,7 @@ class Committer:
             self._post(self._forget, ballot)
 
     def _abort(self, ballot):
-        try:
-            attempt(ballot.take_back, self._storage)
-        finally:
-            attempt(ballot.close)
+        attempt(ballot.take_back)
 
     def _abort_all(self):
         # (Abort each of them, even if an error in another ends the thread.)
@@ -481,7 +481,7 @@ class Committer:
 
     def _may_do_it_here(self):
         return (self._side_by_side and time.monotonic() >= self._not_before
-                and not self._storage.is_swapping)
+                and not self.storage.is_swapping)
 
     def _watched(self, step, *arguments, **options):
         begun, waited = time.monotonic(), waits()

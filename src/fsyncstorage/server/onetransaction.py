@@ -10,7 +10,6 @@ that have several transactions at a time (commitchannel).
 """
 
 import logging
-import tempfile
 from typing import Any
 
 from ZODB.POSException import ReadOnlyError
@@ -19,17 +18,18 @@ from ZODB.POSException import StorageTransactionError
 
 from ..errors import NotFinishedInTime
 from . import answers
+from . import calls
 from . import quiet
 from .ballot import BEGUN
 from .ballot import VOTED
 from .ballot import Ballot
+from .storing import BadFileName
+from .storing import OutOfPlace
 from .storing import Storing
 
 logger = quiet.get_logger(__name__)
 
 STATUSES = (' ', 'p')
-# Calls whose data go to files of their own.
-BLOBS = 'storeBlobStart', 'storeBlobChunk', 'storeBlobEnd', 'storeBlobShared'
 
 
 class OneTransaction:
@@ -56,9 +56,13 @@ class OneTransaction:
         if status not in STATUSES:
             raise ValueError(f'a transaction of status {status!r}')
         self._failed = None, None
-        self._ballot = Ballot(
-            self.service.committer, self, id, user, description, ext, tid,
-            status, self.client_conflict_resolution)
+        try:
+            self._ballot = Ballot(
+                self.service.committer, self, id, user, description, ext, tid,
+                status, self.client_conflict_resolution)
+        except Exception as error:
+            self._note_failure(id, error)
+            return
         self._storing = Storing(self, self._ballot)
         self.transaction = self._ballot.transaction
         self.stats.active_txns += 1
@@ -107,23 +111,29 @@ class OneTransaction:
     def _do(self, name, *arguments):
         try:
             getattr(self._storing, name)(*arguments)
-        except StorageTransactionError:  # it is out of place
+        except (OutOfPlace, BadFileName):
             raise
-        except (StorageError, OSError) as error:
-            if isinstance(error, OSError):
-                directory = (self.storage.temporaryDirectory() if name in BLOBS
-                             else tempfile.gettempdir())
+        except Exception as error:
+            if isinstance(error, OSError) and not isinstance(
+                    error, FileNotFoundError):  # of a blob that a peer named
+                directory = (
+                    error.filename or self.storage.temporaryDirectory())
                 error = StorageError(
                     'the server could not keep what this transaction stores'
                     f' on the disk of {directory}: {error}')
-            logger.error('%s: a transaction failed before its vote: %r',
-                         self.log_label, error)
             self._fail(error)
 
-    def _fail(self, error):
-        """Abort it; its client gets the error when it asks."""
+    def _note_failure(self, id, error):
+        """Its client gets the error when it asks."""
+        logger.error('%s: a transaction failed before its vote: %r',
+                     self.log_label, error,
+                     exc_info=calls.traceback_of(error))
         # (The traceback would keep what was stored.)
-        self._failed = self.transaction.id, error.with_traceback(None)
+        self._failed = id, error.with_traceback(None)
+
+    def _fail(self, error):
+        """Abort it."""
+        self._note_failure(self.transaction.id, error)
         self._give_up()
 
     # Its end
@@ -208,7 +218,8 @@ class OneTransaction:
         return self
 
     def timed_out(self, ballot):
-        self._fail(self.too_late())
+        self._failed = self.transaction.id, self.too_late()
+        self._give_up()
 
     def too_late(self):
         """Log that a transaction was not finished in time; return the error

@@ -5,15 +5,15 @@ readers       the methods for readers of objects and transactions
 ecosystem     the inner names of a FileStorage that other programs use
 opening       what is in the file, its index and its blobs when it is opened
 commits       begin, vote, finish, abort; from the append to the answer
-told          what a caller passes to a finish, to be told of the outcome
+told          what a server passes to a vote and a finish
 appending     the end of the file: written, cut off, appended
-place         who may write behind that end: a transaction that is alone, or a
-              pack
+place         which transactions a pack must wait for
 undoing       what a transaction restores and undoes
 records       what a transaction stores and deletes
 statistics    figures for the operator
 undo          which records undo a transaction
 transaction   one transaction, from its begin until it is appended
+spool         what it stores, in a file without a name
 tids          the next transaction id, by the clock
 checkpoints   the index file, written while commits go on
 objectmap     where objects are, for local clients, in memory shared with them

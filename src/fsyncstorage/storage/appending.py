@@ -63,7 +63,8 @@ class Appending(Records):
     def _write(self, under_way: Transaction, tid: bytes, counts: bool) -> None:
         """Write the transaction at the end of the file."""
         file = self._file
-        if under_way.alone or under_way.file is not file:
+        assert under_way.known_to is not None
+        if under_way.known_to.file is not file:
             for record in under_way.records:
                 record.previous = self._positions.get(record.oid, 0)
         self._has_tail = True
@@ -95,7 +96,7 @@ class Appending(Records):
         """
         if self._replica is not None and under_way.blobs:
             if not under_way.alone:
-                self._check_again(under_way)  # fail early if it must fail
+                self._check(under_way)  # fail early if it must fail
             self._replica.stage(under_way.blobs, has_turn=False, wait=wait)
 
     def _waits_for_room(self, under_way: Transaction,

@@ -8,14 +8,15 @@ A commit's life::
     tpc_finish  APPENDED: tid, place, one write; lets go of the objects; then
                 waits: DURABLE, PUBLISHED, acknowledged
 
-Begin and store take no lock.  A vote takes one of two paths, and the finish
-continues on it.  (A log gets the blobs before all that: `_stage_blobs`.)
+Begin and store take no lock, and compare nothing.  A vote takes one of two
+paths, and the finish continues on it.  (A log gets the blobs before all that:
+`_stage_blobs`.)
 
-The *one-write path*, for nearly all (`_vote_for_its_objects`, `_append_once`):
+*Shared*, for nearly all (`_vote_shared`, `_append_shared`):
 
 1. vote: wait for its objects: those that it writes, for itself alone, and
    those that it has read, shared with other readers (commit.turns);
-2. check again what was stored and read before it held the objects;
+2. compare what was stored and read with what is appended; resolve conflicts;
 3. reserve the bytes that it will write, on the disk and of the quota;
 4. make the contents of its blobs durable.  It is voted, holds its objects, and
    nothing else (I12); the file was not touched;
@@ -25,17 +26,20 @@ The *one-write path*, for nearly all (`_vote_for_its_objects`, `_append_once`):
 8. add it to the index and the pipeline: it is appended;
 9. let go of the append lock, then of the objects.
 
-The *exclusive path*, for transactions that are voted only while no other is:
-undo and restore, whose records point to places in the file; a given tid; one
-too large to be written under the append lock; and all transactions, if no room
-can be reserved on the disk (`_vote_alone`, `_append_voted`):
+An undo is shared, too.  Its records point to places in the file, so no pack
+replaces the file from the vote on (place).
 
-1. vote: wait until no other transaction is voted;
-2. check, or work out again, what has changed since;
-3. make the contents of its blobs durable; take the place behind the end (if a
-   pack has replaced the file before that, leave it, and go back to 2);
-4. give the tid; write it there, with status 'c'.  It is voted: nobody else can
-   append, because no other is voted, and no pack swaps, because of the place;
+*Alone*, for transactions that are voted only while no other is: with a given
+tid, as every copy has; too large to be written under the append lock; and all
+transactions, if no room can be reserved on the disk (`_vote_alone`,
+`_append_alone`):
+
+1. vote: wait until no other transaction is voted, and no pack replaces the
+   file (place);
+2. compare, and look for what its records point to;
+3. make the contents of its blobs durable;
+4. give the tid; write it behind the end, with status 'c'.  It is voted: nobody
+   else can append, because no other is voted;
 5. finish: give the blobs their names; write the final status;
 6. add it to the index and the pipeline; free all.
 
@@ -75,11 +79,13 @@ from ..commit.contention import Contention
 from ..commit.pipeline import PUBLISHED
 from ..commit.pipeline import Commit
 from ..errors import Occupied
+from ..errors import VoteAgain
 from ..format.view import View
 from ..interrupts.trying import Tried
 from .appending import Appending
 from .place import Place
 from .told import AsyncFinish
+from .told import ForAClient
 from .told import Told
 from .transaction import Metadata
 from .transaction import Transaction
@@ -120,8 +126,7 @@ class Commits(Undoing, Appending):
             self._refuse_unless_later(tid)
         under_way = Transaction(
             transaction, tid, status_byte, self.durability.policy,
-            self._checksums, self._home, self._view.file,
-            self._sequencer.pipeline.appended, self._note_drop)
+            self._checksums, self._home, self._note_drop)
         if self.blob_dir:
             under_way.blobs = blobs.Stored(
                 self.fshelper, self._durable_directories)
@@ -149,13 +154,16 @@ class Commits(Undoing, Appending):
 
     # Vote
 
-    def tpc_vote(self, transaction: Metadata,
-                 wait: bool = True) -> list[bytes]:
+    def tpc_vote(self, transaction: Metadata, wait: bool = True,
+                 client: ForAClient | None = None) -> list[bytes]:
         """Do all that can fail; return the oids whose conflicts were resolved.
 
         Without `wait`, raise Occupied if the vote would have to wait.  The
         transaction then keeps its turn, or its place in the queues.  When its
         turn has come, which `call_when_served` tells, call this again.
+
+        A server passes on whose vote it is (`client`).  After VoteAgain the
+        transaction holds nothing, and takes more records.
         """
         under_way = self._known(transaction, 'tpc_vote')
         if under_way.voted:
@@ -166,21 +174,18 @@ class Commits(Undoing, Appending):
                 'tpc_vote called again, after it failed: the transaction can'
                 ' only be aborted')
         self._refuse_when_stopped()
+        under_way.client = client
         if not under_way.asked:
-            under_way.asked, under_way.asked_at = True, time.monotonic()
-            under_way.alone = (under_way.alone or under_way.is_large()
-                               or not self._reserve.is_real)
+            under_way.asked = True
+            under_way.asked_at = under_way.asked_at or time.monotonic()
         try:
-            self._stage_blobs(under_way, wait)
-            if under_way.alone:
-                self._vote_alone(under_way, wait)
-            else:
-                self._vote_for_its_objects(under_way, wait)
+            self._vote(under_way, wait)
             under_way.voted = True
         except Occupied:
             raise
-        except BaseException:
-            under_way.failed = True
+        except BaseException as error:
+            under_way.failed = not isinstance(error, VoteAgain)
+            under_way.asked = False
             self._let_go(under_way)
             raise
         return under_way.resolved
@@ -201,12 +206,25 @@ class Commits(Undoing, Appending):
             self._waits_for_room(under_way, function)
             or self._turns.call_when_served(under_way, function))
 
-    def _vote_for_its_objects(self, under_way: Transaction,
-                              wait: bool) -> None:
+    def _vote(self, under_way: Transaction, wait: bool) -> None:
+        if under_way.is_spilled or under_way.undone:
+            self._check(under_way)  # only then its objects are known
+        under_way.alone = (under_way.alone or under_way.is_large()
+                           or not self._reserve.is_real)
+        self._stage_blobs(under_way, wait)
+        if under_way.alone:
+            self._vote_alone(under_way, wait)
+        else:
+            self._vote_shared(under_way, wait)
+
+    def _vote_shared(self, under_way: Transaction, wait: bool) -> None:
         if not self._turns.ask(under_way, under_way.last, under_way.read):
-            self._check_again(under_way)  # if it must fail, do not wait
+            self._check(under_way)  # if it must fail, do not wait
             self._wait_for_its_turn(under_way, wait)
-        self._check_again(under_way)
+        if under_way.undone:
+            self._place.take(under_way, wait)
+            self._refuse_undo_in_a_pack()
+        self._check(under_way)
         under_way.flush()
         self._reserve_room(under_way)
         if under_way.blobs:
@@ -215,8 +233,12 @@ class Commits(Undoing, Appending):
     def _vote_alone(self, under_way: Transaction, wait: bool) -> None:
         if not self._turns.ask_alone(under_way):
             self._wait_for_its_turn(under_way, wait)
-        while not self._has_file_up_to_date(under_way, wait):
-            pass  # a pack has replaced the file: try again
+        self._place.take(under_way, wait)
+        if under_way.undone:
+            self._refuse_undo_in_a_pack()
+        self._check(under_way)
+        if under_way.blobs:
+            self._prepare_blobs(under_way, under_way.blobs)
         with self._commit_lock, self._writing:
             self._refuse_when_stopped()
             self._leave_no_tail()
@@ -224,29 +246,10 @@ class Commits(Undoing, Appending):
             self._reserve_room(under_way)
             self._write(under_way, tid, counts=False)
 
-    def _has_file_up_to_date(self, under_way: Transaction, wait: bool) -> bool:
-        """Take the place behind the end when all is worked out.  False: a pack
-        came before it."""
-        self._bring_up_to_date(under_way)
-        self._place.take(under_way, wait)
-        if under_way.known_to is not self._sequencer.pipeline.appended:
-            self._place.leave(under_way)
-            return False
-        self._work_out_again(under_way)  # refuses what a pack has begun
-        return True
-
     def _append_lock(self, wait: bool
                      ) -> contextlib.AbstractContextManager[object]:
         """Without `wait`, it raises Occupied if another thread has it."""
         return self._commit_lock if wait else Tried(self._commit_lock)
-
-    def _bring_up_to_date(self, under_way: Transaction) -> None:
-        appended = self._sequencer.pipeline.appended
-        self._work_out_again(under_way)
-        self._check_again(under_way)
-        under_way.known_to = appended  # later commits are worked out again
-        if under_way.blobs:
-            self._prepare_blobs(under_way, under_way.blobs)
 
     @staticmethod
     def _refuse_to_wait(wait: bool) -> None:
@@ -267,8 +270,11 @@ class Commits(Undoing, Appending):
         if self._replica is not None:
             self._replica.check_size(length)
         self._reserve.promise(under_way, length)
-        # (The total includes this transaction.)
-        self._refuse_beyond_quota(under_way, self._reserve.total - length)
+        if self._quota is not None and under_way.records:
+            # (The total includes this transaction.)
+            self._refuse_beyond_quota(
+                self._quota, under_way, self._reserve.total - length,
+                under_way.records[-1].size)
 
     # Abort
 
@@ -293,8 +299,9 @@ class Commits(Undoing, Appending):
         """Let go of its objects, its reserve and its place."""
         if self._place.is_of(under_way):
             try:
-                with self._commit_lock, self._writing:
-                    self._leave_no_tail()
+                if under_way.alone:
+                    with self._commit_lock, self._writing:
+                        self._leave_no_tail()
             finally:
                 self._place.leave(under_way)
         if self._contention.inside:
@@ -348,9 +355,9 @@ class Commits(Undoing, Appending):
         try:
             try:
                 if under_way.alone:
-                    commit = self._append_voted(under_way, f)
+                    commit = self._append_alone(under_way, f)
                 else:
-                    commit = self._append_once(under_way, f)
+                    commit = self._append_shared(under_way, f)
             except Occupied:
                 raise  # it stays voted
             except BaseException:
@@ -374,7 +381,7 @@ class Commits(Undoing, Appending):
                 time.monotonic() - under_way.asked_at)
         return commit.tid
 
-    def _append_once(self, under_way: Transaction, f: Told) -> Commit:
+    def _append_shared(self, under_way: Transaction, f: Told) -> Commit:
         """Give the transaction its place, and write it.
 
         Occupied if it must not wait, and another thread has the append lock.
@@ -402,7 +409,7 @@ class Commits(Undoing, Appending):
                 self._leave_no_tail()
                 raise
 
-    def _append_voted(self, under_way: Transaction, f: Told) -> Commit:
+    def _append_alone(self, under_way: Transaction, f: Told) -> Commit:
         """Write the final status: it has its place."""
         assert under_way.tid is not None
         with self._commit_lock, self._writing:
@@ -469,18 +476,6 @@ class Commits(Undoing, Appending):
         """Is nothing appended any more?  What was appended is still published,
         unless a sync has failed: then the owner of publishing is notified."""
         return self._sequencer.pipeline.stopped is not None
-
-    def never_wait_for_publishing(self, transaction: Metadata,
-                                  resolve: bool = True) -> None:
-        """For a transaction of the event loop that publishes: a conflict with
-        an unpublished transaction raises Unpublished, and does not wait.
-
-        Without `resolve`, a conflict that might be resolved raises Unresolved:
-        the caller does that where nobody else waits for it.
-        """
-        under_way = self._known(transaction, 'never_wait_for_publishing')
-        under_way.waits_for_publishing = False
-        under_way.resolves_conflicts = resolve
 
     def publish(self) -> None:
         self._sequencer.publish()

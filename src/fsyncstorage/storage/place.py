@@ -1,10 +1,10 @@
-"""The place behind the end of the file, for a transaction that is alone.
+"""Who needs the file to stay the one it is, from its vote to its end.
 
-Such a transaction is written there by its vote, and appended by its finish.
-Nobody else can append in between, because no other transaction is voted then.
-Only a pack could replace the file.  So a pack that is about to do so closes
-the place off: it waits until no transaction has it, and none gets it until the
-pack is over.
+A transaction that is alone is written behind the end by its vote, and appended
+by its finish.  An undo points to places in the file; and what it restores, a
+pack must see.  So a pack that begins, or that is about to replace the file,
+closes the file off: it waits until no such transaction has it, and none gets
+it until the pack goes on.
 
 `_changed` guards all of it.  Nothing is done under it but to look, to note and
 to wait.
@@ -25,7 +25,7 @@ class Place:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._owner: object = None
+        self._owners: set[object] = set()
         self._is_closed_off = False
 
     def take(self, owner: object, wait: bool) -> None:
@@ -35,16 +35,16 @@ class Place:
                 if not wait:
                     raise Occupied
                 self._changed.wait()
-            self._owner = owner
+            self._owners.add(owner)
 
     def is_of(self, owner: object) -> bool:
-        return self._owner is owner
+        return owner in self._owners
 
     def leave(self, owner: object) -> None:
         """May be repeated."""
         with self._changed:
-            if self._owner is owner:
-                self._owner = None
+            if owner in self._owners:
+                self._owners.discard(owner)
                 self._changed.notify_all()
 
     @contextlib.contextmanager
@@ -54,7 +54,7 @@ class Place:
         try:
             with self._changed:
                 self._is_closed_off = True
-                while self._owner is not None:
+                while self._owners:
                     go_on()
                     self._changed.wait(EACH)
             yield

@@ -1,12 +1,13 @@
 """What a transaction stores and deletes.
 
-Each record is checked against what is *appended* (I6), and goes into its
-transaction.  No lock is held for that, so others may append in the meantime:
-the vote, which holds the objects, checks again what has changed since
-(`_check_again`).  A conflict that exists already is raised at once.
+A call takes no lock and compares nothing: the record goes into its
+transaction.  The vote, which holds the objects, compares all records with what
+is *appended* (I6), and resolves conflicts (`_check`).  If it may have to wait
+for its objects, it does so before, too: what must fail should not wait.
 
-A transaction that conflicts with one that is not published yet is aborted, and
-the conflict is raised when the other one is published: see `_give_way`.
+A transaction that conflicts with one that is not published yet lets go of its
+objects, and the conflict is raised when the other one is published: see
+`_give_way`.
 
 Left to others: the transaction (transaction), how it is begun and voted
 (commits), what it restores and undoes (undoing), which records may be
@@ -30,23 +31,26 @@ from ZODB.utils import z64
 
 from ..commit.reserve import Reserve
 from ..datafile import DataFile
+from ..errors import ConflictsLeft
 from ..errors import Unpublished
 from ..errors import Unresolved
 from ..format import blobrecord
 from ..format.view import View
 from ..format.view import check_oid
+from ..format.view import check_serial
 from ..format.view import pread_cached
 from ..format.view import read_header
 from ..format.view import serial_at
 from ..positions import Positions
 from .conflicts import Conflicts
+from .conflicts import LeftToClient
 from .conflicts import leave
 from .resolver import LONGEST_WAIT
 from .statistics import Statistics
+from .transaction import LENGTH_BEHIND
 from .transaction import Metadata
 from .transaction import Record
 from .transaction import Transaction
-from .transaction import Undo
 
 # New oids follow the highest one that was stored: above this one, 2**56 are
 # left.
@@ -135,13 +139,14 @@ class Records(Statistics, Conflicts):
                 f' is above {HIGHEST_OID.hex()}: it would leave too few new'
                 ' oids')
 
-    def _refuse_data(self, data: bytes) -> None:
+    def _checked_data(self, data: bytes | bytearray | memoryview) -> bytes:
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f'a record is bytes, not {type(data).__name__}')
         if not data:
             raise StorageError(
                 'a record without data would be read as one that points back'
                 ' to another: the file would be damaged')
+        return bytes(data)
 
     # Storing
 
@@ -151,51 +156,161 @@ class Records(Statistics, Conflicts):
         assert not version
         self._refuse_oid(oid)
         if data.__class__ is not bytes or not data:
-            self._refuse_data(data)
+            data = self._checked_data(data)
         if (self.blob_dir is None and len(data) < LONGEST_OF_A_BLOB
                 and blobrecord.is_of_blob(data)):
             self._refuse_blob()
         if oid > self._oid:
             self.set_max_oid(oid)
-        view = self._view
-        previous = view.index.get(oid, 0)
-        committed = original = None
-        if previous:
-            committed = serial_at(view.file, previous, oid)
-            if committed != oldserial:
-                original, data = data, self._merged(
-                    under_way, oid, committed, oldserial, data)
-            else:
-                oldserial = committed  # one object for both
-        elif oldserial == z64:
+        if not oldserial or oldserial == z64:
             oldserial = z64  # one object for all of them
-        self._add(under_way, view, Record(
-            oid, data, previous, committed, oldserial, original))
+        elif oldserial.__class__ is not bytes or len(oldserial) != 8:
+            check_serial(oldserial)
+        self._add(under_way, Record(oid, data, oldserial))
 
-    def _add(self, under_way: Transaction, view: View, record: Record) -> None:
-        """Add a record that replaces one in the file of the view."""
-        if under_way.file is not view.file:  # a pack has replaced the file
-            under_way.file = None  # now it has positions of several files
+    def _add(self, under_way: Transaction, record: Record) -> None:
         under_way.add(record)
-        self._refuse_beyond_quota(under_way, self._reserve.total)
+        if self._quota is not None:
+            self._refuse_beyond_quota(
+                self._quota, under_way, self._reserve.total, record.size)
 
-    def _merged(self, under_way: Transaction, oid: bytes, committed: bytes,
-                oldserial: bytes, data: bytes) -> bytes:
-        """The data that resolve a conflict."""
+    def spill(self, transaction: Metadata) -> None:
+        """For a server: keep what this transaction stores on the disk alone,
+        until its vote."""
+        self._under_way(transaction).spill()
+
+    def changed_oids(self, transaction: Metadata) -> list[bytes]:
+        """The objects that a transaction changes, which was voted."""
+        return list(self._known(transaction, 'changed_oids').last)
+
+    def _refuse_blob(self) -> None:
+        """Refuse a blob: it comes from a BlobStorage that wraps this storage.
+
+        After an abort, a BlobStorage removes all files that were stored since
+        the last commit was finished.  Here another transaction may begin
+        before that: its abort would remove blobs of the transaction that is
+        about to be acknowledged.
+        """
+        raise Unsupported(NO_BLOBS)
+
+    def _refuse_beyond_quota(self, quota: int, under_way: Transaction,
+                             others: int, last: int) -> None:
+        """`others`: bytes that are reserved for other transactions.  `last`:
+        those of the last record, which may exceed the quota, as in
+        FileStorage.  An undo may exceed it, too; a restore may not.
+        """
+        if not under_way.undone and (
+                self._pos + others + under_way.length - LENGTH_BEHIND - last
+                > quota):
+            raise FileStorageQuotaError('The storage quota has been exceeded.')
+
+    def vote_is_plain(self, transaction: Metadata) -> bool:
+        """Would the vote neither conflict nor wait for the disk, as far as can
+        be seen without waiting?"""
+        under_way = self._known(transaction, 'vote_is_plain')
+        view = self._view
+        return not (under_way.read or under_way.undone
+                    or under_way.is_spilled) and all(
+            record.length and record.origin is None
+            and self._is_plain(view, record) for record in under_way.records)
+
+    @staticmethod
+    def _is_plain(view: View, record: Record) -> bool:
+        position = view.index.get(record.oid, 0)
+        serial = record.oldserial
+        if not position or view.file.serials.get(position) == serial:
+            return True
+        descriptor = view.file.descriptor
         try:
-            data = self._resolve(under_way, oid, committed, oldserial, data)
-        except ConflictError:
+            return pread_cached(
+                descriptor.number, DATA_HDR_LEN, position
+            ).startswith(record.oid + serial)
+        except (OSError, ValueError):
+            return False
+
+    def deleteObject(self, oid: bytes, oldserial: bytes,
+                     transaction: Metadata) -> None:
+        under_way = self._under_way(transaction)
+        self._refuse_oid(oid)
+        check_serial(oldserial)
+        self._add(under_way, Record(oid, b'', oldserial))
+
+    def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes,
+                                        transaction: Metadata) -> None:
+        under_way = self._known(transaction, 'checkCurrentSerial')
+        if under_way.asked:
+            raise StorageTransactionError(
+                'a transaction that was voted checks no more serials')
+        check_oid(oid)
+        check_serial(serial)
+        under_way.reads(oid, serial)
+
+    # The vote compares
+
+    def _check(self, under_way: Transaction) -> None:
+        """Compare what it stores and has read with what is appended; work out
+        again what it undoes and restores."""
+        if under_way.is_spilled:
+            under_way.come_back()
+        view, known_to = self._appended, under_way.known_to
+        if known_to is view:
+            return  # nothing was appended since
+        left = LeftToClient()
+        for record in under_way.records:
+            position = view.index.get(record.oid, 0)
+            if (position != record.previous or known_to is None
+                    or known_to.file is not view.file):
+                self._check_record(under_way, record, view, position, left)
+        if left.conflicts:
+            raise ConflictsLeft(left.conflicts)
+        for oid, serial in under_way.read.items():
+            self._refuse_unless_current(under_way, oid, serial, view)
+        if under_way.undone:
+            self._work_out_undone(under_way, view)
+        under_way.known_to = view
+
+    def _check_record(self, under_way: Transaction, record: Record,
+                      view: View, position: int, left: LeftToClient) -> None:
+        """`left` gets the conflicts that the client has to resolve."""
+        if record.origin is not None:
+            self._place_again(under_way, record)
+        elif not record.stored:
+            self._refuse_deletion(under_way, record, view, position)
+        elif position:
+            committed = serial_at(view.file, position, record.oid)
+            if committed == record.oldserial:
+                # One object for all of them.
+                record.base = record.oldserial = committed
+            elif committed != record.base:
+                self._merge(under_way, record, committed, left)
+        record.previous = position
+
+    def _merge(self, under_way: Transaction, record: Record,
+               committed: bytes, left: LeftToClient) -> None:
+        """Resolve a conflict."""
+        stored = under_way.read_data(
+            record.data if record.original is None else record.original)
+        try:
+            data = self._resolve(
+                under_way, record.oid, committed, record.oldserial, stored)
+        except ConflictError as error:
             self._give_way(under_way, committed)
             self._count_conflict(under_way)
-            raise
-        under_way.resolved.append(oid)
-        return data
+            client = under_way.client
+            if client is None or not client.leaves_conflicts:
+                raise
+            left.add(record.oid, stored, error)
+        else:
+            under_way.resolve(record, data)
+            under_way.resolved.append(record.oid)
+            record.base = committed
 
     def _resolve(self, under_way: Transaction, oid: bytes, *of_it: bytes
                  ) -> bytes:
         """Call `tryToResolveConflict`; but, in a server, not for long for one
         transaction, because others may wait for objects that it has."""
-        if not under_way.resolves_conflicts:
+        client = under_way.client
+        if client is not None and not client.resolve:
             raise Unresolved
         if self._resolver is None:
             return self.tryToResolveConflict(oid, *of_it)
@@ -211,82 +326,25 @@ class Records(Statistics, Conflicts):
     def _count_conflict(self, under_way: Transaction) -> None:
         # The server counts the conflicts of its clients, once a vote has
         # failed: the vote may be repeated, and a client may resolve conflicts.
-        if under_way.waits_for_publishing:
+        if under_way.client is None:
             self._counts.conflict()
 
-    def _refuse_blob(self) -> None:
-        """Refuse a blob: it comes from a BlobStorage that wraps this storage.
-
-        After an abort, a BlobStorage removes all files that were stored since
-        the last commit was finished.  Here another transaction may begin
-        before that: its abort would remove blobs of the transaction that is
-        about to be acknowledged.
-        """
-        raise Unsupported(NO_BLOBS)
-
-    def _refuse_beyond_quota(self, under_way: Transaction,
-                             others: int) -> None:
-        """`others`: bytes that are reserved for other transactions.
-
-        As in FileStorage, an undo may exceed the quota; a restore may not.
-        """
-        records = under_way.records
-        if (self._quota is not None and records
-                and not isinstance(records[-1].origin, Undo)
-                and self._pos + others + under_way.offset_of_last_record
-                > self._quota):
-            raise FileStorageQuotaError('The storage quota has been exceeded.')
-
-    def store_is_plain(self, oid: bytes, serial: bytes) -> bool:
-        """Can this be stored without a conflict, and without waiting for the
-        disk?  The vote may still find a conflict."""
-        view = self._view
-        position = view.index.get(oid, 0)
-        if not position or view.file.serials.get(position) == serial:
-            return True
-        descriptor = view.file.descriptor
-        try:
-            return pread_cached(
-                descriptor.number, DATA_HDR_LEN, position
-            ).startswith(oid + serial)
-        except (OSError, ValueError):
-            return False
-
-    def deleteObject(self, oid: bytes, oldserial: bytes,
-                     transaction: Metadata) -> None:
-        under_way = self._under_way(transaction)
-        self._refuse_oid(oid)
-        view = self._view
-        previous = view.index.get(oid, 0)
-        self._refuse_deletion(under_way, oid, oldserial, view, previous)
-        self._add(under_way, view, Record(
-            oid, b'', previous, oldserial, oldserial))
-
-    def _refuse_deletion(self, under_way: Transaction, oid: bytes,
-                         oldserial: bytes, view: View, previous: int) -> None:
-        if not previous:
+    def _refuse_deletion(self, under_way: Transaction, record: Record,
+                         view: View, position: int) -> None:
+        oid = record.oid
+        if not position:
             # It was deleted, perhaps by a transaction that is not published.
             self._give_way(under_way, self._sequencer.appended.tid)
             raise POSKeyError(oid)
-        committed = read_header(view.file, previous, oid)[1]
-        if committed != oldserial:
+        committed = read_header(view.file, position, oid)[1]
+        if committed != record.oldserial:
             self._give_way(under_way, committed)
             self._count_conflict(under_way)
-            raise ConflictError(oid=oid, serials=(committed, oldserial))
-
-    def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes,
-                                        transaction: Metadata) -> None:
-        under_way = self._known(transaction, 'checkCurrentSerial')
-        if under_way.asked:
-            raise StorageTransactionError(
-                'a transaction that was voted checks no more serials')
-        check_oid(oid)
-        self._refuse_unless_current(under_way, oid, serial)
-        under_way.read[oid] = serial
+            raise ConflictError(
+                oid=oid, serials=(committed, record.oldserial))
 
     def _refuse_unless_current(self, under_way: Transaction, oid: bytes,
-                               serial: bytes) -> None:
-        view = self._view
+                               serial: bytes, view: View) -> None:
         position = view.index.get(oid, 0)
         if position:
             _, tid, _, _, _, length = read_header(view.file, position, oid)
@@ -301,43 +359,6 @@ class Records(Statistics, Conflicts):
             self._give_way(under_way, committed)
             self._count_conflict(under_way)
             raise ReadConflictError(oid=oid, serials=(committed, serial))
-
-    # Again, at the vote
-
-    def _check_again(self, under_way: Transaction) -> None:
-        """Has any of its objects changed since it was stored or read?"""
-        appended = self._sequencer.pipeline.appended
-        if under_way.known_to is appended:
-            return  # nothing was appended since
-        view = self._view
-        for record in under_way.records:
-            position = view.index.get(record.oid, 0)
-            if record.origin is None and (
-                    position != record.previous
-                    or under_way.file is not view.file):
-                self._check_record_again(under_way, record, view, position)
-        under_way.file = view.file
-        for oid, serial in under_way.read.items():
-            self._refuse_unless_current(under_way, oid, serial)
-        under_way.known_to = appended
-
-    def _check_record_again(self, under_way: Transaction, record: Record,
-                            view: View, position: int) -> None:
-        oid, oldserial = record.oid, record.oldserial
-        assert oldserial is not None
-        if not record.length:
-            self._refuse_deletion(under_way, oid, oldserial, view, position)
-        elif position:
-            committed = serial_at(view.file, position, oid)
-            if committed not in (record.base, oldserial):
-                changed = record.data
-                if record.original is not None:
-                    changed = record.original
-                under_way.resolved_again(record, self._merged(
-                    under_way, oid, committed, oldserial,
-                    under_way.read_data(changed)))
-                record.base = committed
-        record.previous = position
 
     # Blobs
 
@@ -383,7 +404,7 @@ class Records(Statistics, Conflicts):
         # A restored record may have any tid.
         tid = min(tid, self._sequencer.appended.tid)
         if tid > self._view.tid:
-            self._end(under_way)
-            if self._sequencer.owned and not under_way.waits_for_publishing:
+            if self._sequencer.owned and under_way.client is not None:
                 raise Unpublished(tid)
+            self._let_go(under_way)
             self._sequencer.wait_for(tid)

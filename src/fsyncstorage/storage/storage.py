@@ -407,8 +407,7 @@ class FsyncStorage(
     def nobody_has_the_place(self) -> contextlib.AbstractContextManager[None]:
         """For a pack; the wait for that ends if the pack must end.
 
-        A transaction on the exclusive path keeps its place for as long as its
-        client likes."""
+        A transaction keeps its place for as long as its client likes."""
         watch = self.pack_watch
         return self._place.closed_off(self._refuse_when_stopped
                                       if watch is None else watch.go_on)

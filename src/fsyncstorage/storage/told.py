@@ -1,6 +1,23 @@
-"""What a caller passes to `tpc_finish`, to be told of the outcome."""
+"""What a server passes to `tpc_vote` and `tpc_finish`, for one of its clients.
+"""
 
 from collections.abc import Callable
+
+
+class ForAClient:
+    """Passed to `tpc_vote`: the vote must not wait for what is not published.
+
+    A conflict with such a transaction raises Unpublished.  Without `resolve`,
+    a conflict that might be resolved raises Unresolved: the caller does that
+    where nobody else waits for it.  If the client resolves conflicts itself,
+    `leaves_conflicts`, those that the storage cannot resolve raise
+    ConflictsLeft, all together.
+    """
+
+    def __init__(self, resolve: bool = True,
+                 leaves_conflicts: bool = False) -> None:
+        self.resolve = resolve
+        self.leaves_conflicts = leaves_conflicts
 
 
 class AsyncFinish:

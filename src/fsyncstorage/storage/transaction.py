@@ -7,8 +7,9 @@ and keeps nothing else of it.
 
 Its states::
 
-    begun     records are added; their data are kept in memory, or, above a
-              certain size, in a file that has no name
+    begun     it takes records, and compares them with nothing; their data are
+              kept in memory, or, above a certain size, in a file that has no
+              name
     asked     `asked` is set: it takes no more records, and waits for its
               objects
     voted     `voted` is set: it holds its objects
@@ -17,10 +18,12 @@ Its states::
     written   `tid` and `start` are set, and the `place` of each record: it is
               in the file
 
+A vote that ends with VoteAgain makes it `begun` again.
+
 Before a transaction is written, nothing in it depends on its place: tid,
 positions and checksum are made in `write`.  What a record replaces or points
-back to is a position in a `file`; a pack may replace that file, which the vote
-and the finish check (commits).
+back to is a position in the file of `known_to`; a pack may replace that file,
+which the finish checks (appending).
 
 The thread that makes a call with the metadata owns the transaction: one thread
 at a time.
@@ -31,11 +34,9 @@ Left to others: which records are allowed (records), its turn and its outcome
 
 import contextlib
 import struct
-import tempfile
 import weakref
 import zlib
 from collections.abc import Callable
-from typing import IO
 from typing import Any
 from typing import TypeAlias
 
@@ -45,23 +46,24 @@ from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import TRANS_HDR
 from ZODB.FileStorage.format import TRANS_HDR_LEN
 from ZODB.interfaces import IStorageTransactionMetaData
-from ZODB.POSException import StorageError
 from ZODB.utils import as_bytes
+from ZODB.utils import z64
 
-from .. import forks
 from ..commit import asking
 from ..commit.blobs import Stored
 from ..commit.pipeline import Commit
-from ..commit.pipeline import Point
 from ..commit.policies import Policy
 from ..datafile import DataFile
 from ..format import seal
+from ..format.view import View
+from . import spool
+from .spool import Kept
+from .spool import Spool
+from .told import ForAClient
 
 # The data of a transaction up to this size are kept in memory.
 SPOOL_IN_MEMORY = 1 << 20
 COPY_CHUNK = 1 << 20
-# Bytes that are written to the spool, or read from it, at a time.
-SPOOLED_AT_ONCE = 1 << 16
 # A transaction with more bytes than this is too large to be written in one go
 # under the append lock.  With more objects than this, written or read, it is
 # too large to lock each object.  See `is_large`.
@@ -75,6 +77,9 @@ LONGEST_FIELD = 65535
 STATUS_OFFSET = 16  # of the status byte in the header
 POINTER = 8  # bytes of a back pointer, in place of data
 LENGTH_BEHIND = 8  # bytes of the length behind the last record
+# In place of the position of the revision that a record replaces: the record
+# was not compared with what is in the file.
+UNKNOWN = -1
 
 _header = struct.Struct(TRANS_HDR)
 _record_header = struct.Struct(DATA_HDR)
@@ -82,19 +87,15 @@ _number = struct.Struct('>Q')
 
 # The caller's object.
 Metadata: TypeAlias = IStorageTransactionMetaData
-# Data of a record; or their position in the spool and their length, in one
-# number.  (A pair would take 80 bytes more for each record.)
-Kept = bytes | int
-_LENGTHS = 1 << 48
 
 
 class Undo:
-    """The origin of records: an undo of the transaction with this tid."""
+    """An undo of the transaction with this tid, and the origin of records."""
 
     def __init__(self, tid: bytes) -> None:
         self.tid = tid
         #: For each object, the tid of the transaction whose revision the undo
-        #: restores; b'': no data.
+        #: restores; b'': no data.  Empty: it was not worked out yet.
         self.restored: list[tuple[bytes, bytes]] = []
 
 
@@ -114,13 +115,10 @@ class Record:
                  'stored', 'length', 'size', 'back', 'original', 'origin',
                  'place')
 
-    def __init__(self, oid: bytes, data: bytes | bytearray | memoryview,
-                 previous: int = 0, base: bytes | None = None,
-                 oldserial: bytes | None = None, original: Kept | None = None,
+    def __init__(self, oid: bytes, data: bytes, oldserial: bytes = z64,
                  serial: bytes | None = None, back: int = 0,
                  origin: Undo | Restored | None = None) -> None:
         self.oid = oid
-        data = bytes(data)
         #: Bytes; or where they are in the transaction's spool.
         self.data: Kept = data
         #: Length of these bytes.
@@ -130,10 +128,13 @@ class Record:
         #: Length of the data in this record, and of the whole record.
         self.length = length = 0 if back else length
         self.size = DATA_HDR_LEN + (length or POINTER)
+        #: What the caller stored: the serial of the revision that it has
+        #: changed, and the data, if `data` resolve a conflict.
+        self.oldserial = oldserial
+        self.original: Kept | None = None
         #: Position and serial of the revision that it replaces.
-        self.previous, self.base = previous, base
-        #: What the caller stored, to resolve another conflict.
-        self.oldserial, self.original = oldserial, original
+        self.previous = UNKNOWN
+        self.base: bytes | None = None
         #: The serial; None: that of the transaction.
         self.serial = serial
         #: The undo or restore that the record comes from.
@@ -141,8 +142,19 @@ class Record:
         #: Its position in the file, once it is written.
         self.place = 0
 
+    def stores(self, data: Kept, stored: int, oldserial: bytes) -> None:
+        """The caller has stored these data."""
+        self.oldserial, self.original = oldserial, None
+        self.previous, self.base = UNKNOWN, None
+        self.has(data, stored)
+
+    def has(self, data: Kept, stored: int) -> None:
+        self.data, self.stored = data, stored
+        self.points_to(self.back)
+
     def points_to(self, back: int) -> None:
         self.back = back
+        #: Length of the data in this record, and of the whole record.
         self.length = 0 if back else self.stored
         self.size = DATA_HDR_LEN + (self.length or POINTER)
 
@@ -150,25 +162,21 @@ class Record:
 class Transaction:
 
     __slots__ = ('caller', 'key', 'given_tid', 'status', 'policy', 'alone',
-                 'blobs', 'file', 'known_to', 'records', 'last', 'read',
-                 'resolved', 'waits_for_publishing', 'resolves_conflicts',
-                 'resolving',
+                 'blobs', 'known_to', 'records', 'last', 'read', 'undone',
+                 'resolved', 'client', 'resolving', 'is_spilled',
                  'asked', 'asked_at', 'voted', 'failed',
                  'sealed', 'length', 'tid', 'start', 'commit', 'blob_keys',
                  '_texts', '_extension', '_lengths', '_header_length', '_kept',
-                 '_directory', '_spool', '_spool_end', '_is_at_spool_end')
+                 '_directory', '_spool')
 
     def __init__(self, metadata: Metadata, tid: bytes | None, status: bytes,
-                 policy: Policy, sealed: bool, directory: str, file: DataFile,
-                 known_to: Point,
+                 policy: Policy, sealed: bool, directory: str,
                  on_drop: Callable[[weakref.ref[Any]], object]) -> None:
         """`tid`: None, or the tid that it must have.  `policy`: that of the
         storage; the transaction may ask for more.
 
-        Its positions are in `file` (None: in several files); `known_to` is the
-        end (pipeline.Point) up to which it was checked.  `sealed`: it gets a
-        seal, if there is room.  `on_drop` is called when the metadata is gone,
-        in any thread.
+        `sealed`: it gets a seal, if there is room.  `on_drop` is called when
+        the metadata is gone, in any thread.
         """
         self.caller = weakref.ref(metadata, on_drop)
         #: The key by which the storage finds it.
@@ -180,20 +188,22 @@ class Transaction:
         self.alone = tid is not None
         #: Its blob files (blobs.Stored); None without a blob directory.
         self.blobs: Stored | None = None
-        self.file: DataFile | None = file
-        self.known_to = known_to
+        #: The view with which all of it was compared, or worked out; None:
+        #: there is something new.
+        self.known_to: View | None = None
         self.records: list[Record] = []
         #: oid -> its last record.
         self.last: dict[bytes, Record] = {}
         #: oid -> serial that must still be current.
         self.read: dict[bytes, bytes] = {}
+        #: What it undoes, in this order.
+        self.undone: list[Undo] = []
+        #: All of these are in the spool alone.
+        self.is_spilled = False
         #: Oids whose conflicts were resolved.
         self.resolved: list[bytes] = []
-        #: If it conflicts with an unpublished transaction, it waits until that
-        #: is published (I6).
-        self.waits_for_publishing = True
-        #: If not, a conflict that might be resolved raises Unresolved.
-        self.resolves_conflicts = True
+        #: Whose vote it is, in a server; see told.
+        self.client: ForAClient | None = None
         #: Seconds that it took to resolve its conflicts.
         self.resolving = 0.0
         self.asked = self.voted = self.failed = False
@@ -237,10 +247,7 @@ class Transaction:
         self.length = self._header_length + LENGTH_BEHIND
         self._kept = 0   # bytes of data that are kept
         self._directory = directory
-        self._spool: IO[bytes] | None = None
-        self._spool_end = 0
-        #: The spool is positioned at its end.
-        self._is_at_spool_end = True
+        self._spool: Spool | None = None
 
     @staticmethod
     def _refuse_long_fields(user: bytes, description: bytes,
@@ -267,97 +274,140 @@ class Transaction:
     # Records
 
     def add(self, record: Record) -> None:
+        """Take the record; if it was stored, in the place of another that was
+        stored for its object."""
         self._kept += record.stored
-        if isinstance(record.original, bytes):
-            self._kept += len(record.original)
-        if self._kept > SPOOL_IN_MEMORY:
-            self._move_to_file(record)
-        self.records.append(record)
-        self.length += record.size
-        self.last[record.oid] = record
+        if self._spool is not None or self._kept > SPOOL_IN_MEMORY:
+            self._spool_record(self._the_spool(), record)
+        if self.is_spilled:
+            self.length += record.size
+        else:
+            self._take(record)
 
-    def _move_to_file(self, record: Record) -> None:
-        """Move the data of this record, and of all before it, to the spool."""
+    def _take(self, record: Record) -> None:
+        if not isinstance(record.origin, Undo):
+            self.known_to = None
+        earlier = self.last.get(record.oid)
+        if earlier is not None and earlier.origin is record.origin is None:
+            self.length -= earlier.size
+            earlier.stores(record.data, record.stored, record.oldserial)
+            self.length += earlier.size
+        else:
+            self.records.append(record)
+            self.last[record.oid] = record
+            self.length += record.size
+
+    def reads(self, oid: bytes, serial: bytes) -> None:
+        if self._spool is not None:
+            self._spool.add(spool.READ, oid, serial)
+        if not self.is_spilled:
+            self.known_to = None
+            self.read[oid] = serial
+
+    def undoes(self, undo: Undo) -> None:
+        if self._spool is not None:
+            self._spool.add(spool.UNDO, serial=undo.tid)
+        if not self.is_spilled:
+            self.undone.append(undo)
+
+    def _the_spool(self) -> Spool:
+        """The spool; if there was none, all that was stored is in it now."""
         if self._spool is None:
-            self._spool = tempfile.TemporaryFile(
-                buffering=SPOOLED_AT_ONCE, dir=self._directory)
-            for each in self.records:
-                self._spool_data(each)
-        self._spool_data(record)
+            self._spool = Spool(self._directory)
+            for record in self.records:
+                self._spool_record(self._spool, record)
+            for oid, serial in self.read.items():
+                self._spool.add(spool.READ, oid, serial)
+            for undo in self.undone:
+                self._spool.add(spool.UNDO, serial=undo.tid)
+        return self._spool
 
-    def _spool_data(self, record: Record) -> None:
-        record.data = self._spooled(record.data)
-        if record.original is not None:
-            record.original = self._spooled(record.original)
+    def _spool_record(self, to: Spool, record: Record) -> None:
+        kind, serial, other = spool.STORE, record.oldserial, z64
+        if isinstance(record.origin, Undo):  # its Undo is enough
+            kind = spool.DATA
+        elif isinstance(record.origin, Restored):
+            kind, other = spool.RESTORE, record.origin.tid or z64
+            serial = record.serial or z64
+        stored = record.data if record.original is None else record.original
+        assert isinstance(stored, bytes)
+        kept = to.add(kind, record.oid, serial, other, stored)
+        if record.original is None:
+            record.data = kept
+        else:
+            record.original = kept
+            record.data = to.add(
+                spool.DATA, data=self.read_data(record.data))
 
-    def _spooled(self, data: Kept) -> int:
-        """Write data to the spool, and return their position and length."""
-        if isinstance(data, int):  # they are there already
-            return data
+    def spill(self) -> None:
+        """Keep nothing of it in memory until its vote.  May be repeated.
+
+        Its records come from stores, deletions and restores alone."""
+        self._the_spool()
+        self.records, self.last, self.read = [], {}, {}
+        self.undone, self.known_to, self.is_spilled = [], None, True
+
+    def come_back(self) -> None:
+        """Its vote needs what is in the spool alone."""
         assert self._spool is not None
-        place = self._spool_end
-        if not self._is_at_spool_end:  # else a seek would write the buffer
-            self._spool.seek(place)
-        self._is_at_spool_end = False  # if an interrupt comes
-        try:
-            self._spool.write(data)
-        except OSError as error:
-            error.filename = self._directory
-            raise
-        self._spool_end += len(data)
-        self._is_at_spool_end = True
-        return place * _LENGTHS + len(data)
+        self.is_spilled = False
+        self.length = self._header_length + LENGTH_BEHIND
+        for each in self._spool.entries():
+            if each.kind == spool.READ:
+                self.read[each.oid] = each.serial
+            elif each.kind == spool.UNDO:
+                self.undone.append(Undo(each.serial))
+            elif each.kind != spool.DATA:
+                record = Record(each.oid, b'')
+                if each.kind == spool.RESTORE:
+                    record.serial = each.serial
+                    record.origin = Restored(
+                        None if each.other == z64 else each.other)
+                record.stores(each.data, each.length, each.serial)
+                self._take(record)
 
     def flush(self) -> None:
-        """Write the rest of the spool: a full disk is an error now, not later.
-        """
+        """A full disk is an error now, not later."""
         if self._spool is not None:
-            try:
-                self._spool.flush()
-            except OSError as error:
-                error.filename = self._directory
-                raise
+            self._spool.flush()
 
     def read_data(self, kept: Kept) -> bytes:
         """The bytes of `data` or `original` of a record."""
         if not isinstance(kept, int):
             return kept
         assert self._spool is not None
-        place, length = divmod(kept, _LENGTHS)
-        self._is_at_spool_end = False
-        self._spool.seek(place)
-        data = self._spool.read(length)
-        if len(data) != length:
-            raise StorageError('records of the transaction are lost: its spool'
-                               ' file is too short')
-        return data
+        return self._spool.read(kept)
 
-    def resolved_again(self, record: Record, data: bytes) -> None:
-        """Another conflict was resolved: give the record its new data."""
+    def resolve(self, record: Record, data: bytes) -> None:
+        """A conflict was resolved: give the record its new data."""
         if record.original is None:
             record.original = record.data
         self.length -= record.size
-        record.data, record.stored = data, len(data)
-        record.points_to(0)
+        record.has(data, len(data))
         self.length += record.size
-        self._kept += record.stored
-        if self._kept > SPOOL_IN_MEMORY:
-            self._move_to_file(record)
+        self._kept += len(data)
+        if self._spool is not None:
+            record.data = self._spool.add(spool.DATA, data=data)
+        elif self._kept > SPOOL_IN_MEMORY:
+            self._the_spool()
 
-    def start_over(self) -> list[Record]:
-        """Take all records out, and return them."""
+    def points_to(self, record: Record, back: int) -> None:
+        self.length -= record.size
+        record.points_to(back)
+        self.length += record.size
+
+    def forget_undone(self) -> None:
+        """Take out the records that undo something."""
         records, self.records = self.records, []
-        self.last.clear()
-        self._kept = 0
+        self.last = {}
         self.length = self._header_length + LENGTH_BEHIND
-        return records
+        for record in records:
+            if not isinstance(record.origin, Undo):
+                self.records.append(record)
+                self.last[record.oid] = record
+                self.length += record.size
 
     # In the file
-
-    @property
-    def offset_of_last_record(self) -> int:
-        last = self.records[-1].size if self.records else 0
-        return self.length - LENGTH_BEHIND - last
 
     def is_large(self) -> bool:
         """Does writing the transaction, or locking its objects, take longer
@@ -433,10 +483,9 @@ class Transaction:
         """Free the data of its records."""
         self.records, self.last = [], {}
         if self._spool is not None:
-            with contextlib.suppress(OSError):  # of bytes still to be written
-                self._spool.close()
+            self._spool.close()
 
     def abandon(self) -> None:
         """Called in the child of a fork: the spool is the parent's."""
         if self._spool is not None:
-            forks.silence(self._spool)
+            self._spool.abandon()

@@ -1,8 +1,9 @@
 """What a transaction restores and undoes: records that point back.
 
-Such a transaction is *alone*.  The call of `undo` or `restore` works out what
-the records point to, so that `undo` can return its oids.  The vote works it
-out again if anything was appended since, or if a pack has replaced the file.
+The call of `undo` works out what the records point to, to return the oids; the
+vote does so again if anything was appended since, or if a pack has replaced
+the file.  What a restore points to, the vote looks for.  From then on the file
+stays the same until the transaction ends (place).
 
 While a pack is under way, nothing can be undone, as in a FileStorage.  If a
 pack has removed revisions since the call, the vote finds this, or the copy of
@@ -13,8 +14,6 @@ Left to others: which records undo another transaction (undo).
 """
 
 import functools
-import itertools
-import operator
 import os
 import shutil
 from base64 import decodebytes
@@ -62,23 +61,31 @@ class Undoing(Records):
             raise TypeError('Versions are no-longer supported')
         self._refuse_oid(oid)
         check_serial(serial)
+        if prev_txn is not None:
+            check_serial(prev_txn)
         if data is not None:
-            self._refuse_data(data)
+            data = self._checked_data(data)
         if oid > self._oid:
             self.set_max_oid(oid)
         under_way.alone = True
-        back = self._place_of_same(prev_txn, oid, data)
-        under_way.add(Record(
-            oid, data or b'', serial=serial, back=back,
-            origin=Restored(prev_txn)))
-        self._refuse_beyond_quota(under_way, self._reserve.total)
+        self._add(under_way, Record(
+            oid, data or b'', serial=serial, origin=Restored(prev_txn)))
 
-    def _place_of_same(self, tid: bytes | None, oid: bytes,
+    def _place_again(self, under_way: Transaction, record: Record) -> None:
+        """Let a restored record point to the same data."""
+        origin = record.origin
+        if isinstance(origin, Restored) and origin.tid is not None:
+            data = under_way.read_data(record.data) if record.stored else None
+            try:
+                place = self._place_of_same(origin.tid, record.oid, data)
+            except UndoError:
+                place = 0  # a pack may have removed it: so it has its own
+            under_way.points_to(record, place)
+
+    def _place_of_same(self, tid: bytes, oid: bytes,
                        data: bytes | None) -> int:
         """The position of the object's record in the transaction `tid`, if it
         has these data; else 0."""
-        if tid is None:
-            return 0
         view = self._appended
         return undo.find_data(
             view, undo.find_transaction(view, tid, stop_at_pack=False), oid,
@@ -102,22 +109,44 @@ class Undoing(Records):
         appended since.
         """
         under_way = self._under_way(transaction)
-        under_way.alone = True
-        records = self._undo(
-            under_way, Undo(decodebytes(transaction_id + b'\n')))
-        return under_way.tid, list(dict.fromkeys(
-            record.oid for record in records))
-
-    def _undo(self, under_way: Transaction,
-              origin: Undo) -> list[UndoingRecord]:
-        view = self._appended
+        undone, view = _undo_of(transaction_id), self._appended
+        if not (under_way.records or under_way.read):
+            under_way.known_to = view
+        elif under_way.known_to is not view:
+            under_way.known_to = None
         self._refuse_undo_in_a_pack()
+        oids = self._work_out(under_way, undone, view)
+        under_way.undoes(undone)
+        return under_way.tid, oids
+
+    def undo_at_vote(self, transaction_id: bytes,
+                     transaction: Metadata) -> None:
+        """For a server: only the vote reads the file, and works out which
+        objects that changes (`undone_oids`)."""
+        under_way = self._under_way(transaction)
+        under_way.known_to = None
+        under_way.undoes(_undo_of(transaction_id))
+
+    def undone_oids(self, transaction: Metadata) -> list[bytes]:
+        """What a transaction that was voted changes by its undos."""
+        under_way = self._known(transaction, 'undone_oids')
+        return [oid for oid, record in under_way.last.items()
+                if isinstance(record.origin, Undo)]
+
+    def _work_out_undone(self, under_way: Transaction, view: View) -> None:
+        under_way.forget_undone()
+        for undone in under_way.undone:
+            self._work_out(under_way, undone, view)
+
+    def _work_out(self, under_way: Transaction, undone: Undo,
+                  view: View) -> list[bytes]:
+        """Add the records that undo a transaction; return their oids."""
         try:
             records = undo.records(
                 view, under_way,
-                undo.find_transaction(view, origin.tid, True),
+                undo.find_transaction(view, undone.tid, True),
                 functools.partial(self._resolve, under_way))
-            self._restores(origin, [
+            self._restores(undone, [
                 (record.oid, record.restored) for record in records])
             for record in records:
                 if record.back:
@@ -126,9 +155,11 @@ class Undoing(Records):
             self._give_way(under_way, self._sequencer.appended.tid)
             raise
         for record in records:
-            under_way.add(Record(
-                record.oid, record.data, back=record.back, origin=origin))
-        return records
+            added = Record(
+                record.oid, record.data, back=record.back, origin=undone)
+            added.previous = record.previous
+            under_way.add(added)
+        return list(dict.fromkeys(record.oid for record in records))
 
     @staticmethod
     def _restores(origin: Undo, restored: list[tuple[bytes, bytes]]) -> None:
@@ -143,38 +174,6 @@ class Undoing(Records):
             if now.get(oid) != tid:
                 raise UndoError(_REMOVED, oid)
         origin.restored = restored
-
-    def _work_out_again(self, under_way: Transaction) -> None:
-        """Repeat undo and restore, unless nothing was appended since.
-
-        The transaction is alone: no other can be appended during this.
-        """
-        if all(record.origin is None for record in under_way.records):
-            return  # a large one
-        if under_way.known_to is not self._sequencer.pipeline.appended:
-            for origin, records in itertools.groupby(
-                    under_way.start_over(),
-                    operator.attrgetter('origin')):
-                if isinstance(origin, Undo):
-                    self._undo(under_way, origin)
-                    continue
-                for record in records:
-                    record.points_to(
-                        0 if origin is None else
-                        self._place_again(under_way, record, origin.tid))
-                    under_way.add(record)
-            return
-        if any(isinstance(record.origin, Undo)
-               for record in under_way.records):
-            self._refuse_undo_in_a_pack()
-
-    def _place_again(self, under_way: Transaction, record: Record,
-                     tid: bytes | None) -> int:
-        data = under_way.read_data(record.data) if record.stored else None
-        try:
-            return self._place_of_same(tid, record.oid, data)
-        except UndoError:
-            return 0  # it was there before: a pack has removed it
 
     def _copy_blob(self, view: View, under_way: Transaction,
                    record: UndoingRecord) -> None:
@@ -212,3 +211,7 @@ class Undoing(Records):
         """The pack has not seen what it would point back to."""
         if self.is_packing:
             raise UndoError(_DISABLED)
+
+
+def _undo_of(transaction_id: bytes) -> Undo:
+    return Undo(decodebytes(transaction_id + b'\n'))

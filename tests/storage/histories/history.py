@@ -16,6 +16,9 @@ from unittest import mock
 
 from ZODB.blob import Blob
 from ZODB.Connection import TransactionMetaData
+from ZODB.FileStorage.FileStorage import FileStorageQuotaError
+from ZODB.POSException import ConflictError
+from ZODB.POSException import POSKeyError
 from ZODB.serialize import referencesf
 from ZODB.tests.ConflictResolution import PCounter
 from ZODB.tests.MinPO import MinPO
@@ -152,11 +155,12 @@ class History:
         fill = self.random.choices(
             (self.store_some, self.restore_some, self.undo_some),
             (8, 2 if given else 0, 3))[0]
+        self.refused = False
         with contextlib.suppress(Aborted):
             fill(transaction, *given[:1])
             end = self.random.random()
             if end > 0.1:
-                self.note('vote', self.storage.tpc_vote, transaction)
+                self.vote(transaction)
             if end > 0.2:
                 told = []
                 self.note('finish', self.storage.tpc_finish, transaction,
@@ -190,12 +194,35 @@ class History:
         return p64(max(last + self.random.randrange(1, 1000), later)), \
             self.random.choice((' ', ' ', 'p')) if self.strict else ' '
 
+    def vote(self, transaction):
+        """FileStorage refuses a conflict at the call, FsyncStorage at the
+        vote."""
+        if not self.refused:
+            try:
+                resolved = self.storage.tpc_vote(transaction)
+            except (ConflictError, POSKeyError):
+                self.refused = True
+            else:
+                self.transcript.append(f'vote: {_plain(resolved)}')
+        if self.refused:
+            self.transcript.append('refused')
+            raise Aborted
+
     def store_some(self, transaction, tid=None):
-        for _ in range(self.random.randrange(4)):
-            one = self.random.choices(
-                (self.store, self.store_blob, self.delete, self.check),
-                (8, 1 if self.storage.blob_dir else 0, 1, 1))[0]
-            one(transaction)
+        """Each object once: FileStorage would write each of its records."""
+        oids = self.random.sample(range(1, OBJECTS), 4)
+        calls = [self.random.choices(
+            (self.store, self.store_blob, self.delete, self.check),
+            (8, 1 if self.storage.blob_dir else 0, 1, 1))[0](p64(oid))
+            for oid in oids[:self.random.randrange(5)]]
+        for call, *arguments in calls:
+            if not self.refused:
+                try:
+                    call(*arguments, transaction)
+                except (ConflictError, POSKeyError):
+                    self.refused = True
+                except FileStorageQuotaError:  # FileStorage lets it commit
+                    self.refused = True
 
     def an_oid(self):
         return p64(self.random.randrange(1, OBJECTS))
@@ -217,10 +244,8 @@ class History:
         size = self.random.choices((20, 3000, LARGE), (90, 10, 1))[0]
         return zodb_pickle(MinPO((self.random.randrange(3), b'x' * size)))
 
-    def store(self, transaction):
-        oid = self.an_oid()
-        self.told('store', transaction, self.storage.store, oid,
-                  self.serial(oid), self.data(oid), '', transaction)
+    def store(self, oid):
+        return (self.storage.store, oid, self.serial(oid), self.data(oid), '')
 
     def told(self, what, transaction, call, *arguments):
         self.note(what, call, *arguments)
@@ -229,31 +254,32 @@ class History:
         if 'QuotaError' in self.transcript[-1]:
             self.give_up(transaction)  # FileStorage lets it commit
 
-    def store_blob(self, transaction):
+    def store_blob(self, _):
         oid = p64(self.random.choice(BLOBS))
+        content = b'content' * self.random.randrange(1, 99)
+        return (self._store_blob, oid, self.serial(oid), content)
+
+    def _store_blob(self, oid, serial, content, transaction):
         path = os.path.join(self.storage.temporaryDirectory(), 'upload')
         with open(path, 'wb') as file:
-            file.write(b'content' * self.random.randrange(1, 99))
-        self.told('blob', transaction, self.storage.storeBlob, oid,
-                  self.serial(oid), BLOB_RECORD, path, '', transaction)
-        if self.failed:  # its record may be there, without the file
-            os.remove(path)
-            self.give_up(transaction)
+            file.write(content)
+        try:
+            self.storage.storeBlob(
+                oid, serial, BLOB_RECORD, path, '', transaction)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path)
 
     def give_up(self, transaction):
         self.storage.tpc_abort(transaction)
         raise Aborted
 
-    def delete(self, transaction):
-        oid = self.an_oid()
-        self.told('delete', transaction, self.storage.deleteObject, oid,
-                  self.serial(oid), transaction)
+    def delete(self, oid):
+        return self.storage.deleteObject, oid, self.serial(oid)
 
-    def check(self, transaction):
-        oid = self.an_oid()
-        self.told('check', transaction,
-                  self.storage.checkCurrentSerialInTransaction, oid,
-                  self.serial(oid), transaction)
+    def check(self, oid):
+        return (self.storage.checkCurrentSerialInTransaction, oid,
+                self.serial(oid))
 
     def restore_some(self, transaction, tid):
         for _ in range(self.random.randrange(1, 4)):

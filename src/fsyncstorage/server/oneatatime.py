@@ -1,0 +1,226 @@
+"""A storage that is not ours, or one in a wrapper with a vote of its own.
+
+Such a storage has one transaction at a time.  So what clients store is kept
+here, and the vote gives it to the storage; the committer makes one vote at a
+time, and the next one when that transaction has ended.  A vote that fails
+takes everything back: it can be made again.
+
+To the committer this is like a storage of ours, but for `wait`: nothing is
+waited for here.
+"""
+
+import contextlib
+
+from ZODB.POSException import ConflictError
+from ZODB.utils import z64
+
+from .. import datafile
+from ..errors import ConflictsLeft
+from ..storage.conflicts import LeftToClient
+from ..storage.spool import READ
+from ..storage.spool import RESTORE
+from ..storage.spool import STORE
+from ..storage.spool import UNDO
+from ..storage.spool import Entry
+from ..storage.spool import Spool
+
+
+class _Transaction:
+
+    def __init__(self, begin):
+        self.begin = begin  # the arguments of `tpc_begin`
+        self.oids, self.undone = [], []  # changed; those of them by an undo
+        self.blobs = {}     # oid -> file name
+        #: The storage may have some of it.
+        self.is_given = False
+        self._entries = []
+        self._spool = None
+
+    def add(self, kind, oid=z64, serial=z64, other=z64, data=b''):
+        if self._spool is None:
+            self._entries.append(
+                Entry(kind, oid, serial, other, len(data), data))
+        else:
+            self._spool.add(kind, oid, serial, other, data)
+
+    def spill(self):
+        if self._spool is None:
+            self._spool = Spool()
+            for kind, oid, serial, other, _, data in self._entries:
+                self._spool.add(kind, oid, serial, other, data)
+            self._entries = []
+
+    def entries(self):
+        return self._entries if self._spool is None else self._spool.entries()
+
+    def data(self, entry):
+        return (entry.data if isinstance(entry.data, bytes)
+                else self._spool.read(entry.data))
+
+    def close(self):
+        self._entries = []
+        if self._spool is not None:
+            self._spool.close()
+        for file_name in self.blobs.values():
+            remove_if_possible(file_name)
+
+
+class OneAtATime:
+
+    def __init__(self, storage):
+        self._storage = storage
+        self._begun = {}  # the caller's object -> _Transaction
+
+    def __getattr__(self, name):
+        return getattr(self._storage, name)
+
+    def tpc_begin(self, transaction, *begin):
+        self._begun[transaction] = _Transaction(begin)
+
+    # What a client stores
+
+    def store(self, oid, serial, data, version, transaction):
+        self._begun[transaction].add(STORE, oid, serial, data=data)
+
+    def deleteObject(self, oid, serial, transaction):
+        self._begun[transaction].add(STORE, oid, serial)
+
+    def checkCurrentSerialInTransaction(self, oid, serial, transaction):
+        self._begun[transaction].add(READ, oid, serial)
+
+    def restore(self, oid, serial, data, version, previous, transaction):
+        self._begun[transaction].add(
+            RESTORE, oid, serial, previous or z64, data or b'')
+
+    def undo_at_vote(self, transaction_id, transaction):
+        self._begun[transaction].add(UNDO, data=transaction_id)
+
+    def storeBlob(self, oid, serial, data, file_name, version, transaction):
+        under_way = self._begun[transaction]
+        earlier = under_way.blobs.pop(oid, None)
+        if earlier is not None:
+            datafile.remove_if_there(earlier)
+        under_way.blobs[oid] = file_name
+        under_way.add(STORE, oid, serial, data=data)
+
+    def spill(self, transaction):
+        self._begun[transaction].spill()
+
+    def changed_oids(self, transaction):
+        return self._begun[transaction].oids
+
+    def undone_oids(self, transaction):
+        return self._begun[transaction].undone
+
+    # The vote, and the end
+
+    def tpc_vote(self, transaction, wait=True, client=None):
+        under_way, left = self._begun[transaction], LeftToClient()
+        try:
+            under_way.oids, under_way.undone = [], []
+            under_way.is_given = True
+            self._storage.tpc_begin(transaction, *under_way.begin)
+            self._give(transaction, under_way, client, left)
+            resolved = self._vote(transaction, under_way, client, left)
+            if left.conflicts:
+                raise ConflictsLeft(left.conflicts)
+            return resolved
+        except BaseException:
+            self._take_back(transaction, under_way)
+            raise
+
+    def _give(self, transaction, under_way, client, left):
+        last = {entry.oid: number for number, entry
+                in enumerate(under_way.entries()) if entry.kind == STORE}
+        for number, entry in enumerate(under_way.entries()):
+            if entry.kind != STORE:
+                self._give_one(transaction, under_way, entry)
+            elif number == last[entry.oid]:
+                try:
+                    self._store(transaction, under_way, entry)
+                except ConflictError as error:
+                    self._leave(under_way, entry, error, client, left)
+
+    def _give_one(self, transaction, under_way, entry):
+        if entry.kind == READ:
+            self._storage.checkCurrentSerialInTransaction(
+                entry.oid, entry.serial, transaction)
+        elif entry.kind == UNDO:
+            _, oids = self._storage.undo(under_way.data(entry), transaction)
+            under_way.undone += oids
+            under_way.oids += oids
+        else:
+            self._storage.restore(
+                entry.oid, entry.serial, under_way.data(entry) or None, '',
+                None if entry.other == z64 else entry.other, transaction)
+            under_way.oids.append(entry.oid)
+
+    def _store(self, transaction, under_way, entry):
+        oid, serial, data = entry.oid, entry.serial, under_way.data(entry)
+        if oid in under_way.blobs:
+            self._store_blob(
+                oid, serial, data, under_way.blobs[oid], transaction)
+        elif data:
+            self._storage.store(oid, serial, data, '', transaction)
+        else:
+            self._storage.deleteObject(oid, serial, transaction)
+        under_way.oids.append(oid)
+
+    def _store_blob(self, oid, serial, data, file_name, transaction):
+        """The file stays: the vote may have to be made again."""
+        given = file_name + '.given'
+        try:
+            datafile.link_or_copy(file_name, given)
+            self._storage.storeBlob(oid, serial, data, given, '', transaction)
+        finally:
+            remove_if_possible(given)  # if the storage did not take it
+
+    @staticmethod
+    def _leave(under_way, entry, error, client, left):
+        data = under_way.data(entry)
+        if not data or client is None or not client.leaves_conflicts:
+            raise error
+        left.add(entry.oid, data, error)
+
+    def _vote(self, transaction, under_way, client, left):
+        if left.conflicts:
+            return []
+        try:
+            return list(self._storage.tpc_vote(transaction) or ())
+        except ConflictError as error:
+            for entry in reversed(list(under_way.entries())):
+                if entry.kind == STORE and entry.oid == error.oid:
+                    self._leave(under_way, entry, error, client, left)
+                    return []
+            raise
+
+    def _take_back(self, transaction, under_way):
+        """(A BlobStorage takes any abort for one of its current transaction,
+        and removes the blobs of that transaction.)"""
+        if under_way.is_given:
+            under_way.is_given = False
+            self._storage.tpc_abort(transaction)
+
+    def tpc_finish(self, transaction, f=None):
+        tid = self._storage.tpc_finish(transaction, f)
+        self._begun.pop(transaction).close()
+        return tid
+
+    def tpc_abort(self, transaction):
+        under_way = self._begun.get(transaction)
+        if under_way is not None:
+            try:
+                self._take_back(transaction, under_way)
+            finally:
+                del self._begun[transaction]
+                under_way.close()
+
+
+def remove_if_possible(file_name):
+    """A file that is not needed any more.
+
+    An error here must not fail a vote that has succeeded, nor stop the rest of
+    the clean-up.  The next opening of the storage removes what is left.
+    """
+    with contextlib.suppress(OSError, ValueError):  # of an impossible name
+        datafile.remove_if_there(file_name)
