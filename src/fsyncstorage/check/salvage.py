@@ -118,9 +118,10 @@ class _Target(FsyncStorage):
     def _place_of_same(self, place, oid, data):
         return u64(place)
 
-    def last_record(self, transaction):
-        """The record that was restored last."""
-        return self._under_way(transaction).records[-1]
+    def places(self, transaction):
+        """Where the records of a transaction are, which was voted."""
+        return {oid: record.place for oid, record
+                in self._known(transaction, 'places').last.items()}
 
     def make_durable(self):
         """Sync.  A close syncs, too, but does not report a failure."""
@@ -139,7 +140,7 @@ class _Copy:
         self.tid = z64
         # Positions in the copy of data that other records point to.
         self.places = {}
-        # The records with such data in the transaction that is being copied.
+        # The same of the transaction that is being copied, by oid.
         self.new_records = {}
         # How many bytes of data may still be copied for pointers whose target
         # is not in the copy.  Data of different records are different parts of
@@ -209,13 +210,14 @@ class _Copy:
             for record in transaction.records:
                 self.copy_record(record, transaction, metadata)
             self.storage.tpc_vote(metadata)
+            places = self.storage.places(metadata)
             self.storage.tpc_finish(metadata)
         except BaseException:
             self.storage.tpc_abort(metadata)
             raise
         # Only now: a record must not point back into its own transaction.
-        self.places.update((position, record.place)
-                           for position, record in self.new_records.items())
+        self.places.update((position, places[oid])
+                           for oid, position in self.new_records.items())
         self.salvaged.transactions += 1
 
     def copy_record(self, record, transaction, metadata):
@@ -228,12 +230,12 @@ class _Copy:
             self.salvaged.leave_out(
                 record.position, transaction.tid, [record.oid], str(reason))
             return
+        self.new_records.pop(record.oid, None)
         self.storage.restore(
             record.oid, record.tid, data, '', place and p64(place), metadata)
         self.salvaged.records += 1
         if data and holder.position in self.verification.shared:
-            self.new_records[holder.position] = (
-                self.storage.last_record(metadata))
+            self.new_records[record.oid] = holder.position
 
     def data(self, record, holder):
         """The data; ValueError if there are more than can have been written.

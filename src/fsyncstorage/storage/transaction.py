@@ -7,9 +7,9 @@ and keeps nothing else of it.
 
 Its states::
 
-    begun     it takes records, and compares them with nothing; their data are
-              kept in memory, or, above a certain size, in a file that has no
-              name
+    begun     it takes records, and compares them with nothing; they are kept
+              in memory, or, above a certain size, all of them in a file that
+              has no name (spool), until the vote
     asked     `asked` is set: it takes no more records, and waits for its
               objects
     voted     `voted` is set: it holds its objects
@@ -276,13 +276,15 @@ class Transaction:
     def add(self, record: Record) -> None:
         """Take the record; if it was stored, in the place of another that was
         stored for its object."""
-        self._kept += record.stored
-        if self._spool is not None or self._kept > SPOOL_IN_MEMORY:
-            self._spool_record(self._the_spool(), record)
+        if self._spool is not None:
+            self._log(self._spool, record)
         if self.is_spilled:
             self.length += record.size
-        else:
-            self._take(record)
+            return
+        self._take(record)
+        self._kept += record.stored
+        if self._kept > SPOOL_IN_MEMORY:
+            self.spill()
 
     def _take(self, record: Record) -> None:
         if not isinstance(record.origin, Undo):
@@ -310,45 +312,41 @@ class Transaction:
         if not self.is_spilled:
             self.undone.append(undo)
 
+    # In the spool
+
+    def spill(self) -> None:
+        """Keep nothing of it in memory until its vote."""
+        self._the_spool()
+        self.is_spilled, self._kept = True, 0
+        self.records, self.last, self.read = [], {}, {}
+        self.undone, self.known_to = [], None
+
     def _the_spool(self) -> Spool:
-        """The spool; if there was none, all that was stored is in it now."""
+        """The spool, which has all that was stored, from now on."""
         if self._spool is None:
             self._spool = Spool(self._directory)
             for record in self.records:
-                self._spool_record(self._spool, record)
+                self._log(self._spool, record)
             for oid, serial in self.read.items():
                 self._spool.add(spool.READ, oid, serial)
             for undo in self.undone:
                 self._spool.add(spool.UNDO, serial=undo.tid)
         return self._spool
 
-    def _spool_record(self, to: Spool, record: Record) -> None:
-        kind, serial, other = spool.STORE, record.oldserial, z64
-        if isinstance(record.origin, Undo):  # its Undo is enough
-            kind = spool.DATA
-        elif isinstance(record.origin, Restored):
-            kind, other = spool.RESTORE, record.origin.tid or z64
-            serial = record.serial or z64
+    @staticmethod
+    def _log(to: Spool, record: Record) -> None:
+        origin, serial, other = record.origin, record.oldserial, z64
+        if isinstance(origin, Undo):
+            return  # the Undo is logged
+        if origin is not None:
+            serial, other = record.serial or z64, origin.tid or z64
         stored = record.data if record.original is None else record.original
         assert isinstance(stored, bytes)
-        kept = to.add(kind, record.oid, serial, other, stored)
-        if record.original is None:
-            record.data = kept
-        else:
-            record.original = kept
-            record.data = to.add(
-                spool.DATA, data=self.read_data(record.data))
-
-    def spill(self) -> None:
-        """Keep nothing of it in memory until its vote.  May be repeated.
-
-        Its records come from stores, deletions and restores alone."""
-        self._the_spool()
-        self.records, self.last, self.read = [], {}, {}
-        self.undone, self.known_to, self.is_spilled = [], None, True
+        to.add(spool.STORE if origin is None else spool.RESTORE,
+               record.oid, serial, other, stored)
 
     def come_back(self) -> None:
-        """Its vote needs what is in the spool alone."""
+        """The vote needs all of it, but for the data."""
         assert self._spool is not None
         self.is_spilled = False
         self.length = self._header_length + LENGTH_BEHIND
@@ -357,13 +355,15 @@ class Transaction:
                 self.read[each.oid] = each.serial
             elif each.kind == spool.UNDO:
                 self.undone.append(Undo(each.serial))
-            elif each.kind != spool.DATA:
+            elif each.kind == spool.STORE:
                 record = Record(each.oid, b'')
-                if each.kind == spool.RESTORE:
-                    record.serial = each.serial
-                    record.origin = Restored(
-                        None if each.other == z64 else each.other)
                 record.stores(each.data, each.length, each.serial)
+                self._take(record)
+            elif each.kind == spool.RESTORE:
+                record = Record(
+                    each.oid, b'', serial=each.serial, origin=Restored(
+                        None if each.other == z64 else each.other))
+                record.has(each.data, each.length)
                 self._take(record)
 
     def flush(self) -> None:
@@ -382,14 +382,13 @@ class Transaction:
         """A conflict was resolved: give the record its new data."""
         if record.original is None:
             record.original = record.data
-        self.length -= record.size
-        record.has(data, len(data))
-        self.length += record.size
+        kept: Kept = data
         self._kept += len(data)
-        if self._spool is not None:
-            record.data = self._spool.add(spool.DATA, data=data)
-        elif self._kept > SPOOL_IN_MEMORY:
-            self._the_spool()
+        if self._spool is not None or self._kept > SPOOL_IN_MEMORY:
+            kept = self._the_spool().add(spool.DATA, data=data)
+        self.length -= record.size
+        record.has(kept, len(data))
+        self.length += record.size
 
     def points_to(self, record: Record, back: int) -> None:
         self.length -= record.size

@@ -109,6 +109,8 @@ class Undoing(Records):
         appended since.
         """
         under_way = self._under_way(transaction)
+        if under_way.is_spilled:
+            under_way.come_back()  # it may have undone others
         undone, view = _undo_of(transaction_id), self._appended
         if not (under_way.records or under_way.read):
             under_way.known_to = view
