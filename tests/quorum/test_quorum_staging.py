@@ -10,6 +10,7 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 
+from fsyncstorage.errors import ConflictsLeft
 from fsyncstorage.errors import NoRoomInLog
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
@@ -19,6 +20,7 @@ from fsyncstorage.quorum.leading import held as counted
 from fsyncstorage.quorum.leading import loglimit
 from fsyncstorage.quorum.log import outage
 from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.storage.told import ForAClient
 
 from ..server.serving import Served
 from ..support import PATIENCE
@@ -288,10 +290,38 @@ class WithoutAThread(RoomTest):
         with self.assertRaises(NoRoomInLog):
             self.storage.tpc_vote(second, wait=False)
         self.storage.tpc_abort(self.first)
+        until(lambda: not self.limit._line, 'it has got the room')
         called = threading.Event()
         waits = self.storage.call_when_served(second, called.set)
         self.assertTrue(called.is_set() or not waits)
         self.storage.tpc_abort(second)
+
+
+class Again(RoomTest):
+
+    LIMIT = 5000
+
+    def test_a_vote_that_is_made_again_leaves_the_log_until_then(self):
+        """A client that resolves a conflict may take its time."""
+        storage = self.storage
+        storage.distrust_records(resolve=False)
+        serial, client = commit(storage, {5: b'x'}), ForAClient(True, True)
+        transaction = self.begin_blobs(storage, {2: bytes(600)})
+        storage.store(oid(5), serial, b'y', '', transaction)
+
+        def change():
+            storage.line.before_stage = lambda: None
+            commit(storage, {5: b'z'}, {5: serial})
+
+        storage.line.before_stage = change
+        with self.assertRaises(ConflictsLeft):
+            storage.tpc_vote(transaction, True, client)
+        self.assertEqual(self.staged, 0)
+        storage.store(oid(5), storage.getTid(oid(5)), b'y', '', transaction)
+        storage.tpc_vote(transaction, True, client)
+        self.assertEqual(self.staged, 600)
+        storage.tpc_finish(transaction)
+        self.assertEqual(self.staged, 0)
 
 
 class Failing(StagingTest):

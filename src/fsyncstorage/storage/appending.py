@@ -119,9 +119,14 @@ class Appending(Records):
     def _take_back_blobs(self, stored: Stored) -> None:
         try:
             stored.take_back()
-        finally:  # give back the room in the log, whatever the disk does
-            if self._replica is not None and stored.replicated is not None:
-                self._replica.unstage(stored)
+        finally:  # whatever the disk does
+            self._leave_log(stored)
+
+    def _leave_log(self, stored: Stored) -> None:
+        """Give back the room that these blobs have in a log."""
+        if self._replica is not None and stored.replicated is not None:
+            self._replica.unstage(stored)
+            stored.replicated = None
 
     def _prepare_blobs(self, under_way: Transaction, stored: Stored) -> None:
         """Part of the vote: do what can fail, except for the names."""

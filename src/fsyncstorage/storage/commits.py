@@ -183,9 +183,14 @@ class Commits(Undoing, Appending):
             under_way.voted = True
         except Occupied:
             raise
-        except BaseException as error:
-            under_way.failed = not isinstance(error, VoteAgain)
+        except VoteAgain:
             under_way.asked = False
+            self._let_go(under_way)
+            if under_way.blobs is not None:  # its client may take its time
+                self._leave_log(under_way.blobs)
+            raise
+        except BaseException:
+            under_way.failed = True
             self._let_go(under_way)
             raise
         return under_way.resolved

@@ -37,7 +37,6 @@ from ..errors import Unresolved
 from ..format import blobrecord
 from ..format.view import View
 from ..format.view import check_oid
-from ..format.view import check_serial
 from ..format.view import pread_cached
 from ..format.view import read_header
 from ..format.view import serial_at
@@ -162,11 +161,7 @@ class Records(Statistics, Conflicts):
             self._refuse_blob()
         if oid > self._oid:
             self.set_max_oid(oid)
-        if not oldserial or oldserial == z64:
-            oldserial = z64  # one object for all of them
-        elif oldserial.__class__ is not bytes or len(oldserial) != 8:
-            check_serial(oldserial)
-        self._add(under_way, Record(oid, data, oldserial))
+        self._add(under_way, Record(oid, data, _serial(oldserial)))
 
     def _add(self, under_way: Transaction, record: Record) -> None:
         under_way.add(record)
@@ -232,8 +227,7 @@ class Records(Statistics, Conflicts):
                      transaction: Metadata) -> None:
         under_way = self._under_way(transaction)
         self._refuse_oid(oid)
-        check_serial(oldserial)
-        self._add(under_way, Record(oid, b'', oldserial))
+        self._add(under_way, Record(oid, b'', _serial(oldserial)))
 
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes,
                                         transaction: Metadata) -> None:
@@ -242,8 +236,7 @@ class Records(Statistics, Conflicts):
             raise StorageTransactionError(
                 'a transaction that was voted checks no more serials')
         check_oid(oid)
-        check_serial(serial)
-        under_way.reads(oid, serial)
+        under_way.reads(oid, _serial(serial))
 
     # The vote compares
 
@@ -408,3 +401,9 @@ class Records(Statistics, Conflicts):
                 raise Unpublished(tid)
             self._let_go(under_way)
             self._sequencer.wait_for(tid)
+
+
+def _serial(given: bytes) -> bytes:
+    """What is no serial is that of no revision."""
+    is_one = given.__class__ is bytes and len(given) == 8 and given != z64
+    return given if is_one else z64  # one object for all of them

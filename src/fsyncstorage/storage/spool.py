@@ -92,8 +92,9 @@ class Spool:
 
     def _read(self, place: int, length: int) -> bytes:
         self._is_at_end = False
-        self._file.seek(place)
-        data = self._file.read(length)
+        with self._named_errors():  # to read is to write the buffer first
+            self._file.seek(place)
+            data = self._file.read(length)
         if len(data) != length:
             raise StorageError('records of the transaction are lost: its spool'
                                ' file is too short')
