@@ -6,6 +6,7 @@ for a setting).  A DiskError is the disk's fault, or a consequence of it.
 
 from collections.abc import Iterable
 
+from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageSystemError
@@ -60,6 +61,11 @@ class Unpublished(StorageTransactionError):
     def __init__(self, tid: bytes) -> None:
         super().__init__(f'conflict with {tid.hex()}, not published yet')
         self.tid = tid
+
+
+class Fenced(StorageTransactionError, TransientError):
+    """This transaction was not appended: somebody has asked what became of it,
+    and was, or will be, told that it was not committed."""
 
 
 class Occupied(Exception):

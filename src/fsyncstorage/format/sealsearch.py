@@ -4,7 +4,9 @@ What is damaged may have sound seals behind it: they say what was durable.  And
 the last seal tells whether this release may change the file.
 """
 
+import itertools
 import re
+import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +48,55 @@ def find_sound_seals(window: Window, start: int, refuse: bool = False
             yield found.position, found
 
 
+class Headed(typing.NamedTuple):
+    """A transaction of which only header and seal were read."""
+
+    position: int
+    tid: bytes
+    status: bytes
+    #: The seal in its extension, for whatever place that was made; or None.
+    seal: seal.Seal | None
+    #: Its commit id; NO_ID if it has none, or if stock has rewritten it.
+    id: bytes
+
+
+def headed_before(window: Window, end: int) -> Iterator[Headed]:
+    """Yield the transactions before this position, where one ends; the newest
+    one first.
+
+    It stops before what is no transaction.  UnknownVersion: a seal is of
+    another version.
+    """
+    while end >= FIRST + HEADER + _LENGTH_BEHIND:
+        window.look_back(end, _LENGTH_BEHIND)
+        length = int.from_bytes(
+            window.read(end - _LENGTH_BEHIND, _LENGTH_BEHIND), 'big')
+        position = end - _LENGTH_BEHIND - length
+        if position < FIRST or length < HEADER:
+            return
+        if length <= window.SIZE - _LENGTH_BEHIND:
+            window.look_back(end, length + _LENGTH_BEHIND)
+        tid, _, status, user, description, extension = _header(
+            window, position)
+        field_end = position + HEADER + user + description + extension
+        if field_end > position + length:
+            return
+        size = min(extension, seal.LARGEST)
+        found = seal.find(window.read(field_end - size, size))
+        yield Headed(position, tid, status, found,
+                     _id_in(found, position, length, status))
+        end = position
+
+
+def _id_in(found: seal.Seal | None, position: int, length: int,
+           status: bytes) -> bytes:
+    """The commit id in the seal of a transaction, if it was made for that."""
+    if found is None or (position, length, status) != (
+            found.position, found.length, found.status):
+        return seal.NO_ID
+    return found.id
+
+
 def refuse_unknown_last_seal(window: Window, end: int) -> None:
     """Raise UnknownVersion if the last seal before this position, where a
     transaction ends, is of another version.
@@ -54,21 +105,9 @@ def refuse_unknown_last_seal(window: Window, end: int) -> None:
     that has others: so the last seal tells.  (The last of MOST_STEPS
     transactions: stock writes any number without seals.)
     """
-    for _ in range(MOST_STEPS):
-        if end < FIRST + HEADER + _LENGTH_BEHIND:
+    for found in itertools.islice(headed_before(window, end), MOST_STEPS):
+        if found.seal is not None:
             return
-        length = int.from_bytes(
-            window.read(end - _LENGTH_BEHIND, _LENGTH_BEHIND), 'big')
-        position = end - _LENGTH_BEHIND - length
-        if position < FIRST or length < HEADER:
-            return
-        field_end = _end_of_extension(window, position)
-        if field_end > position + length:
-            return
-        size = min(_header(window, position)[-1], seal.LARGEST)
-        if seal.find(window.read(field_end - size, size)) is not None:
-            return
-        end = position
 
 
 def _header(window: Window, position: int) -> tuple[Any, ...]:

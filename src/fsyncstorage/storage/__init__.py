@@ -7,6 +7,7 @@ opening       what is in the file, its index and its blobs when it is opened
 commits       begin, vote, finish, abort; from the append to the answer
 told          what a caller passes to a finish, to be told of the outcome
 appending     the end of the file: written, cut off, appended
+outcome       what became of the commit with an id
 place         who may write behind that end: a transaction that is alone, or a
               pack
 undoing       what a transaction restores and undoes

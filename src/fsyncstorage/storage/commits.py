@@ -77,6 +77,7 @@ from ..commit.pipeline import Commit
 from ..errors import Occupied
 from ..format.view import View
 from ..interrupts.trying import Tried
+from . import outcome
 from .appending import Appending
 from .place import Place
 from .told import AsyncFinish
@@ -119,9 +120,10 @@ class Commits(Undoing, Appending):
             tid = TimeStamp(tid).raw()
             self._refuse_unless_later(tid)
         under_way = Transaction(
-            transaction, tid, status_byte, self.durability.policy,
-            self._checksums, self._home, self._view.file,
-            self._sequencer.pipeline.appended, self._note_drop)
+            transaction, tid, status_byte, outcome.id_for(transaction, tid),
+            self.durability.policy, self._checksums, self._home,
+            self._view.file, self._sequencer.pipeline.appended,
+            self._note_drop)
         if self.blob_dir:
             under_way.blobs = blobs.Stored(
                 self.fshelper, self._durable_directories)
@@ -386,6 +388,7 @@ class Commits(Undoing, Appending):
         with self._append_lock(wait), self._writing:
             try:
                 self._refuse_when_stopped()
+                outcome.refuse_if_fenced(under_way)
                 if self._has_tail:
                     self._leave_no_tail()
                 tid = self._new_tid(under_way)
@@ -407,6 +410,7 @@ class Commits(Undoing, Appending):
         assert under_way.tid is not None
         with self._commit_lock, self._writing:
             self._refuse_when_stopped()
+            outcome.refuse_if_fenced(under_way)
             commit = self._commit(
                 under_way, under_way.tid, under_way.start, f)
             if under_way.blobs:
