@@ -13,7 +13,6 @@ From the outside in:
 - extension     the extension of a transaction, shown as plain data
 - plainpickle   reads pickles of plain data, and runs no code
 - references    what a record refers to
-- quickreferences   the same in less time, where damage may go unnoticed
 - classname     the name of a record's class
 - classes       the classes of a file, each with a number and figures
 - blobrecord    which records are of blobs
