@@ -284,13 +284,13 @@ class Packs(OutcomeCase):
         first = commit(storage, {0: b'old'})
         since = commit(storage, {0: b'x'}, {0: first})
         tid = committed(storage, ID)
-        real = outcome.headed_before
+        real = outcome.headers_before
 
         def packed(*args):
             self.pack(storage, tid)
             return real(*args)
 
-        with mock.patch.object(outcome, 'headed_before', packed):
+        with mock.patch.object(outcome, 'headers_before', packed):
             self.assert_not_committed(storage, OTHER, since)
         self.assert_unknown(storage, OTHER, since, 'pack')
         self.assert_committed(storage, ID, since, tid)

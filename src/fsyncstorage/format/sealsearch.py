@@ -6,18 +6,16 @@ the last seal tells whether this release may change the file.
 
 import itertools
 import re
-import typing
 from collections.abc import Iterator
 from typing import Any
 
 from . import seal
-from .scan import FIRST
+from .headers import headers_before
 from .scan import HEADER
 from .scan import unpack_header
 from .window import Window
 
 _MAGIC = re.compile(re.escape(seal.MAGIC))
-_LENGTH_BEHIND = 8
 #: Transactions without a seal that are passed to find the last seal.
 MOST_STEPS = 1000
 
@@ -48,55 +46,6 @@ def find_sound_seals(window: Window, start: int, refuse: bool = False
             yield found.position, found
 
 
-class Headed(typing.NamedTuple):
-    """A transaction of which only header and seal were read."""
-
-    position: int
-    tid: bytes
-    status: bytes
-    #: The seal in its extension, for whatever place that was made; or None.
-    seal: seal.Seal | None
-    #: Its commit id; NO_ID if it has none, or if stock has rewritten it.
-    id: bytes
-
-
-def headed_before(window: Window, end: int) -> Iterator[Headed]:
-    """Yield the transactions before this position, where one ends; the newest
-    one first.
-
-    It stops before what is no transaction.  UnknownVersion: a seal is of
-    another version.
-    """
-    while end >= FIRST + HEADER + _LENGTH_BEHIND:
-        window.look_back(end, _LENGTH_BEHIND)
-        length = int.from_bytes(
-            window.read(end - _LENGTH_BEHIND, _LENGTH_BEHIND), 'big')
-        position = end - _LENGTH_BEHIND - length
-        if position < FIRST or length < HEADER:
-            return
-        if length <= window.SIZE - _LENGTH_BEHIND:
-            window.look_back(end, length + _LENGTH_BEHIND)
-        tid, _, status, user, description, extension = _header(
-            window, position)
-        field_end = position + HEADER + user + description + extension
-        if field_end > position + length:
-            return
-        size = min(extension, seal.LARGEST)
-        found = seal.find(window.read(field_end - size, size))
-        yield Headed(position, tid, status, found,
-                     _id_in(found, position, length, status))
-        end = position
-
-
-def _id_in(found: seal.Seal | None, position: int, length: int,
-           status: bytes) -> bytes:
-    """The commit id in the seal of a transaction, if it was made for that."""
-    if found is None or (position, length, status) != (
-            found.position, found.length, found.status):
-        return seal.NO_ID
-    return found.id
-
-
 def refuse_unknown_last_seal(window: Window, end: int) -> None:
     """Raise UnknownVersion if the last seal before this position, where a
     transaction ends, is of another version.
@@ -105,8 +54,8 @@ def refuse_unknown_last_seal(window: Window, end: int) -> None:
     that has others: so the last seal tells.  (The last of MOST_STEPS
     transactions: stock writes any number without seals.)
     """
-    for found in itertools.islice(headed_before(window, end), MOST_STEPS):
-        if found.seal is not None:
+    for header in itertools.islice(headers_before(window, end), MOST_STEPS):
+        if seal.find(header.field) is not None:
             return
 
 

@@ -29,12 +29,11 @@ from ZODB.POSException import StorageTransactionError
 from ZODB.utils import z64
 
 from ..errors import Fenced
+from ..format.headers import headers_before
 from ..format.scan import FIRST
 from ..format.seal import NO_ID
-from ..format.sealsearch import headed_before
 from ..format.view import View
 from ..format.view import check_serial
-from ..format.window import Window
 from .transaction import Metadata
 from .transaction import Transaction
 
@@ -50,8 +49,6 @@ _NOT_THERE = 'the transaction after which it began is not there'
 _WITHOUT_ID = 'a transaction that has no commit id was written since then'
 
 _BESIDE = 'commit_id'
-# Bytes that the walk reads at once.
-_AT_ONCE = 1 << 16
 
 
 class Outcome(typing.NamedTuple):
@@ -145,15 +142,11 @@ def _may_still_come(storage: Any) -> str:
 
 def _in_file(view: View, id: bytes, since: bytes) -> Outcome:
     """The outcome by the transactions that the view shows."""
-    descriptor = view.file.descriptor  # as in DataFile
-    window = Window(
-        lambda length, position: os.pread(
-            descriptor.number, length, position), view.end)
-    window.SIZE = _AT_ONCE
     end, doubt = view.end, ''
     for found in itertools.islice(
-            headed_before(window, view.end), MOST_TRANSACTIONS):
-        if found.id == id:
+            headers_before(view.window(), view.end), MOST_TRANSACTIONS):
+        own_id = found.commit_id
+        if own_id == id:
             return Outcome(COMMITTED, found.tid)
         if found.status == b'p':
             doubt = _PACKED
@@ -161,7 +154,7 @@ def _in_file(view: View, id: bytes, since: bytes) -> Outcome:
             return Outcome(UNKNOWN if doubt else NOT_COMMITTED, reason=doubt)
         if found.tid < since:
             return Outcome(UNKNOWN, reason=_NOT_THERE)
-        if found.id == NO_ID:
+        if own_id == NO_ID:
             doubt = doubt or _WITHOUT_ID
         end = found.position
     if end > FIRST:
