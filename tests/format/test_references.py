@@ -376,6 +376,7 @@ class Names(unittest.TestCase):
 
     @given(names, names, strategies.integers(1, 3))
     def test_of_names_in_the_place_of_a_class(self, module, name, protocol):
+        module += '.module'  # (One text would be written only once.)
         for value in (module, name), ((module, name), None), (
                 (module, name), ()):
             record = pickle.dumps(value, protocol) + STATE
