@@ -6,6 +6,7 @@ for a setting).  A DiskError is the disk's fault, or a consequence of it.
 
 from collections.abc import Iterable
 
+from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageSystemError
@@ -84,6 +85,11 @@ class ConflictsLeft(VoteAgain):
         super().__init__(f'conflicts of {len(conflicts)} objects')
         #: In the form in which they are sent to clients.
         self.conflicts = conflicts
+
+
+class Fenced(StorageTransactionError, TransientError):
+    """This transaction was not appended: somebody has asked what became of it,
+    and was, or will be, told that it was not committed."""
 
 
 class Occupied(Exception):

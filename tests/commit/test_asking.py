@@ -22,6 +22,7 @@ from fsyncstorage import durability
 from fsyncstorage.commit import asking
 from fsyncstorage.commit.policies import POLICIES
 from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.storage import outcome
 from fsyncstorage.storage.commits import Commits
 
 from ..support import TestCase
@@ -205,13 +206,14 @@ class Blobs(AskingCase):
 class InTheFile(AskingCase):
 
     def one(self, name, extension, **options):
-        """The bytes of a file with one transaction, of a fixed tid."""
+        """The bytes of a file with one transaction, of a fixed tid and id."""
         storage = self.open(name, **options)
 
         def given(storage, under_way):
             return b'\3' * 8
 
-        with mock.patch.object(Commits, '_new_tid', given):
+        with (mock.patch.object(Commits, '_new_tid', given),
+              mock.patch.object(outcome, 'id_for', lambda *args: b'x' * 16)):
             storage.tpc_finish(vote(storage, {1: b'x'}, extension=extension))
         storage.close()
         with open(self.path(name), 'rb') as file:

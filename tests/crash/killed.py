@@ -4,6 +4,7 @@ Each commit that was acknowledged is a line in a file, which may be on another
 disk than the storage.
 """
 
+import hashlib
 import itertools
 import os
 import sys
@@ -17,6 +18,7 @@ from ZODB.utils import p64
 from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.storage import outcome
 
 THREADS = 3
 OBJECTS = 200  # of each thread
@@ -26,6 +28,18 @@ COMMITS_A_PACK = 500
 def content(number, count, process):
     """Of an object, the count-th time that a process stores it."""
     return b'%d %d %d ' % (number, count, process) * 300
+
+
+def commit_id(data):
+    """Of the transaction that stores this content."""
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def next_one(number, count):
+    """What a thread stores after the count-th content of that object."""
+    if (number + 1) % OBJECTS:
+        return number + 1, count
+    return number + 1 - OBJECTS, count + 1
 
 
 def has_blob(number):
@@ -69,6 +83,7 @@ class Load:
         except KeyError:
             serial = z64
         transaction = TransactionMetaData()
+        outcome.name(transaction, commit_id(data))
         self.storage.tpc_begin(transaction)
         try:
             if has_blob(number):

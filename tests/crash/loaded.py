@@ -8,14 +8,20 @@ import sys
 from unittest import mock
 
 import zc.lockfile
+from ZODB.utils import z64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.storage import recovery
+from fsyncstorage.storage.outcome import COMMITTED
+from fsyncstorage.storage.outcome import NOT_COMMITTED
 
 from ..support import TestCase
 from ..support import oid
 from ..support import until
 from . import killed
+
+# So many of the last commits are asked for.
+ASKED = 40
 
 
 class Loaded(TestCase):
@@ -58,15 +64,19 @@ class Loaded(TestCase):
     def _newest(self):
         """number -> (tid, data) of the last acknowledged commit."""
         newest = {}
+        for number, tid, count, process in self._all_acknowledged():
+            newest[number] = max(newest.get(number, (b'', b'')), (
+                tid, killed.content(number, count, process)))
+        return newest
+
+    def _all_acknowledged(self):
+        """number, tid, count, process of each, in order."""
         with open(self.acknowledged, 'rb') as file:
             for line in file:
                 if line.endswith(b'\n'):
                     number, tid, count, process = line.split()
-                    number = int(number)
-                    newest[number] = max(newest.get(number, (b'', b'')), (
-                        bytes.fromhex(tid.decode()),
-                        killed.content(number, int(count), int(process))))
-        return newest
+                    yield (int(number), bytes.fromhex(tid.decode()),
+                           int(count), int(process))
 
     def check(self, home, policy):
         """Nothing acknowledged is missing; how many bytes the start read."""
@@ -93,7 +103,27 @@ class Loaded(TestCase):
         with contextlib.closing(storage):
             for number, newest in self._newest().items():
                 self._check_object(storage, number, *newest)
+            self._check_outcomes(storage)
         return scanned[0]
+
+    def _check_outcomes(self, storage):
+        """Of what was acknowledged last, and of what may have been under way:
+        after that, its thread would have stored the next content."""
+        there = {killed.commit_id(record.data): transaction.tid
+                 for transaction in storage.iterator()
+                 for record in transaction}
+        last = list(self._all_acknowledged())[-ASKED:]
+        for number, since, count, process in last:
+            acknowledged = killed.commit_id(
+                killed.content(number, count, process))
+            under_way = killed.commit_id(killed.content(
+                *killed.next_one(number, count), process))
+            self.assertNotEqual(
+                storage.outcome(acknowledged, z64).word, NOT_COMMITTED)
+            for id in acknowledged, under_way:
+                found = storage.outcome(id, since)
+                self.assertEqual(found.word == COMMITTED, id in there, found)
+                self.assertEqual(found.tid, there.get(id))
 
     def _check_object(self, storage, number, tid, data):
         found, found_tid = storage.load(oid(number))

@@ -42,7 +42,6 @@ from fsyncstorage.format.classname import ENOUGH
 from fsyncstorage.format.classname import LONGEST
 from fsyncstorage.format.classname import class_name
 from fsyncstorage.format.classname import plain_beginning
-from fsyncstorage.format.quickreferences import quick_references
 from fsyncstorage.format.references import references
 from fsyncstorage.format.wrapped import TooMuch
 
@@ -108,7 +107,6 @@ class SoundRecords(unittest.TestCase):
         self.assertGreater(len(found), 500)
         for record in found:
             self.assertEqual(references(record), expected(record))
-            self.assertEqual(quick_references(record), expected(record))
 
     def test_every_opcode_of_the_protocols(self):
         """Each is read, at least in one of these; none of a later one is."""
@@ -139,53 +137,40 @@ class SoundRecords(unittest.TestCase):
                 if opcode.proto <= 3:
                     record = samples[opcode.name] + b'.N.'
                     self.assertEqual(references(record), expected(record))
-                    self.assertEqual(
-                        quick_references(record), expected(record))
                 else:
                     with self.assertRaises(ValueError):
                         references(opcode.code.encode('latin-1') + b'N.N.')
 
 
-class Quick(unittest.TestCase):
+class Forms(unittest.TestCase):
+    """Of a reference."""
 
     CLASS = b'\x80\3cmodule\nName\nq\0.'
     REFERENCE = b'C\x08abcdefgh'
 
     def test_a_state_that_recalls_what_the_class_remembered(self):
         record = b'cm\nN\nq\5.' + self.REFERENCE + b'h\5\x86Q.'
-        self.assertEqual(quick_references(record), [b'abcdefgh'])
         self.assertEqual(references(record), [b'abcdefgh'])
-        # One that was not remembered is not noticed.
-        record = record.replace(b'h\5', b'h\6')
-        self.assertEqual(quick_references(record), [b'abcdefgh'])
-        with self.assertRaises(ValueError):
-            references(record)
+        with self.assertRaises(ValueError):  # it was not remembered
+            references(record.replace(b'h\5', b'h\6'))
 
     def test_what_is_around_a_reference(self):
         """Of any length, as a value, and remembered or not."""
         reference = self.REFERENCE + b'q\1h\0\x86q\2Q'
-        for length in 0, 7, 8, 9, 15, 16, 63, 64, 255, 256, 257, 70_000:
-            text = b'Q' * length
-            for size, code in (1, b'CU'), (4, b'BXT'):
-                if length >= 1 << 8 * size:
-                    continue
-                value = length.to_bytes(size, 'little') + text
-                for each in code:
-                    for remember in b'', b'q\7', b'r\7\0\0\0':
-                        record = self.CLASS + b'(' + b''.join(
-                            [bytes([each]), value, remember, reference]
-                            ) * 2 + b't.'
-                        self.assertEqual(
-                            quick_references(record), [b'abcdefgh'] * 2)
-                        self.assertEqual(
-                            references(record), [b'abcdefgh'] * 2)
+        for length, size, code, remember in itertools.product(
+                (0, 7, 8, 9, 255, 256, 70_000), (1, 4), b'CUBXT',
+                (b'', b'q\7', b'r\7\0\0\0')):
+            if length < 1 << 8 * size and (code in b'CU') == (size == 1):
+                value = length.to_bytes(size, 'little') + b'Q' * length
+                record = self.CLASS + b'(' + b''.join(
+                    [bytes([code]), value, remember, reference]) * 2 + b't.'
+                self.assertEqual(references(record), [b'abcdefgh'] * 2)
 
-    def test_the_forms_of_a_reference(self):
+    def test_how_it_is_written(self):
         for first in b'', b'q\1', b'r\1\0\0\0':
             for form in b'', b'h\0\x86', b'j\0\0\0\0\x86', (
                     b'cm\nN\n\x86'), b'cm\nN\nq\2\x86q\3':
                 record = self.CLASS + self.REFERENCE + first + form + b'Q.'
-                self.assertEqual(quick_references(record), [b'abcdefgh'])
                 self.assertEqual(references(record), [b'abcdefgh'])
         # In other ways: recalled, in another order, in a tuple that is made
         # of a row.
@@ -197,10 +182,8 @@ class Quick(unittest.TestCase):
                 b'U\x08abcdefghQ.': 1, b'B\x08\0\0\0abcdefghQ.': 1,
                 b']C\x08abcdefghaQ.': 0}.items():
             with self.subTest(state):
-                record = self.CLASS + state
                 self.assertEqual(
-                    quick_references(record), [b'abcdefgh'] * oids)
-                self.assertEqual(references(record), [b'abcdefgh'] * oids)
+                    references(self.CLASS + state), [b'abcdefgh'] * oids)
 
 
 class Rubbish(unittest.TestCase):
@@ -222,14 +205,10 @@ class Rubbish(unittest.TestCase):
             except Exception:
                 with self.subTest(record):
                     with contextlib.suppress(ValueError):
-                        self.assertEqual(
-                            quick_references(record), references(record))
-                    with contextlib.suppress(ValueError):
-                        quick_references(record)
+                        references(record)
             else:
                 if all(len(oid) == 8 for oid in wanted):
                     self.assertEqual(references(record), wanted, record)
-                    self.assertEqual(quick_references(record), wanted, record)
 
     def test_memory_and_time_are_proportional(self):
         size = often(5_000, 50_000)
@@ -278,12 +257,6 @@ class Rubbish(unittest.TestCase):
                 self.addCleanup(tracemalloc.stop)
                 with self.assertRaises(TooMuch):
                     references(record, most)
-                if name in ('oids', 'a memo'):  # which are not kept there
-                    self.assertEqual(
-                        quick_references(record, most), [b'12345678'])
-                else:
-                    with self.assertRaises(TooMuch):
-                        quick_references(record, most)
                 self.assertLess(
                     tracemalloc.get_traced_memory()[1],
                     200 * (most + steps))
@@ -403,6 +376,7 @@ class Names(unittest.TestCase):
 
     @given(names, names, strategies.integers(1, 3))
     def test_of_names_in_the_place_of_a_class(self, module, name, protocol):
+        module += '.module'  # (One text would be written only once.)
         for value in (module, name), ((module, name), None), (
                 (module, name), ()):
             record = pickle.dumps(value, protocol) + STATE

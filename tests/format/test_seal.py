@@ -27,6 +27,7 @@ from .sealing import swallowing
 
 DICT_PICKLE = b'\x80\x03}q\x00X\x01\x00\x00\x00aq\x01K\x01s.'
 FRONT = b'header, user and description'
+ID = b'sixteen bytes...'
 RECORDS = zlib.crc32(b'records')
 
 
@@ -47,6 +48,18 @@ class Seals(unittest.TestCase):
             self.assertEqual(seal.strip(field), extension)
             self.assertEqual(seal.strip(extension), extension)
 
+    def test_it_has_all_that_it_was_made_of(self):
+        made = seal.make(
+            FRONT, b'', b'p', 1 << 33, 2 << 33, 3 << 33, RECORDS, ID)
+        found = seal.find(made)
+        self.assertEqual(found[:-1], (
+            seal.WAS_EMPTY, b'p', 1 << 33, 2 << 33, ID, 3 << 33))
+        self.assertEqual(seal.find(make(DICT_PICKLE)).id, bytes(16))
+        self.assertEqual(made[2:], bytes.fromhex(
+            'f5 4653594e43 0d0a 03 01 70 3c'
+            '0000000200000000 0000000400000000' + ID.hex()
+            + '0000000600000000') + made[-8:])
+
     def test_verdicts(self):
         field = make(DICT_PICKLE)
         self.assertEqual(self.verdict(field), seal.SOUND)
@@ -59,7 +72,7 @@ class Seals(unittest.TestCase):
     def test_what_somebody_else_wrote_is_no_broken_seal(self):
         for extension in (
             b'x', b'rubbish', b'rubbish' * 7, DICT_PICKLE + b'x', b'}',
-            DICT_PICKLE + b'x' * 43, DICT_PICKLE + b'x' * 45, b'j' * 65530,
+            DICT_PICKLE + b'x' * 59, DICT_PICKLE + b'x' * 61, b'j' * 65530,
         ):
             self.assertEqual(self.verdict(extension), seal.ABSENT)
 
@@ -74,7 +87,7 @@ class Seals(unittest.TestCase):
                     self.assertEqual(self.verdict(torn), seal.DAMAGED)
             self.assertEqual(self.verdict(field + b'x'), seal.DAMAGED)
             self.assertEqual(
-                self.verdict(b'x' * 46, front=FRONT + field), seal.DAMAGED)
+                self.verdict(b'x' * 62, front=FRONT + field), seal.DAMAGED)
 
     def test_what_is_left_of_a_seal_whose_magic_has_changed(self):
         """Of one byte, behind anything; of more, behind a pickle."""
@@ -95,7 +108,8 @@ class Seals(unittest.TestCase):
                                      seal.DAMAGED, (at, flip))
 
     def test_a_seal_of_another_version_is_neither_absent_nor_damaged(self):
-        for version, size in (3, seal.SIZE), (2, 25), (9, 255), (0xff, 24):
+        for version, size in (
+                (2, 44), (4, seal.SIZE), (3, 61), (9, 255), (0xff, 24)):
             with later_release(version, max(size, seal.SIZE)):
                 field = make(DICT_PICKLE)
             if size < seal.SIZE:
@@ -108,8 +122,8 @@ class Seals(unittest.TestCase):
                     (version, size))
 
     def test_the_first_version_had_no_size(self):
-        found = bytearray(make(DICT_PICKLE)[-seal.SIZE:])
-        found[8], found[11] = 1, 0
+        found = bytearray(forged(version=1, size=44))
+        found[11] = 0
         found[-4:] = zlib.crc32(found[:-4]).to_bytes(4, 'big')
         with self.assertRaisesRegex(seal.UnknownVersion, 'An older release'):
             seal.find(DICT_PICKLE + found)

@@ -99,7 +99,8 @@ class History:
         behind = records + p64(length)
         if self._options.sealed:
             field = seal.make(header, extension, b' ', begin, length,
-                              rng.randrange(begin + 1), zlib.crc32(behind))
+                              rng.randrange(begin + 1), zlib.crc32(behind),
+                              id=rng.randbytes(16))
         self._bytes += header + field + behind
         for oid, at in positions:
             self._records.setdefault(oid, []).append(at)

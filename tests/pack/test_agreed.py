@@ -341,7 +341,7 @@ class Versions(TestCase):
             (agreed.VERSION, after.hexdigest()[:16]), (b'2', AFTER))
 
 
-BEFORE, AFTER = '5d5532bd1483f0d7', '558ae6dd24de3aea'
+BEFORE, AFTER = '014bec9918393ffb', '360c0f4cea486d6d'
 
 
 BLOCK = 100

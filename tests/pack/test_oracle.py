@@ -232,7 +232,8 @@ class Oracle(TestCase):
         length = scan.HEADER + field + len(record)
         front = HEADER.pack(tid(6), length, b' ', 0, 0, field)
         body += seal._FRONT.pack(seal.MAGIC, seal.VERSION, seal.WAS_EMPTY,
-                                 b' ', seal.SIZE, begin, length, begin)
+                                 b' ', seal.SIZE, begin, length, seal.NO_ID,
+                                 begin)
         crc = zlib.crc32(record + p64(length))
         body += seal._CRC.pack(zlib.crc32(front + body, crc))
         body += seal._CRC.pack(zlib.crc32(body[-seal.SIZE + 4:]))
@@ -278,17 +279,20 @@ class Oracle(TestCase):
             with self.assertRaisesRegex(scan.Damage, 'no record of its obj'):
                 self.ours(bytes(content), tid(stop), False)
 
-    def test_a_seal_says_its_own_position(self):
+    def test_a_seal_says_its_own_position_and_keeps_the_id(self):
         for number in range(self.histories // 10):
             _, history = random_history(number)
             result = self.ours(bytes(history), tid(history.last), False)
             if isinstance(result, str):
                 continue
+            before = {found.tid: scan.seal.find(found.field)
+                      for found in transactions(bytes(history))}
             for found in transactions(result.content):
                 if found.seal != scan.seal.ABSENT:
                     self.assertEqual(found.seal, scan.seal.SOUND)
-                    self.assertEqual(
-                        scan.seal.find(found.field).durable, found.position)
+                    new = scan.seal.find(found.field)
+                    self.assertEqual(new.durable, found.position)
+                    self.assertEqual(new.id, before[found.tid].id)
 
 
 class MoreThanStock(TestCase):

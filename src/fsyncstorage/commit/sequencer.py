@@ -438,6 +438,12 @@ class Sequencer:
             self._sync_a_batch(alone=False)
             self.offer()
 
+    def sync_again(self) -> None:
+        """Sync once, also if everything is durable: what was cut off the file
+        may not be."""
+        self._sync_a_batch(alone=False)
+        self.offer()
+
     # The flusher
 
     def _work_of_flusher(self) -> None:

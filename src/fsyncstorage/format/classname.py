@@ -14,10 +14,7 @@ Left to others: counting (check.info), whole records (references).
 """
 
 import re
-from collections.abc import Callable
-from typing import Any
 
-from . import plainpickle
 from .blobrecord import unwrapped
 
 #: So many bytes of a record nearly always suffice.
@@ -29,11 +26,13 @@ LONGEST = 200
 #: Shown at the end of a name that is longer.
 CUT_OFF = '...'
 
-MOST_STEPS = 100
-MOST_CONTAINERS = 10
-
 # The class comes first, alone or in a tuple.
 _FIRST = re.compile(rb'(?:\x80.)?\(?c([^\n]*)\n([^\n]*)\n', re.DOTALL)
+# Two texts in a tuple: each has its length, and may be remembered.
+_BEFORE_TEXTS = re.compile(rb'(?:\x80.)?\(*', re.DOTALL)
+_TEXT = re.compile(rb'[XT](.{4})|U(.)', re.DOTALL)
+_REMEMBERED = re.compile(rb'(?:q.|r.{4})?', re.DOTALL)
+_ENDS_OF_TUPLES = b't', b'\x86'
 
 
 def plain_beginning(front: bytes) -> bytes | None:
@@ -52,43 +51,29 @@ def class_name(front: bytes) -> str | None:
     if front[:1] == b'.':  # compressed, or hexed
         front = unwrapped(front, ENOUGH)
     found = _FIRST.match(front)
-    names = found.groups() if found else _rare_names(front)
+    names = found.groups() if found else _names_in_a_tuple(front)
     if names is None:
         return None
     return '.'.join(map(_shown, names))
 
 
-def _rare_names(front: bytes) -> tuple[bytes, bytes] | None:
-    """The names in a tuple of module and name, which may be in another tuple.
-    """
-    try:
-        value = _Reader(front, MOST_STEPS, MOST_CONTAINERS).load()
-    except plainpickle.Unreadable:
+def _names_in_a_tuple(front: bytes) -> tuple[bytes, bytes] | None:
+    """Module and name, if they are in a tuple, which may be in another one."""
+    found = _BEFORE_TEXTS.match(front)
+    texts = []
+    for _ in range(2):
+        found = found and _TEXT.match(front, found.end())
+        if not found or not found.lastindex:
+            return None
+        end = found.end() + int.from_bytes(found[found.lastindex], 'little')
+        texts.append(front[found.end():end])
+        found = _REMEMBERED.match(front, end)
+    if not found or front[found.end():found.end() + 1] not in _ENDS_OF_TUPLES:
         return None
-    if value.__class__ is tuple and value and value[0].__class__ is tuple:
-        value = value[0]
-    if value.__class__ is not tuple or len(value) != 2:
-        return None
-    module, name = value
-    if module.__class__ is not str or name.__class__ is not str:
-        return None
-    return (module.encode('utf-8', 'surrogatepass'),
-            name.encode('utf-8', 'surrogatepass'))
+    module, name = texts
+    return module, name
 
 
 def _shown(name: bytes) -> str:
     text = name[:LONGEST].decode('utf-8', 'backslashreplace')
     return text + CUT_OFF if len(name) > LONGEST else text
-
-
-class _Reader(plainpickle.Reader):
-    """Also reads the str objects of Python 2."""
-
-    def _text(self, length: int) -> None:
-        self._stack.append(self._take(length).decode('ascii'))
-
-    opcodes: dict[int, Callable[[Any], object]] = {
-        **plainpickle.Reader.opcodes,
-        0x55: lambda self: self._text(self._take_byte()),    # SHORT_BINSTRING
-        0x54: lambda self: self._text(self._take_length()),  # BINSTRING
-    }

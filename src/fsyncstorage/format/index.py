@@ -304,13 +304,6 @@ def fingerprint(file: datafile.DataFile, position: int) -> int:
     return crc
 
 
-def last_tid(file: datafile.DataFile, position: int) -> bytes:
-    """The tid of the last transaction before the position."""
-    with file.reader() as reader:
-        reader.seek(_last_transaction(reader, position))
-        return reader.read(8)
-
-
 def _last_transaction(reader: io.BufferedReader, position: int) -> int:
     """The position of the last transaction that ends at this position; 0 if
     its length cannot be right."""

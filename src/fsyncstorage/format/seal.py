@@ -1,14 +1,10 @@
-"""The seal: a checksum for each transaction, in the stock file format.
+"""The seal: a checksum and a commit id for each transaction, in the stock file
+format.
 
 A seal stands at the end of the transaction's extension field, behind the STOP
 of the pickle there.  Every unpickler stops at STOP, so stock code never sees
 the seal.  An empty extension becomes the pickle of ``{}``, and a flag in the
-seal notes that.  docs/internals/file.rst lists the 44 bytes of a seal.
-
-The crc covers, in this order: the data records, the length behind them, and
-the header with its final status, user, description and extension up to the
-crc.  The records come first, so that their crc can be computed before the
-header is known.
+seal notes that.
 
 In every version the magic, the version, the size and the position stand where
 they stand now, and the last four bytes are the check value of all bytes before
@@ -24,7 +20,6 @@ This module makes seals, strips them and checks them.  It reads no file.
 
 import contextlib
 import pickletools
-import re
 import struct
 import typing
 import zlib
@@ -33,14 +28,34 @@ from collections.abc import Iterator
 from ZODB.POSException import StorageError
 
 MAGIC = b'\xf5FSYNC\r\n'
-VERSION = 2
+VERSION = 3
+#: A flag.
 WAS_EMPTY = 1
+#: The id of a transaction that has none.
+NO_ID = bytes(16)
 
 EMPTY_PICKLE = b'}.'
 LONGEST_EXTENSION = 0xffff
 
-# Magic, version, flags, status, size, position, length, durable.
-_FRONT = struct.Struct('>8sBBcBQQQ')
+# A seal, with its numbers in big-endian order:
+#
+#       0  8 s  magic
+#       8  B    version
+#       9  B    flags: WAS_EMPTY
+#      10  c    status: the one that the transaction finally has
+#      11  B    size of the seal: 60
+#      12  Q    position of the transaction in the file
+#      20  Q    length, as in the transaction's header
+#      28  16 s commit id; zeros: it has none
+#      44  Q    durable: all before this position was durable by then
+#      52  I    crc of the records, the length behind them, and the header
+#               with its final status, user, description, and extension up to
+#               here, in this order
+#      56  I    check value: the crc of the 56 bytes before
+#
+# (The records come first in the crc: so it can be begun before the header is
+# known.)
+_FRONT = struct.Struct('>8sBBcBQQ16sQ')
 _CRC = struct.Struct('>I')
 SIZE = _FRONT.size + 2 * _CRC.size
 
@@ -51,7 +66,6 @@ SMALLEST = _ANY_VERSION.size + _CRC.size
 LARGEST = 0xff
 # Version 1 had zero in the place of the size.
 _SIZE_OF_THE_FIRST = 44
-_MAGIC = re.compile(re.escape(MAGIC))
 # Bytes of a transaction's header, before the user.
 _HEADER = 23
 
@@ -101,6 +115,7 @@ class Seal(typing.NamedTuple):
     status: bytes
     position: int
     length: int
+    id: bytes
     durable: int
     crc: int
 
@@ -117,7 +132,8 @@ def room(extension: bytes) -> int:
 
 
 def make(front: bytes, extension: bytes, status: bytes, position: int,
-         length: int, durable: int, records_crc: int) -> bytes:
+         length: int, durable: int, records_crc: int,
+         id: bytes = NO_ID) -> bytes:
     """The extension field of a transaction, with its seal.
 
     `front` is the header with the final status, user and description;
@@ -126,7 +142,7 @@ def make(front: bytes, extension: bytes, status: bytes, position: int,
     flags = 0 if extension else WAS_EMPTY
     body = extension or EMPTY_PICKLE
     seal = _FRONT.pack(
-        MAGIC, VERSION, flags, status, SIZE, position, length, durable)
+        MAGIC, VERSION, flags, status, SIZE, position, length, id, durable)
     seal += _CRC.pack(zlib.crc32(front + body + seal, records_crc))
     return body + seal + _CRC.pack(zlib.crc32(seal))
 
@@ -138,11 +154,13 @@ def find(field: bytes) -> Seal | None:
     """
     # The last magic that fits: a user can choose the bytes before our seal
     # such that, together with it, they are a sound seal of another version.
-    for match in reversed([*_MAGIC.finditer(
-            field, max(len(field) - LARGEST, 0))]):
-        found = field[match.start():]
+    first = max(len(field) - LARGEST, 0)
+    begin = field.rfind(MAGIC, first)
+    while begin >= 0:
+        found = field[begin:]
         if (size := size_of(found)) == len(found):
             return parse(found, size)
+        begin = field.rfind(MAGIC, first, begin)
     return None
 
 
@@ -172,10 +190,10 @@ def parse(data: bytes, size: int | None = None) -> Seal | None:
     _, version, _, position = _ANY_VERSION.unpack_from(data)
     if version != VERSION or size != SIZE:
         raise UnknownVersion(position, version, size)
-    _, _, flags, status, _, position, length, durable = _FRONT.unpack_from(
-        data)
+    _, _, flags, status, _, position, length, id, durable = (
+        _FRONT.unpack_from(data))
     crc, = _CRC.unpack_from(data, _FRONT.size)
-    return Seal(flags, status, position, length, durable, crc)
+    return Seal(flags, status, position, length, id, durable, crc)
 
 
 def strip(field: bytes) -> bytes:

@@ -4,18 +4,18 @@ What is damaged may have sound seals behind it: they say what was durable.  And
 the last seal tells whether this release may change the file.
 """
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from . import seal
-from .scan import FIRST
+from .headers import headers_before
 from .scan import HEADER
 from .scan import unpack_header
 from .window import Window
 
 _MAGIC = re.compile(re.escape(seal.MAGIC))
-_LENGTH_BEHIND = 8
 #: Transactions without a seal that are passed to find the last seal.
 MOST_STEPS = 1000
 
@@ -54,21 +54,9 @@ def refuse_unknown_last_seal(window: Window, end: int) -> None:
     that has others: so the last seal tells.  (The last of MOST_STEPS
     transactions: stock writes any number without seals.)
     """
-    for _ in range(MOST_STEPS):
-        if end < FIRST + HEADER + _LENGTH_BEHIND:
+    for header in itertools.islice(headers_before(window, end), MOST_STEPS):
+        if seal.find(header.field) is not None:
             return
-        length = int.from_bytes(
-            window.read(end - _LENGTH_BEHIND, _LENGTH_BEHIND), 'big')
-        position = end - _LENGTH_BEHIND - length
-        if position < FIRST or length < HEADER:
-            return
-        field_end = _end_of_extension(window, position)
-        if field_end > position + length:
-            return
-        size = min(_header(window, position)[-1], seal.LARGEST)
-        if seal.find(window.read(field_end - size, size)) is not None:
-            return
-        end = position
 
 
 def _header(window: Window, position: int) -> tuple[Any, ...]:

@@ -9,7 +9,6 @@ view it began with, and with it the open file.  So reading takes no lock.
 Left to others: which view is the current one, and the gate (the storage).
 """
 
-import contextlib
 import errno
 import itertools
 import logging
@@ -24,9 +23,6 @@ from ZODB.FileStorage.FileStorage import TransactionRecord
 from ZODB.FileStorage.format import DATA_HDR
 from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import CorruptedDataError
-from ZODB.FileStorage.format import DataHeader
-from ZODB.FileStorage.format import FileStorageFormatter
-from ZODB.FileStorage.format import TxnHeader
 from ZODB.fsIndex import fsIndex
 from ZODB.POSException import POSKeyError
 from ZODB.TimeStamp import TimeStamp
@@ -35,9 +31,12 @@ from ZODB.utils import u64
 
 from ..datafile import DataFile
 from . import extension
-from . import seal
+from .headers import Header
+from .headers import header_at
+from .headers import headers_before
 from .scan import FIRST
 from .scan import LONGEST
+from .window import Window
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +52,9 @@ BLOCK = 2 * PAGE
 
 # Errors of a system or file system that does not know what is cached.
 _NO_SUCH_FLAG = None, errno.EOPNOTSUPP, errno.ENOSYS
+
+# Bytes that are read at once in search of headers.
+_HEADERS_AT_ONCE = 1 << 16
 
 _LATER_THAN_ALL = b'\xff' * 8
 
@@ -313,28 +315,75 @@ class View:
 
     # Transactions
 
+    def window(self) -> Window:
+        """A window of its own, to read headers of transactions."""
+        descriptor = self.file.descriptor  # as in DataFile
+        window = Window(
+            lambda length, position: os.pread(
+                descriptor.number, length, position), self.end)
+        window.SIZE = _HEADERS_AT_ONCE
+        return window
+
     def history(self, oid: bytes, size: int,
                 filter: Filter | None) -> list[Entry]:
-        with _Transactions(self) as transactions:
-            return transactions.history(oid, size, filter)
+        result: list[Entry] = []
+        window = self.window()
+        position = self.index.get(oid, 0)
+        known = False
+        while position and len(result) < size:
+            _, tid, previous, transaction, _, length = read_header(
+                self.file, position, oid)
+            if position < self.end:
+                known = True
+                header = header_at(window, transaction)
+                entry = {**_extension(header), **_description(header),
+                         'tid': tid, 'size': length}
+                if filter is None or filter(entry):
+                    result.append(entry)
+            position = previous and _earlier(oid, previous, position)
+        if not known and size > 0:
+            raise self._missing(oid)
+        return result
 
     def undo_log(self, first: int, last: int,
                  filter: Filter | None) -> list[Entry]:
-        with _Transactions(self) as transactions:
-            return list(itertools.islice(
-                (entry for entry in transactions.undoable()
-                 if filter is None or filter(entry)),
-                max(first, 0), max(last, 0)))
+        return list(itertools.islice(
+            (entry for entry in self._undoable()
+             if filter is None or filter(entry)),
+            max(first, 0), max(last, 0)))
+
+    def _undoable(self) -> Iterator[Entry]:
+        """Yield what can be undone, newest first, back to the last pack."""
+        for header in headers_before(self.window(), self.end):
+            if header.status == b'p':
+                return
+            if header.status == b' ':
+                yield {
+                    'id': encodebytes(header.tid).rstrip(),
+                    'size': header.length, **_description(header),
+                    **_extension(header)}
 
     def last_invalidations(self,
                            count: int) -> list[tuple[bytes, list[bytes]]]:
         position = self.end
-        with _Transactions(self) as transactions:
-            while count > 0 and position > FIRST:
-                position = transactions.start_of_the_one_before(position)
-                count -= 1
+        for header in itertools.islice(
+                headers_before(self.window(), self.end), max(count, 0)):
+            position = header.position
         return [(record.tid, [data.oid for data in record])
                 for record in ViewIterator(self, position=position)]
+
+
+def _description(header: Header) -> Entry:
+    return {
+        'time': TimeStamp(header.tid).timeTime(),
+        'user_name': header.user,
+        'description': header.description,
+    }
+
+
+def _extension(header: Header) -> Entry:
+    pickle = header.extension
+    return extension.shown(pickle) if pickle else {}
 
 
 class CachedView(View):
@@ -345,83 +394,7 @@ class CachedView(View):
     pread = staticmethod(pread_cached)
 
 
-class _Unsealing(FileStorageFormatter):
-    """Shows extensions without our seal."""
-
-    def _read_txn_header(self, position: int,
-                         tid: bytes | None = None) -> TxnHeader:
-        header = super()._read_txn_header(position, tid)
-        header.ext = seal.strip(header.ext)
-        return header
-
-
-class _Transactions(
-        _Unsealing, contextlib.AbstractContextManager['_Transactions']):
-    """Reads the transaction headers of a view, with a buffer of its own."""
-
-    def __init__(self, view: View) -> None:
-        self._view = view
-        self._file = view.file.reader()
-
-    def __exit__(self, *ignored: object) -> None:
-        self._file.close()
-
-    def start_of_the_one_before(self, position: int) -> int:
-        length: int = self._read_num(position - 8)
-        return position - 8 - length
-
-    def history(self, oid: bytes, size: int,
-                filter: Filter | None) -> list[Entry]:
-        result: list[Entry] = []
-        position = self._view.index.get(oid, 0)
-        known = False
-        while position and len(result) < size:
-            record = self._read_data_header(position, oid)
-            if position < self._view.end:
-                known = True
-                entry = self._history_entry(record)
-                if filter is None or filter(entry):
-                    result.append(entry)
-            position = record.prev and _earlier(oid, record.prev, position)
-        if not known and not result and size > 0:
-            raise self._view._missing(oid)
-        return result
-
-    def _history_entry(self, record: DataHeader) -> Entry:
-        header = self._read_txn_header(record.tloc)
-        entry = extension.shown(header.ext) if header.ext else {}
-        entry.update(
-            time=TimeStamp(record.tid).timeTime(),
-            user_name=header.user,
-            description=header.descr,
-            tid=record.tid,
-            size=record.plen,
-        )
-        return entry
-
-    def undoable(self) -> Iterator[Entry]:
-        """Yield what can be undone, newest first, back to the last pack."""
-        position = self._view.end
-        while position > FIRST:
-            position = self.start_of_the_one_before(position)
-            header = self._read_txn_header(position)
-            if header.status == 'p':
-                return
-            if header.status == ' ':
-                yield self._undo_entry(header)
-
-    def _undo_entry(self, header: TxnHeader) -> Entry:
-        return {
-            'id': encodebytes(header.tid).rstrip(),
-            'time': TimeStamp(header.tid).timeTime(),
-            'user_name': header.user,
-            'size': header.tlen,
-            'description': header.descr,
-            **(extension.shown(header.ext) if header.ext else {}),
-        }
-
-
-class ViewIterator(_Unsealing):
+class ViewIterator:
     """The transactions of a view, as stock's FileIterator yields them.
 
     It reads the open file of the view.  After a pack, another file has that
@@ -435,37 +408,47 @@ class ViewIterator(_Unsealing):
                 check_oid(tid)
         self._file = view.file.reader()
         self._name = view.file.name
-        self._end = view.end
+        self._window = Window(self._read, view.end)
         self._position = position
         self._stop = stop
         if start:
             self._skip_to(start)
 
+    def _read(self, length: int, position: int) -> bytes:
+        self._file.seek(position)
+        return self._file.read(length)
+
     def __iter__(self) -> 'ViewIterator':
         return self
 
     def __next__(self) -> TransactionRecord:
-        while self._position < self._end and not self._file.closed:
-            position = self._position
-            header = self._read_txn_header(position)
-            end = position + header.tlen
+        while self._position < self._window.end and not self._file.closed:
+            header = header_at(self._window, self._position)
             if self._stop is not None and header.tid > self._stop:
                 break
-            if (header.status not in ' pu' or header.tlen < header.headerlen()
-                    or end + 8 > self._end
-                    or self._read_num(end) != header.tlen):
+            if not self._is_sound(header):
                 logger.warning(
                     '%s: the transaction at %d is damaged: an iteration ends'
-                    ' before it', self._name, position)
+                    ' before it', self._name, header.position)
                 break
-            self._position = end + 8
-            if header.status != 'u':  # undone by an old release of ZODB
+            self._position = header.end
+            if header.status != b'u':  # undone by an old release of ZODB
                 return TransactionRecord(
-                    header.tid, header.status, header.user, header.descr,
-                    header.ext, position + header.headerlen(), end,
-                    self._file, position)
+                    header.tid, header.status.decode(), header.user,
+                    header.description, header.extension, header.records,
+                    header.position + header.length, self._file,
+                    header.position)
         self.close()
         raise StopIteration
+
+    def _is_sound(self, header: Header) -> bool:
+        """Do its lengths agree?"""
+        behind = header.position + header.length
+        return (header.status in (b' ', b'p', b'u')
+                and header.records <= behind
+                and header.end <= self._window.end
+                and self._window.read(behind, 8) == _number.pack(
+                    header.length))
 
     def __len__(self) -> int:
         """As in stock, for code that wants the length of any sequence."""
@@ -484,24 +467,18 @@ class ViewIterator(_Unsealing):
         The search starts from the beginning or from the end, whichever is
         nearer by its tid.
         """
-        if self._position >= self._end:
+        window = self._window
+        last = next(headers_before(window, window.end), None)
+        if last is None:
             return
-        first, last = self._tid_at(self._position), self._tid_before(self._end)
-        if last < start:
-            self._position = self._end
-        elif u64(start) - u64(first) < u64(last) - u64(start):
-            while self._tid_at(self._position) < start:
-                self._position += self._read_num(self._position + 8) + 8
+        first = header_at(window, self._position)
+        if u64(start) - u64(first.tid) < u64(last.tid) - u64(start):
+            while first.tid < start:
+                first = header_at(window, first.end)
+            self._position = first.position
         else:
-            begin, self._position = self._position, self._end
-            while (self._position > begin
-                    and self._tid_before(self._position) >= start):
-                self._position -= self._read_num(self._position - 8) + 8
-
-    def _tid_at(self, position: int) -> bytes:
-        tid: bytes = p64(self._read_num(position))
-        return tid
-
-    def _tid_before(self, end: int) -> bytes:
-        """The tid of the transaction that ends at this position."""
-        return self._tid_at(end - 8 - self._read_num(end - 8))
+            self._position = window.end
+            for header in headers_before(window, window.end):
+                if header.tid < start:
+                    break
+                self._position = header.position

@@ -66,6 +66,14 @@ class Window:
                 raise EOFError
         return self._buffer, offset
 
+    def look_back(self, end: int, length: int) -> None:
+        """Move the window to the bytes before `end`, unless it has so many of
+        them already."""
+        if not self._base <= end - length <= end <= (
+                self._base + len(self._buffer)):
+            self._base = max(end - self.SIZE, 0)
+            self._buffer = self._read(self._base, end - self._base)
+
     def read(self, position: int, length: int) -> bytes:
         """These bytes; fewer at the end of the file.
 

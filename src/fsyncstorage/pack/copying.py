@@ -253,10 +253,13 @@ class Copier:
         sizes = scan.unpack_header(found.front)[3:]
         front = _header.pack(
             found.tid, length, status, *sizes) + found.front[HEADER:]
-        if seal.find(found.field) is None:
+        its_seal = seal.find(found.field)
+        if its_seal is None:
             return front + found.field
+        # What stock has moved was not checked.
+        id = its_seal.id if found.seal == seal.SOUND else seal.NO_ID
         return front + seal.make(
-            front, found.extension, status, begin, length, begin, crc)
+            front, found.extension, status, begin, length, begin, crc, id)
 
     def _write_record(self, new: _New, begin: int, crc: int) -> int:
         record, length = new.record, new.data.length

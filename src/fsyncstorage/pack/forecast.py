@@ -7,9 +7,6 @@ child process, or in this process.
 Records that a storage wrapper has changed are refused (ValueError):
 no reference would be found in them, and nearly all objects would seem to go.
 
-In one way a forecast is less strict than a pack: it finds references faster
-(quickreferences), so it may not notice a record that a pack refuses.
-
 The time that a pack would take is estimated: it does the same, and to write is
 assumed to take as long as to read.
 """
@@ -19,7 +16,7 @@ import typing
 from typing import Any
 
 from .. import datafile
-from ..format.quickreferences import quick_references
+from ..format.references import references
 from ..format.window import Pread
 from ..format.window import Window
 from ..processes.rate import Rate
@@ -75,7 +72,7 @@ def _are_numbers(values: tuple[Any, ...]) -> bool:
 
 def _references(record: bytes) -> list[bytes]:
     refuse_wrapped(record)
-    return quick_references(record)
+    return references(record)
 
 
 def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,

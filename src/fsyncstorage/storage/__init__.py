@@ -7,6 +7,7 @@ opening       what is in the file, its index and its blobs when it is opened
 commits       begin, vote, finish, abort; from the append to the answer
 told          what a server passes to a vote and a finish
 appending     the end of the file: written, cut off, appended
+outcome       what became of the commit with an id
 place         which transactions a pack must wait for
 undoing       what a transaction restores and undoes
 records       what a transaction stores and deletes

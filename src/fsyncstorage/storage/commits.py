@@ -82,6 +82,7 @@ from ..errors import Occupied
 from ..errors import VoteAgain
 from ..format.view import View
 from ..interrupts.trying import Tried
+from . import outcome
 from .appending import Appending
 from .place import Place
 from .told import AsyncFinish
@@ -125,8 +126,9 @@ class Commits(Undoing, Appending):
             tid = TimeStamp(tid).raw()
             self._refuse_unless_later(tid)
         under_way = Transaction(
-            transaction, tid, status_byte, self.durability.policy,
-            self._checksums, self._home, self._note_drop)
+            transaction, tid, status_byte, outcome.id_for(transaction, tid),
+            self.durability.policy, self._checksums, self._home,
+            self._note_drop)
         if self.blob_dir:
             under_way.blobs = blobs.Stored(
                 self.fshelper, self._durable_directories)
@@ -398,6 +400,7 @@ class Commits(Undoing, Appending):
         with self._append_lock(wait), self._writing:
             try:
                 self._refuse_when_stopped()
+                outcome.refuse_if_fenced(under_way)
                 if self._has_tail:
                     self._leave_no_tail()
                 tid = self._new_tid(under_way)
@@ -419,6 +422,7 @@ class Commits(Undoing, Appending):
         assert under_way.tid is not None
         with self._commit_lock, self._writing:
             self._refuse_when_stopped()
+            outcome.refuse_if_fenced(under_way)
             commit = self._commit(
                 under_way, under_way.tid, under_way.start, f)
             if under_way.blobs:

@@ -45,6 +45,7 @@ from ..format import index
 from ..format import scan
 from ..format import seal
 from ..format import sealsearch
+from ..format.headers import headers_before
 from ..format.view import View
 from ..format.view import ViewIterator
 from ..format.window import Window
@@ -362,8 +363,10 @@ def _trusted_by_us(file: datafile.DataFile,
                 file, loaded.position)
             or loaded.position == scan.FIRST):
         return None
-    tid = index.last_tid(file, loaded.position)
-    return recovery.Recovered(loaded.index, loaded.position, tid)
+    last = next(headers_before(
+        Window.of_file(file.fileno()), loaded.position), None)
+    return last and recovery.Recovered(
+        loaded.index, loaded.position, last.tid)
 
 
 def _trusted_by_stock(file: datafile.DataFile,

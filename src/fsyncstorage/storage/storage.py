@@ -61,6 +61,7 @@ from ..scrub.scrubbing import Scrub
 from . import leftovers
 from . import objectmap
 from . import opening
+from . import outcome
 from .checkpoints import Checkpoints
 from .commits import Commits
 from .crashmark import Mark
@@ -394,6 +395,25 @@ class FsyncStorage(
             return self.loadBlob(oid, serial)
         except POSKeyError:
             return None
+
+    # What became of a commit
+
+    def fence(self, id: bytes) -> None:
+        """Let no transaction with this commit id be appended any more; wait
+        until those that were are published, or have failed.
+
+        Whoever calls this must not begin one with the id again.  An event loop
+        that publishes must leave the call to another thread.
+        """
+        outcome.fence(self, id)
+
+    def outcome(self, id: bytes, since: bytes) -> outcome.Outcome:
+        """Fence the commit id, and say what became of its transaction.
+
+        `since` is the last tid that its client knew when it began.
+        storage.outcome has the possible answers, and what they mean.
+        """
+        return outcome.of(self, id, since)
 
     # Maintenance
 

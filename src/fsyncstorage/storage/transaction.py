@@ -165,15 +165,17 @@ class Transaction:
                  'blobs', 'known_to', 'records', 'last', 'read', 'undone',
                  'resolved', 'client', 'resolving', 'is_spilled',
                  'asked', 'asked_at', 'voted', 'failed',
-                 'sealed', 'length', 'tid', 'start', 'commit', 'blob_keys',
-                 '_texts', '_extension', '_lengths', '_header_length', '_kept',
-                 '_directory', '_spool')
+                 'sealed', 'commit_id', 'fenced', 'length', 'tid', 'start',
+                 'commit', 'blob_keys', '_texts', '_extension', '_lengths',
+                 '_header_length', '_kept', '_directory', '_spool')
 
     def __init__(self, metadata: Metadata, tid: bytes | None, status: bytes,
-                 policy: Policy, sealed: bool, directory: str,
+                 commit_id: bytes, policy: Policy, sealed: bool,
+                 directory: str,
                  on_drop: Callable[[weakref.ref[Any]], object]) -> None:
-        """`tid`: None, or the tid that it must have.  `policy`: that of the
-        storage; the transaction may ask for more.
+        """`tid`: None, or the tid that it must have.  `commit_id`: by
+        which it can be found later (outcome).  `policy`: that of the storage;
+        the transaction may ask for more.
 
         `sealed`: it gets a seal, if there is room.  `on_drop` is called when
         the metadata is gone, in any thread.
@@ -182,6 +184,9 @@ class Transaction:
         #: The key by which the storage finds it.
         self.key = id(metadata)
         self.given_tid = tid
+        self.commit_id = commit_id
+        #: A finish finds this under the append lock, and appends nothing.
+        self.fenced = False
         #: The final status byte, which makes it count.
         self.status = status
         #: It is voted only while no other transaction is.
@@ -469,8 +474,9 @@ class Transaction:
             ) + self._texts
         field = self._extension
         if self.sealed:
-            field = seal.make(front, field, self.status, self.start, length,
-                              durable, records_crc)
+            field = seal.make(
+                front, field, self.status, self.start, length, durable,
+                records_crc, self.commit_id)
         if status == self.status:
             return front + field
         return b''.join((front[:STATUS_OFFSET], status,

@@ -8,6 +8,10 @@ from ZODB.tests.MinPO import MinPO
 from ZODB.utils import p64
 
 
+def commit_id_of(tid):
+    return b'shall be' + tid
+
+
 def content_of(tid, oid, size):
     return random.Random(tid + oid).randbytes(size)
 

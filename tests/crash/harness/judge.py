@@ -12,6 +12,8 @@ hole        a transaction is missing before one that is there
 invented    there is a transaction that was never finished
 reverted    a pack that returned is taken back
 damaged     something is shown that was not stored so
+outcome     it says of a transaction that it is committed, and it is not there,
+            or the other way round
 phantom     lastTransaction is the tid of a transaction that is not there
 unreadable  something is shown, and cannot be read
 blob        a blob is missing, or is not what was stored, and was promised to
@@ -32,8 +34,10 @@ from ZODB.POSException import POSKeyError
 from ZODB.utils import tid_repr
 from ZODB.utils import z64
 
+from fsyncstorage.storage import outcome
 from fsyncstorage.storage.recovery import DamagedFile
 
+from .contents import commit_id_of
 from .ledger import REVERTED_PACK
 
 REFUSED = 'refused'
@@ -45,6 +49,7 @@ HOLE = 'hole'
 INVENTED = 'invented'
 REVERTED = 'reverted'
 DAMAGED = 'damaged'
+OUTCOME = 'outcome'
 PHANTOM = 'phantom'
 UNREADABLE = 'unreadable'
 BLOB = 'blob'
@@ -55,7 +60,7 @@ CLEAR = FileNotFoundError, DamagedFile, FileStorageFormatError
 
 KINDS = (
     REFUSED, WROTE, LOST, SILENT, EMPTIED, HOLE, INVENTED, REVERTED, DAMAGED,
-    PHANTOM, UNREADABLE, BLOB, DISAGREES)
+    OUTCOME, PHANTOM, UNREADABLE, BLOB, DISAGREES)
 
 
 class Problem(typing.NamedTuple):
@@ -71,6 +76,7 @@ class Seen(typing.NamedTuple):
     revisions: dict     # (oid, tid) -> data, without undone creations
     blobs: dict         # (oid, tid) -> content
     last_tid: bytes
+    wrong_outcomes: list    # of Outcome
     #: It may have lost something; always, if it cannot say so.
     may_have_lost: bool
 
@@ -151,7 +157,23 @@ class Judge:
                 for oid in records)),
             self._blobs(storage, transactions),
             storage.lastTransaction(),
+            list(self._wrong_outcomes(storage, transactions)),
             getattr(storage, 'may_have_lost', True))
+
+    def _wrong_outcomes(self, storage, transactions):
+        """Its answers for those who have lost theirs."""
+        if not hasattr(storage, 'outcome'):
+            return
+        shown = [z64] + [tid for tid, _ in transactions]
+        for tid in self._ledger.named & self._ledger.transactions.keys():
+            since = max(each for each in shown if each < tid)
+            found = storage.outcome(commit_id_of(tid), since)
+            if tid in shown:
+                is_right = found == (outcome.COMMITTED, tid, '')
+            else:
+                is_right = found.word != outcome.COMMITTED
+            if not is_right:
+                yield found
 
     def _blobs(self, storage, transactions):
         stored = {(oid, transaction.tid)
@@ -192,6 +214,8 @@ class Judge:
             blobs, seen, standing)
         yield from _differences(
             BLOB, _without(blobs, excused), _without(seen.blobs, excused))
+        for wrong in seen.wrong_outcomes:
+            yield Problem(OUTCOME, str(wrong))
         if seen.last_tid != (tids[-1] if tids else z64):
             yield Problem(PHANTOM, tid_repr(seen.last_tid))
 

@@ -35,12 +35,14 @@ class Ledger:
     def __init__(self):
         self.transactions = {}  # by tid
         self.asking = set()     # tids of those that ask to be durable
+        self.named = set()      # tids of those that have a commit id
         self.packs = []
 
     def copy(self):
         other = Ledger()
         other.transactions.update(self.transactions)
         other.asking |= self.asking
+        other.named |= self.named
         other.packs += self.packs
         return other
 

@@ -26,6 +26,7 @@ from fsyncstorage.commit import asking
 from fsyncstorage.commit import sequencer
 from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.storage import outcome
 from fsyncstorage.storage.commits import Commits
 
 from ...support import PATIENCE
@@ -33,6 +34,7 @@ from ...support import Thread
 from ...support import until
 from . import events
 from . import past_seam
+from .contents import commit_id_of
 from .contents import content_of
 from .contents import record
 from .contents import record_of
@@ -338,6 +340,7 @@ class Site(contextlib.ExitStack):
             self.ledger.asking.add(attempt.tid)
         if tid is None:
             self.give_tid(attempt.metadata, attempt.tid)
+            self._name(attempt, can_be_sealed=len(extension) < 65400)
             self.storage.tpc_begin(attempt.metadata)
         else:
             self._tids.pop(id(attempt.metadata), None)  # of one that is gone
@@ -351,12 +354,19 @@ class Site(contextlib.ExitStack):
             raise Occupied
         attempt = Attempt(self.next_tid(), TransactionMetaData())
         self.give_tid(attempt.metadata, attempt.tid)
+        self._name(attempt)
         self.storage.tpc_begin(attempt.metadata)
         return attempt
 
     def give_tid(self, metadata, tid):
         """The transaction gets that tid when it is written."""
         self._tids[id(metadata)] = tid
+
+    def _name(self, attempt, can_be_sealed=True):
+        """One can ask what became of it."""
+        outcome.name(attempt.metadata, commit_id_of(attempt.tid))
+        if can_be_sealed:
+            self.ledger.named.add(attempt.tid)
 
     def store(self, attempt, number, size, references=()):
         """Store an object with so many bytes of data."""
