@@ -205,7 +205,7 @@ class I3_Acknowledgement(InvariantCase):
     def test_interval_makes_commits_wait_when_a_sync_is_overdue(self):
         storage = self.held('interval', sync_interval='1h')
         second = commit(storage, {2: b'a'})
-        storage._sequencer._exposure.since -= 2 * 3600  # as if it were so long
+        storage._sequencer._exposed_since -= 2 * 3600  # as if it were so long
         storage._sequencer.flusher.wake()
         self.disk.wait_for_sync()
         third = self.start({3: b'b'})

@@ -54,7 +54,7 @@ the append lock (`_commit_lock`); `_writing`; `_lock`.
 docs/internals/commit.rst says what is done under each of them.
 
 Left to others: the transaction (transaction), its records (records), the end
-of the file (appending), which transaction has which object (commit.locks), the
+of the file (appending), which transaction has which object (commit.turns), the
 pipeline's states (commit.pipeline), syncing and making visible
 (commit.sequencer), opening, closing and reading (storage).
 """
