@@ -245,7 +245,7 @@ def name_of_error(function, *args):
 
 def owners(turns):
     """How many owners hold objects, or wait for them."""
-    return len(turns._locks._granted) + len(turns._locks._waiting)
+    return len(turns._granted) + len(turns._waiting)
 
 
 def until(condition, what):

@@ -29,7 +29,6 @@ the whole story.
     positions   where each object is in a file, by oid
     histogram   counts durations, in fixed memory
     forks       what a forked child must not use
-    interrupts/ locks that an interrupt does not leave taken
     errors      the exceptions, mostly for a disk that fails
     version     the version of this package
 

@@ -1,5 +1,6 @@
 """Interrupts and errors at the worst moments: I7 and I10, line by line."""
 
+import contextlib
 import linecache
 import sys
 import threading
@@ -7,13 +8,16 @@ from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
+from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import p64
 from ZODB.utils import u64
+from ZODB.utils import z64
 
 from fsyncstorage import AsyncFinish
 from fsyncstorage.commit import policies
+from fsyncstorage.commit import sequencer
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.storage.transaction import Transaction
@@ -24,10 +28,12 @@ from ..support import Thread
 from ..support import begin
 from ..support import commit
 from ..support import oid
+from ..support import owners
 from ..support import until
 from ..support import vote
 
 EIO = OSError(5, 'Input/output error')
+PROMISING = 'group-commit', 'per-commit', 'two-sync'
 
 
 class Interrupter:
@@ -71,59 +77,177 @@ class Interrupter:
 
 
 class EveryLine(TestCase):
-    """An interrupt at each line of a finish, with others waiting."""
+    """An interrupt at each line of a commit, beside others.
+
+    Nobody hangs, and nothing is lost, half done, or done twice.  Afterwards
+    commits go on, or writing has stopped, and the log says so once.
+    """
 
     level = 2
 
-    def test_of_a_finish(self):
-        for policy in often(('two-sync',), policies.POLICIES):
-            with self.subTest(policy):
-                self.at_every_line(policy)
+    def setUp(self):
+        super().setUp()
+        self.critical = mock.Mock()
+        self.patch(sequencer.logger, critical=self.critical)
+        self.opened = None
 
-    def at_every_line(self, policy, f=None):
-        storage = self.open(policy, durability=policy, sync_interval='1h')
-        number, at = 100, 0
-        while True:
+    def opened_for(self, policy):
+        if self.opened is None:
+            self.opened = self.open(
+                policy, durability=policy, sync_interval='1h')
+        return self.opened
+
+    def test_of_one_whose_object_another_wants(self):
+        for policy in often(('none',), policies.POLICIES):
+            with self.subTest(policy):
+                self.at_every_line(policy, self.wanted_by_another)
+
+    def test_of_one_that_leads_others(self):
+        self.disk = self.controlled_disk()
+        for policy in often(('group-commit',), PROMISING):
+            with self.subTest(policy):
+                self.at_every_line(policy, self.leads_others)
+
+    def test_of_one_that_waits_for_another(self):
+        self.disk = self.controlled_disk()
+        for policy in often(('group-commit',), PROMISING):
+            with self.subTest(policy):
+                self.at_every_line(policy, self.waits_for_another)
+
+    def at_every_line(self, policy, beside):
+        at, fired, endings = 0, True, set()
+        while fired:
             at += 1
-            number += 10
+            self.critical.reset_mock()
+            storage = self.opened_for(policy)
             interrupter = Interrupter(at)
-            transaction = vote(storage, {number: b'%d' % number})
-            before = storage.stats()['last_appended']
-            others = []
-            try:
-                with interrupter:
-                    storage.tpc_finish(transaction, f)
-            except KeyboardInterrupt:
-                pass
-            storage.tpc_abort(transaction)  # as transaction managers do
-            tid = storage.stats()['last_appended']
-            if tid == before:
-                tid = None  # it was broken off in time
-            others = [Thread(commit, storage, {number + n: b'x'})
-                      for n in (1, 2)]
-            last = max(other.result() for other in others)
-            self.assertEqual(storage.lastTransaction(), last)
-            self.check_all_or_nothing(storage, number, tid)
-            if not interrupter.fired:
-                break
+            acknowledged = beside(storage, at * 10, interrupter)
+            fired = interrupter.fired
+            until(lambda: not storage.stats()['waiting'], 'all is settled')
+            endings.add(self.ending(storage))
+            self.check(policy, at * 10, acknowledged)
         self.assertGreater(at, 30)
-        until(lambda: not storage.stats()['waiting'], 'settled')
-        expected = [each.tid for each in storage.iterator()]
-        storage.close()
+        self.assertEqual(endings, {'it goes on', 'it has stopped'})
+        self.opened.close()
+        expected = [each.tid for each in self.opened_again(policy).iterator()]
+        self.opened.close()
+        self.opened = None
         stock = FileStorage(self.path(policy))
         self.assertEqual([each.tid for each in stock.iterator()], expected)
         stock.close()
 
-    def check_all_or_nothing(self, storage, number, tid):
-        in_file = tid in {each.tid for each in storage.iterator()}
-        self.assertEqual(in_file, tid is not None)
+    def opened_again(self, policy):
+        self.opened = None
+        return self.opened_for(policy)
+
+    def ending(self, storage):
+        """Close it if it does not go on."""
+        stopped = storage.stats()['writing_stopped']
+        if stopped is None:
+            self.critical.assert_not_called()
+            return 'it goes on'
+        self.assertRegex(
+            stopped, r'an interrupt \(KeyboardInterrupt\) came in the middle'
+            ' of a commit; open the storage again')
+        with self.assertRaises(WritingStopped):
+            begin(storage)
+        storage.close()
+        self.critical.assert_called_once_with(stopped)
+        self.opened = None
+        return 'it has stopped'
+
+    def check(self, policy, number, acknowledged):
+        """Each transaction is there once, or not at all."""
+        storage = self.opened_for(policy)
+        found = [(transaction.tid, [(u64(record.oid), record.data)
+                                    for record in transaction])
+                 for transaction in storage.iterator()]
+        of_this = [records for _, records in found
+                   if records[0][0] >= number]
+        for records in of_this:
+            self.assertEqual(len(records), 1)
+            self.assertEqual(of_this.count(records), 1)
+        self.assertEqual(storage.lastTransaction(), found[-1][0])
+        self.assertLessEqual(acknowledged, {tid for tid, _ in found})
+        for tid, ((changed, data),) in found[-len(of_this):]:
+            self.assertEqual(storage.load(oid(changed)), (data, tid))
+
+    # What is interrupted, and beside what
+
+    def wanted_by_another(self, storage, number, interrupter):
+        """Return the tids of what was acknowledged."""
+        transaction, waiting = TransactionMetaData(), []
+        acknowledged = set()
         try:
-            self.assertEqual(storage.load(oid(number)),
-                             (b'%d' % number, tid))
-            found = True
-        except POSKeyError:
-            found = False
-        self.assertEqual(found, in_file)
+            with interrupter:
+                storage.tpc_begin(transaction)
+                storage.store(oid(number), z64, b'its', '', transaction)
+                storage.tpc_vote(transaction)
+            waiting.append(Thread(commit, storage, {number: b'of another'}))
+            until(lambda: owners(storage._turns) == 2, 'it is wanted')
+            with interrupter:
+                acknowledged.add(storage.tpc_finish(transaction))
+        except KeyboardInterrupt:
+            pass
+        try:
+            with interrupter:
+                storage.tpc_abort(transaction)  # as transaction managers do
+        except KeyboardInterrupt:
+            storage.tpc_abort(transaction)
+        waiting += [Thread(commit, storage, {number + n: b'x'})
+                    for n in (1, 2)]
+        return acknowledged | self.results(storage, waiting)
+
+    def results(self, storage, threads):
+        acknowledged = set()
+        for thread in threads:
+            try:
+                acknowledged.add(thread.result())
+            except WritingStopped:
+                self.assertTrue(storage.stats()['writing_stopped'])
+            except (ConflictError, OutcomeUnknown, KeyboardInterrupt):
+                pass
+        return acknowledged
+
+    def leads_others(self, storage, number, interrupter):
+        return self.side_by_side(storage, number, interrupter, 0)
+
+    def waits_for_another(self, storage, number, interrupter):
+        return self.side_by_side(storage, number, interrupter, 1)
+
+    def side_by_side(self, storage, number, interrupter, which):
+        """Interrupt the finish of one of three, which begin in order."""
+        called, told = [], []
+        voted = [vote(storage, {number + n: b'x'}) for n in range(4)]
+        asynchronous = voted.pop()
+
+        def finish(transaction, is_interrupted):
+            with interrupter if is_interrupted else contextlib.nullcontext():
+                return storage.tpc_finish(transaction, called.append)
+
+        threads = []
+        self.disk.hold_again()
+        for n, transaction in enumerate(voted):
+            before = storage.stats()['commits']
+            threads.append(Thread(finish, transaction, n == which))
+            until(lambda: storage.stats()['commits'] > before
+                  or not threads[-1].is_alive(), 'it is appended')
+        try:
+            storage.tpc_finish(asynchronous, AsyncFinish(
+                lambda tid, error: told.append(tid)))
+        except (WritingStopped, OutcomeUnknown):
+            told.append(None)
+        self.disk.release_syncs()
+        acknowledged = self.results(storage, threads)
+        for transaction in voted:
+            storage.tpc_abort(transaction)
+        until(lambda: told, 'it is told')
+        self.assertEqual(len(told), 1)
+        # Each f was called in order; one that was broken off, once more.
+        self.assertEqual(called, sorted(called))
+        self.assertLessEqual(len(called), len(set(called)) + 1)
+        self.assertLessEqual(acknowledged, set(called))
+        return acknowledged | set(told) - {None}
 
 
 class Blobs(TestCase):
@@ -177,13 +301,13 @@ class FailingSyncs(TestCase):
     def test_a_failure_between_the_check_and_the_append(self):
         storage = self.open()
         transaction = vote(storage, {1: b'x'})
-        advance = storage._advance
+        append = storage._append
 
         def stop_first(under_way, commit):
             storage._sequencer.stop_writing('of a test')
-            advance(under_way, commit)
+            append(under_way, commit)
 
-        storage._advance = stop_first
+        storage._append = stop_first
         with self.assertRaisesRegex(OutcomeUnknown, 'of a test'):
             storage.tpc_finish(transaction)
 
@@ -269,7 +393,7 @@ class Publishing(TestCase):
         disk.wait_for_sync()
         first, = storage._sequencer.pipeline.queue
         draining = Thread(storage._sequencer.drain)
-        until(lambda: first.waiters, 'waiting')
+        until(lambda: first.settled_or_led, 'waiting')
         finish(2)
         disk.let_one_sync_end()
         draining.result()

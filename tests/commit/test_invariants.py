@@ -205,7 +205,7 @@ class I3_Acknowledgement(InvariantCase):
     def test_interval_makes_commits_wait_when_a_sync_is_overdue(self):
         storage = self.held('interval', sync_interval='1h')
         second = commit(storage, {2: b'a'})
-        storage._sequencer._exposure.since -= 2 * 3600  # as if it were so long
+        storage._sequencer._exposed_since -= 2 * 3600  # as if it were so long
         storage._sequencer.flusher.wake()
         self.disk.wait_for_sync()
         third = self.start({3: b'b'})
@@ -567,8 +567,8 @@ class I6_Conflicts(InvariantCase):
             vote(storage, {1: b'second'}, {1: first}),
             AsyncFinish(lambda tid, error: None))
         store = Thread(vote, storage, {1: b'y'}, {1: first})
-        until(lambda: storage._sequencer.pipeline.find(second).waiters,
-              'it waits')
+        commit_of = storage._sequencer.pipeline.find(second)
+        until(lambda: commit_of.settled_or_led, 'it waits')
         storage.tpc_abort(
             Thread(vote, storage, {1: b'z'}, {1: second}).result())
         self.assertTrue(store.is_alive())

@@ -17,8 +17,6 @@ import contextlib
 import logging
 import threading
 
-from ..errors import Occupied
-from ..interrupts.trying import Tried
 from .readchannel import Lost
 
 logger = logging.getLogger(__name__)
@@ -114,6 +112,9 @@ class Prefetches:
     def close(self):
         """A thread that reads there gets `Lost`, and cleans up."""
         self._channels.close()
-        with contextlib.suppress(Occupied), Tried(self._turn):
-            if not self._in_use:
-                self._give_up([])
+        if self._turn.acquire(blocking=False):
+            try:
+                if not self._in_use:
+                    self._give_up([])
+            finally:
+                self._turn.release()

@@ -1,7 +1,6 @@
 """How a transaction is committed.
 
-- locks     which transaction holds which objects, and which one is next
-- turns     threads that wait for objects
+- turns     which transaction has which objects, and which one is next
 - reserve   room on the disk for voted transactions
 - contention runs, for threads that commit again and again without a pause
 - blobs     blob files that are durable before their transaction counts
@@ -11,6 +10,6 @@
 - asking    a transaction that asks for more than its storage gives
 - sequencer appended, durable, published, told: in this order
 - replica   what a storage needs from the log that its commits also go to
-- exposure  since when something is appended and not durable
+- interrupts a change is whole, or writing stops
 - wakeable  a thread for work that no other thread does
 """

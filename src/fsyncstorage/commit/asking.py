@@ -29,12 +29,9 @@ storage.transaction).
 """
 
 import copy
-import logging
-import threading
 from collections.abc import Mapping
 from typing import Any
 from typing import NamedTuple
-from typing import TypeAlias
 
 import transaction
 from ZODB.Connection import TransactionMetaData
@@ -45,8 +42,6 @@ from .policies import QUORUM
 from .policies import Policy
 from .policies import policy_named
 
-logger = logging.getLogger(__name__)
-
 KEY = 'durability'
 # The error shows this many characters of a value.
 LONGEST_SHOWN = 40
@@ -55,12 +50,13 @@ _BESIDE = 'asked_for_durability'
 # This property unpickles an extension that was given as bytes.
 _UNPICKLES = TransactionMetaData.extension
 
-# Whichever thread of this process takes this lock first writes the line.
-_said_of_less = threading.Lock()
 
 class Asked(NamedTuple):
 
-    name: str
+    #: The name of a policy; None: the value is no such name.
+    name: str | None
+    #: What an error shows of the value.
+    shown: str
     #: The extension without the request, as it is stored.
     extension: bytes
 
@@ -72,6 +68,10 @@ class Asked(NamedTuple):
     def heeded(self, own: Policy) -> tuple[Policy, bytes]:
         """The policy and the extension of the transaction; `own` is the policy
         of the storage."""
+        if self.name is None:
+            raise StorageTransactionError(
+                f'the transaction has {self.shown} as its durability, which is'
+                f' no policy: these are {", ".join([*POLICIES, QUORUM.name])}')
         policy = policy_named(self.name)
         if policy.replicated and not own.replicated:
             raise StorageTransactionError(
@@ -81,32 +81,7 @@ class Asked(NamedTuple):
             # The storage decides how syncs are shared, and how many a commit
             # takes: any policy that is more just means durable.
             return POLICIES['group-commit'], self.extension
-        if own.is_more_than(policy) and _said_of_less.acquire(blocking=False):
-            logger.info(
-                'a transaction asked for durability %s, which is less than'
-                ' %s: it is kept as %s keeps all',
-                self.name, own.name, own.name)
         return own, self.extension
-
-
-class NoPolicy(NamedTuple):
-    """The value under the key is not the name of a policy."""
-
-    #: What the error shows of it.
-    value: str
-
-    @property
-    def size(self) -> int:
-        return 0
-
-    def heeded(self, own: Policy) -> tuple[Policy, bytes]:
-        """As that of Asked: it is refused."""
-        raise StorageTransactionError(
-            f'the transaction has {self.value} as its durability, which is no'
-            f' policy: these are {", ".join([*POLICIES, QUORUM.name])}')
-
-
-Found: TypeAlias = Asked | NoPolicy
 
 
 def durability(policy: str, of: Any = None) -> None:
@@ -119,7 +94,7 @@ def durability(policy: str, of: Any = None) -> None:
     (transaction.get() if of is None else of).setExtendedInfo(KEY, name)
 
 
-def asked(metadata: Any) -> Found | None:
+def asked(metadata: Any) -> Asked | None:
     """What a transaction asks for; None if it asks for nothing."""
     given: Mapping[str, Any] = getattr(metadata, '__dict__', {})
     if 'extension' in given:
@@ -131,24 +106,24 @@ def asked(metadata: Any) -> Found | None:
     if isinstance(extension, dict):
         return asked_in(extension)
     beside = given.get(_BESIDE)
-    return beside if isinstance(beside, Asked | NoPolicy) else None
+    return beside if isinstance(beside, Asked) else None
 
 
-def asked_in(extension: dict[Any, Any] | None) -> Found | None:
+def asked_in(extension: dict[Any, Any] | None) -> Asked | None:
     """The same, for the extension that a client sends."""
     if not extension or KEY not in extension:
         return None
     value = extension[KEY]
     if value.__class__ is not str:
-        return NoPolicy(f'a {type(value).__name__:.{LONGEST_SHOWN}}')
+        return Asked(None, f'a {type(value).__name__:.{LONGEST_SHOWN}}', b'')
     if value not in POLICIES and value != QUORUM.name:
-        return NoPolicy(repr(value[:LONGEST_SHOWN]))
+        return Asked(None, repr(value[:LONGEST_SHOWN]), b'')
     rest = copy.copy(extension)
     del rest[KEY]
-    return Asked(value, encoded(rest))
+    return Asked(value, value, encoded(rest))
 
 
-def put_beside(metadata: Any, what: Found) -> None:
+def put_beside(metadata: Any, what: Asked) -> None:
     """Tell a storage that gets the extension as bytes."""
     setattr(metadata, _BESIDE, what)
 

@@ -13,6 +13,7 @@ sequencer, holds one mutex around every call.  It promises:
 import collections
 import itertools
 import operator
+import threading
 import typing
 from collections.abc import Callable
 
@@ -22,6 +23,7 @@ APPENDED = 'appended'
 DURABLE = 'durable'
 PUBLISHED = 'published'
 FAILED = 'failed'
+SETTLED = PUBLISHED, FAILED
 
 
 class Point(typing.Protocol):
@@ -40,7 +42,8 @@ class Commit:
 
     __slots__ = ('tid', 'start', 'end', 'point', 'status', 'promised',
                  'status_last', 'blobs', 'replicated', 'on_publish',
-                 'on_done', 'id', 'orphan', 'state', 'error', 'waiters')
+                 'on_done', 'told', 'id', 'orphan', 'state', 'error',
+                 'settled_or_led')
 
     def __init__(self, start: int, point: Point, status: bytes = b' ',
                  promised: bool = True) -> None:
@@ -64,18 +67,20 @@ class Commit:
         #: Called with (tid, error or None) when the commit is settled.
         self.on_done: (
             Callable[[bytes, BaseException | None], object] | None) = None
+        #: That was called.
+        self.told = False
         #: A client asks by this id for the outcome (wire.sessions).
         self.id: bytes | None = None
         #: No thread waits for this commit.
         self.orphan = False
-        self.state: str | None = None
+        self.state = APPENDED
         self.error: Exception | None = None
-        #: Locks to release, one for each thread that waits for this commit.
-        self.waiters: list[typing.Any] = []
+        #: For the threads that wait for this commit; None: none did yet.
+        self.settled_or_led: threading.Condition | None = None
 
     @property
     def settled(self) -> bool:
-        return self.state in (PUBLISHED, FAILED)
+        return self.state in SETTLED
 
     @property
     def needs_sync(self) -> bool:
@@ -92,9 +97,10 @@ class Pipeline:
         self.failed = False
         # Commits that are appended and not settled, in the order of the file.
         self.queue: collections.deque[Commit] = collections.deque()
-        #: A set, not a count: an interrupted change can be repeated.
-        self.needing_sync: set[Commit] = set()
-        self._newest: Commit | None = None
+        #: How many of them need a sync; more, after an interrupt.
+        self.needing_sync = 0
+        #: Commits that are settled, and whose `on_done` was not called yet.
+        self.untold: collections.deque[Commit] = collections.deque()
 
     # The state
 
@@ -135,23 +141,16 @@ class Pipeline:
     # Its changes
 
     def append(self, commit: Commit) -> None:
-        """Append a commit.  May be repeated if it was interrupted."""
-        if self._newest is not commit:
-            if self.stopped is not None:
-                self.refuse_when_stopped()
-            before = self.appended
-            if commit.start != before.end or commit.tid <= before.tid:
-                raise AssertionError(
-                    f'commit {commit.tid.hex()}, at {commit.start}, does not'
-                    f' follow {before.tid.hex()}, which ends at {before.end}')
-            self._newest = commit
+        if self.stopped is not None:
+            self.refuse_when_stopped()
+        before = self.appended
+        if commit.start != before.end or commit.tid <= before.tid:
+            raise AssertionError(
+                f'commit {commit.tid.hex()}, at {commit.start}, does not'
+                f' follow {before.tid.hex()}, which ends at {before.end}')
         self.appended = commit.point
-        if commit.state is None:
-            if not self.queue or self.queue[-1] is not commit:
-                self.queue.append(commit)
-            if commit.promised:
-                self.needing_sync.add(commit)
-            commit.state = APPENDED
+        self.needing_sync += commit.promised
+        self.queue.append(commit)
 
     def next_batch(self, alone: bool, data_first: bool = False
                    ) -> tuple[Point, list[Commit]]:
@@ -188,26 +187,25 @@ class Pipeline:
             if commit.end > point.end:
                 break
             if commit.state is APPENDED:
-                self._leave_appended(commit, DURABLE)
-
-    def _leave_appended(self, commit: Commit, state: str) -> None:
-        self.needing_sync.discard(commit)
-        commit.state = state
+                commit.state = DURABLE
+                self.needing_sync -= commit.promised
 
     def next_to_publish(self) -> Commit | None:
         """The oldest commit in the queue, if it may be published now."""
         while self.queue:
             commit = self.queue[0]
-            if not commit.promised or commit.state is DURABLE:
-                return commit
-            if not commit.settled:
+            if commit.state not in SETTLED:
+                if not commit.promised or commit.state is DURABLE:
+                    return commit
                 break
-            self.queue.popleft()  # its publishing was interrupted
+            self.queue.popleft()  # an interrupt came before that
         return None
 
     def publish(self, commit: Commit) -> None:
         if self.queue[0] is not commit:
             raise AssertionError(f'{commit.tid.hex()} is not next to publish')
+        if commit.on_done is not None:
+            self.untold.append(commit)
         self.published = commit.point
         commit.state = PUBLISHED
         self.queue.popleft()
@@ -228,11 +226,12 @@ class Pipeline:
         self.failed = True
         lost = list(itertools.dropwhile(
             lambda commit: not commit.needs_sync, self.queue))
-        for commit in lost:
+        self.untold += [each for each in lost if each.on_done is not None]
+        for commit in reversed(lost):
             commit.error = make_error()
-            if commit.state is APPENDED:
-                self._leave_appended(commit, FAILED)
-            self.queue.remove(commit)
+            commit.state = FAILED
+            self.queue.pop()
+        self.needing_sync = 0
         return lost
 
     def rebase(self, point: Point) -> None:
@@ -240,4 +239,3 @@ class Pipeline:
         if self.queue:
             raise AssertionError('a file is replaced while commits wait')
         self.appended = self.durable = self.published = point
-        self._newest = None  # its point is one of the file that was replaced

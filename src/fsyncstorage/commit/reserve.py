@@ -26,7 +26,7 @@ from collections.abc import Callable
 from .. import allocation
 from .. import datafile
 from ..datafile import DataFile
-from .locks import Owner
+from .turns import Owner
 
 logger = logging.getLogger(__name__)
 

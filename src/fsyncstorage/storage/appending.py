@@ -144,41 +144,38 @@ class Appending(Records):
             commit.blobs.add(keys)
 
     def _append(self, under_way: Transaction, commit: Commit) -> None:
-        """Make the transaction part of the file."""
-        try:
-            self._advance(under_way, commit)
-        except WritingStopped as error:
-            raise SyncFailed(
-                f'{error}. Whether this transaction was kept is known'
-                ' then') from error
-        except BaseException:  # interrupted: too late to go back
-            self._advance(under_way, commit)
-            raise
+        """Make the transaction part of the file.
 
-    def _advance(self, under_way: Transaction, commit: Commit) -> None:
-        """Append the transaction.  May be repeated if interrupted.
+        It is in the file already, and from here on it stays there.  If an
+        interrupt comes before it is in the pipeline, no reader sees it until
+        the storage is opened again.
 
-        The index is changed first, because what is published must be found.
-        All is done under `_lock`, because a checkpoint takes index and
-        position under it: what it takes must be in the pipeline, to be synced
-        before the index counts.
+        The index is changed before the pipeline, because what is published
+        must be found.  All is done under `_lock`, because a checkpoint takes
+        index and position under it: what it takes must be in the pipeline, to
+        be synced before the index counts.
         """
-        with self._lock:
+        with self._lock, self._sequencer.whole_or_stopped:
+            self._has_tail = False  # else it would be cut off
+            stored, under_way.blobs = under_way.blobs, None
             if self._checkpoints.snapshot is not None:
                 self._checkpoints.snapshot.about_to_change(under_way.last)
             self._positions.put(
-                (record.oid, record.place) for record in under_way.records)
+                [(record.oid, record.place) for record in under_way.records])
             if self._map is not None:
                 self._map.add({
                     oid: record.place
                     for oid, record in under_way.last.items()})
             self._pos = commit.end
             self._last_given = commit.tid  # may be in the future
-            self._has_tail = False
-            if commit.blobs is None and under_way.blobs:  # under `none`
+            if commit.blobs is None and stored:  # under `none`
                 self._unsynced_blobs.add(under_way.blob_keys)
-            under_way.blobs = None  # else `_end` would take them back
-            self._sequencer.append(commit)
+            try:
+                self._sequencer.append(commit)
+            except WritingStopped as error:
+                raise SyncFailed(
+                    f'{error}. Whether this transaction was kept is known'
+                    ' then') from error
         if commit.end >= self._checkpoints.due:
             self._checkpoints.wake()
 

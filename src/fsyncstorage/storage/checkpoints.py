@@ -97,6 +97,8 @@ class Checkpoints:
     def _write(self, snapshot: index.Snapshot,
                file: datafile.DataFile) -> bool:
         storage, position = self._storage, snapshot.position
+        # (After an interrupt the index may have more than the pipeline.)
+        storage._sequencer.pipeline.refuse_when_stopped()
         temporary = self.path + '.index_tmp'
         storage._sequencer.sync_to(position)
         index.save(temporary, position, snapshot.pieces(storage._lock),

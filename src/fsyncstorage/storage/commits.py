@@ -58,7 +58,7 @@ the append lock (`_commit_lock`); `_writing`; `_lock`.
 docs/internals/commit.rst says what is done under each of them.
 
 Left to others: the transaction (transaction), its records (records), the end
-of the file (appending), which transaction has which object (commit.locks), the
+of the file (appending), which transaction has which object (commit.turns), the
 pipeline's states (commit.pipeline), syncing and making visible
 (commit.sequencer), opening, closing and reading (storage).
 """
@@ -81,7 +81,6 @@ from ..commit.pipeline import Commit
 from ..errors import Occupied
 from ..errors import VoteAgain
 from ..format.view import View
-from ..interrupts.trying import Tried
 from . import outcome
 from .appending import Appending
 from .place import Place
@@ -253,11 +252,6 @@ class Commits(Undoing, Appending):
             self._reserve_room(under_way)
             self._write(under_way, tid, counts=False)
 
-    def _append_lock(self, wait: bool
-                     ) -> contextlib.AbstractContextManager[object]:
-        """Without `wait`, it raises Occupied if another thread has it."""
-        return self._commit_lock if wait else Tried(self._commit_lock)
-
     @staticmethod
     def _refuse_to_wait(wait: bool) -> None:
         if not wait:
@@ -393,11 +387,23 @@ class Commits(Undoing, Appending):
 
         Occupied if it must not wait, and another thread has the append lock.
         """
-        wait = not isinstance(f, AsyncFinish) or f.wait
         if len(self._begun) > 1 and not under_way.policy.promises:
             self._contention.come(
                 under_way, may_sleep=not isinstance(f, AsyncFinish))
-        with self._append_lock(wait), self._writing:
+        if not isinstance(f, AsyncFinish) or f.wait:
+            with self._commit_lock:
+                return self._append_now(under_way, f)
+        # (If the lock was looked at first, and taken then, a pack could take
+        # it in between, and wait for this very thread to publish.)
+        if not self._commit_lock.acquire(blocking=False):
+            raise Occupied
+        try:
+            return self._append_now(under_way, f)
+        finally:
+            self._commit_lock.release()
+
+    def _append_now(self, under_way: Transaction, f: Told) -> Commit:
+        with self._writing:
             try:
                 self._refuse_when_stopped()
                 outcome.refuse_if_fenced(under_way)

@@ -20,7 +20,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from collections.abc import Generator
 from typing import Any
 
 import zc.lockfile
@@ -45,12 +44,10 @@ from ..commit.reserve import Reserve
 from ..commit.sequencer import Sequencer
 from ..commit.spare import Spare
 from ..commit.turns import Turns
-from ..errors import Occupied
 from ..errors import WritingStopped
 from ..format.objectmap import INSTANCE_SIZE
 from ..format.scan import FIRST
 from ..format.view import View
-from ..interrupts.trying import Tried
 from ..pack import packing
 from ..pack import swap
 from ..pack.agreed import Hooks
@@ -184,7 +181,6 @@ class FsyncStorage(
         self._dropped: collections.deque[weakref.ref[Any]]
         self._dropped = collections.deque()
         self._ending_dropped = threading.Lock()
-        self._turns = Turns()
         self._counts = Counts()
         self._contention = Contention()
         self._tids = Tids()
@@ -193,8 +189,8 @@ class FsyncStorage(
         #: Drawn for each opening: the maps of this one have it.
         self.instance = os.urandom(INSTANCE_SIZE)
         self._making_map = threading.Lock()
-        #: A generator that holds the append lock for a pack.
-        self._still: Generator[None, None, None] | None = None
+        #: What holds the append lock for a pack.
+        self._still: contextlib.ExitStack | None = None
         #: Held to check that the data file is open, and to write or cut it.
         self._writing = threading.RLock()
         self._closed = False
@@ -250,6 +246,7 @@ class FsyncStorage(
         opened = View(
             self._file, self._positions, self._pos, self._last_given)
         self._sequencer = self._new_sequencer(opened)
+        self._turns = Turns(self._sequencer.stop_after_interrupt)
         self._show(opened)
         self._unsynced = Mark(self._file_name, opened.tid)
         self.may_have_lost = self._unsynced.found
@@ -320,8 +317,11 @@ class FsyncStorage(
                 self._unsynced.remove(self._sequencer.appended.tid)
                 self._checkpoints.write_or_warn()
                 # Only if no thread writes; else the next opening does it.
-                with contextlib.suppress(Occupied), Tried(self._commit_lock):
-                    self._reserve.give_back()
+                if self._commit_lock.acquire(blocking=False):
+                    try:
+                        self._reserve.give_back()
+                    finally:
+                        self._commit_lock.release()
         except WritingStopped as error:
             logger.error('%s is closed, but %s', self._file_name, error)
         finally:
@@ -437,15 +437,11 @@ class FsyncStorage(
         disk (for a pack).
 
         A transaction that is voted then has no place in the file yet."""
-        self._still = self._held_still()
-        next(self._still)
-
-    def _held_still(self) -> Generator[None, None, None]:
-        # (A generator, because only in a `with` statement no interrupt can
-        # come between taking or freeing a lock and the note of that.)
-        with self.nobody_has_the_place(), self._commit_lock:
+        with contextlib.ExitStack() as held:
+            held.enter_context(self.nobody_has_the_place())
+            held.enter_context(self._commit_lock)
             self._sequencer.drain()
-            yield
+            self._still = held.pop_all()
 
     def move_on(self) -> None:
         """Free the append lock, if `hold_still` has taken it."""

@@ -200,13 +200,12 @@ class Site(contextlib.ExitStack):
             return self._until_background_sync(of_storage)
 
     def _sync_in_the_background(self):
-        of_storage, me = self.storage._sequencer, object()
+        of_storage = self.storage._sequencer
         with of_storage.mutex:
             if of_storage._leader is not None:
                 return
-            of_storage._leader = me
-        of_storage._lead_a_batch(me)
-        of_storage._step_down(me)
+            of_storage._leader = threading.get_ident()
+        of_storage._lead_a_batch()
 
     def _settle(self, failed):
         """What the storage shows when it is opened, is promised from now."""

@@ -20,8 +20,6 @@ import pathlib
 import sqlite3
 import threading
 
-from ...errors import Occupied
-from ...interrupts.trying import Tried
 from . import filelocks
 
 logger = logging.getLogger(__name__)
@@ -78,30 +76,26 @@ class Ledger:
         Such work is not urgent.  This thread itself may be in `work`, when
         garbage collection closes a file: so even the mutex is only tried.
         """
+        if not self._mutex.acquire(blocking=False):
+            return
         try:
-            with self.locked(wait=False) as locked:
+            with self._locked(wait=False) as locked:
                 if locked:
                     self._settle(work)
-        except Occupied:  # by a thread
-            pass
         except (OSError, Error) as error:
             logger.warning('%s: %s', self._directory.books, error)
+        finally:
+            self._mutex.release()
 
     @contextlib.contextmanager
-    def locked(self, wait=True):
-        """Lock, and yield whether that succeeded: without `wait`, it may not.
-
-        Without `wait`, raise Occupied if a thread of this process has the
-        lock.
-        """
-        mutex = self._mutex if wait else Tried(self._mutex)
-        # No interrupt can come between taking the mutex and noting that.
-        with mutex, self._locked(wait) as locked:
+    def locked(self):
+        """Lock, and yield whether that succeeded."""
+        with self._mutex, self._locked() as locked:
             yield locked
 
     @contextlib.contextmanager
-    def _locked(self, wait):
-        """The same, with the mutex."""
+    def _locked(self, wait=True):
+        """The same, with the mutex; without `wait` it may not succeed."""
         # What is to be done when the lock is free (`later`).
         with contextlib.ExitStack() as self._later:
             try:

@@ -1,1 +1,0 @@
-"""What an interrupt must not leave half done."""
