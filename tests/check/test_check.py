@@ -105,6 +105,13 @@ def encrypt(path):
 
 class StructureTests(CheckCase):
 
+    def test_the_pages_that_a_server_needs_stay_in_memory(self):
+        self.write_sealed()
+        with mock.patch.object(os, 'posix_fadvise') as advise:
+            self.report()
+        self.assertIn(os.POSIX_FADV_NOREUSE, [
+            call.args[-1] for call in advise.call_args_list])
+
     def test_a_sound_file(self):
         data = self.write_sealed(20)
         report = self.report()

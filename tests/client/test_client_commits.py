@@ -5,6 +5,7 @@
 import contextlib
 import os
 import threading
+import unittest
 import weakref
 from unittest import mock
 
@@ -583,6 +584,23 @@ class Ends(Announcing):
         tid = self.client.tpc_finish(transaction)
         with open(self.client.loadBlob(oid(3), tid), 'rb') as file:
             self.assertEqual(file.read(), b'a blob')
+
+
+class Gathered(unittest.TestCase):
+
+    def test_what_is_sent_again_leaves_in_parts(self):
+        """It is not all in memory before its vote."""
+        record = b'x' * (outgoing.GATHERED // 2)
+        stream = mock.Mock()
+        stream.begin.return_value = stream.stores.return_value = b'frame'
+        transaction = committing.Committing(
+            stream, 1, b'', b'', None, None, ' ')
+        self.addCleanup(transaction.keep_no_more)
+        for number in range(5):
+            transaction.add('storea', (oid(number), z64, record, 1))
+        stream.send.reset_mock()
+        transaction.begin_again(stream)
+        self.assertEqual(stream.send.call_count, 2)
 
 
 class Hellos(ConnectedTestCase):

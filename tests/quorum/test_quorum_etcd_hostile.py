@@ -5,6 +5,7 @@
 import random
 import threading
 import tracemalloc
+import unittest
 
 import hpack
 from hyperframe.frame import ContinuationFrame
@@ -17,6 +18,8 @@ from hyperframe.frame import RstStreamFrame
 from hyperframe.frame import SettingsFrame
 from hyperframe.frame import WindowUpdateFrame
 
+from fsyncstorage.quorum.etcd import http2
+from fsyncstorage.quorum.etcd.http2 import Lost
 from fsyncstorage.quorum.log.interface import Unanswered
 
 from ..often import often
@@ -178,6 +181,30 @@ class HostileCase(GatewaysCase):
     def unanswered(self, name, *args):
         with self.assertRaises(Unanswered):
             getattr(self.log, name)(*args)
+
+
+class Bounds(unittest.TestCase):
+
+    def test_headers_as_long_as_they_may_be(self):
+        front = hpack.Encoder().encode(OK) + b'\0\1x\x7f'
+        for more, refused in (0, False), (1, True):
+            length = http2.MOST_HEADERS - len(front) - 2 + more
+            rest = length - 127  # of HPACK's number, in groups of seven bits
+            block = (front + bytes([rest & 127 | 128, rest >> 7])
+                     + b'v' * length)
+            self.assertEqual(len(block), http2.MOST_HEADERS + more)
+            connection = http2.Http2()
+            answer = connection.ask(b'')
+            connection.receive(settings() + HeadersFrame(
+                1, block[:1000]).serialize())
+            rest = ContinuationFrame(
+                1, block[1000:], flags=['END_HEADERS']).serialize()
+            if refused:
+                with self.assertRaisesRegex(Lost, 'too long'):
+                    connection.receive(rest)
+            else:
+                connection.receive(rest)
+                self.assertEqual(answer.headers[b'x'], b'v' * length)
 
 
 class AtOnce(HostileCase):
