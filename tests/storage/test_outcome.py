@@ -301,7 +301,7 @@ class Fences(OutcomeCase):
     def assert_fenced(self, storage, transaction, since):
         size = storage.getSize()
         self.assert_not_committed(storage, ID, since)
-        with self.assertRaisesRegex(Fenced, 'not committed'):
+        with self.assertRaisesRegex(Fenced, 'given it up'):
             storage.tpc_finish(transaction)
         self.assertEqual(storage.getSize(), size)
         self.assert_not_committed(storage, ID, since)
