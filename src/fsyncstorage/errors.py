@@ -89,7 +89,11 @@ class ConflictsLeft(VoteAgain):
 
 class Fenced(StorageTransactionError, TransientError):
     """This transaction was not appended: somebody has asked what became of it,
-    and was, or will be, told that it was not committed."""
+    and was told that it is not committed."""
+
+    def __init__(self) -> None:
+        super().__init__('the transaction is not committed: its client, or the'
+                         ' server, has given it up before it was finished')
 
 
 class Occupied(Exception):

@@ -11,6 +11,7 @@ from ZODB._compat import dumps
 from ZODB.FileStorage import FileStorage
 from ZODB.fsIndex import fsIndex
 
+from fsyncstorage import datafile
 from fsyncstorage.check import commandline
 from fsyncstorage.format import index
 
@@ -133,8 +134,8 @@ class HostileIndexTests(TestCase):
     def test_a_position_behind_the_end_is_not_believed(self):
         # With the fingerprint that the file has up to there.
         position = self.end + 1000
-        with open(self.path(), 'rb') as file:
-            fingerprint = index.fingerprint(Reader(file), position)
+        with datafile.open_existing(self.path()) as file:
+            fingerprint = index.fingerprint(file, position)
         wrong = fsIndex({oid: at + 1 for oid, at in self.content.items()})
         index.save(
             self.index_path, position,
@@ -175,13 +176,3 @@ class HostileIndexTests(TestCase):
         os.truncate(self.index_path, FAR)
         with self.assertRaises(index.Damaged):
             index.load(self.index_path)
-
-
-class Reader:
-    """As much of a DataFile as a fingerprint asks for."""
-
-    def __init__(self, file):
-        self._file = file
-
-    def reader(self):
-        return open(self._file.name, 'rb')

@@ -4,6 +4,7 @@ COMMITTED only for what is published; NOT_COMMITTED only for what is not there,
 and never will be.  What a crash leaves is asked in tests/crash.
 """
 
+import collections
 import contextlib
 import errno
 import pickle
@@ -13,6 +14,7 @@ from unittest import mock
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
+from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageTransactionError
 from ZODB.serialize import referencesf
 from ZODB.TimeStamp import TimeStamp
@@ -20,9 +22,15 @@ from ZODB.utils import newTid
 from ZODB.utils import z64
 
 from fsyncstorage import AsyncFinish
+from fsyncstorage import datafile
+from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import Fenced
+from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import SyncFailed
 from fsyncstorage.errors import WritingStopped
+from fsyncstorage.format import scan
+from fsyncstorage.format import seal
+from fsyncstorage.format.window import Window
 from fsyncstorage.storage import outcome
 from fsyncstorage.storage import tids
 from fsyncstorage.storage import transaction as transactions
@@ -30,6 +38,8 @@ from fsyncstorage.storage.outcome import COMMITTED
 from fsyncstorage.storage.outcome import NOT_COMMITTED
 from fsyncstorage.storage.outcome import UNKNOWN
 
+from ..often import often
+from ..support import ControlledDisk
 from ..support import TestCase
 from ..support import Thread
 from ..support import commit
@@ -301,7 +311,7 @@ class Fences(OutcomeCase):
     def assert_fenced(self, storage, transaction, since):
         size = storage.getSize()
         self.assert_not_committed(storage, ID, since)
-        with self.assertRaisesRegex(Fenced, 'not committed'):
+        with self.assertRaisesRegex(Fenced, 'given it up'):
             storage.tpc_finish(transaction)
         self.assertEqual(storage.getSize(), size)
         self.assert_not_committed(storage, ID, since)
@@ -455,3 +465,148 @@ class Failures(OutcomeCase):
         for wrong in b'', b'x' * 7, 'x' * 8, None:
             self.assertRaisesRegex(
                 ValueError, '8 bytes', storage.outcome, ID, wrong)
+
+
+class Histories(OutcomeCase):
+    """Random ones: packs, restarts, failed syncs, aborts, fences and clocks
+    that jump; and somebody asks again and again."""
+
+    level = 2
+
+    def test_no_answer_is_wrong(self):
+        answers = collections.Counter()
+        for seed in range(often(15, 400)):
+            with self.subTest(seed=seed):
+                History(self, random.Random(seed), answers).run(40)
+        for word in COMMITTED, NOT_COMMITTED, UNKNOWN:
+            self.assertGreater(answers[word], sum(answers.values()) / 20)
+
+
+class History:
+
+    def __init__(self, case, rng, answers):
+        self.case, self.rng, self.answers = case, rng, answers
+        self.name = f'{rng.random()}'
+        self.disk = ControlledDisk()
+        self.ids = []       # (id, how many tids were known at its begin)
+        self.denied = set()     # of which it was said: not committed
+        self.shown = set()      # that were in the file, and may be packed away
+        self.known = [z64]      # tids that a client may know
+        self.open_ones = []     # what is voted
+
+    def run(self, steps):
+        clock = mock.patch.object(tids.time, 'time', self.time)
+        with mock.patch.object(datafile, 'disk', self.disk), clock:
+            self.open()
+            for _ in range(steps):
+                self.rng.choice([
+                    self.commit, self.commit, self.commit, self.begin,
+                    self.begin, self.finish, self.finish, self.abort,
+                    self.pack, self.reopen, self.ask, self.ask, self.ask])()
+                self.look()
+            self.reopen()
+            self.look()
+            self.storage.close()
+
+    def time(self):
+        return 1.7e9 + self.rng.randrange(10_000)
+
+    def open(self):
+        self.storage = self.case.open(
+            self.name, pack_process=False, durability=self.rng.choice(
+                ['none', 'group-commit', 'two-sync']),
+            checksums=self.rng.random() < .9)
+        # Under a policy that promises nothing, what a client knows of may
+        # never have been durable; but only power cuts take it away.
+        self.known.append(self.storage.lastTransaction())
+
+    def reopen(self):
+        for transaction in self.open_ones:
+            self.storage.tpc_abort(transaction)
+        self.open_ones = []
+        self.storage.close()
+        self.open()
+
+    def begin(self):
+        """A transaction that is voted: alone, or with a name, or neither."""
+        transaction = TransactionMetaData()
+        tid = None
+        if self.rng.random() < .9:
+            id = self.rng.randbytes(16)
+            self.ids.append((id, len(self.known)))
+            outcome.name(transaction, id)
+        elif not self.open_ones:
+            tid = newTid(self.storage._sequencer.appended.tid)
+        with contextlib.suppress(WritingStopped):
+            self.storage.tpc_begin(transaction, tid)
+            oid_ = oid(self.rng.randrange(4) + 4 * len(self.open_ones))
+            try:
+                serial = self.storage.getTid(oid_)
+            except KeyError:
+                serial = z64
+            self.storage.store(oid_, serial, b'x' * self.rng.choice(
+                (9, 9, 9, 70_000)), '', transaction)
+            try:
+                self.storage.tpc_vote(transaction, wait=False)
+            except (Occupied, ConflictError):
+                self.storage.tpc_abort(transaction)
+            else:
+                self.open_ones.append(transaction)
+
+    def commit(self):
+        self.begin()
+        self.finish()
+
+    def finish(self):
+        """Its write, or its sync, may fail."""
+        if not self.open_ones:
+            return
+        chance = self.rng.random()
+        if chance < .05:
+            self.disk.fail_sync(OSError(errno.EIO, 'no sync'))
+        elif chance < .1:
+            self.disk.before_write = self.fail
+        with contextlib.suppress(Fenced, DiskError, OSError):
+            self.known.append(
+                self.storage.tpc_finish(self.open_ones.pop()))
+        self.disk.before_write = lambda data, position: None
+        del self.disk._errors[:]
+
+    def fail(self, data, position):
+        raise OSError(errno.ENOSPC, 'no room')
+
+    def abort(self):
+        if self.open_ones:
+            self.storage.tpc_abort(self.open_ones.pop())
+
+    def pack(self):
+        later = [tid for tid in self.known if tid > z64]
+        if not self.open_ones and later:
+            with contextlib.suppress(DiskError):
+                self.storage.pack(
+                    TimeStamp(self.rng.choice(later)).timeTime(),
+                    referencesf, gc=False)
+
+    def ask(self):
+        if not self.ids:
+            return
+        id, known = self.rng.choice(self.ids[-8:])
+        since = self.rng.choice(self.known[:known][-4:])
+        found = self.storage.outcome(id, since)
+        self.answers[found.word] += 1
+        if found.word == NOT_COMMITTED:
+            self.denied.add(id)
+            self.case.assertNotIn(id, self.shown)
+        elif found.word == COMMITTED:
+            self.case.assertIn(found.tid, {
+                each.tid for each in self.storage.iterator()})
+
+    def look(self):
+        with open(self.case.path(self.name), 'rb') as file:
+            content = file.read()
+        window = Window(lambda length, position: content[
+            position:position + length], self.storage.getSize())
+        self.shown |= {
+            seal.find(each.field).id for each in scan.transactions(window)
+            if each.seal == seal.SOUND}
+        self.case.assertFalse(self.denied & self.shown)

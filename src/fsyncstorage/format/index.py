@@ -21,7 +21,6 @@ position are durable first (checkpoints).
 
 import array
 import contextlib
-import io
 import operator
 import os
 import re
@@ -41,6 +40,7 @@ from ZODB.fsIndex import fsIndex
 from ZODB.fsIndex import num2str
 
 from .. import datafile
+from .headers import headers_before
 from .scan import FIRST
 from .scan import HEADER
 from .scan import LONGEST
@@ -295,21 +295,13 @@ def fingerprint(file: datafile.DataFile, position: int) -> int:
     tells this data file from another of the same length."""
     crc = 0
     if position > FIRST:
-        with file.reader() as reader:
-            for start in FIRST, _last_transaction(reader, position):
-                reader.seek(start)
-                # Bytes behind the position may still be replaced.
-                crc = zlib.crc32(
-                    reader.read(min(256, position - start)), crc)
+        window = Window.of_data_file(file, position)
+        last = next(headers_before(window, position), None)
+        for start in FIRST, last.position if last else 0:
+            # Bytes behind the position may still be replaced.
+            crc = zlib.crc32(
+                window.read(start, min(256, position - start)), crc)
     return crc
-
-
-def _last_transaction(reader: io.BufferedReader, position: int) -> int:
-    """The position of the last transaction that ends at this position; 0 if
-    its length cannot be right."""
-    reader.seek(position - 8)
-    length = int.from_bytes(reader.read(8), 'big')
-    return max(position - 8 - length, 0)
 
 
 class Snapshot:

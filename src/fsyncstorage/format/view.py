@@ -317,10 +317,7 @@ class View:
 
     def window(self) -> Window:
         """A window of its own, to read headers of transactions."""
-        descriptor = self.file.descriptor  # as in DataFile
-        window = Window(
-            lambda length, position: os.pread(
-                descriptor.number, length, position), self.end)
+        window = Window.of_data_file(self.file, self.end)
         window.SIZE = _HEADERS_AT_ONCE
         return window
 

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from functools import partial
 
+from ..datafile import DataFile
+
 # Called with a length and a position.
 Pread = Callable[[int, int], bytes]
 
@@ -35,6 +37,13 @@ class Window:
     def of_file(cls, number: int) -> 'Window':
         """A window of an open file, by its descriptor number."""
         return cls(partial(os.pread, number), os.fstat(number).st_size)
+
+    @classmethod
+    def of_data_file(cls, file: DataFile, end: int) -> 'Window':
+        """A window that keeps the file open, even if others close it."""
+        descriptor = file.descriptor
+        return cls(lambda length, position: os.pread(
+            descriptor.number, length, position), end)
 
     def forget(self) -> None:
         """Drop what was read ahead: others may have written since."""

@@ -78,6 +78,7 @@ from ..commit import blobs
 from ..commit.contention import Contention
 from ..commit.pipeline import PUBLISHED
 from ..commit.pipeline import Commit
+from ..errors import Fenced
 from ..errors import Occupied
 from ..errors import VoteAgain
 from ..format.view import View
@@ -406,7 +407,8 @@ class Commits(Undoing, Appending):
         with self._writing:
             try:
                 self._refuse_when_stopped()
-                outcome.refuse_if_fenced(under_way)
+                if under_way.fenced:
+                    raise Fenced
                 if self._has_tail:
                     self._leave_no_tail()
                 tid = self._new_tid(under_way)
@@ -428,7 +430,8 @@ class Commits(Undoing, Appending):
         assert under_way.tid is not None
         with self._commit_lock, self._writing:
             self._refuse_when_stopped()
-            outcome.refuse_if_fenced(under_way)
+            if under_way.fenced:
+                raise Fenced
             commit = self._commit(
                 under_way, under_way.tid, under_way.start, f)
             if under_way.blobs:

@@ -28,14 +28,12 @@ from typing import Any
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import z64
 
-from ..errors import Fenced
 from ..format.headers import headers_before
 from ..format.scan import FIRST
 from ..format.seal import NO_ID
 from ..format.view import View
 from ..format.view import check_serial
 from .transaction import Metadata
-from .transaction import Transaction
 
 COMMITTED = 'committed'
 NOT_COMMITTED = 'not committed'
@@ -92,13 +90,6 @@ def _refuse_id(id: object) -> None:
 
 
 # The fence
-
-def refuse_if_fenced(under_way: Transaction) -> None:
-    """The append lock is held."""
-    if under_way.fenced:
-        raise Fenced('the transaction was not committed: its client, or the'
-                     ' server, has given it up before it was finished')
-
 
 def fence(storage: Any, id: bytes) -> None:
     """As the storage's method."""
