@@ -67,7 +67,7 @@ MAY_IMPORT = {
     'commit': {'datafile', 'allocation', 'histogram', 'errors'},
     'client': {'client.blobs', 'format', 'wire', 'datafile', 'positions',
                'histogram', 'forks', 'errors', 'version'},
-    'client.blobs': {'wire'},
+    'client.blobs': {'wire', 'forks'},
     'format': {'datafile'},
     'wire': set(),
     'files': set(),

@@ -1,4 +1,4 @@
-"""A fork must not use the storages of its parent.
+"""A fork must not use the storages and the caches of its parent.
 
 The child has copies of their files, positions and locks, but not the threads
 that serve them.  It would overwrite what the parent has written, remove the
@@ -6,8 +6,8 @@ parent's marks, free its lock, or wait for ever for a missing thread.
 
 So right after the fork, before anything else can use them, the child gives up
 each storage that was open for writing, the addresses at which figures are
-shown, and the files that a client reads locally.  Commits and readers need no
-check.
+shown, and the files that a client reads locally; and it closes the files of a
+blob cache that are locked.  Commits and readers need no check.
 """
 
 import contextlib
@@ -16,12 +16,13 @@ import weakref
 from typing import IO
 from typing import Any
 
-_storages: weakref.WeakSet[Any] = weakref.WeakSet()
+_inherited: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def give_up_in_a_fork(storage: Any) -> None:  # or another object, see above
-    """Call its `give_up` in each child that is forked from now on."""
-    _storages.add(storage)
+def in_child(thing: Any) -> None:
+    """Call `thing.forked()` in each child that is forked from now on, and in
+    the children of these."""
+    _inherited.add(thing)
 
 
 def silence(file: IO[bytes]) -> None:
@@ -38,9 +39,8 @@ def silence(file: IO[bytes]) -> None:
 
 
 def _in_the_child() -> None:
-    for storage in list(_storages):
-        storage.give_up()
-    _storages.clear()
+    for thing in list(_inherited):
+        thing.forked()
 
 
 os.register_at_fork(after_in_child=_in_the_child)

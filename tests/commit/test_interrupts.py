@@ -393,7 +393,7 @@ class Publishing(TestCase):
         disk.wait_for_sync()
         first, = storage._sequencer.pipeline.queue
         draining = Thread(storage._sequencer.drain)
-        until(lambda: first.settled_or_led, 'waiting')
+        until(lambda: first.woken, 'waiting')
         finish(2)
         disk.let_one_sync_end()
         draining.result()

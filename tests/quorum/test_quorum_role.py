@@ -338,7 +338,7 @@ class StepDown(RolesTest):
 
         def leave(seconds):
             """Nothing is voted when votes wait."""
-            waited.append(storage._turns._locks.ask(self, [oid(7)]))
+            waited.append(storage._turns.ask(self, [oid(7)]))
             storage._turns.let_go(self)
             return len(waited) > 1
 

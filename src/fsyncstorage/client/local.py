@@ -89,7 +89,7 @@ class LocalReads:
         self._woken = threading.Event()
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=f'{name} local reads')
-        forks.give_up_in_a_fork(self)
+        forks.in_child(self)
         self._thread.start()
 
     def load_before(self, oid, tid):
@@ -126,7 +126,7 @@ class LocalReads:
 
     def _is_here(self):
         """Is this no fork?  A WSGI server may fork without telling Python,
-        and then `give_up` is not called."""
+        and then `forked` is not called."""
         return os.getpid() == self._process
 
     def close(self):
@@ -136,14 +136,14 @@ class LocalReads:
         it connects to may be on a file system that does not answer.
         """
         if not self._is_here():
-            self.give_up()
+            self.forked()
             return
         with self._changing:
             self._closed = True
             self.source = self._blobs = None
         self._woken.set()
 
-    def give_up(self):
+    def forked(self):
         """Called in a fork, where the thread is missing.
 
         It may have held the lock when the process was forked.

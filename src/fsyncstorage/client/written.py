@@ -5,7 +5,6 @@ than most transactions.  What is written is held in memory, up to a limit; for
 objects beyond that, the cache is only told that they have changed.
 """
 
-from collections.abc import Generator
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +14,8 @@ KEPT = 4 << 20
 
 class Written:
 
-    # Holds a lock for the transaction until that is over.
-    _keeps_lock: Generator[None, None, None] | None = None
+    # A lock that is held for the transaction until that is over.
+    _held: Any = None
     #: Stock's way to report a failed store; here it raises at once.
     exception = None
 
@@ -60,21 +59,16 @@ class Written:
 
     def hold(self, lock: Any) -> None:
         """Take the lock, and keep it until the transaction is over."""
-        self._keeps_lock = _kept(lock)
-        next(self._keeps_lock)
+        lock.acquire()
+        try:
+            self._held = lock
+        except BaseException:  # an interrupt
+            lock.release()
+            raise
 
     def close(self) -> None:
         """The transaction is over.  May be repeated."""
         self._data = None
-        if self._keeps_lock is not None:
-            self._keeps_lock.close()
-
-
-def _kept(lock: Any) -> Generator[None, None, None]:
-    """Hold the lock from `next` to `close`.
-
-    It is a generator because only `with` ensures that no interrupt comes
-    between taking or freeing the lock and noting that.
-    """
-    with lock:
-        yield
+        held, self._held = self._held, None
+        if held is not None:
+            held.release()

@@ -43,7 +43,7 @@ class Commit:
     __slots__ = ('tid', 'start', 'end', 'point', 'status', 'promised',
                  'status_last', 'blobs', 'replicated', 'on_publish',
                  'on_done', 'told', 'id', 'orphan', 'state', 'error',
-                 'settled_or_led')
+                 'woken')
 
     def __init__(self, start: int, point: Point, status: bytes = b' ',
                  promised: bool = True) -> None:
@@ -75,8 +75,9 @@ class Commit:
         self.orphan = False
         self.state = APPENDED
         self.error: Exception | None = None
-        #: For the threads that wait for this commit; None: none did yet.
-        self.settled_or_led: threading.Condition | None = None
+        #: Set when the threads that wait for this commit should look at it
+        #: again; None: no thread did wait yet.
+        self.woken: threading.Event | None = None
 
     @property
     def settled(self) -> bool:

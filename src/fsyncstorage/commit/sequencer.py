@@ -114,7 +114,7 @@ class Sequencer:
             self.committed_bytes += commit.end - commit.start
             if commit.orphan and commit.promised and self._leader is None:
                 self.flusher.wake()
-            if self._gathering:
+            if self._gathering and self._all_have_come():
                 self._arrival.notify()
 
     # The recipe
@@ -150,16 +150,18 @@ class Sequencer:
 
     def _leads_for(self, commit: Commit) -> bool:
         """Wait; return true if this thread leads, false if it is settled."""
-        with self.mutex:
-            while commit.state not in SETTLED:
+        while commit.state not in SETTLED:
+            with self.mutex:
                 if (self._leader is None and commit.promised
                         and commit.state is APPENDED):
                     self._leader = threading.get_ident()
                     return True
-                if commit.settled_or_led is None:
-                    commit.settled_or_led = threading.Condition(self.mutex)
-                commit.settled_or_led.wait()
-            return False
+                if commit.woken is None:
+                    commit.woken = threading.Event()
+                if commit.state not in SETTLED:
+                    commit.woken.clear()
+            commit.woken.wait()
+        return False
 
     # 2. Wait for company
 
@@ -230,8 +232,8 @@ class Sequencer:
                 if commit.needs_sync and commit.orphan:
                     self.flusher.wake()
                     return
-                if commit.needs_sync and commit.settled_or_led is not None:
-                    commit.settled_or_led.notify_all()
+                if commit.needs_sync and commit.woken is not None:
+                    commit.woken.set()
                     return
         if self._policy.background:
             self.flusher.wake()  # it may be waiting to lead
@@ -281,8 +283,8 @@ class Sequencer:
     def _published(self, commit: Commit) -> Commit | None:
         """The commit is published; return the next one."""
         with self.mutex:
-            if commit.settled_or_led is not None:
-                commit.settled_or_led.notify_all()
+            if commit.woken is not None:
+                commit.woken.set()
             self.pipeline.publish(commit)
             return self.pipeline.next_to_publish()
 
@@ -364,8 +366,8 @@ class Sequencer:
         first = not self.pipeline.failed
         with self.mutex, self.whole_or_stopped:
             for commit in self.pipeline.queue:
-                if commit.settled_or_led is not None:
-                    commit.settled_or_led.notify_all()
+                if commit.woken is not None:
+                    commit.woken.set()
             self.pipeline.fail(reason, lambda: SyncFailed(
                 f'{self._name}: {why}: whether this transaction was kept is'
                 ' known when the storage is opened again'))

@@ -224,7 +224,7 @@ class _Exporters:
     def take(self, hold: Hold) -> Exporter:
         with self._mutex:
             if not self._open:
-                forks.give_up_in_a_fork(self)
+                forks.in_child(self)
             if hold.address not in self._open:
                 self._open[hold.address] = Exporter(hold.address)
             exporter = self._open[hold.address]
@@ -243,7 +243,7 @@ class _Exporters:
         # (Without the mutex, so that nobody else waits for its thread.)
         exporter.close()
 
-    def give_up(self) -> None:
+    def forked(self) -> None:
         """Called in the child of a fork."""
         self._mutex = threading.Lock()
         for exporter in self._open.values():

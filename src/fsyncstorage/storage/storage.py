@@ -275,7 +275,7 @@ class FsyncStorage(
         if self._index_position == FIRST:
             self._checkpoints.write_or_warn()
         self._checkpoints.start(self._index_position)
-        forks.give_up_in_a_fork(self)
+        forks.in_child(self)
 
     def _new_sequencer(self, start: View) -> Sequencer:
         return Sequencer(
@@ -350,7 +350,7 @@ class FsyncStorage(
             if resource is not None:
                 resource.close()
 
-    def give_up(self) -> None:
+    def forked(self) -> None:
         """Called in the child of a fork: everything belongs to the parent.
 
         Threads of the parent that do not exist in the child may have held the

@@ -23,7 +23,7 @@ import os
 import threading
 import time
 
-from . import filelocks
+from ... import forks
 from .download import Download
 
 # A blob up to this size is fetched whole before it is read.
@@ -47,7 +47,7 @@ class Arrivals:
         self._lock = threading.Lock()
         self._under_way = {}  # name -> Arrival
         self._closed = False
-        filelocks.in_child(self)
+        forks.in_child(self)
 
     def forked(self):
         # Threads and downloads belong to the parent.
@@ -245,7 +245,7 @@ class ArrivingFile(io.RawIOBase):
         self._kept = kept
         self._position = 0
         self._pause = FIRST_PAUSE
-        filelocks.in_child(self)
+        forks.in_child(self)
 
     def forked(self):
         self._arrival = None

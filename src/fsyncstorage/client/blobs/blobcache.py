@@ -35,6 +35,7 @@ from typing import BinaryIO
 from ZODB.blob import BlobFile
 from ZODB.blob import rename_or_copy_blob
 
+from ... import forks
 from . import filelocks
 from . import ledger
 from .arriving import Arrivals
@@ -81,7 +82,7 @@ class BlobCache:
         self._arrivals = Arrivals(
             self._directory, self._books, self._transfer)
         self.temporary_directory = self._directory.temporary
-        filelocks.in_child(self)
+        forks.in_child(self)
 
     def forked(self) -> None:
         vars(self).pop('_past', None)  # it is the parent's

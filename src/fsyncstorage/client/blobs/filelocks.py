@@ -1,7 +1,7 @@
 """Files that are locked by `flock`: a process that dies loses its locks.
 
 A fork shares the locks of its parent, and would keep them after the parent
-dies.  So a child closes the files that it inherits (`forked`).
+dies.  So a child closes the files that it inherits (forks).
 
 Left to the callers: what a lock means, and in which order locks are taken.
 """
@@ -10,20 +10,7 @@ import fcntl
 import os
 import weakref
 
-_inherited: weakref.WeakSet = weakref.WeakSet()
-
-
-def in_child(thing):
-    """Call `thing.forked()` in each child that is forked from now on."""
-    _inherited.add(thing)
-
-
-def _forked():
-    for thing in list(_inherited):
-        thing.forked()
-
-
-os.register_at_fork(after_in_child=_forked)
+from ... import forks
 
 
 class LockFile:
@@ -36,7 +23,7 @@ class LockFile:
         # before the caller has ensured that it will be closed.
         self._close = weakref.finalize(self, os.close, self.fd)
         self._close.atexit = False
-        in_child(self)
+        forks.in_child(self)
 
     def lock(self, wait=True):
         """Lock it exclusively; return whether it is locked now."""

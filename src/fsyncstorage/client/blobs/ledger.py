@@ -20,6 +20,7 @@ import pathlib
 import sqlite3
 import threading
 
+from ... import forks
 from . import filelocks
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class Ledger:
         self._closed = False
         #: The edition of the database that `work` sees.
         self.edition = None
-        filelocks.in_child(self)
+        forks.in_child(self)
 
     def forked(self):
         self._mutex = threading.Lock()
