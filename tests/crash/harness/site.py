@@ -343,6 +343,8 @@ class Site(contextlib.ExitStack):
             self.storage.tpc_begin(attempt.metadata)
         else:
             self._tids.pop(id(attempt.metadata), None)  # of one that is gone
+            # It has none, though one of this tid may have been aborted before.
+            self.ledger.named.discard(attempt.tid)
             self.storage.tpc_begin(attempt.metadata, attempt.tid)
         return attempt
 

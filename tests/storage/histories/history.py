@@ -211,6 +211,7 @@ class History:
     def store_some(self, transaction, tid=None):
         """Each object once: FileStorage would write each of its records."""
         oids = self.random.sample(range(1, OBJECTS), 4)
+        self.blobs = self.random.sample(BLOBS, len(BLOBS))
         calls = [self.random.choices(
             (self.store, self.store_blob, self.delete, self.check),
             (8, 1 if self.storage.blob_dir else 0, 1, 1))[0](p64(oid))
@@ -254,8 +255,10 @@ class History:
         if 'QuotaError' in self.transcript[-1]:
             self.give_up(transaction)  # FileStorage lets it commit
 
-    def store_blob(self, _):
-        oid = p64(self.random.choice(BLOBS))
+    def store_blob(self, oid):
+        if not self.blobs:
+            return self.store(oid)
+        oid = p64(self.blobs.pop())
         content = b'content' * self.random.randrange(1, 99)
         return (self._store_blob, oid, self.serial(oid), content)
 
