@@ -23,6 +23,7 @@ from fsyncstorage.quorum.history.record import Place
 from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.history.record import node_name
 from fsyncstorage.quorum.leading.writer import Writer
+from fsyncstorage.quorum.log.interface import Missing
 from fsyncstorage.quorum.log.notes import Note
 from fsyncstorage.quorum.roles import stepdown
 
@@ -277,6 +278,21 @@ class Status(Case):
         self.assertEqual([each['lacks'] for each in found['members']],
                          [False, True, False])
         self.assertIn('has lost records', found['warnings'][0])
+
+    def test_a_member_has_lost_the_only_record(self):
+        self.begun()
+        ends = EtcdLog.ends
+
+        def none(log, member=None):
+            if member == 1:
+                raise Missing
+            return ends(log, member)
+
+        with mock.patch.object(EtcdLog, 'ends', none):
+            found = self.looked()
+        self.assertEqual(
+            [(each['head'], each['lacks']) for each in found['members']],
+            [(1, False), (None, True), (1, False)])
 
     def test_it_is_full(self):
         self.begun()

@@ -211,6 +211,18 @@ class AtOnce(HostileCase):
 
     level = 2
 
+    def test_a_question_before_the_answer(self):
+        """HTTP/2 wants to have it answered, and the member waits for that."""
+        pongs = []
+
+        def instead(handler, request):
+            handler.send_raw(PingFrame(0, b'12345678').serialize())
+            pongs.append(handler.connection.recv(1 << 16))
+
+        self.all_send(instead)
+        self.assertEqual(self.log.read(1), [b'1'])
+        self.assertIn(b'12345678', pongs[0])
+
     def test_what_is_no_http_2(self):
         for name, raw in NO_HTTP.items():
             with self.subTest(name):

@@ -316,12 +316,12 @@ class Again(RoomTest):
         storage.line.before_stage = change
         with self.assertRaises(ConflictsLeft):
             storage.tpc_vote(transaction, True, client)
-        self.assertEqual(self.staged, 0)
+        until(lambda: self.staged == 0, 'it has left the log')
         storage.store(oid(5), storage.getTid(oid(5)), b'y', '', transaction)
         storage.tpc_vote(transaction, True, client)
         self.assertEqual(self.staged, 600)
         storage.tpc_finish(transaction)
-        self.assertEqual(self.staged, 0)
+        until(lambda: self.staged == 0, 'it has left the log')
 
 
 class Failing(StagingTest):
