@@ -305,7 +305,7 @@ class Again(RoomTest):
         """A client that resolves a conflict may take its time."""
         storage = self.storage
         storage.distrust_records(resolve=False)
-        serial, client = commit(storage, {5: b'x'}), ForAClient(True, True)
+        serial = commit(storage, {5: b'x'})
         transaction = self.begin_blobs(storage, {2: bytes(600)})
         storage.store(oid(5), serial, b'y', '', transaction)
 
@@ -315,10 +315,10 @@ class Again(RoomTest):
 
         storage.line.before_stage = change
         with self.assertRaises(ConflictsLeft):
-            storage.tpc_vote(transaction, True, client)
+            storage.tpc_vote(transaction, True, ForAClient(True, True))
         until(lambda: self.staged == 0, 'it has left the log')
         storage.store(oid(5), storage.getTid(oid(5)), b'y', '', transaction)
-        storage.tpc_vote(transaction, True, client)
+        storage.tpc_vote(transaction, True, ForAClient(True, True))
         self.assertEqual(self.staged, 600)
         storage.tpc_finish(transaction)
         until(lambda: self.staged == 0, 'it has left the log')

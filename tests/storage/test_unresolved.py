@@ -12,7 +12,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.errors import ConflictsLeft
 from fsyncstorage.errors import Unresolved
-from fsyncstorage.storage import conflicts
+from fsyncstorage.storage import told
 from fsyncstorage.storage.told import ForAClient
 
 from ..server.serving import Served
@@ -71,13 +71,13 @@ class OfAStorage(TestCase):
         """One more is an error."""
         self.storage.distrust_records(resolve=False)
         commit(self.storage, {2: counter(1)})
-        two = 2 * (conflicts.OVERHEAD + len(counter(3)))
+        two = 2 * (told.OF_A_CONFLICT + len(counter(3)))
         for most, expected in (two, ConflictsLeft), (two - 1, ConflictError):
             transaction = begin(self.storage)
             for number in 1, 2:
                 self.storage.store(
                     oid(number), z64, counter(3), '', transaction)
-            with mock.patch.object(conflicts, 'MOST', most):
+            with mock.patch.object(told, 'MOST_TO_RESOLVE', most):
                 with self.assertRaises(expected):
                     self.storage.tpc_vote(transaction, False, ForAClient(
                         leaves_conflicts=True))
@@ -92,9 +92,8 @@ class OfAStorage(TestCase):
             self.storage.store(
                 oid(number), serial, counter(3), '', transaction)
         self.change()
-        client = ForAClient(leaves_conflicts=True)
         with self.assertRaises(ConflictsLeft) as raised:
-            self.storage.tpc_vote(transaction, False, client)
+            self.storage.tpc_vote(transaction, False, ForAClient(True, True))
         self.assertEqual(
             [(each['oid'], each['serials'], each['data'])
              for each in raised.exception.conflicts],
@@ -103,7 +102,7 @@ class OfAStorage(TestCase):
         for number in 1, 2:
             self.storage.store(oid(number), self.storage.getTid(oid(number)),
                                counter(7), '', transaction)
-        self.storage.tpc_vote(transaction, False, client)
+        self.storage.tpc_vote(transaction, False, ForAClient(True, True))
         tid = self.storage.tpc_finish(transaction)
         for committed in self.storage.iterator(tid):
             self.assertEqual(

@@ -16,13 +16,13 @@ from ZODB.utils import z64
 
 from .. import datafile
 from ..errors import ConflictsLeft
-from ..storage.conflicts import LeftToClient
 from ..storage.spool import READ
 from ..storage.spool import RESTORE
 from ..storage.spool import STORE
 from ..storage.spool import UNDO
 from ..storage.spool import Entry
 from ..storage.spool import Spool
+from ..storage.told import ForAClient
 
 
 class _Transaction:
@@ -115,21 +115,22 @@ class OneAtATime:
     # The vote, and the end
 
     def tpc_vote(self, transaction, wait=True, client=None):
-        under_way, left = self._begun[transaction], LeftToClient()
+        under_way = self._begun[transaction]
+        client = client or ForAClient()
         try:
             under_way.oids, under_way.undone = [], []
             under_way.is_given = True
             self._storage.tpc_begin(transaction, *under_way.begin)
-            self._give(transaction, under_way, client, left)
-            resolved = self._vote(transaction, under_way, client, left)
-            if left.conflicts:
-                raise ConflictsLeft(left.conflicts)
+            self._give(transaction, under_way, client)
+            resolved = self._vote(transaction, under_way, client)
+            if client.conflicts:
+                raise ConflictsLeft(client.conflicts)
             return resolved
         except BaseException:
             self._take_back(transaction, under_way)
             raise
 
-    def _give(self, transaction, under_way, client, left):
+    def _give(self, transaction, under_way, client):
         last = {entry.oid: number for number, entry
                 in enumerate(under_way.entries()) if entry.kind == STORE}
         for number, entry in enumerate(under_way.entries()):
@@ -139,7 +140,7 @@ class OneAtATime:
                 try:
                     self._store(transaction, under_way, entry)
                 except ConflictError as error:
-                    self._leave(under_way, entry, error, client, left)
+                    self._leave(under_way, entry, error, client)
 
     def _give_one(self, transaction, under_way, entry):
         if entry.kind == READ:
@@ -176,21 +177,21 @@ class OneAtATime:
             remove_if_possible(given)  # if the storage did not take it
 
     @staticmethod
-    def _leave(under_way, entry, error, client, left):
+    def _leave(under_way, entry, error, client):
         data = under_way.data(entry)
-        if not data or client is None or not client.leaves_conflicts:
+        if not data:  # a deletion
             raise error
-        left.add(entry.oid, data, error)
+        client.leave(entry.oid, data, error)
 
-    def _vote(self, transaction, under_way, client, left):
-        if left.conflicts:
+    def _vote(self, transaction, under_way, client):
+        if client.conflicts:
             return []
         try:
             return list(self._storage.tpc_vote(transaction) or ())
         except ConflictError as error:
             for entry in reversed(list(under_way.entries())):
                 if entry.kind == STORE and entry.oid == error.oid:
-                    self._leave(under_way, entry, error, client, left)
+                    self._leave(under_way, entry, error, client)
                     return []
             raise
 

@@ -94,10 +94,10 @@ class Appending(Records):
         another may change an object in that time; then this vote fails, or has
         a conflict to resolve.
         """
-        if self._replica is not None and under_way.blobs:
-            if not under_way.alone:
-                self._check(under_way)  # fail early if it must fail
-            self._replica.stage(under_way.blobs, has_turn=False, wait=wait)
+        assert self._replica is not None and under_way.blobs is not None
+        if not under_way.alone:
+            self._check(under_way)  # fail early if it must fail
+        self._replica.stage(under_way.blobs, has_turn=False, wait=wait)
 
     def _waits_for_room(self, under_way: Transaction,
                         function: Callable[[], object]) -> bool:

@@ -111,8 +111,9 @@ class Commits(Undoing, Appending):
     def tpc_begin(self, transaction: Metadata, tid: bytes | None = None,
                   status: str | bytes = b' ') -> None:
         self._refuse_when_stopped()
-        status_byte = as_bytes(status)
-        if status_byte not in STATUSES:
+        if status.__class__ is not bytes:
+            status = as_bytes(status)
+        if status not in STATUSES:
             raise StorageTransactionError(
                 f'a transaction cannot have the status {status!r}')
         if self._is_read_only:
@@ -126,7 +127,7 @@ class Commits(Undoing, Appending):
             tid = TimeStamp(tid).raw()
             self._refuse_unless_later(tid)
         under_way = Transaction(
-            transaction, tid, status_byte, outcome.id_for(transaction, tid),
+            transaction, tid, status, outcome.id_for(transaction, tid),
             self.durability.policy, self._checksums, self._home,
             self._note_drop)
         if self.blob_dir:
@@ -218,7 +219,8 @@ class Commits(Undoing, Appending):
             self._check(under_way)  # only then its objects are known
         under_way.alone = (under_way.alone or under_way.is_large()
                            or not self._reserve.is_real)
-        self._stage_blobs(under_way, wait)
+        if self._replica is not None and under_way.blobs:
+            self._stage_blobs(under_way, wait)
         if under_way.alone:
             self._vote_alone(under_way, wait)
         else:

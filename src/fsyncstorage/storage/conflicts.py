@@ -20,33 +20,6 @@ from ..format import classname
 from .resolver import Resolver
 from .resolver import Unresolvable
 
-# Most bytes of all conflicts of a vote, and bytes that are counted for each in
-# addition to its data.
-MOST = 16 << 20
-OVERHEAD = 1000
-
-
-class LeftToClient:
-    """The conflicts of one vote that its client has to resolve.
-
-    The answer to the vote contains the data of each conflict, which stay in
-    memory until the answer has left.  So their size has a limit.  A vote that
-    exceeds it fails with the first conflict that is too much: its client can
-    try the transaction again, as after any conflict.
-    """
-
-    def __init__(self) -> None:
-        #: In the form in which they are sent to clients.
-        self.conflicts: list[dict[str, object]] = []
-        self._bytes = 0
-
-    def add(self, oid: bytes, data: bytes, error: ConflictError) -> None:
-        """Note a ConflictError for data that were stored; or raise it."""
-        self._bytes += OVERHEAD + len(data)
-        if not error.serials or self._bytes > MOST:
-            raise error
-        self.conflicts.append(dict(oid=oid, serials=error.serials, data=data))
-
 
 class Conflicts(ConflictResolvingStorage):
     """Part of a storage."""

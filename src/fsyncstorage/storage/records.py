@@ -16,7 +16,6 @@ unpickled to resolve a conflict (resolution).
 
 import contextlib
 import sys
-import typing
 
 from ZODB.FileStorage.FileStorage import FileStorageQuotaError
 from ZODB.FileStorage.format import DATA_HDR_LEN
@@ -42,7 +41,6 @@ from ..format.view import read_header
 from ..format.view import serial_at
 from ..positions import Positions
 from .conflicts import Conflicts
-from .conflicts import LeftToClient
 from .conflicts import leave
 from .resolver import LONGEST_WAIT
 from .statistics import Statistics
@@ -103,7 +101,7 @@ class Records(Statistics, Conflicts):
     @property
     def _appended(self) -> View:
         """What the commit machinery sees (I6)."""
-        return typing.cast(View, self._sequencer.appended)
+        return self._sequencer.pipeline.appended  # type: ignore[return-value]
 
     def _find(self, transaction: Metadata) -> Transaction | None:
         """The Transaction that was begun with this object, or None."""
@@ -248,14 +246,14 @@ class Records(Statistics, Conflicts):
         view, known_to = self._appended, under_way.known_to
         if known_to is view:
             return  # nothing was appended since
-        left = LeftToClient()
         for record in under_way.records:
             position = view.index.get(record.oid, 0)
             if (position != record.previous or known_to is None
                     or known_to.file is not view.file):
-                self._check_record(under_way, record, view, position, left)
-        if left.conflicts:
-            raise ConflictsLeft(left.conflicts)
+                self._check_record(under_way, record, view, position)
+        client = under_way.client
+        if client is not None and client.conflicts:
+            raise ConflictsLeft(client.conflicts)
         for oid, serial in under_way.read.items():
             self._refuse_unless_current(under_way, oid, serial, view)
         if under_way.undone:
@@ -263,8 +261,7 @@ class Records(Statistics, Conflicts):
         under_way.known_to = view
 
     def _check_record(self, under_way: Transaction, record: Record,
-                      view: View, position: int, left: LeftToClient) -> None:
-        """`left` gets the conflicts that the client has to resolve."""
+                      view: View, position: int) -> None:
         if record.origin is not None:
             self._place_again(under_way, record)
         elif not record.stored:
@@ -275,11 +272,11 @@ class Records(Statistics, Conflicts):
                 # One object for all of them.
                 record.base = record.oldserial = committed
             elif committed != record.base:
-                self._merge(under_way, record, committed, left)
+                self._merge(under_way, record, committed)
         record.previous = position
 
     def _merge(self, under_way: Transaction, record: Record,
-               committed: bytes, left: LeftToClient) -> None:
+               committed: bytes) -> None:
         """Resolve a conflict."""
         stored = under_way.read_data(
             record.data if record.original is None else record.original)
@@ -289,10 +286,9 @@ class Records(Statistics, Conflicts):
         except ConflictError as error:
             self._give_way(under_way, committed)
             self._count_conflict(under_way)
-            client = under_way.client
-            if client is None or not client.leaves_conflicts:
+            if under_way.client is None:
                 raise
-            left.add(record.oid, stored, error)
+            under_way.client.leave(record.oid, stored, error)
         else:
             under_way.resolve(record, data)
             under_way.resolved.append(record.oid)

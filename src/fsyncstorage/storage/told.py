@@ -3,9 +3,18 @@
 
 from collections.abc import Callable
 
+from ZODB.POSException import ConflictError
+
+# Most bytes of all conflicts that a client gets to resolve, and bytes that are
+# counted for each in addition to its data.  (The answer to the vote has the
+# data, which stay in memory until it has left.)
+MOST_TO_RESOLVE = 16 << 20
+OF_A_CONFLICT = 1000
+
 
 class ForAClient:
-    """Passed to `tpc_vote`: the vote must not wait for what is not published.
+    """Passed to one call of `tpc_vote`: the vote must not wait for what is not
+    published.
 
     A conflict with such a transaction raises Unpublished.  Without `resolve`,
     a conflict that might be resolved raises Unresolved: the caller does that
@@ -17,7 +26,22 @@ class ForAClient:
     def __init__(self, resolve: bool = True,
                  leaves_conflicts: bool = False) -> None:
         self.resolve = resolve
-        self.leaves_conflicts = leaves_conflicts
+        self._leaves_conflicts = leaves_conflicts
+        #: Those that are left, in the form in which they are sent to clients.
+        self.conflicts: list[dict[str, object]] = []
+        self._bytes = 0
+
+    def leave(self, oid: bytes, data: bytes, error: ConflictError) -> None:
+        """Leave a conflict of data that were stored to the client.
+
+        Raise it if the client does not want it.  A vote with more conflicts
+        than fit into its answer fails with the first one that is too much: its
+        client can try the transaction again, as after any conflict."""
+        self._bytes += OF_A_CONFLICT + len(data)
+        if (not self._leaves_conflicts or not error.serials
+                or self._bytes > MOST_TO_RESOLVE):
+            raise error
+        self.conflicts.append(dict(oid=oid, serials=error.serials, data=data))
 
 
 class AsyncFinish:

@@ -220,8 +220,9 @@ class Transaction:
         #: Its Commit in the pipeline, and the keys of its blobs.
         self.commit: Commit | None = None
         self.blob_keys: bytearray
-        user = as_bytes(metadata.user)
-        description = as_bytes(metadata.description)
+        user, description = metadata.user, metadata.description
+        if user.__class__ is not bytes or description.__class__ is not bytes:
+            user, description = as_bytes(user), as_bytes(description)
         #: The policy that holds for this transaction.
         self.policy = policy
         extension = metadata.extension_bytes
