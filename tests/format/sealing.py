@@ -138,5 +138,5 @@ def later_release(version=seal.VERSION + 1, size=seal.SIZE + 16):
     with a version and a size of its own."""
     with mock.patch.multiple(
             seal, VERSION=version, SIZE=size,
-            _FRONT=struct.Struct(f'>8sBBcBQQ16sQ{size - seal.SIZE}x')):
+            _FRONT=struct.Struct(f'>8sBBcBQQQ{size - seal.SIZE}x')):
         yield

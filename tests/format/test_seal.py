@@ -52,13 +52,21 @@ class Seals(unittest.TestCase):
         made = seal.make(
             FRONT, b'', b'p', 1 << 33, 2 << 33, 3 << 33, RECORDS, ID)
         found = seal.find(made)
-        self.assertEqual(found[:-1], (
-            seal.WAS_EMPTY, b'p', 1 << 33, 2 << 33, ID, 3 << 33))
+        self.assertEqual(found._replace(crc=0), (
+            seal.WAS_EMPTY, b'p', 1 << 33, 2 << 33, 3 << 33, 0, ID))
         self.assertEqual(seal.find(make(DICT_PICKLE)).id, bytes(16))
         self.assertEqual(made[2:], bytes.fromhex(
-            'f5 4653594e43 0d0a 03 01 70 3c'
-            '0000000200000000 0000000400000000' + ID.hex()
-            + '0000000600000000') + made[-8:])
+            'f5 4653594e43 0d0a 03 01 70 3d'
+            '0000000200000000 0000000400000000 0000000600000000')
+            + found.crc.to_bytes(4, 'big') + b'\0' + ID + made[-4:])
+
+    def test_nobody_can_choose_an_id_that_is_the_begin_of_another_seal(self):
+        """By any reader's rule, the last one that fits is the seal."""
+        made = seal.make(FRONT, b'', b' ', 4, 100, 4, RECORDS, ID)
+        begin = made.index(ID)
+        self.assertLess(len(made) - begin, seal.SMALLEST)
+        # Nor can one begin before it.
+        self.assertNotIn(made[begin - 1], seal.MAGIC)
 
     def test_verdicts(self):
         field = make(DICT_PICKLE)
@@ -72,7 +80,7 @@ class Seals(unittest.TestCase):
     def test_what_somebody_else_wrote_is_no_broken_seal(self):
         for extension in (
             b'x', b'rubbish', b'rubbish' * 7, DICT_PICKLE + b'x', b'}',
-            DICT_PICKLE + b'x' * 59, DICT_PICKLE + b'x' * 61, b'j' * 65530,
+            DICT_PICKLE + b'x' * 60, DICT_PICKLE + b'x' * 62, b'j' * 65530,
         ):
             self.assertEqual(self.verdict(extension), seal.ABSENT)
 
@@ -87,7 +95,7 @@ class Seals(unittest.TestCase):
                     self.assertEqual(self.verdict(torn), seal.DAMAGED)
             self.assertEqual(self.verdict(field + b'x'), seal.DAMAGED)
             self.assertEqual(
-                self.verdict(b'x' * 62, front=FRONT + field), seal.DAMAGED)
+                self.verdict(b'x' * 63, front=FRONT + field), seal.DAMAGED)
 
     def test_what_is_left_of_a_seal_whose_magic_has_changed(self):
         """Of one byte, behind anything; of more, behind a pickle."""
@@ -109,7 +117,7 @@ class Seals(unittest.TestCase):
 
     def test_a_seal_of_another_version_is_neither_absent_nor_damaged(self):
         for version, size in (
-                (2, 44), (4, seal.SIZE), (3, 61), (9, 255), (0xff, 24)):
+                (2, 44), (4, seal.SIZE), (3, 60), (9, 255), (0xff, 24)):
             with later_release(version, max(size, seal.SIZE)):
                 field = make(DICT_PICKLE)
             if size < seal.SIZE:
@@ -134,7 +142,7 @@ class Seals(unittest.TestCase):
         body, seal_bytes = field[:-seal.SIZE], field[-seal.SIZE:-4]
         for bit in range(32):
             wrong = bytearray(seal_bytes)
-            wrong[-1 - bit // 8] ^= 1 << bit % 8
+            wrong[36 + bit // 8] ^= 1 << bit % 8
             check = zlib.crc32(wrong).to_bytes(4, 'big')
             self.assertEqual(
                 self.verdict(body + wrong + check), seal.DAMAGED, bit)

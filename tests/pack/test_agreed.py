@@ -341,7 +341,7 @@ class Versions(TestCase):
             (agreed.VERSION, after.hexdigest()[:16]), (b'2', AFTER))
 
 
-BEFORE, AFTER = '014bec9918393ffb', '360c0f4cea486d6d'
+BEFORE, AFTER = '9c1a03f306569916', '38f8bd610f675b64'
 
 
 BLOCK = 100

@@ -232,11 +232,11 @@ class Oracle(TestCase):
         length = scan.HEADER + field + len(record)
         front = HEADER.pack(tid(6), length, b' ', 0, 0, field)
         body += seal._FRONT.pack(seal.MAGIC, seal.VERSION, seal.WAS_EMPTY,
-                                 b' ', seal.SIZE, begin, length, seal.NO_ID,
-                                 begin)
+                                 b' ', seal.SIZE, begin, length, begin)
         crc = zlib.crc32(record + p64(length))
-        body += seal._CRC.pack(zlib.crc32(front + body, crc))
-        body += seal._CRC.pack(zlib.crc32(body[-seal.SIZE + 4:]))
+        body += seal._REST.pack(
+            zlib.crc32(front + body, crc), seal.NO_ID)
+        body += seal._CHECK.pack(zlib.crc32(body[-seal.SIZE + 4:]))
         content += front + body + record + p64(length)
         *_, last = transactions(bytes(content))
         self.assertEqual(last.seal, seal.SOUND)

@@ -54,16 +54,10 @@ class Classes:
     def of_record(self, window: Window, position: int, length: int) -> int:
         """The number of the class of the record at a position, with data of
         this length."""
-        number = self.of_plain(window, position, length)
-        return number or self.of_rare(window, position, length)
-
-    def of_plain(self, window: Window, position: int, length: int) -> int:
-        """The same; 0 if the record does not name it in the usual way."""
-        beginning = plain_beginning(window.read(
-            position + scan.RECORD_HEADER,
-            length if length < FRONT else FRONT))
+        begin = position + scan.RECORD_HEADER
+        beginning = plain_beginning(window.read(begin, min(length, FRONT)))
         if beginning is None:
-            return 0
+            return self._of_rare(window.read(begin, min(length, ENOUGH)))
         number = self._by_beginning.get(beginning)
         if number is None:
             number = self.named(class_name(beginning) or UNKNOWN_CLASS)
@@ -71,10 +65,8 @@ class Classes:
                 self._by_beginning[beginning] = number
         return number
 
-    def of_rare(self, window: Window, position: int, length: int) -> int:
-        """The same, for a record that does not name it in the usual way."""
-        front = window.read(
-            position + scan.RECORD_HEADER, min(length, ENOUGH))
+    def _of_rare(self, front: bytes) -> int:
+        """The same, if the record does not name it in the usual way."""
         name = class_name(front)
         if name is not None:
             return self.named(name)

@@ -43,25 +43,29 @@ LONGEST_EXTENSION = 0xffff
 #       8  B    version
 #       9  B    flags: WAS_EMPTY
 #      10  c    status: the one that the transaction finally has
-#      11  B    size of the seal: 60
+#      11  B    size of the seal: 61
 #      12  Q    position of the transaction in the file
 #      20  Q    length, as in the transaction's header
-#      28  16 s commit id; zeros: it has none
-#      44  Q    durable: all before this position was durable by then
-#      52  I    crc of the records, the length behind them, and the header
+#      28  Q    durable: all before this position was durable by then
+#      36  I    crc of the records, the length behind them, and the header
 #               with its final status, user, description, and extension up to
 #               here, in this order
-#      56  I    check value: the crc of the 56 bytes before
+#      40  x    zero
+#      41  16 s commit id; zeros: it has none
+#      57  I    check value: the crc of the 57 bytes before
 #
-# (The records come first in the crc: so it can be begun before the header is
-# known.)
-_FRONT = struct.Struct('>8sBBcBQQ16sQ')
-_CRC = struct.Struct('>I')
-SIZE = _FRONT.size + 2 * _CRC.size
+# The records come first in the crc, so that it can be begun before the header
+# is known.  The id is chosen by a client, who could choose the begin of a seal
+# of another version: so too few bytes are left from there on, and no magic can
+# begin before the id and go on in it.
+_FRONT = struct.Struct('>8sBBcBQQQ')
+_REST = struct.Struct('>Ix16s')
+_CHECK = struct.Struct('>I')
+SIZE = _FRONT.size + _REST.size + _CHECK.size
 
 # Of a seal of any version: magic, version, size, position.
 _ANY_VERSION = struct.Struct('>8sB2xBQ')
-SMALLEST = _ANY_VERSION.size + _CRC.size
+SMALLEST = _ANY_VERSION.size + _CHECK.size
 #: A size is one byte.
 LARGEST = 0xff
 # Version 1 had zero in the place of the size.
@@ -115,9 +119,9 @@ class Seal(typing.NamedTuple):
     status: bytes
     position: int
     length: int
-    id: bytes
     durable: int
     crc: int
+    id: bytes
 
     @property
     def was_empty(self) -> bool:
@@ -142,9 +146,9 @@ def make(front: bytes, extension: bytes, status: bytes, position: int,
     flags = 0 if extension else WAS_EMPTY
     body = extension or EMPTY_PICKLE
     seal = _FRONT.pack(
-        MAGIC, VERSION, flags, status, SIZE, position, length, id, durable)
-    seal += _CRC.pack(zlib.crc32(front + body + seal, records_crc))
-    return body + seal + _CRC.pack(zlib.crc32(seal))
+        MAGIC, VERSION, flags, status, SIZE, position, length, durable)
+    seal += _REST.pack(zlib.crc32(front + body + seal, records_crc), id)
+    return body + seal + _CHECK.pack(zlib.crc32(seal))
 
 
 def find(field: bytes) -> Seal | None:
@@ -174,8 +178,8 @@ def size_of(data: bytes) -> int:
         size = _SIZE_OF_THE_FIRST
     if not SMALLEST <= size <= len(data):
         return 0
-    checked = size - _CRC.size
-    check, = _CRC.unpack_from(data, checked)
+    checked = size - _CHECK.size
+    check, = _CHECK.unpack_from(data, checked)
     return size if zlib.crc32(data[:checked]) == check else 0
 
 
@@ -190,10 +194,10 @@ def parse(data: bytes, size: int | None = None) -> Seal | None:
     _, version, _, position = _ANY_VERSION.unpack_from(data)
     if version != VERSION or size != SIZE:
         raise UnknownVersion(position, version, size)
-    _, _, flags, status, _, position, length, id, durable = (
-        _FRONT.unpack_from(data))
-    crc, = _CRC.unpack_from(data, _FRONT.size)
-    return Seal(flags, status, position, length, id, durable, crc)
+    _, _, flags, status, _, position, length, durable = _FRONT.unpack_from(
+        data)
+    crc, id = _REST.unpack_from(data, _FRONT.size)
+    return Seal(flags, status, position, length, durable, crc, id)
 
 
 def strip(field: bytes) -> bytes:
@@ -217,8 +221,7 @@ def verify(position: int, front: bytes, field: bytes,
                 or may_have_been_sealed(field) else ABSENT)
     if seal.position != position:
         return MOVED
-    # The crc stands between the bytes that it covers and the check.
-    covered = front + field[:-2 * _CRC.size]
+    covered = front + field[:_FRONT.size - SIZE]
     if zlib.crc32(covered, records_crc) != seal.crc:
         return DAMAGED
     return SOUND

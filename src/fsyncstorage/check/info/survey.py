@@ -84,7 +84,7 @@ class Survey:
         if counts:
             self._count(transaction)
         objects, classes = self.objects, self.classes
-        numbered, class_of = objects.numbered, classes.of_plain
+        numbered, class_of = objects.numbered, classes.of_record
         positions, sizes, kinds = (
             objects.positions, objects.sizes, objects.classes)
         is_counted = objects.is_counted
@@ -92,9 +92,8 @@ class Survey:
             oid, _, _, position, length, _ = record
             number = numbered(oid)
             if length:
-                kinds[number] = kind = (
-                    class_of(self.window, position, length)
-                    or classes.of_rare(self.window, position, length))
+                kinds[number] = kind = class_of(
+                    self.window, position, length)
                 positions[number] = position
                 sizes[number] = length if counts else 0
             else:
