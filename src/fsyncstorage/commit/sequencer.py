@@ -180,11 +180,11 @@ class Sequencer:
         """Sync a batch, note the outcome, pass the leadership on."""
         with self._one_sync:
             if self._broken is None:
+                begun = time.monotonic()
                 with self.mutex:
                     point, batch = self.pipeline.next_batch(
                         alone, data_first=self._policy.background)
                     covers_all = point is self.pipeline.appended
-                begun = time.monotonic()
                 try:
                     self._sync(point, batch)
                 except Exception as error:
@@ -286,6 +286,8 @@ class Sequencer:
             if commit.woken is not None:
                 commit.woken.set()
             self.pipeline.publish(commit)
+            if not self.pipeline.queue:  # mostly
+                return None
             return self.pipeline.next_to_publish()
 
     def _tell_all(self) -> None:
@@ -401,10 +403,15 @@ class Sequencer:
         self.flusher.wake()
 
     def _take_over(self, reason: str) -> None:
-        """An interrupt has stopped writing, perhaps of who was publishing."""
+        """An interrupt has stopped writing: settle all that is appended.
+
+        Who led, published or should have been woken, is not known any more."""
         self._interrupted = None
         with self._gate:  # so nobody publishes now
             self.publishing = False
+        with self.mutex:
+            for commit in self.pipeline.queue:
+                commit.orphan = True
         logger.critical(reason)
 
     # Others
