@@ -62,11 +62,13 @@ def process_recorded():
         def copied(self, next_end):
             job, old, new, index, removed = self._job
             parent = _Parent(self._watch.tell, next_end)
-            child.do(
+            done = child.do(
                 job, lambda length, position: os.pread(
                     old.fileno(), length, position),
-                new, index, removed, references[-1], parent)
-            return parent.done
+                new, index, removed, references[-1], parent)['done']
+            return process.Done(
+                done['copied_to'], done['written_to'],
+                Places.from_json(done['places']))
 
         def close(self):
             pass
@@ -83,8 +85,6 @@ def process_recorded():
 
 class _Parent:
 
-    done = None
-
     def __init__(self, tell, next_end):
         self.tell = tell
         self._next_end = next_end
@@ -93,13 +93,7 @@ class _Parent:
         return {'copy_to': self._next}
 
     def report(self, message):
-        if 'copied_to' in message:
-            self._next = self._next_end(message['copied_to'])
-        else:
-            done = message['done']
-            self.done = process.Done(
-                done['copied_to'], done['written_to'],
-                Places.from_json(done['places']))
+        self._next = self._next_end(message['copied_to'])
 
 
 class CrashPacks(Checking):

@@ -5,7 +5,6 @@ no file name is used here.  The list of commands and reports is in
 docs/internals/pack.rst; processes.parent receives and sends them.
 """
 
-import os
 import traceback
 import typing
 
@@ -18,9 +17,9 @@ from ..format.references import references
 from ..format.seal import UnknownVersion
 from ..format.window import Pread
 from ..format.window import Window
-from ..processes import priority
 from ..processes.parent import Message
 from ..processes.parent import ParentProcess
+from ..processes.parent import serve
 from ..processes.reading import Reader
 from .copying import Copier
 from .forecast import foreseen
@@ -33,24 +32,19 @@ from .work import copied
 
 
 def main(pid: int) -> None:
-    priority.give_way()
-    parent = _Parent(pid)
-    try:
-        job = parent.job()
-        removed = None if job['removed'] is None else _file(job['removed'])
-        wanted = Job(
-            bytes.fromhex(job['stop']), job['end'], job['gc'], job['rate'],
-            job['share'], job['sums'])
-        if job['new'] is None:
-            parent.report({'forecast': foreseen(
-                wanted, Reader(job['old']), removed, parent.tell)})
-        else:
-            do(wanted, Reader(job['old']), _file(job['new']),
-               _file(job['index']), removed, references, parent)
-    except Exception as error:
-        parent.report(_failure(error))
-    # An ordinary exit would wait for the thread that reads commands.
-    os._exit(0)
+    serve(pid, _work, _failure)
+
+
+def _work(job: Message, parent: ParentProcess) -> Message:
+    removed = None if job['removed'] is None else _file(job['removed'])
+    wanted = Job(
+        bytes.fromhex(job['stop']), job['end'], job['gc'], job['rate'],
+        job['share'], job['sums'])
+    if job['new'] is None:
+        return {'forecast': foreseen(
+            wanted, Reader(job['old']), removed, parent.tell)}
+    return do(wanted, Reader(job['old']), _file(job['new']),
+              _file(job['index']), removed, references, parent)
 
 
 def _file(number: int) -> datafile.DataFile:
@@ -60,7 +54,7 @@ def _file(number: int) -> datafile.DataFile:
 
 def do(job: Job, pread: Pread, new: datafile.DataFile,
        to_index: datafile.DataFile, removed: datafile.DataFile | None,
-       references: References, parent: 'Parent') -> None:
+       references: References, parent: 'Parent') -> Message:
     """Copy, until the parent says that the rest is small.
 
     To write a large index takes long.  So the index is written before the last
@@ -73,11 +67,11 @@ def do(job: Job, pread: Pread, new: datafile.DataFile,
                            Pacer(to_index).written)
     _catch_up(copier, pread, pacer, parent)
     checksum = copier.checksum
-    parent.report({'done': {
+    return {'done': {
         'copied_to': copier.copied_to, 'written_to': copier.written_to,
         'places': copier.places.as_json(),
         'gone_blobs': copier.gone_blobs,
-        'blocks': '' if checksum is None else checksum.blocks.hex()}})
+        'blocks': '' if checksum is None else checksum.blocks.hex()}}
 
 
 def _catch_up(copier: Copier, pread: Pread, pacer: Pacer,
@@ -116,9 +110,3 @@ class Parent(typing.Protocol):
     def report(self, message: Message) -> None: ...
 
     def tell(self, phase: str, done: int, total: int) -> None: ...
-
-
-class _Parent(ParentProcess):
-
-    def tell(self, phase: str, done: int, total: int) -> None:
-        self.report({'tell': [phase, done, total]})

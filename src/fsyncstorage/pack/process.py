@@ -7,7 +7,6 @@ Left to others: how the child is started and ended (processes.starting), the
 work that it does (work), and how it runs (child).
 """
 
-import json
 import logging
 import re
 import typing
@@ -127,8 +126,7 @@ class Process:
         # If the child is killed, its reports end.
         with self._watch.ended_by(self._process.end):
             self._begin()
-            for line in iter(self._process.report, None):
-                report = _parsed(line)
+            for report in self._process.reports():
                 match report:
                     case {'tell': [str(phase), int(done), int(total)]}:
                         self._watch.tell(phase, done, total)
@@ -146,13 +144,6 @@ class Process:
             self._process.begin(self._job)
         finally:
             self._watch.go_on()  # a cancel may have ended the child
-
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        raise _nonsense(line) from None
 
 
 def _places(found: Any) -> Places:

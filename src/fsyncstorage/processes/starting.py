@@ -18,12 +18,14 @@ Left to others: what the process does, and what its reports mean.
 
 import collections
 import contextlib
+import functools
 import json
 import os
 import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from .version import VERSION
@@ -140,6 +142,17 @@ class ChildProcess:
                 self._begun.clear()
             self._begun.append(rest)
         return self._lines.popleft().decode('utf-8', 'replace')
+
+    def reports(self, within: float | None = None) -> Iterator[Any]:
+        """All that it reports, as with `report`, until it has ended.
+
+        (A line that is no report comes as a text, which nobody expects.)
+        """
+        for line in iter(functools.partial(self.report, within), None):
+            try:
+                yield json.loads(line)
+            except ValueError:
+                yield line
 
     def end(self) -> None:
         """Kill it, from any thread: then no thread waits for it any more."""

@@ -3,7 +3,7 @@
 The notes are in a file beside the data file, so that a scrub can go on after a
 restart, and known damage stays known.  The file of the notes is replaced as a
 whole.  Its content is checked.  The position in it is believed only if the
-data file has the noted transaction there (verifying).
+data file has the noted transaction there (child).
 """
 
 import dataclasses

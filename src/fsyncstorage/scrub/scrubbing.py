@@ -22,8 +22,6 @@ is held, since a pack calls `begin_anew` under the append lock.
 
 import contextlib
 import dataclasses
-import functools
-import json
 import logging
 import threading
 import time
@@ -55,7 +53,7 @@ TRY_AGAIN_AFTER = 3600.0
 # Seconds without a report, after which a process has failed.  It reports every
 # second, but not while it waits for a disk.
 SILENT_FOR = 600.0
-# Seconds until what looks damaged is read once more.
+# Seconds until what looks damaged, or cannot be read, is read once more.
 LOOK_AGAIN_AFTER = 5.0
 # Seconds that a close waits for the thread.
 CLOSE_WITHIN = 3.0
@@ -253,15 +251,10 @@ class Scrub:
                 self._stuck = process
 
     def _hear(self, process: ChildProcess, endings: int) -> None:
-        for line in iter(functools.partial(process.report, SILENT_FOR), None):
-            match _parsed(line):
+        for report in process.reports(SILENT_FOR):
+            match report:
                 case {'read': found, 'damage': str() | None as words}:
                     self._note_read(_pass(found), words, endings)
-                case {'sound': str(words)}:
-                    logger.info(
-                        '%s: what the scrub took for damage is sound when it'
-                        ' is read again: %s', self._name,
-                        words[:LONGEST_WORDS])
                 case {'mended': [*_]}:
                     self._note_mended(endings)
                 case {'ended': found}:
@@ -269,7 +262,7 @@ class Scrub:
                     return
                 case {'failed': str(why)}:
                     raise Failed(why)
-                case report:
+                case _:
                     raise _nonsense(report)
         raise Failed('the process ended before it was done (exit code'
                      f' {process.exit_code()})')
@@ -345,13 +338,6 @@ class Scrub:
             logger.warning(
                 '%s could not be written (%s); after a restart, the scrub'
                 ' begins anew', self._path, error)
-
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        raise _nonsense(line) from None
 
 
 def _pass(found: Any) -> Pass:
