@@ -26,7 +26,7 @@ import typing
 import ZODB.serialize
 
 from ..errors import OutcomeUnknown
-from .marking import References
+from .plan import References
 
 logger = logging.getLogger(__name__)
 

@@ -22,13 +22,13 @@ from ..processes.parent import ParentProcess
 from ..processes.parent import serve
 from ..processes.reading import Reader
 from .copying import Copier
-from .forecast import foreseen
-from .marking import References
-from .pacing import Pacer
+from .output import Pacer
 from .plan import Job
 from .plan import NothingToDo
+from .plan import References
 from .work import NoRoom
 from .work import copied
+from .work import foreseen
 
 
 def main(pid: int) -> None:

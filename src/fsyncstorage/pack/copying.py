@@ -18,7 +18,6 @@ import math
 import struct
 import typing
 import zlib
-from collections.abc import Iterable
 
 from ZODB._compat import FILESTORAGE_MAGIC
 from ZODB.fsIndex import fsIndex
@@ -33,13 +32,13 @@ from ..positions import Positions
 from .chains import Chains
 from .checksum import Checksum
 from .counting import Tally
-from .goneblobs import GoneBlobs
-from .marking import Kept
 from .output import Output
+from .packedblobs import GoneBlobs
 from .places import Places
+from .plan import Plan
 from .progress import COPY
-from .progress import STEP
 from .progress import Tell
+from .progress import transactions
 
 _header = struct.Struct('>8sQcHHH')
 _record_header = struct.Struct('>8s8sQQHQ')
@@ -107,13 +106,6 @@ class Copier:
         """Of the new file, up to the last flush; None if not wanted."""
         return self._out.checksum
 
-    def write_to(self, out: Output) -> None:
-        """Write to `out` from now on.
-
-        What was written to the output before must have been flushed.
-        """
-        self._out = out
-
     def flush(self) -> None:
         self._out.flush()
         if self._removed is not None:
@@ -121,20 +113,14 @@ class Copier:
 
     # Up to the pack end
 
-    def copy_to_pack_end(self, window: Window, pack_end: int, kept: Kept,
-                         targets: Iterable[int], tell: Tell) -> None:
-        """`targets` are the records that later records point back to."""
+    def copy_to_pack_end(self, window: Window, plan: Plan,
+                         tell: Tell) -> None:
         self._read_from(window)
         self._out.append(FILESTORAGE_MAGIC)
-        self.places = Places(pack_end)
-        to_note = frozenset(targets)
-        due = 0
-        while self.copied_to < pack_end:
-            if self.copied_to >= due:
-                tell(COPY, self.copied_to, window.end)
-                due = self.copied_to + STEP
-            found = scan.read_transaction(window, self.copied_to)
-            records = [record for record in found.records if record in kept]
+        self.places = Places(plan.pack_end)
+        for found in transactions(
+                window, self.copied_to, plan.pack_end, COPY, tell):
+            records = [each for each in found.records if plan.keeps(each)]
             if self._removed is not None and len(records) < len(found.records):
                 self._removed.add(
                     found, {record.oid for record in records}, window,
@@ -142,15 +128,15 @@ class Copier:
             new = [_New(record, self._chains.source(record))
                    for record in records]
             if self._tally is not None:
-                self._tally.add(found, _lengths(new), kept.objects)
+                self._tally.add(found, _lengths(new), plan.objects)
             if records:
                 for record, place in zip(
                         records, self._write(found, b'p', new)):
                     self.index[record.oid] = place
-                    if record.position in to_note:
+                    if record.position in plan.targets:
                         self.places.note(record.position, place)
             self.copied_to = found.end
-        self.places.note_later(pack_end, self._out.end)
+        self.places.note_later(plan.pack_end, self._out.end)
 
     # Behind the pack end
 
@@ -158,12 +144,8 @@ class Copier:
                    tell: Tell = lambda *progress: None) -> None:
         """Copy all that is not copied yet, up to the end of the window."""
         self._read_from(window)
-        due = 0
-        while self.copied_to < window.end:
-            if self.copied_to >= due:
-                tell(COPY, self.copied_to, window.end)
-                due = self.copied_to + STEP
-            found = scan.read_transaction(window, self.copied_to)
+        for found in transactions(
+                window, self.copied_to, window.end, COPY, tell):
             new = [self._later(record) for record in found.records]
             if self._tally is not None:
                 self._tally.add(found, _lengths(new))

@@ -13,7 +13,7 @@ from typing import Any
 
 from ZODB.fsIndex import fsIndex
 
-from .marking import References
+from .plan import References
 
 logger = logging.getLogger(__name__)
 

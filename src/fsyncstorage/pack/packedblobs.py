@@ -1,9 +1,9 @@
 """The blob files that a pack leaves out: removed, or moved to `blobs.old`.
 
-The packer lists them in `.removed` in the blob directory, a line for each, in
-hexadecimal: an oid and a tid.  (Stock's packer also lists an oid alone, if
-nothing before the pack time is left of the object.)  They are taken away when
-the packed data file has its name durably.
+The packer lists them (`GoneBlobs`) in `.removed` in the blob directory, a line
+for each, in hexadecimal: an oid and a tid.  (Stock's packer also lists an oid
+alone, if nothing before the pack time is left of the object.)  They are taken
+away when the packed data file has its name durably.
 
 A crash may happen before that.  A start that finds a list must know whether it
 is the list of the pack that has made the data file: the blobs in any other
@@ -38,8 +38,15 @@ from typing import Any
 from ZODB.blob import LAYOUT_MARKER
 
 from .. import datafile
+from ..format import scan
+from ..format.blobrecord import FRONT
+from ..format.blobrecord import is_of_blob
+from ..format.scan import RECORD_HEADER
+from ..format.window import Window
 from . import generation
 from .agreed import Becoming
+from .chains import Chains
+from .output import Output
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +59,57 @@ OF_PACK = '.pack'
 _MARK = b'#'
 _WHOSE = re.compile(rb'^# (\d{1,19}) ([0-9a-f]{64})\n\Z', re.MULTILINE)
 _LONGEST_WHOSE = 100
+
+
+class GoneBlobs:
+
+    """Lists the blobs that are not kept, and counts them.
+
+    A transaction can have several records of one blob, but only one file for
+    it.
+    """
+
+    def __init__(self, out: Output | None) -> None:
+        """Without `out`, blobs are only counted, and only those whose record
+        has its own data.  For the others, back pointers would have to be
+        followed.  So a wrong pointer in a record that goes does not matter.
+        """
+        self.count = 0
+        self._out = out
+
+    def flush(self) -> None:
+        if self._out is not None:
+            self._out.flush()
+
+    def add(self, found: scan.Transaction, kept: set[bytes], window: Window,
+            chains: Chains) -> None:
+        """Add a transaction; `kept` are the oids of its records that are kept.
+        """
+        done = set(kept)
+        ahead = window.for_records_of(found.end - found.position)
+        for record in found.records:
+            if self._out is None and not record.length:
+                continue
+            if record.oid in done:
+                continue
+            source = chains.source(record)
+            if _is_of_blob(source, ahead if source is record else None,
+                           window):
+                done.add(record.oid)
+                self.count += 1
+                if self._out is not None:
+                    self._out.append(
+                        binascii.hexlify(record.oid + record.tid) + b'\n')
+
+
+def _is_of_blob(source: scan.Record, ahead: Window | None,
+                window: Window) -> bool:
+    """`ahead` covers records in their order."""
+    size = min(source.length, FRONT)
+    start = source.position + RECORD_HEADER
+    if ahead is not None and size:
+        ahead.cover(start, size)
+    return bool(size) and is_of_blob((ahead or window).read(start, size))
 
 
 def say_whose(blob_dir: str, becoming: Becoming) -> None:

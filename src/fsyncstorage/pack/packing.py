@@ -22,7 +22,6 @@ import math
 import time
 import typing
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from ZODB.FileStorage.FileStorage import FileStorageError
@@ -35,7 +34,6 @@ from ZODB.utils import z64
 
 from .. import datafile
 from ..format import scan
-from ..format.window import Pread
 from ..format.window import Window
 from . import naming
 from . import packedblobs
@@ -46,15 +44,12 @@ from .agreed import ALONE
 from .agreed import Agreement
 from .bulk import MOST_ROUNDS
 from .bulk import Bulk
-from .bulk import reading
 from .copying import Copier
-from .files import Files
 from .foreign import packed_by
-from .marking import References
 from .plan import Job
 from .plan import NothingToDo
+from .plan import References
 from .progress import NOTHING
-from .progress import SWAP
 from .progress import Cancelled
 from .progress import Untimely
 from .progress import Watch
@@ -69,9 +64,9 @@ SMALL_REST, TINY_REST = 1 << 20, 1 << 14
 # Seconds that a pack time may be ahead of the clock, or of the last commit.
 FUTURE = 12 * 3600
 # How many of the MOST_ROUNDS of copying may leave a rest that is not smaller.
-# One may do so by chance: because of a large transaction, or of a large index
-# that is written anew.  But if this many do, committers are faster than the
-# copying, and must wait for the append lock.
+# One may do so by chance, because of a large transaction.  But if this many
+# do, committers are faster than the copying, and must wait for the append
+# lock.
 MOST_IN_VAIN = 3
 
 
@@ -223,42 +218,40 @@ def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,
 
     When it returns, Data.fs.pack is complete, and the append lock is held.
     """
-    files = Files(
-        storage._file_name, storage.blob_dir, storage._file, storage.reopened,
-        partial(swap.nobody_else_has_the_file, storage))
-    with contextlib.closing(files):
+    old = storage.reopened()
+    with swap.nobody_else_has_the_file(storage):
+        bulk = Bulk(storage._file_name, storage.blob_dir, old,
+                    storage.getSize, storage.pack_watch)
+    with contextlib.closing(bulk):
         try:
-            return _Packing(storage, files, agreement).pack(
+            return _Packing(storage, bulk, agreement).pack(
                 referencesf, stop, gc)
         except (scan.Damage, process.Damaged) as damage:
-            files.leave_nothing()
+            bulk.leave_nothing()
             raise CorruptedError(
                 f'{storage._file_name}: {damage}. The pack was given up, and'
                 ' nothing was changed; fsync-check shows what is damaged'
             ) from None
         except BaseException:
-            files.leave_nothing()
+            bulk.leave_nothing()
             raise
 
 
 class _Packing:
 
-    def __init__(self, storage: Any, files: Files,
+    def __init__(self, storage: Any, bulk: Bulk,
                  agreement: Agreement) -> None:
         self._storage = storage
-        self._files = files
+        self._bulk = bulk
         self._agreement = agreement
         self._watch: Watch = storage.pack_watch
-        self._bulk = Bulk(
-            storage._file_name, files, self._pread(), storage.getSize,
-            self._watch)
 
     def pack(self, referencesf: References, stop: bytes,
              gc: bool) -> Packed:
         storage = self._storage
         end = self._end(self._agreement.begins(stop, gc, referencesf))
         job = Job(stop, end, gc, storage.pack_rate,
-                  work.share_on_disk(storage._file),
+                  work.share_on_disk(self._bulk.old),
                   self._agreement.is_wanted)
         copier = self._bulk.copied(job, referencesf, storage.pack_process)
         self._hold_still_for_a_small_rest(copier)
@@ -284,7 +277,7 @@ class _Packing:
         view = storage._view
         if told in (None, view.end):
             return view.end
-        window = Window(self._pread(), view.end)
+        window = Window(self._bulk.pread, view.end)
         if (told > window.end
                 or scan.transaction_before(window, told) is None):
             raise FileStorageError(
@@ -329,31 +322,17 @@ class _Packing:
 
         If the rest is not small in the old file, its size there is enough.
         """
-        window = Window(self._pread(), self._storage.getSize())
+        window = Window(self._bulk.pread, self._storage.getSize())
         rest = window.end - copier.copied_to
         return rest if rest >= SMALL_REST else copier.rest(window, enough)
 
     def _copy_while_others_commit(self, copier: Copier) -> None:
-        """Copy what was committed, and sync it.
-
-        A restart must scan what the index does not have.  So if much was
-        committed since the index was written, it is written anew.
-        """
+        """Copy what was committed, and sync it."""
         storage = self._storage
         self._copy_rest(copier)
         self._bulk.pacer.sync(copier.written_to)
         # Sync the old file, too: under `none`, the swap would have to do it.
         storage._sequencer.sync_to(copier.copied_to)
-        if (copier.written_to - self._bulk.index_to
-                > storage._checkpoints.step // 2):
-            self._files.another_index()
-            self._bulk.write_index(copier)
 
     def _copy_rest(self, copier: Copier) -> None:
-        end = self._storage.getSize()
-        self._watch.tell(SWAP, copier.copied_to, end)
-        copier.copy_later(Window(self._pread(), end))
-        copier.flush()  # a full disk must fail here
-
-    def _pread(self) -> Pread:
-        return reading(self._storage._file)
+        self._bulk.copy_rest(copier, self._storage.getSize())

@@ -21,11 +21,10 @@ from .. import datafile
 from ..processes import starting
 from .checksum import BLOCK
 from .checksum import SIZE
-from .forecast import Forecast
-from .marking import References
 from .places import Places
 from .plan import Job
 from .plan import NothingToDo
+from .plan import References
 from .progress import Watch
 from .work import NoRoom
 
@@ -111,12 +110,12 @@ class Process:
 
         return self._outcome(answered)
 
-    def forecast(self) -> Forecast:
+    def forecast(self) -> dict[str, Any]:
         """Wait until the child has made a forecast."""
-        def answered(report: Any) -> Forecast:
+        def answered(report: Any) -> dict[str, Any]:
             match report:
-                case {'forecast': list(found)}:
-                    return _forecast(found)
+                case {'forecast': dict(found)}:
+                    return found
             raise _error(report)
 
         return self._outcome(answered)
@@ -162,13 +161,6 @@ def _blocks(found: str, written_to: int) -> bytes:
     if len(blocks) not in (0, written_to // BLOCK * SIZE):
         raise _nonsense(found)
     return blocks
-
-
-def _forecast(found: list[Any]) -> Forecast:
-    try:
-        return Forecast.from_json(found)
-    except (TypeError, ValueError):
-        raise _nonsense(found) from None
 
 
 def _nonsense(report: Any) -> Gone:
