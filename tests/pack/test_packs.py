@@ -209,8 +209,9 @@ class Forecasts(PacksCase):
         class Hanging(packs.Process):
             """It never has an answer."""
 
-            def _begin(self):
-                started.set()
+            def __init__(self, *args):
+                super().__init__(*args)
+                self._process.begin = lambda job: started.set()
 
         with mock.patch.object(packs, 'Process', Hanging):
             thread = Thread(lambda: storage.packs.forecast(time.time()))

@@ -20,5 +20,4 @@
 - places        where old records are in the new file
 - chains        where the data are that a record points back to
 - progress      how far a pack is, and how it is cancelled
-- foreign       what a packer of the user's own gets as the storage
 """

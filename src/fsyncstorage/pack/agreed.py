@@ -144,6 +144,3 @@ class Agreement:
                 logger.warning(
                     'the other nodes could not be told that a pack was given'
                     ' up: %s', error)
-
-
-ALONE = Agreement(None)

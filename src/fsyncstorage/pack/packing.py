@@ -19,6 +19,7 @@ import contextlib
 import errno
 import logging
 import math
+import threading
 import time
 import typing
 from collections.abc import Iterator
@@ -40,12 +41,10 @@ from . import packedblobs
 from . import process
 from . import swap
 from . import work
-from .agreed import ALONE
 from .agreed import Agreement
 from .bulk import MOST_ROUNDS
 from .bulk import Bulk
 from .copying import Copier
-from .foreign import packed_by
 from .plan import Job
 from .plan import NothingToDo
 from .plan import References
@@ -141,7 +140,7 @@ def _say_what_stays_of_blobs(storage: Any, gone: int) -> None:
 
 
 def _packed(storage: Any, referencesf: References, stop: bytes, gc: bool,
-            agreement: Agreement) -> 'tuple[int, fsIndex] | Packed | None':
+            agreement: Agreement) -> 'Packed | None':
     with swap.nobody_else_has_the_file(storage):
         # The user's own packer may truncate a file of this name.
         datafile.remove_if_there(storage._file_name + '.pack')
@@ -150,7 +149,7 @@ def _packed(storage: Any, referencesf: References, stop: bytes, gc: bool,
         if packer is copy_what_is_needed:
             return copy_what_is_needed(
                 storage, referencesf, stop, gc, agreement)
-        return packed_by(packer, storage, referencesf, stop, gc)
+        return _packed_by(packer, storage, referencesf, stop, gc)
     except (NothingToDo, RedundantPackWarning) as reason:
         logger.info('%s: nothing is packed: %s', storage._file_name, reason)
         return None
@@ -206,14 +205,14 @@ class Packed(typing.NamedTuple):
 
     end: int
     index: fsIndex
-    #: An index up to this position is written and durable.
-    index_to: int
+    #: An index up to this position is written and durable; None: none is.
+    index_to: int | None = None
     #: Of the new file; None if not wanted.
     checksum: bytes | None = None
 
 
 def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,
-                        gc: bool, agreement: Agreement = ALONE) -> Packed:
+                        gc: bool, agreement: Agreement) -> Packed:
     """The packer of FsyncStorage.
 
     When it returns, Data.fs.pack is complete, and the append lock is held.
@@ -235,6 +234,47 @@ def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,
         except BaseException:
             bulk.leave_nothing()
             raise
+
+
+def _packed_by(packer: Any, storage: Any, referencesf: References, stop: bytes,
+               gc: bool) -> Packed | None:
+    """What a packer of the user's own makes (the key `packer`).
+
+    It knows nothing of what is on its way to the disk.  So it runs with
+    commits stopped: everything is settled, and the append lock is held, from
+    before it begins until the files are swapped.
+    """
+    storage.is_swapping = True
+    storage.hold_still()
+    logger.warning(
+        '%s: commits wait until the packer of the key "packer" has ended',
+        storage._file_name)
+    found = packer(_WithAnotherLock(storage), referencesf, stop, gc)
+    storage.pack_watch.go_on()  # it may be cancelled by now
+    return None if found is None else Packed(*found)
+
+
+class _WithAnotherLock:
+    """A storage for a packer that takes the append lock itself, and returns
+    with it: that lock is another one, under each of its names."""
+
+    def __init__(self, storage: Any) -> None:
+        lock = threading.Lock()
+        vars(self).update(
+            _storage=storage,
+            _commit_lock=lock,
+            # The names that packers from before ZODB 3.10 know.
+            _commit_lock_acquire=lock.acquire,
+            _commit_lock_release=lock.release)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)['_storage'], name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(vars(self)['_storage'], name, value)
+
+    def __len__(self) -> int:
+        return len(vars(self)['_storage'])
 
 
 class _Packing:

@@ -7,6 +7,7 @@ Left to others: how the child is started and ended (processes.starting), the
 work that it does (work), and how it runs (child).
 """
 
+import contextlib
 import logging
 import re
 import typing
@@ -29,9 +30,6 @@ from .progress import Watch
 from .work import NoRoom
 
 logger = logging.getLogger(__name__)
-
-T = typing.TypeVar('T')
-
 
 class Gone(FileStorageError):
     """The child ended without a result, or reported nonsense."""
@@ -94,73 +92,57 @@ class Process:
         `next_end(copied to)` returns up to where the child copies next, or
         None to end the copying.
         """
-        def answered(report: Any) -> Done | None:
-            match report:
-                case {'copied_to': int(copied_to)}:
-                    self._process.send({'copy_to': next_end(copied_to)})
-                    return None
-                case {'done': {
-                        'copied_to': int(copied_to),
-                        'written_to': int(written_to), 'places': places,
-                        'gone_blobs': int(gone_blobs),
-                        'blocks': str(blocks)}}:
-                    return Done(copied_to, written_to, _places(places),
-                                gone_blobs, _blocks(blocks, written_to))
-            raise _error(report)
-
-        return self._outcome(answered)
+        found = self._result(next_end)
+        if not isinstance(found, Done):
+            raise _nonsense(found)
+        return found
 
     def forecast(self) -> dict[str, Any]:
         """Wait until the child has made a forecast."""
-        def answered(report: Any) -> dict[str, Any]:
-            match report:
-                case {'forecast': dict(found)}:
-                    return found
-            raise _error(report)
+        found = self._result(lambda copied_to: None)
+        if not isinstance(found, dict):
+            raise _nonsense(found)
+        return found
 
-        return self._outcome(answered)
-
-    def _outcome(self, answered: Callable[[Any], T | None]) -> T:
-        """Wait until `answered(report)` returns an outcome, and return it."""
+    def _result(self, next_end: Callable[[int], int | None]
+                ) -> Done | dict[str, Any]:
         # If the child is killed, its reports end.
         with self._watch.ended_by(self._process.end):
-            self._begin()
+            try:
+                self._process.begin(self._job)
+            finally:
+                self._watch.go_on()  # a cancel may have ended the child
             for report in self._process.reports():
                 match report:
                     case {'tell': [str(phase), int(done), int(total)]}:
                         self._watch.tell(phase, done, total)
+                    case {'copied_to': int(copied_to)}:
+                        self._process.send({'copy_to': next_end(copied_to)})
+                    case {'done': dict(done)}:
+                        return _done(done)
+                    case {'forecast': dict(found)}:
+                        return found
                     case _:
-                        outcome = answered(report)
-                        if outcome is not None:
-                            return outcome
+                        raise _error(report)
             self._watch.go_on()
         raise Gone(
             'the process that packs ended before it was done (exit code'
             f' {self._process.exit_code()}), and nothing was changed')
 
-    def _begin(self) -> None:
-        try:
-            self._process.begin(self._job)
-        finally:
-            self._watch.go_on()  # a cancel may have ended the child
 
-
-def _places(found: Any) -> Places:
-    try:
-        return Places.from_json(found)
-    except (KeyError, OverflowError, TypeError, ValueError):
-        raise _nonsense(found) from None
-
-
-def _blocks(found: str, written_to: int) -> bytes:
-    """The hashes of blocks, for the checksum: all of them, or none."""
-    try:
-        blocks = bytes.fromhex(found)
-    except ValueError:
-        raise _nonsense(found) from None
-    if len(blocks) not in (0, written_to // BLOCK * SIZE):
-        raise _nonsense(found)
-    return blocks
+def _done(found: dict[str, Any]) -> Done:
+    match found:
+        case {'copied_to': int(copied_to), 'written_to': int(written_to),
+              'places': places, 'gone_blobs': int(gone_blobs),
+              'blocks': str(blocks)}:
+            with contextlib.suppress(KeyError, OverflowError, TypeError,
+                                     ValueError):
+                row = bytes.fromhex(blocks)
+                # The hashes of blocks, for the checksum: all, or none.
+                if len(row) in (0, written_to // BLOCK * SIZE):
+                    return Done(copied_to, written_to,
+                                Places.from_json(places), gone_blobs, row)
+    raise _nonsense(found)
 
 
 def _nonsense(report: Any) -> Gone:

@@ -39,7 +39,6 @@ from ZODB.fsIndex import fsIndex
 from ZODB.serialize import referencesf
 
 from .. import datafile
-from ..format import index
 from . import naming
 from . import packedblobs
 from . import work
@@ -219,16 +218,7 @@ class UnopenedPack:
             raise NotMade(Why.DIFFERENT, (
                 f'{found.size:,} bytes ({found.checksum.hex()}), and'
                 f' {wanted.size:,} bytes there ({wanted.checksum.hex()})'))
-        for each in bulk.new, bulk.index:
-            naming.make_like(bulk.old, each)
-        bulk.new.sync()
-        index.say_whole(self._path + naming.INDEX_OF_PACKED, found.size)
-        file = datafile.open_existing(self._path + naming.PACKED)
-        try:
-            file.lock()     # before it has its name
-        except BaseException:
-            file.close()
-            raise
+        file = naming.completed(self._path, bulk.old, found.size)
         return Made(file, copier.index, bulk.index_to, found)
 
     def replace(self, made: Made, keep_old: bool) -> None:
