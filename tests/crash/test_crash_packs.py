@@ -11,7 +11,6 @@ import os
 from unittest import mock
 
 from fsyncstorage.pack import bulk
-from fsyncstorage.pack import child
 from fsyncstorage.pack import process
 from fsyncstorage.pack.places import Places
 
@@ -47,7 +46,7 @@ def process_recorded():
     """While this lasts, what the process of a pack does is done here, where it
     is recorded.
 
-    It does to files what that process does (`pack.child.do`), in the same
+    It does to files what that process does (`pack.process.do`), in the same
     order, through the same open files.
     """
     references = []
@@ -62,7 +61,7 @@ def process_recorded():
         def copied(self, next_end):
             job, old, new, index, removed = self._job
             parent = _Parent(self._watch.tell, next_end)
-            done = child.do(
+            done = process.do(
                 job, lambda length, position: os.pread(
                     old.fileno(), length, position),
                 new, index, removed, references[-1], parent)['done']

@@ -8,8 +8,7 @@
 - unopened      packs a file that no storage has open: that of a node
 - generation    which of two files a node has after a crash
 - packedblobs   lists and removes blobs that are not needed any more
-- process       the child process that packs, seen from its parent
-- child         the same process, seen from inside
+- process       the child process that packs, seen from both sides
 - work          check, mark, copy; a forecast: in the child process, or here
 - packs         what callers ask for: progress, a cancel, forecasts
 - plan          which records are kept, for a pack and for a forecast

@@ -14,7 +14,6 @@ and does not depend on when the old file was synced.
 Each transaction is checked once more as it is copied.
 """
 
-import math
 import struct
 import typing
 import zlib
@@ -61,11 +60,6 @@ class _New(typing.NamedTuple):
     def length(self) -> int:
         return RECORD_HEADER + (self.data.length or 8)
 
-    @property
-    def longer(self) -> int:
-        """How many bytes longer it is than the record in the old file."""
-        return self.length - (self.record.end - self.record.position)
-
 
 def _lengths(records: list[_New]) -> dict[int, int]:
     return {each.record.position: each.length for each in records}
@@ -88,8 +82,6 @@ class Copier:
         self.copied_to = copied_to      # in the old file
         self.index = Positions(fsIndex() if index is None else index)
         self.places = places or Places()
-        #: `rest` has counted what is not copied, up to this position.
-        self._counted_to, self._counted = copied_to, 0
 
     @property
     def gone_blobs(self) -> int:
@@ -154,27 +146,17 @@ class Copier:
                 self.places.note_later(each.record.end, place + each.length)
             self.places.note_later(found.end, self._out.end)
             self.copied_to = found.end
-        self._counted_to, self._counted = self.copied_to, 0
 
-    def rest(self, window: Window, enough: float = math.inf) -> int:
-        """How many bytes the part that is not copied yet will take in the new
-        file.
+    def grows(self, window: Window) -> bool:
+        """Do data take the place of a pointer in what is not copied yet?
 
-        The count stops when it has reached `enough`.  It can differ much from
-        the bytes in the old file: a record that points back has 50 bytes, and
-        the data that take the place of the pointer may be large.  What was
-        counted once is not read again.
+        It has few bytes in the old file then, and perhaps many in the new one.
         """
         self._read_from(window)
-        while self._counted_to < window.end and self._counted < enough:
-            found = scan.read_transaction(window, self._counted_to)
-            self._counted += found.end - found.position
-            self._counted_to = found.end
-            for record in found.records:
-                self._counted += self._later(record).longer
-                if self._counted >= enough:
-                    break
-        return self._counted
+        return any(
+            self._later(record).data is not record
+            for found in scan.transactions(window, self.copied_to)
+            for record in found.records)
 
     def _later(self, record: scan.Record) -> _New:
         previous = self.index.get(record.oid, 0)

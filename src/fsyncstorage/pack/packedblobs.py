@@ -19,10 +19,9 @@ were, and copies of them would need room for all blobs twice.  The `blobs.old`
 of the last pack is removed only now: its blobs belong to the `Data.fs.old`
 that was replaced just now.
 
-While a pack whose list ends with a checksum fills `blobs.old`, that directory
-has the same checksum, in the file `OF_PACK`.  By this a start knows whether
-`blobs.old` is the one that the crash has interrupted, or is still that of the
-last pack, which may have second names of files that are to go.
+A start that finishes what a crash has interrupted cannot know whether
+`blobs.old` is still that of the last pack.  It removes nothing there: files
+that are not needed stay in it until the next pack.
 """
 
 import binascii
@@ -51,8 +50,6 @@ from .output import Output
 logger = logging.getLogger(__name__)
 
 LIST = '.removed'
-#: A file in `blobs.old`, which says which pack fills the directory.
-OF_PACK = '.pack'
 
 #: The line with the size and the checksum of a file begins with this, and no
 #: line of a blob does.
@@ -136,7 +133,7 @@ def take_up(storage: Any, path: str) -> None:
                     logger.warning(
                         '%s: a crash had interrupted a pack: the blobs that it'
                         ' has left out are taken away now', path)
-                    take_away(storage, listed)
+                    take_away(storage, listed, is_resumed=True)
         datafile.remove_if_there(name)
     except (OSError, ValueError) as error:  # ValueError: a damaged line
         logger.error(
@@ -146,35 +143,29 @@ def take_up(storage: Any, path: str) -> None:
 
 
 def _is_of(path: str, listed: io.BufferedReader) -> bool:
-    whose = _WHOSE.search(_end(listed))
+    """Has the pack that made this list also made the data file?"""
+    listed.seek(max(0, os.fstat(listed.fileno()).st_size - _LONGEST_WHOSE))
+    whose = _WHOSE.search(listed.read())
+    listed.seek(0)
     return whose is not None and generation.begins_with(
         path, Becoming(int(whose[1]), bytes.fromhex(whose[2].decode())))
 
 
-def _end(listed: io.BufferedReader) -> bytes:
-    """The end of the list, which may say whose it is."""
-    listed.seek(max(0, os.fstat(listed.fileno()).st_size - _LONGEST_WHOSE))
-    end = listed.read()
-    listed.seek(0)
-    return end
-
-
-def take_away(storage: Any, listed: io.BufferedReader) -> None:
+def take_away(storage: Any, listed: io.BufferedReader,
+              is_resumed: bool = False) -> None:
     """Take away the listed blobs: the packed file has its name durably.
 
     If the storage is closed in the meantime, the name of the list may belong
-    to the list of another pack; `listed` is still that of this one.  If a
-    crash has interrupted this before, it goes on from there.
+    to the list of another pack; `listed` is still that of this one.  With
+    `is_resumed`, it goes on where a crash has interrupted it.
     """
     blob_dir = storage.blob_dir
     old = blob_dir + '.old'
-    whose = _WHOSE.search(_end(listed))
-    begun = storage.pack_keep_old and whose and _is_filled_by(old, whose[0])
-    if not begun:
-        if os.path.lexists(old):
-            _remove(old)
-        if storage.pack_keep_old:
-            _begin_old(blob_dir, old, whose)
+    if os.path.lexists(old) and not is_resumed:
+        _remove(old)
+    if storage.pack_keep_old:
+        datafile.make_directories(old)
+        _copy_marker(blob_dir, old)
     for path in paths(storage, listed):
         if storage.pack_keep_old:
             _move(path, old + path[len(blob_dir):])
@@ -184,8 +175,6 @@ def take_away(storage: Any, listed: io.BufferedReader) -> None:
     if storage.pack_keep_old:
         _link_what_stays(blob_dir, old)
     datafile.remove_if_it_is(os.path.join(blob_dir, LIST), listed)
-    if whose and storage.pack_keep_old:
-        datafile.remove_if_there(os.path.join(old, OF_PACK))
 
 
 def paths(storage: Any, listed: io.BufferedReader) -> Iterator[str]:
@@ -235,27 +224,6 @@ def _remove_empty_directories(storage: Any, path: str) -> None:
                 raise
             return
         path = os.path.dirname(path)
-
-
-def _is_filled_by(old: str, whose: bytes) -> bool:
-    try:
-        with open(os.path.join(old, OF_PACK), 'rb') as said:
-            return said.read(_LONGEST_WHOSE) == whose
-    except OSError:
-        return False
-
-
-def _begin_old(blob_dir: str, old: str, whose: re.Match[bytes] | None) -> None:
-    datafile.disk.make_directory(old)
-    _copy_marker(blob_dir, old)
-    if whose:
-        # This must be durable before anything is moved.  Otherwise a start
-        # would take the directory for an older one, and remove what was moved.
-        with datafile.open_new(os.path.join(old, OF_PACK)) as said:
-            said.write(whose[0])
-            said.sync()
-        datafile.disk.sync_directory(old)
-        datafile.disk.sync_directory(os.path.dirname(old))
 
 
 def _copy_marker(blob_dir: str, old: str) -> None:

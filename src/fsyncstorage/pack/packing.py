@@ -341,7 +341,7 @@ class _Packing:
                 continue
             if rest < SMALL_REST:
                 self._hold_still()
-                rest = self._rest(copier, SMALL_REST)
+                rest = self._rest(copier)
                 if rest < SMALL_REST:
                     return
                 self._storage.move_on()
@@ -357,14 +357,16 @@ class _Packing:
         self._storage.is_swapping = True
         self._storage.hold_still()
 
-    def _rest(self, copier: Copier, enough: float = math.inf) -> int:
-        """Bytes that are still to be written (Copier.rest).
+    def _rest(self, copier: Copier) -> int:
+        """Bytes that are still to be copied.
 
-        If the rest is not small in the old file, its size there is enough.
+        If they become more in the new file, they do not count as a small rest.
         """
         window = Window(self._bulk.pread, self._storage.getSize())
         rest = window.end - copier.copied_to
-        return rest if rest >= SMALL_REST else copier.rest(window, enough)
+        if rest < SMALL_REST and copier.grows(window):
+            return SMALL_REST
+        return rest
 
     def _copy_while_others_commit(self, copier: Copier) -> None:
         """Copy what was committed, and sync it."""

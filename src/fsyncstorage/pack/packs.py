@@ -37,22 +37,23 @@ class Packs:
     def __init__(self, storage: Any) -> None:
         self._storage = storage
         self._forecast: Watch | None = None
-        self._last: tuple[Watch, float, float] | None = None
-        self._succeeded: float | None = None
+        self._last: Watch | None = None
+        #: The last one that has succeeded.
+        self._succeeded: Watch | None = None
 
     def ended(self, watch: Watch) -> None:
         """Called by a pack, however it ends."""
-        now = time.monotonic()
-        self._last = watch, watch.seconds, now
+        watch.ended = time.monotonic()
+        self._last = watch
         if watch.outcome in (PACKED, NOTHING):
-            self._succeeded = now
+            self._succeeded = watch
 
     @property
     def succeeded_ago(self) -> float | None:
         """Seconds since the last successful pack; None: there was none since
         the storage was opened."""
-        since = self._succeeded
-        return None if since is None else time.monotonic() - since
+        watch = self._succeeded
+        return None if watch is None else watch.ended_ago
 
     def status(self) -> dict[str, Any]:
         """Figures of the current pack, of the current forecast, and of the
@@ -62,9 +63,13 @@ class Packs:
         clients.
         """
         pack, forecast = self._storage.pack_watch, self._forecast
+        last = self._last
         return {'pack': pack and pack.figures(),
                 'forecast': forecast and forecast.figures(),
-                'last': self._last and _over(*self._last)}
+                'last': last and {
+                    'outcome': last.outcome, 'before': last.before,
+                    'after': last.after, 'seconds': last.seconds,
+                    'ago': last.ended_ago}}
 
     def cancel(self) -> None:
         """Cancel the pack that is under way; it leaves all as it was."""
@@ -166,9 +171,3 @@ class Packs:
                                 os.fstat(view.file.fileno())):
                 return old, view.end
             old.close()  # a pack has replaced it just now
-
-
-def _over(watch: Watch, seconds: float, ended: float) -> dict[str, Any]:
-    return {'outcome': watch.outcome, 'before': watch.before,
-            'after': watch.after, 'seconds': seconds,
-            'ago': time.monotonic() - ended}

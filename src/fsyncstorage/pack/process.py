@@ -1,15 +1,18 @@
-"""The child process that packs, seen from its parent.
+"""The child process that packs or makes a forecast, seen from both sides.
 
-A cancel or a close of the storage ends any wait of the parent here.  The
-reports of the child are checked.
+The parent opens all files, and passes the numbers of their descriptors: the
+child uses no file name.  The list of commands and reports is in
+docs/internals/pack.rst.  A cancel or a close of the storage ends any wait of
+the parent here.
 
-Left to others: how the child is started and ended (processes.starting), the
-work that it does (work), and how it runs (child).
+Left to others: how the child is started and ended (processes), and the work
+that it does (work).
 """
 
 import contextlib
 import logging
 import re
+import traceback
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -19,17 +22,32 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import POSKeyError
 
 from .. import datafile
+from ..format import index
+from ..format import scan
+from ..format.references import references
+from ..format.seal import UnknownVersion
+from ..format.window import Pread
+from ..format.window import Window
 from ..processes import starting
+from ..processes.parent import Message
+from ..processes.parent import ParentProcess
+from ..processes.parent import serve
+from ..processes.reading import Reader
 from .checksum import BLOCK
 from .checksum import SIZE
+from .copying import Copier
+from .output import Pacer
 from .places import Places
 from .plan import Job
 from .plan import NothingToDo
 from .plan import References
 from .progress import Watch
 from .work import NoRoom
+from .work import copied
+from .work import foreseen
 
 logger = logging.getLogger(__name__)
+
 
 class Gone(FileStorageError):
     """The child ended without a result, or reported nonsense."""
@@ -47,6 +65,8 @@ class Done(typing.NamedTuple):
     #: The hashes of blocks, for the checksum of the new file if it is wanted.
     blocks: bytes = b''
 
+
+# Seen from the parent
 
 def is_possible(references: References) -> bool:
     """Can a child process do the work?
@@ -71,11 +91,9 @@ class Process:
         files = {'old': old, 'new': new, 'index': index, 'removed': removed}
         numbers = {name: None if file is None else file.fileno()
                    for name, file in files.items()}
-        self._job = {
-            **numbers, 'stop': job.stop.hex(), 'end': job.end, 'gc': job.gc,
-            'rate': job.rate, 'share': job.share, 'sums': job.sums}
+        self._job = {**numbers, **job._asdict(), 'stop': job.stop.hex()}
         self._process = starting.ChildProcess(
-            'fsyncstorage.pack.child',
+            'fsyncstorage.pack.process',
             [number for number in numbers.values() if number is not None])
         self.pid = self._process.pid
 
@@ -167,3 +185,85 @@ def _error(report: Any) -> Exception:
         case {'broken': str(trace)}:
             return Gone(f'the process that packs failed: {trace}')
     return _nonsense(report)
+
+
+# Seen from the child
+
+def main(pid: int) -> None:
+    serve(pid, _work, _failure)
+
+
+def _work(job: Message, parent: ParentProcess) -> Message:
+    removed = None if job['removed'] is None else _file(job['removed'])
+    wanted = Job(*(job[name] for name in Job._fields))._replace(
+        stop=bytes.fromhex(job['stop']))
+    if job['new'] is None:
+        return {'forecast': foreseen(
+            wanted, Reader(job['old']), removed, parent.tell)}
+    return do(wanted, Reader(job['old']), _file(job['new']),
+              _file(job['index']), removed, references, parent)
+
+
+def _file(number: int) -> datafile.DataFile:
+    return datafile.DataFile(
+        f'descriptor {number}', 0, lambda path, flags: number)
+
+
+def do(job: Job, pread: Pread, new: datafile.DataFile,
+       to_index: datafile.DataFile, removed: datafile.DataFile | None,
+       references: References, parent: 'Parent') -> Message:
+    """Copy, until the parent says that the rest is small.
+
+    To write a large index takes long.  So the index is written before the last
+    rounds of copying, and lacks what these rounds copy.
+    """
+    pacer = Pacer(new)
+    copier = copied(job, pread, new, pacer, removed, references, parent.tell)
+    _catch_up(copier, pread, pacer, parent)
+    index.write_unchanging(to_index, copier.written_to, copier.index, new,
+                           Pacer(to_index).written)
+    _catch_up(copier, pread, pacer, parent)
+    checksum = copier.checksum
+    return {'done': {
+        'copied_to': copier.copied_to, 'written_to': copier.written_to,
+        'places': copier.places.as_json(),
+        'gone_blobs': copier.gone_blobs,
+        'blocks': '' if checksum is None else checksum.blocks.hex()}}
+
+
+def _catch_up(copier: Copier, pread: Pread, pacer: Pacer,
+              parent: 'Parent') -> None:
+    while True:
+        copier.flush()
+        pacer.sync(copier.written_to)
+        parent.report({'copied_to': copier.copied_to})
+        next_end = parent.command()['copy_to']
+        if next_end is None:
+            return
+        copier.copy_later(Window(pread, next_end), parent.tell)
+
+
+def _failure(error: Exception) -> Message:
+    match error:
+        case NothingToDo():
+            return {'nothing': str(error)}
+        case NoRoom():
+            return {'room': [error.needed, error.free]}
+        case scan.Damage() | UnknownVersion():
+            return {'damage': str(error)}
+        case POSKeyError():
+            return {'missing': error.args[0].hex()}
+        case OSError(errno=number) if number is not None:
+            return {'os': [number, error.strerror]}
+        case ValueError():
+            return {'unreadable': str(error)}
+    return {'broken': traceback.format_exc()}
+
+
+class Parent(typing.Protocol):
+
+    def command(self) -> Message: ...
+
+    def report(self, message: Message) -> None: ...
+
+    def tell(self, phase: str, done: int, total: int) -> None: ...

@@ -107,11 +107,17 @@ class Watch:
         self._ending = threading.RLock()
         self._cancelled = False
         self._began = self._phase_began = time.monotonic()
+        #: When it has ended, however it did.
+        self.ended: float | None = None
 
     @property
     def seconds(self) -> float:
-        """How long the pack has been under way."""
-        return time.monotonic() - self._began
+        """How long the pack has been under way, or was."""
+        return (self.ended or time.monotonic()) - self._began
+
+    @property
+    def ended_ago(self) -> float:
+        return time.monotonic() - (self.ended or self._began)
 
     @property
     def share(self) -> float:

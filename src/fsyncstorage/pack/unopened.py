@@ -26,7 +26,6 @@ does it.
 
 import contextlib
 import dataclasses
-import enum
 import errno
 import logging
 import os
@@ -56,28 +55,12 @@ from .work import NoRoom
 logger = logging.getLogger(__name__)
 
 
-class Why(enum.Enum):
-    """Why there is no packed file."""
-
-    NOT_BEGUN = 'this node has not packed it'
-    OTHER_VERSION = 'another version packs'
-    NOTHING_TO_FREE = 'there was nothing to free here'
-    CANCELLED = 'the pack was cancelled'
-    FAILED = 'the pack failed'
-    DIFFERENT = 'it became another file'
-
-
 class NotMade(Exception):
     """There is no file here that may take the place of the old one."""
 
-    def __init__(self, why: Why, reason: str = '') -> None:
-        super().__init__(why, reason)
-        self.why = why
-        self.reason = reason
 
-    def __str__(self) -> str:
-        reason = f': {self.reason}' if self.reason else ''
-        return f'{self.why.value}{reason}'
+class OtherVersion(NotMade):
+    """Another version packs: to pack again would not help."""
 
 
 class Made(typing.NamedTuple):
@@ -131,8 +114,9 @@ class UnopenedPack:
         if begin.version == VERSION:
             self._thread.start()
         else:
-            self._failure = NotMade(Why.OTHER_VERSION, (
-                f'{VERSION.decode()} here, {begin.version!r} there'))
+            self._failure = OtherVersion(
+                f'another version packs: {VERSION.decode()} here,'
+                f' {begin.version!r} there')
 
     def cancel(self) -> None:
         """Let the pack end soon."""
@@ -215,9 +199,10 @@ class UnopenedPack:
         assert copier.checksum is not None
         found = Becoming(copier.written_to, copier.checksum.of_all())
         if found != wanted:
-            raise NotMade(Why.DIFFERENT, (
-                f'{found.size:,} bytes ({found.checksum.hex()}), and'
-                f' {wanted.size:,} bytes there ({wanted.checksum.hex()})'))
+            raise NotMade(
+                f'it became another file: {found.size:,} bytes'
+                f' ({found.checksum.hex()}), and {wanted.size:,} bytes there'
+                f' ({wanted.checksum.hex()})')
         file = naming.completed(self._path, bulk.old, found.size)
         return Made(file, copier.index, bulk.index_to, found)
 
@@ -274,7 +259,7 @@ class UnopenedPack:
 def made(pack: UnopenedPack | None, end: int, becoming: Becoming) -> Made:
     """Like `UnopenedPack.made`, but NotMade if no pack was begun."""
     if pack is None:
-        raise NotMade(Why.NOT_BEGUN)
+        raise NotMade('this node has not packed it')
     return pack.made(end, becoming)
 
 
@@ -283,15 +268,15 @@ def _failure(path: str, error: BaseException) -> NotMade:
         case NotMade():
             return error
         case NothingToDo():
-            return NotMade(Why.NOTHING_TO_FREE, str(error))
+            return NotMade(f'there was nothing to free here: {error}')
         case Cancelled():
-            return NotMade(Why.CANCELLED)
+            return NotMade('the pack was cancelled')
         case NoRoom(needed=needed, free=free):
             error = OSError(
                 errno.ENOSPC, f'the new file and its index need {needed:,}'
                 f' bytes, and {free:,} are free')
     logger.warning('%s: the pack of this node failed: %r', path, error)
-    failure = NotMade(Why.FAILED, f'{type(error).__name__}: {error}')
+    failure = NotMade(f'the pack failed: {type(error).__name__}: {error}')
     # (Its traceback would keep files open.)
     failure.__cause__ = error.with_traceback(None)
     return failure
