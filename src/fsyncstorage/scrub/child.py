@@ -31,10 +31,10 @@ from ..processes.parent import Message
 from ..processes.parent import ParentProcess
 from ..processes.parent import serve
 from ..processes.rate import Rate
-from . import notes
 from .fromdisk import FromDisk
 from .fromdisk import past_the_cache
 from .notes import Pass
+from .notes import checked
 
 # A transaction of at most this many bytes is read only once.
 WINDOW = 1 << 20
@@ -63,7 +63,7 @@ def _scrub(job: Message, parent: ParentProcess) -> Message:
     disk = FromDisk(
         past_the_cache(job['file']), spent, job['pause'], parent.wait)
     verifier = Verifier(disk, job['end'], report)
-    done = notes.checked(Pass, job['pass'])
+    done = checked(job['pass'])
     if job['damaged'] and verifier.is_mended(job['damaged']):
         parent.report({'mended': job['damaged']})
         done = Pass(0)

@@ -38,7 +38,6 @@ from ..processes.starting import Silent
 from . import notes
 from .notes import Notes
 from .notes import Pass
-from .notes import Past
 from .notes import checked
 
 logger = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ class Scrub:
         self._path = self._name + notes.SUFFIX
         self._rate = rate
         self._mutex = threading.Lock()
-        self._notes = notes.load(self._path) or Notes(Pass(0), Past())
+        self._notes = notes.load(self._path) or notes.NOTHING
         #: Where the pass that is under way ends.
         self._end_of_pass = 0
         #: The process that reads.
@@ -165,14 +164,14 @@ class Scrub:
 
     def stats(self) -> dict[str, object]:
         with self._mutex:
-            current, past = self._notes
-            damaged, first_damaged = self._notes.known_damage()
+            noted = self._notes
+            damaged, first_damaged = noted.known_damage()
             return {
                 'rate': self._rate,
-                'position': current.position,
+                'position': noted.current.position,
                 'end': self._end_of_pass,
-                'passes': past.passes,
-                'last_pass_ended': past.ended,
+                'passes': noted.passes,
+                'last_pass_ended': noted.ended,
                 'damaged': damaged,
                 'first_damaged': first_damaged,
                 'interrupted': self._interrupted.times,
@@ -299,8 +298,8 @@ class Scrub:
 
     def _note_end(self, done: Pass, endings: int) -> None:
         now = int(time.time())
-        past = self._notes.past
-        is_known = (past.damaged, past.first_damaged) == (
+        last = self._notes.last
+        is_known = (last.damaged, last.first_damaged) == (
             done.damaged, done.first_damaged)
         self._note(self._notes.after_the_end(done, now), endings)
         logger.log(
@@ -319,7 +318,7 @@ class Scrub:
             if self._endings != endings:
                 raise Failed('it was ended')
             if (found.current.position > self._interrupted.position
-                    or found.past.passes > self._notes.past.passes):
+                    or found.passes > self._notes.passes):
                 self._interrupted = NEVER_INTERRUPTED
             self._notes = found
 
@@ -342,7 +341,7 @@ class Scrub:
 
 def _pass(found: Any) -> Pass:
     try:
-        return checked(Pass, found)
+        return checked(found)
     except ValueError:
         raise _nonsense(found) from None
 
