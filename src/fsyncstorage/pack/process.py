@@ -10,7 +10,6 @@ that it does (work).
 """
 
 import contextlib
-import logging
 import re
 import traceback
 import typing
@@ -45,8 +44,6 @@ from .progress import Watch
 from .work import NoRoom
 from .work import copied
 from .work import foreseen
-
-logger = logging.getLogger(__name__)
 
 
 class Gone(FileStorageError):
@@ -99,10 +96,7 @@ class Process:
 
     def close(self) -> None:
         """End the child, whatever it is doing."""
-        if not self._process.close():
-            logger.warning(
-                'The process %s that packed was killed, and has not ended: it'
-                ' may wait for a disk that does not answer', self.pid)
+        self._process.close()
 
     def copied(self, next_end: Callable[[int], int | None]) -> Done:
         """Wait until the child has copied.

@@ -20,6 +20,7 @@ import collections
 import contextlib
 import functools
 import json
+import logging
 import os
 import re
 import socket
@@ -29,6 +30,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from .version import VERSION
+
+logger = logging.getLogger(__name__)
 
 # The first line says where modules are; the argument is the pid of the parent.
 # (If there is no line, the parent has ended.)
@@ -84,6 +87,7 @@ class ChildProcess:
                 self._connection.close()
                 raise NotStarted(str(error)) from None
         self.pid = self._process.pid
+        self._module = module
         #: Lines that it has written, and the pieces of an unfinished line.
         self._lines: collections.deque[bytes] = collections.deque()
         self._begun: list[bytes] = []
@@ -169,11 +173,16 @@ class ChildProcess:
     def close(self) -> bool:
         """End it, whatever it is doing.
 
-        False: it was killed, but has not ended.
+        False, with a warning: it was killed, but has not ended.
         """
         self.end()
         ended = self.exit_code() is not None
         self._connection.close()
+        if not ended:
+            logger.warning(
+                'The process %s (%s) was killed, and has not ended: it may'
+                ' wait for a disk that does not answer',
+                self.pid, self._module)
         return ended
 
 

@@ -243,10 +243,6 @@ class Scrub:
             with self._mutex:
                 self._process = None
             if not process.close():
-                logger.warning(
-                    'The process %s that scrubs was killed, and has not ended:'
-                    ' it may wait for a disk that does not answer',
-                    process.pid)
                 self._stuck = process
 
     def _hear(self, process: ChildProcess, endings: int) -> None:
