@@ -388,6 +388,15 @@ class Rates(PacksCase):
         self.assertGreaterEqual(
             self.now * (1 << 20), 3 * before + storage.getSize())
 
+    def test_what_it_writes_counts(self):
+        storage = self.packable(pack_rate='1MB')
+        with (mock.patch.object(work, 'Rate', self.rate),
+              mock.patch.object(
+                  work, 'reading_at', lambda rate, pread: pread)):
+            self.pack(storage)
+        self.assertGreaterEqual(
+            self.now * (1 << 20), .99 * storage.getSize())
+
     def test_no_commit_waits_for_the_rate(self):
         """What the append lock is held for is copied without it (I2)."""
         storage = self.packable(pack_rate='1MB')

@@ -126,10 +126,10 @@ class Bulk:
             job, self.pread, self.new, self.pacer, self.removed, referencesf,
             self._watch.tell)
         self._watch.gone_blobs = copier.gone_blobs
+        copier.flush()
         # No rate limits the copy of the rest: at the end, commits wait for
         # this copy (I2).
         self.pacer.rate = None
-        copier.flush()
         index.write_unchanging(
             self.index, copier.written_to, copier.index, self.new,
             Pacer(self.index).written)
