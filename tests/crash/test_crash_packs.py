@@ -12,7 +12,7 @@ from unittest import mock
 
 from fsyncstorage.pack import bulk
 from fsyncstorage.pack import process
-from fsyncstorage.pack.places import Places
+from fsyncstorage.pack.pointers import Places
 
 from ..often import often
 from .harness import campaign

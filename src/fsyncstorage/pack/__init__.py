@@ -16,7 +16,6 @@
 - copying       copies these records, and seals the copies
 - output        appends to a file; keeps syncs short, and to a rate
 - checksum      of the new file, block by block, while it is written
-- places        where old records are in the new file
-- chains        where the data are that a record points back to
+- pointers      where back pointers lead, in the old file and in the new one
 - progress      how far a pack is, and how it is cancelled
 """

@@ -28,13 +28,13 @@ from ..format.scan import HEADER
 from ..format.scan import RECORD_HEADER
 from ..format.window import Window
 from ..positions import Positions
-from .chains import Chains
 from .checksum import Checksum
 from .counting import Tally
 from .output import Output
 from .packedblobs import GoneBlobs
-from .places import Places
 from .plan import Plan
+from .pointers import Chains
+from .pointers import Places
 from .progress import COPY
 from .progress import Tell
 from .progress import transactions

@@ -14,8 +14,8 @@ from ..format.classes import Classes
 from ..format.classname import FRONT
 from ..format.scan import RECORD_HEADER
 from ..format.window import Window
-from .chains import Chains
 from .plan import Objects
+from .pointers import Chains
 
 #: The class of a record that undoes the creation of its object.
 NO_DATA = '(no data)'

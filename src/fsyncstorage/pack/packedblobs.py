@@ -44,8 +44,8 @@ from ..format.scan import RECORD_HEADER
 from ..format.window import Window
 from . import generation
 from .agreed import Becoming
-from .chains import Chains
 from .output import Output
+from .pointers import Chains
 
 logger = logging.getLogger(__name__)
 

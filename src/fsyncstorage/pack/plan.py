@@ -44,7 +44,7 @@ from ..format import scan
 from ..format.scan import FIRST
 from ..format.window import Window
 from ..positions import Positions
-from .chains import Chains
+from .pointers import Chains
 from .progress import CHECK
 from .progress import MARK
 from .progress import REFERENCES

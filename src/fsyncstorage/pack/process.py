@@ -36,10 +36,10 @@ from .checksum import BLOCK
 from .checksum import SIZE
 from .copying import Copier
 from .output import Pacer
-from .places import Places
 from .plan import Job
 from .plan import NothingToDo
 from .plan import References
+from .pointers import Places
 from .progress import Watch
 from .work import NoRoom
 from .work import copied
