@@ -20,6 +20,7 @@ from ..format import scan
 from ..format.references import references
 from ..format.scan import FIRST
 from ..format.window import Window
+from ..processes.rate import Rate
 from ..processes.starting import NotStarted
 from . import naming
 from . import packedblobs
@@ -129,7 +130,7 @@ class Bulk:
         copier.flush()
         # No rate limits the copy of the rest: at the end, commits wait for
         # this copy (I2).
-        self.pacer.rate = None
+        self.pacer.rate = Rate(None)
         index.write_unchanging(
             self.index, copier.written_to, copier.index, self.new,
             Pacer(self.index).written)

@@ -28,15 +28,14 @@ class Pacer:
 
     def __init__(self, file: datafile.DataFile) -> None:
         self._file = file
-        #: Limits what is written; None: nothing does.
-        self.rate: Rate | None = None
+        #: Limits what is written.
+        self.rate = Rate(None)
         self._written_to = self._synced_to = 0
         self._step = FIRST
 
     def written(self, end: int) -> None:
         """The file is written up to here."""
-        if self.rate is not None:
-            self.rate.spent(end - self._written_to)
+        self.rate.spent(end - self._written_to)
         self._written_to = end
         if end - self._synced_to >= self._step:
             begun = time.monotonic()
@@ -50,11 +49,8 @@ class Pacer:
         self._synced_to = end
 
 
-def reading_at(rate: Rate | None, pread: Pread) -> Pread:
-    """A `pread` that keeps to the rate; None: it reads as fast as it can."""
-    if rate is None:
-        return pread
-
+def reading_at(rate: Rate, pread: Pread) -> Pread:
+    """A `pread` that keeps to the rate."""
     def read(length: int, position: int) -> bytes:
         data = pread(length, position)
         rate.spent(len(data))

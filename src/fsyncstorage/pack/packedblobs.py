@@ -59,20 +59,19 @@ _LONGEST_WHOSE = 100
 
 
 class GoneBlobs:
-
     """Lists the blobs that are not kept, and counts them.
 
     A transaction can have several records of one blob, but only one file for
     it.
     """
 
-    def __init__(self, out: Output | None) -> None:
-        """Without `out`, blobs are only counted, and only those whose record
+    def __init__(self, file: datafile.DataFile | None) -> None:
+        """Without a file, blobs are only counted, and only those whose record
         has its own data.  For the others, back pointers would have to be
         followed.  So a wrong pointer in a record that goes does not matter.
         """
         self.count = 0
-        self._out = out
+        self._out = None if file is None else Output(file)
 
     def flush(self) -> None:
         if self._out is not None:

@@ -65,14 +65,13 @@ def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
 
     Raises the errors of `planned`, NoRoom, OSError.
     """
-    rate = pacer.rate = None if job.rate is None else Rate(job.rate)
+    rate = pacer.rate = Rate(job.rate)
     window = Window(reading_at(rate, pread), job.end)
     plan = planned(job, window, references, tell)
     _refuse_without_room(new, window, plan, job.share, tell)
     checksum = Checksum.of_file(new.fileno()) if job.sums else None
     copier = Copier(
-        Output(new, 0, pacer.written, checksum),
-        GoneBlobs(None if removed is None else Output(removed)))
+        Output(new, 0, pacer.written, checksum), GoneBlobs(removed))
     copier.copy_to_pack_end(window, plan, tell)
     _refuse_to_copy_all(copier, plan)
     del plan
@@ -108,16 +107,14 @@ def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
     It is plain data.  `removed` gets the list of blobs that are not kept.
     Raises the errors of `planned`, OSError.
     """
-    rate = None if job.rate is None else Rate(job.rate)
-    window = Window(reading_at(rate, pread), job.end)
+    window = Window(reading_at(Rate(job.rate), pread), job.end)
     tally, copier, needed = Tally(window), None, 0
     begun = is_planned = time.monotonic()
     try:
         plan = planned(job, window, _references, tell)
         is_planned = time.monotonic()
         copier = copied_to_nowhere(
-            window, plan, tell,
-            GoneBlobs(None if removed is None else Output(removed)), tally)
+            window, plan, tell, GoneBlobs(removed), tally)
         needed = room(copier.written_to, plan, job.share)
     except NothingToDo:
         pass
