@@ -3,7 +3,6 @@
 import collections
 import os
 import random
-import typing
 from unittest import mock
 
 from hypothesis import strategies
@@ -26,18 +25,7 @@ from .histories import tid
 from .test_oracle import data_at
 from .test_oracle import transactions
 
-
-class Row(typing.NamedTuple):
-    name: str
-    objects: int
-    records: int
-    bytes: int
-
-
-def rows_of(found):
-    """As a forecast has them."""
-    return [Row(row['class'], row['objects'], row['records'], row['bytes'])
-            for row in found['rows']]
+COUNTS = 'objects', 'records', 'bytes'
 
 
 def class_of(data):
@@ -62,7 +50,7 @@ def current_at(content, stop):
 
 
 def freed(before, after, stop):
-    """{class: Row}, found in the files before and after a pack."""
+    """{class: its row}, found in the files before and after a pack."""
     rows = collections.defaultdict(lambda: [0, 0, 0])
     left = set()
     for content, sign in (before, 1), (after, -1):
@@ -75,7 +63,8 @@ def freed(before, after, stop):
                     left.add((record.oid, record.tid))
     for oid, (number, name) in current_at(before, stop).items():
         rows[name][0] += (oid, number) not in left
-    return {name: Row(name, *row) for name, row in rows.items() if any(row)}
+    return {name: {'class': name, **dict(zip(COUNTS, row))}
+            for name, row in rows.items() if any(row)}
 
 
 class Forecasts(TestCase):
@@ -104,11 +93,11 @@ class Forecasts(TestCase):
             return packed
         found, lines = self.forecast(content, stop, gc)
         self.assertEqual(found['old_size'], len(content))
-        foreseen = rows_of(found)
+        foreseen = found['rows']
         self.assertEqual(
             [found['freed'] - found['transactions'], found['objects'],
              found['records']],
-            [sum(getattr(row, name) for row in foreseen)
+            [sum(row[name] for row in foreseen)
              for name in ('bytes', 'objects', 'records')])
         if packed == oracle.NOTHING:
             self.assertEqual(
@@ -116,14 +105,12 @@ class Forecasts(TestCase):
             return packed
         self.assertEqual(found['new_size'], len(packed.content))
         self.assertEqual(sorted(lines), sorted(packed.removed))
-        rows = {row.name: row for row in foreseen}
+        rows = {row['class']: row for row in foreseen}
         really = freed(content, packed.content, stop)
         if has_duplicates:
             # Which of two records is left, oid and tid do not tell.
-            rows = {name: row._replace(objects=None)
-                    for name, row in rows.items()}
-            really = {name: row._replace(objects=None)
-                      for name, row in really.items()}
+            for row in *rows.values(), *really.values():
+                del row['objects']
         self.assertEqual(rows, really)
         return packed
 
@@ -150,14 +137,13 @@ class Forecasts(TestCase):
             30, undos=0, classes=OBJECTS))
         content = bytes(history)
         whole, _ = self.forecast(content, tid(25), True)
-        rows = rows_of(whole)
+        rows = whole['rows']
         self.assertGreater(len(rows), 3)
         with mock.patch.object(counting, 'MOST_LISTED', 2):
             found, _ = self.forecast(content, tid(25), True)
-        self.assertEqual(rows_of(found), [*rows[:2], Row(
-            f'({len(rows) - 2} more)', *(
-                sum(row[place] for row in rows[2:])
-                for place in (1, 2, 3)))])
+        self.assertEqual(found['rows'], [*rows[:2], {
+            'class': f'({len(rows) - 2} more)',
+            **{name: sum(row[name] for row in rows[2:]) for name in COUNTS}}])
         for name in 'new_size', 'freed', 'transactions', 'objects':
             self.assertEqual(found[name], whole[name])
 
@@ -181,5 +167,5 @@ class Forecasts(TestCase):
             stop = tid(number % 14)
             self.compare(content, stop, False)
             found, _ = self.forecast(content, stop, False)
-            longer += any(row.bytes < 0 for row in rows_of(found))
+            longer += any(row['bytes'] < 0 for row in found['rows'])
         self.assertGreater(longer, 0)
