@@ -28,7 +28,7 @@ import time
 from unittest import mock
 
 from fsyncstorage import datafile
-from fsyncstorage.pack import child
+from fsyncstorage.pack import process
 from fsyncstorage.processes import starting
 from fsyncstorage.timing.running import zeosites
 
@@ -108,7 +108,7 @@ def serve(pipe, speed, latency, **options):
 
 
 def _started(start, module, *arguments):
-    return start(__name__ if module == child.__name__ else module,
+    return start(__name__ if module == process.__name__ else module,
                  *arguments)
 
 
@@ -123,7 +123,7 @@ def main(pid):
             file.write(str(peak()))
 
     datafile.disk.sync = sync_and_note
-    child.main(pid)
+    process.main(pid)
 
 
 def peak():

@@ -212,7 +212,7 @@ class Starting(unittest.TestCase):
     level = 2
 
     def test_what_needs_no_storage_starts_without_it(self):
-        for name in 'client.storage', 'pack.child', 'scrub.child', 'files':
+        for name in 'client.storage', 'pack.process', 'scrub.child', 'files':
             with self.subTest(name):
                 subprocess.run([
                     sys.executable, '-c', IMPORTS_NO_STORAGE, name],

@@ -11,9 +11,8 @@ import os
 from unittest import mock
 
 from fsyncstorage.pack import bulk
-from fsyncstorage.pack import child
 from fsyncstorage.pack import process
-from fsyncstorage.pack.places import Places
+from fsyncstorage.pack.pointers import Places
 
 from ..often import often
 from .harness import campaign
@@ -47,7 +46,7 @@ def process_recorded():
     """While this lasts, what the process of a pack does is done here, where it
     is recorded.
 
-    It does to files what that process does (`pack.child.do`), in the same
+    It does to files what that process does (`pack.process.do`), in the same
     order, through the same open files.
     """
     references = []
@@ -62,11 +61,13 @@ def process_recorded():
         def copied(self, next_end):
             job, old, new, index, removed = self._job
             parent = _Parent(self._watch.tell, next_end)
-            child.do(
+            done = process.do(
                 job, lambda length, position: os.pread(
                     old.fileno(), length, position),
-                new, index, removed, references[-1], parent)
-            return parent.done
+                new, index, removed, references[-1], parent)['done']
+            return process.Done(
+                done['copied_to'], done['written_to'],
+                Places.from_json(done['places']))
 
         def close(self):
             pass
@@ -83,8 +84,6 @@ def process_recorded():
 
 class _Parent:
 
-    done = None
-
     def __init__(self, tell, next_end):
         self.tell = tell
         self._next_end = next_end
@@ -93,13 +92,7 @@ class _Parent:
         return {'copy_to': self._next}
 
     def report(self, message):
-        if 'copied_to' in message:
-            self._next = self._next_end(message['copied_to'])
-        else:
-            done = message['done']
-            self.done = process.Done(
-                done['copied_to'], done['written_to'],
-                Places.from_json(done['places']))
+        self._next = self._next_end(message['copied_to'])
 
 
 class CrashPacks(Checking):

@@ -190,7 +190,7 @@ class InOneProcess(FiguresTestCase):
         commit(storage, {0: record(1)})
         storage.pack(time.time(), lambda data: [])
         packed = self.figures()['last_pack_success_timestamp_seconds',] - 1000
-        storage.packs._succeeded -= 1000  # it was long ago
+        storage.packs._succeeded.ended -= 1000  # it was long ago
         with mock.patch.object(Watch, 'tell', side_effect=OSError), \
                 self.assertRaises(OSError):
             storage.pack(time.time(), lambda data: [])

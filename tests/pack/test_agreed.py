@@ -19,6 +19,7 @@ from fsyncstorage.errors import WritingStopped
 from fsyncstorage.pack import agreed
 from fsyncstorage.pack import checksum
 from fsyncstorage.pack import generation
+from fsyncstorage.pack import naming
 from fsyncstorage.pack import progress
 
 from ..support import TestCase
@@ -305,7 +306,7 @@ class Swaps(AgreedCase):
 
         found = look()
         if found is generation.Found.READY:
-            generation.finish(self.path(self.name), keep_old=True)
+            naming.replace(self.path(self.name), keep_old=True)
         self.assertEqual(look(), generation.Found.NEW)
         self.assertEqual(self.content('.old'), old)
         self.storage = self.open(self.name)

@@ -18,7 +18,7 @@ from fsyncstorage.format import seal
 from fsyncstorage.format.window import Window
 from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
-from fsyncstorage.pack.pacing import Pacer
+from fsyncstorage.pack.output import Pacer
 
 from ..often import often
 from ..support import TestCase

@@ -209,8 +209,9 @@ class Forecasts(PacksCase):
         class Hanging(packs.Process):
             """It never has an answer."""
 
-            def _begin(self):
-                started.set()
+            def __init__(self, *args):
+                super().__init__(*args)
+                self._process.begin = lambda job: started.set()
 
         with mock.patch.object(packs, 'Process', Hanging):
             thread = Thread(lambda: storage.packs.forecast(time.time()))
@@ -386,6 +387,15 @@ class Rates(PacksCase):
         # Three reads of the file and one of what is left, at least.
         self.assertGreaterEqual(
             self.now * (1 << 20), 3 * before + storage.getSize())
+
+    def test_what_it_writes_counts(self):
+        storage = self.packable(pack_rate='1MB')
+        with (mock.patch.object(work, 'Rate', self.rate),
+              mock.patch.object(
+                  work, 'reading_at', lambda rate, pread: pread)):
+            self.pack(storage)
+        self.assertGreaterEqual(
+            self.now * (1 << 20), .99 * storage.getSize())
 
     def test_no_commit_waits_for_the_rate(self):
         """What the append lock is held for is copied without it (I2)."""

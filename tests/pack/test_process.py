@@ -436,7 +436,7 @@ class Failures(ProcessTestCase):
 
         with mock.patch.object(starting, 'END_WITHIN', .01), \
                 mock.patch.object(Popen, 'kill', kill), \
-                self.assertLogs('fsyncstorage.pack', 'WARNING') as logs:
+                self.assertLogs('fsyncstorage.processes') as logs:
             pack = Thread(self.pack, storage, self.at(progress.COPY, stop))
             self.assertTrue(hangs.wait(PATIENCE))
             storage.pack_watch.cancel()

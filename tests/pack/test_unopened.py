@@ -11,7 +11,6 @@ from fsyncstorage import datafile
 from fsyncstorage.format import index
 from fsyncstorage.pack import checksum
 from fsyncstorage.pack import progress
-from fsyncstorage.pack.unopened import Why
 from fsyncstorage.pack.unopened import made
 
 from ..often import often
@@ -48,17 +47,16 @@ class UnopenedCase(TestCase):
     def names(self):
         return set(os.listdir(self.path('follower')))
 
-    def check_refused(self, why, reason='.', becoming=None):
+    def check_refused(self, why, becoming=None):
         before = self.follower.content
         refused = self.follower.swaps(becoming or self.hooks.becoming)
-        self.assertIs(refused.why, why)
-        self.assertRegex(str(refused), reason)
+        self.assertRegex(str(refused), why)
         # The caller needs the room for a copy, at once.
         self.assertEqual(self.names(), {'Data.fs'})
         self.assertEqual(self.follower.content, before)
         # It stays so.
-        self.assertIs(
-            self.follower.swaps(becoming or self.hooks.becoming).why, why)
+        self.assertRegex(str(
+            self.follower.swaps(becoming or self.hooks.becoming)), why)
 
     def copied(self):
         """Wait until only the rest is left."""
@@ -118,19 +116,20 @@ class Answers(UnopenedCase):
 
     def test_it_was_away(self):
         self.pack_alone()
-        self.check_refused(Why.NOT_BEGUN, 'has not packed')
+        self.check_refused('has not packed')
 
     def test_another_version(self):
         self.pack_alone()
         self.follower.begins(self.hooks.begin._replace(version=b'other'))
-        self.check_refused(Why.OTHER_VERSION, "2 here, b'other' there")
+        self.check_refused(
+            "another version packs: 2 here, b'other' there")
 
     def test_another_file(self):
         self.pack_alone()
         for changed in {'size': 1}, {'checksum': bytes(32)}:
             self.follower.begins(self.hooks.begin, own_process=False)
             self.check_refused(
-                Why.DIFFERENT, 'bytes',
+                'another file: .* bytes',
                 self.hooks.becoming._replace(**changed))
 
     def test_nothing_to_free(self):
@@ -140,7 +139,7 @@ class Answers(UnopenedCase):
         self.follower.begins(self.hooks.begin._replace(
             end=self.follower.size), own_process=False)
         refused = self.follower.swaps(self.hooks.becoming)
-        self.assertIs(refused.why, Why.NOTHING_TO_FREE)
+        self.assertIn('nothing to free', str(refused))
         self.assertEqual(self.names(), before)
 
     def test_damage(self):
@@ -153,7 +152,7 @@ class Answers(UnopenedCase):
             with self.subTest(own_process=own_process):
                 self.follower.begins(
                     self.hooks.begin, own_process=own_process)
-                self.check_refused(Why.FAILED, 'checksum|seal')
+                self.check_refused('the pack failed.*(checksum|seal)')
 
 
 class Ends(UnopenedCase):
@@ -171,7 +170,7 @@ class Ends(UnopenedCase):
                         self.hooks.begin, own_process=own_process)
                     self.assertTrue(there.wait(PATIENCE))
                     self.follower.pack.cancel()
-                    self.check_refused(Why.CANCELLED)
+                    self.check_refused('was cancelled')
 
     def test_a_close(self):
         """Nothing is left, whatever it does."""

@@ -35,7 +35,7 @@ class Begun(unittest.TestCase):
     def test_the_parent_has_sent_nothing(self):
         """The process ends, and says nothing to the parent's terminal."""
         program = starting._PROGRAM.format(
-            package='fsyncstorage.pack', module='child')
+            package='fsyncstorage.pack', module='process')
         ended = subprocess.run(
             [sys.executable, '-I', '-c', program, str(os.getpid())],
             stdin=subprocess.DEVNULL, capture_output=True)

@@ -10,7 +10,7 @@ from fsyncstorage.format.window import Window
 from fsyncstorage.pack import checksum
 from fsyncstorage.pack import work
 from fsyncstorage.pack.agreed import Becoming
-from fsyncstorage.pack.pacing import Pacer
+from fsyncstorage.pack.output import Pacer
 from fsyncstorage.pack.plan import Job
 
 from ..memory import scratch_directory

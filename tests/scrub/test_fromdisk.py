@@ -37,7 +37,7 @@ class FileTestCase(TestCase):
         return self.disk_of(self.open())
 
     def disk_of(self, number):
-        return FromDisk(past_the_cache(number), self.spent.append)
+        return FromDisk(past_the_cache(number), self.spent.append, 0)
 
 
 class FromDiskTests(FileTestCase):
@@ -118,7 +118,7 @@ class BadPlaces(FileTestCase):
                     raise OSError(error, os.strerror(error))
             return pread(length, position)
 
-        return FromDisk(read, self.spent.append)
+        return FromDisk(read, self.spent.append, 0)
 
     def with_zeros(self, *blocks):
         content = bytearray(self.content)
@@ -129,15 +129,30 @@ class BadPlaces(FileTestCase):
 
     def test_they_read_as_zeros(self):
         for blocks in ((0,), (7 * BLOCK,), (5 * BLOCK, 6 * BLOCK),
-                       (3 * BLOCK, 100 * BLOCK)):
+                       (3 * BLOCK, 60 * BLOCK)):
             disk = self.bad(*blocks)
             self.assertEqual(disk(len(self.content), 0),
                              self.with_zeros(*blocks))
             self.assertEqual(
-                disk.take_unreadable(len(self.content)),
+                disk.unreadable(0, len(self.content)),
                 f'the disk cannot read the block at {blocks[0]}'
                 ' (Input/output error)')
-            self.assertIsNone(disk.take_unreadable(len(self.content)))
+            # Only where they are, to the byte.
+            first = blocks[0]
+            self.assertIsNone(disk.unreadable(0, first))
+            self.assertIsNotNone(disk.unreadable(first, first + 1))
+            last = blocks[-1] + BLOCK
+            self.assertIsNotNone(disk.unreadable(last - 1, last))
+            self.assertIsNone(disk.unreadable(last, last + 1))
+
+    def test_they_are_tried_twice_only(self):
+        """A disk may take a minute for each try."""
+        disk = self.bad(5 * BLOCK, 6 * BLOCK)
+        disk(len(self.content), 0)
+        tried = len(self.tried)
+        self.assertEqual(disk(2 * BLOCK, 5 * BLOCK), bytes(2 * BLOCK))
+        self.assertEqual(disk(10, 6 * BLOCK + 7), bytes(10))
+        self.assertEqual(len(self.tried), tried)
 
     def test_a_disk_that_tries_for_long_is_left_alone(self):
         """For as long, since a commit may wait for each try."""
@@ -150,7 +165,7 @@ class BadPlaces(FileTestCase):
             clock.now += 7
             raise OSError(errno.EIO, 'bad')
 
-        disk = FromDisk(read, lambda size: None, clock.wait, clock)
+        disk = FromDisk(read, lambda size: None, 0, clock.wait, clock)
         disk(5 * BLOCK, 0)
         self.assertEqual(busy, 6 * 7)
         self.assertEqual(clock.now - begin, 2 * busy)

@@ -60,14 +60,15 @@ class Trouble(ScrubTestCase):
         script = says(read(place)).replace('read nothing', 'exit 3')
         with self.python_that_says(script):
             storage = self.scrubbed()
-            said = self.heard.wait('at the same place')
+            self.heard.wait('at the same place')
             figures = storage.stats()['scrub']
             self.assertGreaterEqual(figures['interrupted'], 1)
             self.assertIn('exit code 3', figures['interrupted_because'])
             storage.close()
-        self.assertIn(f'2 times at the same place, and nothing behind it is'
-                      f' verified: behind byte {ends[4]} ', said)
         [first, *others] = self.heard.records
+        self.assertIn(f'2 times at the same place, and nothing behind it is'
+                      f' verified: behind byte {ends[4]} ',
+                      others[0].getMessage())
         self.assertEqual(first.levelname, 'WARNING')
         self.assertEqual({each.levelname for each in others}, {'ERROR'})
 

@@ -20,7 +20,6 @@ from fsyncstorage.scrub import notes
 from fsyncstorage.scrub import scrubbing
 from fsyncstorage.scrub.notes import Notes
 from fsyncstorage.scrub.notes import Pass
-from fsyncstorage.scrub.notes import Past
 
 from ..pack.histories import state
 from ..support import TestCase
@@ -69,9 +68,10 @@ class Damage(ScrubTestCase):
         storage.close()
         for noted in (
                 notes.Notes(Pass(1700000000, ends[8], int.from_bytes(
-                    tid, 'big'), 7, 0, 0, 1, ends[3], ends[3]), Past()),
-                notes.Notes(Pass(0), Past(3, 1700000000, 2, ends[3],
-                                          ends[5]))):
+                    tid, 'big'), 7, 0, 0, 1, ends[3], ends[3]), Pass(0)),
+                notes.Notes(Pass(0), Pass(
+                    1, damaged=2, first_damaged=ends[3],
+                    last_damaged=ends[5]), 3, 1700000000)):
             self.heard.records.clear()
             notes.save(self.path('Data.fs.scrub'), noted)
             self.flip(ends[4] - 20)
@@ -215,7 +215,7 @@ class Passes(ScrubTestCase):
         self.assertEqual(self.heard.those(INTERRUPTED), [])
         # Nor does a restart remember it.
         self.assertEqual(notes.load(self.path('Data.fs.scrub')),
-                         notes.Notes(Pass(0), Past()))
+                         notes.NOTHING)
 
 
 class Ends(ScrubTestCase):
@@ -281,7 +281,8 @@ class Ends(ScrubTestCase):
 
 
 PASS = Pass(1700000000, 5000, (1 << 64) - 1, 7, 2, 1, 3, 100, 4000)
-PAST = Past(9, 1690000000, 1, 70, 70)
+NOTES = Notes(PASS, Pass(8, damaged=1, first_damaged=70, last_damaged=70),
+              9, 1690000000)
 
 
 class NotesTests(TestCase):
@@ -295,47 +296,48 @@ class NotesTests(TestCase):
             file.write(content)
 
     def test_what_is_saved_is_loaded(self):
-        for saved in Notes(PASS, PAST), Notes(Pass(0), Past()):
+        for saved in NOTES, notes.NOTHING:
             notes.save(self.name, saved)
             self.assertEqual(notes.load(self.name), saved)
         self.assertEqual(os.listdir(self.directory), ['Data.fs.scrub'])
 
     def test_the_old_ones_stay_until_the_new_ones_are_durable(self):
-        notes.save(self.name, Notes(PASS, PAST))
+        notes.save(self.name, NOTES)
         disk = self.controlled_disk()
         disk.fail_sync(OSError(28, 'full'))
         with self.assertRaises(OSError):
-            notes.save(self.name, Notes(Pass(0), Past()))
-        self.assertEqual(notes.load(self.name), Notes(PASS, PAST))
+            notes.save(self.name, notes.NOTHING)
+        self.assertEqual(notes.load(self.name), NOTES)
 
         def replace(new, name):
             self.assertEqual(disk.log[-1], 'sync')
-            self.assertEqual(notes.load(self.name), Notes(PASS, PAST))
+            self.assertEqual(notes.load(self.name), NOTES)
             os.rename(new, name)
 
         with mock.patch.object(disk, 'replace', replace):
-            notes.save(self.name, Notes(Pass(0), Past()))
-        self.assertEqual(notes.load(self.name), Notes(Pass(0), Past()))
+            notes.save(self.name, notes.NOTHING)
+        self.assertEqual(notes.load(self.name), notes.NOTHING)
 
     def test_what_cannot_be(self):
-        notes.save(self.name, Notes(PASS, PAST))
+        notes.save(self.name, NOTES)
         with open(self.name, 'rb') as file:
             good = file.read()
-        current, past = json.loads(good)
+        current, last, *numbers = json.loads(good)
         wrong = [b'', b'\0' * 200, b'\xff', good[:-1], good + b'x',
                  b'[' * 4000, b'9' * 4000, b'7', b'[]', b'[1, 2]', b'{}',
-                 b'[{}, {}, {}]', b'[{}, {}]', b' ' * 5000 + good]
+                 b'[{}, {}, 0]', b'[{}, {}, 0, 0]', b' ' * 5000 + good]
         for change in (
                 {'position': -1}, {'position': '4'}, {'position': None},
                 {'position': 1 << 64}, {'tid': 1.5}, {'tid': True},
-                {'damaged': []}, {'damaged': 0},
-                {'first_damaged': None}, {'last_damaged': None},
-                {'first_damaged': 4001}, {'more': 1}):
-            wrong.append(json.dumps([{**current, **change}, past]).encode())
-            wrong.append(json.dumps([current, {**past, **change}]).encode())
+                {'damaged': []}, {'first_damaged': -1}, {'last_damaged': ''},
+                {'more': 1}):
+            for passes in ([{**current, **change}, last],
+                           [current, {**last, **change}]):
+                wrong.append(json.dumps([*passes, *numbers]).encode())
+        for numbers in [1], [1, 2, 3], [None, 1], [1, -1], ['1', 1], [1, []]:
+            wrong.append(json.dumps([current, last, *numbers]).encode())
         self.assertIsNotNone(notes.load(self.name))
         for content in wrong:
-            # (A Past has no position.)
             with self.subTest(content[:200]):
                 self.write(content)
                 self.assertIsNone(notes.load(self.name))
@@ -350,16 +352,18 @@ class NotesTests(TestCase):
         self.write(b'data')
         datafile.disk.link(self.name, self.path('Data.fs.scrub.new'))
         os.rename(self.name, self.path('precious'))
-        notes.save(self.name, Notes(PASS, PAST))
+        notes.save(self.name, NOTES)
         with open(self.path('precious'), 'rb') as file:
             self.assertEqual(file.read(), b'data')
 
     def test_a_pass_that_has_begun_anew(self):
         """What was found before stays known until it has ended."""
-        found = Notes(PASS, PAST).after(Pass(7, 300, 8, 9))
+        found = NOTES.after(Pass(7, 300, 8, 9))
         self.assertEqual(found.current, Pass(7, 300, 8, 9))
-        self.assertEqual(found.past, Past(9, 1690000000, 3, 100, 4000))
-        self.assertEqual(Notes(PASS, PAST).after(PASS), Notes(PASS, PAST))
+        self.assertEqual(found.known_damage(), (3, 100))
+        self.assertEqual(found.places_of_damage(), [100, 4000])
+        self.assertEqual(found[2:], NOTES[2:])
+        self.assertEqual(NOTES.after(PASS), NOTES)
         self.assertEqual(
             found.after_the_end(Pass(7, 900, 8, 9), 8).known_damage(),
             (0, None))

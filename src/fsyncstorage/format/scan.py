@@ -28,6 +28,7 @@ import re
 import struct
 import typing
 import zlib
+from collections.abc import Callable
 from collections.abc import Iterator
 
 from . import seal
@@ -401,17 +402,20 @@ def earlier_record(window: Window, record: Record,
 # Forward, over damage
 
 def walk(window: Window, position: int = FIRST,
-         after: Transaction | None = None) -> Iterator[Transaction | Damage]:
+         after: Transaction | None = None,
+         suspect: Callable[[Damage], object] = lambda damage: None
+         ) -> Iterator[Transaction | Damage]:
     """Yield every transaction from `position` on, and each Damage.
 
     A place that looks damaged is read again: if the file is being written, the
-    window may hold older bytes.
+    window may hold older bytes.  `suspect(damage)` is called before that.
     """
     found: Transaction | Damage
     while position < window.end:
         try:
             after = found = read_transaction(window, position, after)
         except Damage as damage:
+            suspect(damage)
             found = _second_look(window, damage, after)
             if isinstance(found, Damage):
                 found.end = _end_of_damage(window, found)

@@ -1,30 +1,21 @@
 """A pack that survives a power cut at any moment.
 
 - packing       the storage's part: copies the rest, takes the append lock
-- bulk          does nearly all of a pack, in a child process or in this one
-- files         the files that a pack makes
+- bulk          the files of a pack; nearly all of it, in a child or here
 - swap          makes the storage serve from the new file
 - naming        how the new file gets the name of the old one
 - agreed        what several nodes that have the same file agree on
 - unopened      packs a file that no storage has open: that of a node
 - generation    which of two files a node has after a crash
-- packedblobs   removes blobs that are not needed any more
-- process       the child process that packs, seen from its parent
-- child         the same process, seen from inside
-- work          check, mark, copy: in the child process, or in this one
+- packedblobs   lists and removes blobs that are not needed any more
+- process       the child process that packs, seen from both sides
+- work          check, mark, copy; a forecast: in the child process, or here
 - packs         what callers ask for: progress, a cancel, forecasts
-- forecast      what a pack would free, and what it would need
-- plan          what is kept, for a pack and for a forecast
+- plan          which records are kept, for a pack and for a forecast
 - counting      how long the new file would be, and what is freed by class
-- goneblobs     lists the blobs that are not kept
-- survey        what one read of the file finds
-- marking       which records are kept
 - copying       copies these records, and seals the copies
-- output        appends to a file
+- output        appends to a file; keeps syncs short, and to a rate
 - checksum      of the new file, block by block, while it is written
-- places        where old records are in the new file
-- chains        where the data are that a record points back to
+- pointers      where back pointers lead, in the old file and in the new one
 - progress      how far a pack is, and how it is cancelled
-- pacing        keeps syncs short, and limits the bytes per second
-- foreign       what a packer of the user's own gets as the storage
 """

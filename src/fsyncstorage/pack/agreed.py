@@ -26,7 +26,7 @@ import typing
 import ZODB.serialize
 
 from ..errors import OutcomeUnknown
-from .marking import References
+from .plan import References
 
 logger = logging.getLogger(__name__)
 
@@ -144,6 +144,3 @@ class Agreement:
                 logger.warning(
                     'the other nodes could not be told that a pack was given'
                     ' up: %s', error)
-
-
-ALONE = Agreement(None)

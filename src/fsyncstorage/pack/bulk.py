@@ -1,9 +1,9 @@
-"""Does nearly all of a pack while others commit: in a child process, or in
-this process where that is not possible.
+"""Makes the new file, and does nearly all of a pack while others commit: in a
+child process, or in this process where that is not possible.
 
 The rest that is left then is small, or commits add to it faster than the child
-copies.  The caller (packing, unopened) copies it, with the Copier that it gets
-here.
+copies.  The caller (packing, unopened) lets it be copied, with the Copier that
+it gets here.
 """
 
 import contextlib
@@ -19,19 +19,21 @@ from ..format import index
 from ..format import scan
 from ..format.references import references
 from ..format.scan import FIRST
-from ..format.window import Pread
 from ..format.window import Window
+from ..processes.rate import Rate
 from ..processes.starting import NotStarted
+from . import naming
+from . import packedblobs
 from . import process
 from . import work
 from .checksum import Checksum
 from .copying import Copier
-from .files import Files
-from .marking import References
 from .output import Output
-from .pacing import Pacer
+from .output import Pacer
 from .plan import Job
+from .plan import References
 from .process import Process
+from .progress import SWAP
 from .progress import Watch
 
 logger = logging.getLogger(__name__)
@@ -45,22 +47,60 @@ MOST_ROUNDS = 20
 
 
 class Bulk:
-    """The bulk of a pack of the data file at `path`.
+    """The bulk of a pack of the data file at `path`, and the files of it.
 
-    `size()` returns up to where the file can be copied now, and `pread` reads
-    the file.
+    It must be made while no other process has the data file open, or packs it:
+    only then may files of these names be removed.
+
+    `old` is the data file, opened once more: it belongs to the Bulk, and the
+    child reads it, too.  `size()` returns up to where it can be copied now.
     """
 
-    def __init__(self, path: str, files: Files, pread: Pread,
-                 size: Callable[[], int], watch: Watch) -> None:
+    def __init__(self, path: str, blob_dir: str | None,
+                 old: datafile.DataFile, size: Callable[[], int],
+                 watch: Watch) -> None:
         self._path = path
-        self._files = files
-        self._pread = pread
+        self.old = old
         self._size = size
         self._watch = watch
-        self.pacer = Pacer(files.new)
+        self._made: list[datafile.DataFile] = []
+        self.removed: datafile.DataFile | None = None
         #: An index of the new file up to this position is durable.
         self.index_to = 0
+        try:
+            self.new = self._make(path + naming.PACKED)
+            self.index = self._make(path + naming.INDEX_OF_PACKED)
+            if blob_dir:
+                self.removed = self._make(
+                    os.path.join(blob_dir, packedblobs.LIST))
+        except BaseException:
+            self.leave_nothing()
+            self.close()
+            raise
+        self.pacer = Pacer(self.new)
+
+    def _make(self, path: str) -> datafile.DataFile:
+        # The old file may be for its owner alone.
+        file = datafile.open_new(path, 0o600)
+        self._made.append(file)
+        naming.give_owner(self.old, file)
+        return file
+
+    def leave_nothing(self) -> None:
+        """Remove the files that were made.
+
+        Files of others are left alone: if the data file is not ours any more,
+        another process may be packing, and its files may have these names.
+        """
+        for file in self._made:
+            datafile.remove_if_it_is(str(file.name), file)
+
+    def close(self) -> None:
+        for file in self.old, *self._made:
+            file.close()
+
+    def pread(self, length: int, position: int) -> bytes:
+        return os.pread(self.old.fileno(), length, position)
 
     def copied(self, job: Job, referencesf: References,
                own_process: bool) -> Copier:
@@ -71,37 +111,37 @@ class Bulk:
                 return copier
         return self._within(job, referencesf)
 
+    def copy_rest(self, copier: Copier, end: int) -> None:
+        """Copy what was appended in the meantime, up to `end`."""
+        self._watch.tell(SWAP, copier.copied_to, end)
+        copier.copy_later(Window(self.pread, end))
+        copier.flush()  # a full disk must fail here
+
     def _within(self, job: Job, referencesf: References) -> Copier:
         """The same work as in the child process."""
         logger.info('%s: packing within this process', self._path)
-        files = self._files
+        if referencesf is ZODB.serialize.referencesf:
+            # It takes gigabytes of memory for a hostile record of a few bytes.
+            referencesf = references
         copier = work.copied(
-            job, self._pread, files.new, self.pacer, files.removed,
-            _references(referencesf), self._watch.tell)
+            job, self.pread, self.new, self.pacer, self.removed, referencesf,
+            self._watch.tell)
         self._watch.gone_blobs = copier.gone_blobs
         copier.flush()
         # No rate limits the copy of the rest: at the end, commits wait for
         # this copy (I2).
-        copier.write_to(Output(
-            files.new, copier.written_to, self.pacer.written,
-            copier.checksum))
-        self.write_index(copier)
-        return copier
-
-    def write_index(self, copier: Copier) -> None:
-        """Write the index into its file, which is empty."""
-        file = self._files.index
+        self.pacer.rate = Rate(None)
         index.write_unchanging(
-            file, copier.written_to, copier.index, self._files.new,
-            Pacer(file).written)
+            self.index, copier.written_to, copier.index, self.new,
+            Pacer(self.index).written)
         self.index_to = copier.written_to
+        return copier
 
     def _by_process(self, job: Job) -> Copier | None:
         """None: no child process could be started."""
-        files = self._files
         try:
             with contextlib.closing(Process(
-                    job, files.old(), files.new, files.index, files.removed,
+                    job, self.old, self.new, self.index, self.removed,
                     self._watch)) as child:
                 logger.info('%s: packing in a process of its own (%s)',
                             self._path, child.pid)
@@ -118,15 +158,15 @@ class Bulk:
 
         process.Gone if what the child reports does not fit its files.
         """
-        new, of_index = self._files.new, self._files.index
+        new, number = self.new, self.new.fileno()
         try:
-            loaded = index.load_open(of_index.fileno(), str(of_index.name))
+            loaded = index.load_open(self.index.fileno(), str(self.index.name))
             if not (loaded.position <= done.written_to == new.size()
                     and FIRST < done.copied_to <= self._size()):
                 raise ValueError('its files do not fit what it reports')
             # Add what was copied after the index was written.
             for found in scan.transactions(
-                    Window.of_file(new.fileno()), loaded.position):
+                    Window.of_file(number), loaded.position):
                 for record in found.records:
                     loaded.index[record.oid] = record.position
         except (index.Damaged, scan.Damage, ValueError) as wrong:
@@ -135,8 +175,7 @@ class Bulk:
                 ' Nothing was changed') from None
         self.index_to = loaded.position
         self._watch.gone_blobs = done.gone_blobs
-        checksum = (Checksum.of_file(new.fileno(), done.blocks)
-                    if job.sums else None)
+        checksum = Checksum.of_file(number, done.blocks) if job.sums else None
         return Copier(
             Output(new, done.written_to, self.pacer.written, checksum),
             copied_to=done.copied_to, index=loaded.index, places=done.places)
@@ -162,17 +201,3 @@ class Bulk:
             return None
 
         return next_end
-
-
-def _references(referencesf: References) -> References:
-    """In place of ZODB's function, which takes gigabytes of memory for a
-    hostile record of a few bytes, use ours."""
-    return (references if referencesf is ZODB.serialize.referencesf
-            else referencesf)
-
-
-def reading(file: datafile.DataFile) -> Pread:
-    """Read an open file, even if the file is closed in the meantime."""
-    descriptor = file.descriptor
-    return lambda length, position: os.pread(
-        descriptor.number, length, position)

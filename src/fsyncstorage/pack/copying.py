@@ -14,11 +14,9 @@ and does not depend on when the old file was synced.
 Each transaction is checked once more as it is copied.
 """
 
-import math
 import struct
 import typing
 import zlib
-from collections.abc import Iterable
 
 from ZODB._compat import FILESTORAGE_MAGIC
 from ZODB.fsIndex import fsIndex
@@ -30,16 +28,16 @@ from ..format.scan import HEADER
 from ..format.scan import RECORD_HEADER
 from ..format.window import Window
 from ..positions import Positions
-from .chains import Chains
 from .checksum import Checksum
 from .counting import Tally
-from .goneblobs import GoneBlobs
-from .marking import Kept
 from .output import Output
-from .places import Places
+from .packedblobs import GoneBlobs
+from .plan import Plan
+from .pointers import Chains
+from .pointers import Places
 from .progress import COPY
-from .progress import STEP
 from .progress import Tell
+from .progress import transactions
 
 _header = struct.Struct('>8sQcHHH')
 _record_header = struct.Struct('>8s8sQQHQ')
@@ -61,11 +59,6 @@ class _New(typing.NamedTuple):
     @property
     def length(self) -> int:
         return RECORD_HEADER + (self.data.length or 8)
-
-    @property
-    def longer(self) -> int:
-        """How many bytes longer it is than the record in the old file."""
-        return self.length - (self.record.end - self.record.position)
 
 
 def _lengths(records: list[_New]) -> dict[int, int]:
@@ -89,8 +82,6 @@ class Copier:
         self.copied_to = copied_to      # in the old file
         self.index = Positions(fsIndex() if index is None else index)
         self.places = places or Places()
-        #: `rest` has counted what is not copied, up to this position.
-        self._counted_to, self._counted = copied_to, 0
 
     @property
     def gone_blobs(self) -> int:
@@ -107,13 +98,6 @@ class Copier:
         """Of the new file, up to the last flush; None if not wanted."""
         return self._out.checksum
 
-    def write_to(self, out: Output) -> None:
-        """Write to `out` from now on.
-
-        What was written to the output before must have been flushed.
-        """
-        self._out = out
-
     def flush(self) -> None:
         self._out.flush()
         if self._removed is not None:
@@ -121,20 +105,14 @@ class Copier:
 
     # Up to the pack end
 
-    def copy_to_pack_end(self, window: Window, pack_end: int, kept: Kept,
-                         targets: Iterable[int], tell: Tell) -> None:
-        """`targets` are the records that later records point back to."""
+    def copy_to_pack_end(self, window: Window, plan: Plan,
+                         tell: Tell) -> None:
         self._read_from(window)
         self._out.append(FILESTORAGE_MAGIC)
-        self.places = Places(pack_end)
-        to_note = frozenset(targets)
-        due = 0
-        while self.copied_to < pack_end:
-            if self.copied_to >= due:
-                tell(COPY, self.copied_to, window.end)
-                due = self.copied_to + STEP
-            found = scan.read_transaction(window, self.copied_to)
-            records = [record for record in found.records if record in kept]
+        self.places = Places(plan.pack_end)
+        for found in transactions(
+                window, self.copied_to, plan.pack_end, COPY, tell):
+            records = [each for each in found.records if plan.keeps(each)]
             if self._removed is not None and len(records) < len(found.records):
                 self._removed.add(
                     found, {record.oid for record in records}, window,
@@ -142,15 +120,15 @@ class Copier:
             new = [_New(record, self._chains.source(record))
                    for record in records]
             if self._tally is not None:
-                self._tally.add(found, _lengths(new), kept.objects)
+                self._tally.add(found, _lengths(new), plan.objects)
             if records:
                 for record, place in zip(
                         records, self._write(found, b'p', new)):
                     self.index[record.oid] = place
-                    if record.position in to_note:
+                    if record.position in plan.targets:
                         self.places.note(record.position, place)
             self.copied_to = found.end
-        self.places.note_later(pack_end, self._out.end)
+        self.places.note_later(plan.pack_end, self._out.end)
 
     # Behind the pack end
 
@@ -158,12 +136,8 @@ class Copier:
                    tell: Tell = lambda *progress: None) -> None:
         """Copy all that is not copied yet, up to the end of the window."""
         self._read_from(window)
-        due = 0
-        while self.copied_to < window.end:
-            if self.copied_to >= due:
-                tell(COPY, self.copied_to, window.end)
-                due = self.copied_to + STEP
-            found = scan.read_transaction(window, self.copied_to)
+        for found in transactions(
+                window, self.copied_to, window.end, COPY, tell):
             new = [self._later(record) for record in found.records]
             if self._tally is not None:
                 self._tally.add(found, _lengths(new))
@@ -172,27 +146,17 @@ class Copier:
                 self.places.note_later(each.record.end, place + each.length)
             self.places.note_later(found.end, self._out.end)
             self.copied_to = found.end
-        self._counted_to, self._counted = self.copied_to, 0
 
-    def rest(self, window: Window, enough: float = math.inf) -> int:
-        """How many bytes the part that is not copied yet will take in the new
-        file.
+    def grows(self, window: Window) -> bool:
+        """Do data take the place of a pointer in what is not copied yet?
 
-        The count stops when it has reached `enough`.  It can differ much from
-        the bytes in the old file: a record that points back has 50 bytes, and
-        the data that take the place of the pointer may be large.  What was
-        counted once is not read again.
+        It has few bytes in the old file then, and perhaps many in the new one.
         """
         self._read_from(window)
-        while self._counted_to < window.end and self._counted < enough:
-            found = scan.read_transaction(window, self._counted_to)
-            self._counted += found.end - found.position
-            self._counted_to = found.end
-            for record in found.records:
-                self._counted += self._later(record).longer
-                if self._counted >= enough:
-                    break
-        return self._counted
+        return any(
+            self._later(record).data is not record
+            for found in scan.transactions(window, self.copied_to)
+            for record in found.records)
 
     def _later(self, record: scan.Record) -> _New:
         previous = self.index.get(record.oid, 0)

@@ -14,8 +14,8 @@ from ..format.classes import Classes
 from ..format.classname import FRONT
 from ..format.scan import RECORD_HEADER
 from ..format.window import Window
-from .chains import Chains
-from .marking import Objects
+from .plan import Objects
+from .pointers import Chains
 
 #: The class of a record that undoes the creation of its object.
 NO_DATA = '(no data)'
@@ -35,15 +35,10 @@ def refuse_wrapped(record: bytes) -> None:
             ' example): what it refers to cannot be foretold')
 
 
-class Row(typing.NamedTuple):
-    """What is freed of one class."""
-
-    name: str
-    #: Objects whose state at the pack time is not kept: nothing refers to
-    #: them.
-    objects: int
-    records: int
-    bytes: int
+#: What is freed of one class, as plain data: 'class', 'objects' (those whose
+#: state at the pack time is not kept, as nothing refers to them), 'records',
+#: 'bytes'.
+Row = dict[str, typing.Any]
 
 
 class Tally:
@@ -96,13 +91,23 @@ class Tally:
         """The largest first; the last row sums up what is not listed."""
         classes = self._classes
         made = sorted(
-            (Row(name, self._objects.get(number, 0), classes.records[number],
-                 classes.bytes[number])
+            (_row(name, self._objects.get(number, 0), classes.records[number],
+                  classes.bytes[number])
              for number, name in enumerate(classes.names)
              if classes.records[number] or classes.bytes[number]),
-            key=lambda row: (-row.bytes, row.name))
+            key=lambda row: (-row['bytes'], row['class']))
         listed, others = made[:MOST_LISTED], made[MOST_LISTED:]
         if others:
-            listed.append(Row(f'({len(others):,} more)', *(
-                sum(each) for each in zip(*(row[1:] for row in others)))))
+            listed.append(_row(f'({len(others):,} more)', *(
+                total(others, name) for name in (
+                    'objects', 'records', 'bytes'))))
         return listed
+
+
+def _row(name: str, objects: int, records: int, size: int) -> Row:
+    return {'class': name, 'objects': objects, 'records': records,
+            'bytes': size}
+
+
+def total(rows: list[Row], name: str) -> int:
+    return sum(row[name] for row in rows)

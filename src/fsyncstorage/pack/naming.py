@@ -26,6 +26,7 @@ import stat
 
 from .. import datafile
 from ..errors import DiskError
+from ..format import index
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +80,27 @@ def make_like(old: datafile.DataFile, file: datafile.DataFile) -> None:
             ' group may not read it', file.name, found.st_uid, found.st_gid)
     if mode != stat.S_IMODE(os.fstat(file.fileno()).st_mode):
         os.fchmod(file.fileno(), mode)
+
+
+def completed(path: str, old: datafile.DataFile,
+              end: int) -> datafile.DataFile:
+    """Step 1, when the new file is written, and an index of it.
+
+    Return the new file.  It is locked, as the old one is, before it has its
+    name.
+    """
+    file = datafile.open_existing(path + PACKED)
+    try:
+        make_like(old, file)
+        file.lock()
+        file.sync()
+        with datafile.open_existing(path + INDEX_OF_PACKED) as index_file:
+            make_like(old, index_file)
+        index.say_whole(path + INDEX_OF_PACKED, end)
+    except BaseException:
+        file.close()
+        raise
+    return file
 
 
 def link_old(path: str) -> bool:

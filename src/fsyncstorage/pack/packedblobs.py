@@ -1,9 +1,9 @@
 """The blob files that a pack leaves out: removed, or moved to `blobs.old`.
 
-The packer lists them in `.removed` in the blob directory, a line for each, in
-hexadecimal: an oid and a tid.  (Stock's packer also lists an oid alone, if
-nothing before the pack time is left of the object.)  They are taken away when
-the packed data file has its name durably.
+The packer lists them (`GoneBlobs`) in `.removed` in the blob directory, a line
+for each, in hexadecimal: an oid and a tid.  (Stock's packer also lists an oid
+alone, if nothing before the pack time is left of the object.)  They are taken
+away when the packed data file has its name durably.
 
 A crash may happen before that.  A start that finds a list must know whether it
 is the list of the pack that has made the data file: the blobs in any other
@@ -19,10 +19,9 @@ were, and copies of them would need room for all blobs twice.  The `blobs.old`
 of the last pack is removed only now: its blobs belong to the `Data.fs.old`
 that was replaced just now.
 
-While a pack whose list ends with a checksum fills `blobs.old`, that directory
-has the same checksum, in the file `OF_PACK`.  By this a start knows whether
-`blobs.old` is the one that the crash has interrupted, or is still that of the
-last pack, which may have second names of files that are to go.
+A start that finishes what a crash has interrupted cannot know whether
+`blobs.old` is still that of the last pack.  It removes nothing there: files
+that are not needed stay in it until the next pack.
 """
 
 import binascii
@@ -38,20 +37,75 @@ from typing import Any
 from ZODB.blob import LAYOUT_MARKER
 
 from .. import datafile
+from ..format import scan
+from ..format.blobrecord import FRONT
+from ..format.blobrecord import is_of_blob
+from ..format.scan import RECORD_HEADER
+from ..format.window import Window
 from . import generation
 from .agreed import Becoming
+from .output import Output
+from .pointers import Chains
 
 logger = logging.getLogger(__name__)
 
 LIST = '.removed'
-#: A file in `blobs.old`, which says which pack fills the directory.
-OF_PACK = '.pack'
 
 #: The line with the size and the checksum of a file begins with this, and no
 #: line of a blob does.
 _MARK = b'#'
 _WHOSE = re.compile(rb'^# (\d{1,19}) ([0-9a-f]{64})\n\Z', re.MULTILINE)
 _LONGEST_WHOSE = 100
+
+
+class GoneBlobs:
+    """Lists the blobs that are not kept, and counts them.
+
+    A transaction can have several records of one blob, but only one file for
+    it.
+    """
+
+    def __init__(self, file: datafile.DataFile | None) -> None:
+        """Without a file, blobs are only counted, and only those whose record
+        has its own data.  For the others, back pointers would have to be
+        followed.  So a wrong pointer in a record that goes does not matter.
+        """
+        self.count = 0
+        self._out = None if file is None else Output(file)
+
+    def flush(self) -> None:
+        if self._out is not None:
+            self._out.flush()
+
+    def add(self, found: scan.Transaction, kept: set[bytes], window: Window,
+            chains: Chains) -> None:
+        """Add a transaction; `kept` are the oids of its records that are kept.
+        """
+        done = set(kept)
+        ahead = window.for_records_of(found.end - found.position)
+        for record in found.records:
+            if self._out is None and not record.length:
+                continue
+            if record.oid in done:
+                continue
+            source = chains.source(record)
+            if _is_of_blob(source, ahead if source is record else None,
+                           window):
+                done.add(record.oid)
+                self.count += 1
+                if self._out is not None:
+                    self._out.append(
+                        binascii.hexlify(record.oid + record.tid) + b'\n')
+
+
+def _is_of_blob(source: scan.Record, ahead: Window | None,
+                window: Window) -> bool:
+    """`ahead` covers records in their order."""
+    size = min(source.length, FRONT)
+    start = source.position + RECORD_HEADER
+    if ahead is not None and size:
+        ahead.cover(start, size)
+    return bool(size) and is_of_blob((ahead or window).read(start, size))
 
 
 def say_whose(blob_dir: str, becoming: Becoming) -> None:
@@ -78,7 +132,7 @@ def take_up(storage: Any, path: str) -> None:
                     logger.warning(
                         '%s: a crash had interrupted a pack: the blobs that it'
                         ' has left out are taken away now', path)
-                    take_away(storage, listed)
+                    take_away(storage, listed, is_resumed=True)
         datafile.remove_if_there(name)
     except (OSError, ValueError) as error:  # ValueError: a damaged line
         logger.error(
@@ -88,35 +142,29 @@ def take_up(storage: Any, path: str) -> None:
 
 
 def _is_of(path: str, listed: io.BufferedReader) -> bool:
-    whose = _WHOSE.search(_end(listed))
+    """Has the pack that made this list also made the data file?"""
+    listed.seek(max(0, os.fstat(listed.fileno()).st_size - _LONGEST_WHOSE))
+    whose = _WHOSE.search(listed.read())
+    listed.seek(0)
     return whose is not None and generation.begins_with(
         path, Becoming(int(whose[1]), bytes.fromhex(whose[2].decode())))
 
 
-def _end(listed: io.BufferedReader) -> bytes:
-    """The end of the list, which may say whose it is."""
-    listed.seek(max(0, os.fstat(listed.fileno()).st_size - _LONGEST_WHOSE))
-    end = listed.read()
-    listed.seek(0)
-    return end
-
-
-def take_away(storage: Any, listed: io.BufferedReader) -> None:
+def take_away(storage: Any, listed: io.BufferedReader,
+              is_resumed: bool = False) -> None:
     """Take away the listed blobs: the packed file has its name durably.
 
     If the storage is closed in the meantime, the name of the list may belong
-    to the list of another pack; `listed` is still that of this one.  If a
-    crash has interrupted this before, it goes on from there.
+    to the list of another pack; `listed` is still that of this one.  With
+    `is_resumed`, it goes on where a crash has interrupted it.
     """
     blob_dir = storage.blob_dir
     old = blob_dir + '.old'
-    whose = _WHOSE.search(_end(listed))
-    begun = storage.pack_keep_old and whose and _is_filled_by(old, whose[0])
-    if not begun:
-        if os.path.lexists(old):
-            _remove(old)
-        if storage.pack_keep_old:
-            _begin_old(blob_dir, old, whose)
+    if os.path.lexists(old) and not is_resumed:
+        _remove(old)
+    if storage.pack_keep_old:
+        datafile.make_directories(old)
+        _copy_marker(blob_dir, old)
     for path in paths(storage, listed):
         if storage.pack_keep_old:
             _move(path, old + path[len(blob_dir):])
@@ -126,8 +174,6 @@ def take_away(storage: Any, listed: io.BufferedReader) -> None:
     if storage.pack_keep_old:
         _link_what_stays(blob_dir, old)
     datafile.remove_if_it_is(os.path.join(blob_dir, LIST), listed)
-    if whose and storage.pack_keep_old:
-        datafile.remove_if_there(os.path.join(old, OF_PACK))
 
 
 def paths(storage: Any, listed: io.BufferedReader) -> Iterator[str]:
@@ -177,27 +223,6 @@ def _remove_empty_directories(storage: Any, path: str) -> None:
                 raise
             return
         path = os.path.dirname(path)
-
-
-def _is_filled_by(old: str, whose: bytes) -> bool:
-    try:
-        with open(os.path.join(old, OF_PACK), 'rb') as said:
-            return said.read(_LONGEST_WHOSE) == whose
-    except OSError:
-        return False
-
-
-def _begin_old(blob_dir: str, old: str, whose: re.Match[bytes] | None) -> None:
-    datafile.disk.make_directory(old)
-    _copy_marker(blob_dir, old)
-    if whose:
-        # This must be durable before anything is moved.  Otherwise a start
-        # would take the directory for an older one, and remove what was moved.
-        with datafile.open_new(os.path.join(old, OF_PACK)) as said:
-            said.write(whose[0])
-            said.sync()
-        datafile.disk.sync_directory(old)
-        datafile.disk.sync_directory(os.path.dirname(old))
 
 
 def _copy_marker(blob_dir: str, old: str) -> None:

@@ -19,10 +19,10 @@ import contextlib
 import errno
 import logging
 import math
+import threading
 import time
 import typing
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from ZODB.FileStorage.FileStorage import FileStorageError
@@ -35,26 +35,20 @@ from ZODB.utils import z64
 
 from .. import datafile
 from ..format import scan
-from ..format.window import Pread
 from ..format.window import Window
 from . import naming
 from . import packedblobs
 from . import process
 from . import swap
 from . import work
-from .agreed import ALONE
 from .agreed import Agreement
 from .bulk import MOST_ROUNDS
 from .bulk import Bulk
-from .bulk import reading
 from .copying import Copier
-from .files import Files
-from .foreign import packed_by
-from .marking import References
 from .plan import Job
 from .plan import NothingToDo
+from .plan import References
 from .progress import NOTHING
-from .progress import SWAP
 from .progress import Cancelled
 from .progress import Untimely
 from .progress import Watch
@@ -69,9 +63,9 @@ SMALL_REST, TINY_REST = 1 << 20, 1 << 14
 # Seconds that a pack time may be ahead of the clock, or of the last commit.
 FUTURE = 12 * 3600
 # How many of the MOST_ROUNDS of copying may leave a rest that is not smaller.
-# One may do so by chance: because of a large transaction, or of a large index
-# that is written anew.  But if this many do, committers are faster than the
-# copying, and must wait for the append lock.
+# One may do so by chance, because of a large transaction.  But if this many
+# do, committers are faster than the copying, and must wait for the append
+# lock.
 MOST_IN_VAIN = 3
 
 
@@ -146,7 +140,7 @@ def _say_what_stays_of_blobs(storage: Any, gone: int) -> None:
 
 
 def _packed(storage: Any, referencesf: References, stop: bytes, gc: bool,
-            agreement: Agreement) -> 'tuple[int, fsIndex] | Packed | None':
+            agreement: Agreement) -> 'Packed | None':
     with swap.nobody_else_has_the_file(storage):
         # The user's own packer may truncate a file of this name.
         datafile.remove_if_there(storage._file_name + '.pack')
@@ -155,7 +149,7 @@ def _packed(storage: Any, referencesf: References, stop: bytes, gc: bool,
         if packer is copy_what_is_needed:
             return copy_what_is_needed(
                 storage, referencesf, stop, gc, agreement)
-        return packed_by(packer, storage, referencesf, stop, gc)
+        return _packed_by(packer, storage, referencesf, stop, gc)
     except (NothingToDo, RedundantPackWarning) as reason:
         logger.info('%s: nothing is packed: %s', storage._file_name, reason)
         return None
@@ -211,54 +205,93 @@ class Packed(typing.NamedTuple):
 
     end: int
     index: fsIndex
-    #: An index up to this position is written and durable.
-    index_to: int
+    #: An index up to this position is written and durable; None: none is.
+    index_to: int | None = None
     #: Of the new file; None if not wanted.
     checksum: bytes | None = None
 
 
 def copy_what_is_needed(storage: Any, referencesf: References, stop: bytes,
-                        gc: bool, agreement: Agreement = ALONE) -> Packed:
+                        gc: bool, agreement: Agreement) -> Packed:
     """The packer of FsyncStorage.
 
     When it returns, Data.fs.pack is complete, and the append lock is held.
     """
-    files = Files(
-        storage._file_name, storage.blob_dir, storage._file, storage.reopened,
-        partial(swap.nobody_else_has_the_file, storage))
-    with contextlib.closing(files):
+    old = storage.reopened()
+    with swap.nobody_else_has_the_file(storage):
+        bulk = Bulk(storage._file_name, storage.blob_dir, old,
+                    storage.getSize, storage.pack_watch)
+    with contextlib.closing(bulk):
         try:
-            return _Packing(storage, files, agreement).pack(
+            return _Packing(storage, bulk, agreement).pack(
                 referencesf, stop, gc)
         except (scan.Damage, process.Damaged) as damage:
-            files.leave_nothing()
+            bulk.leave_nothing()
             raise CorruptedError(
                 f'{storage._file_name}: {damage}. The pack was given up, and'
                 ' nothing was changed; fsync-check shows what is damaged'
             ) from None
         except BaseException:
-            files.leave_nothing()
+            bulk.leave_nothing()
             raise
+
+
+def _packed_by(packer: Any, storage: Any, referencesf: References, stop: bytes,
+               gc: bool) -> Packed | None:
+    """What a packer of the user's own makes (the key `packer`).
+
+    It knows nothing of what is on its way to the disk.  So it runs with
+    commits stopped: everything is settled, and the append lock is held, from
+    before it begins until the files are swapped.
+    """
+    storage.is_swapping = True
+    storage.hold_still()
+    logger.warning(
+        '%s: commits wait until the packer of the key "packer" has ended',
+        storage._file_name)
+    found = packer(_WithAnotherLock(storage), referencesf, stop, gc)
+    storage.pack_watch.go_on()  # it may be cancelled by now
+    return None if found is None else Packed(*found)
+
+
+class _WithAnotherLock:
+    """A storage for a packer that takes the append lock itself, and returns
+    with it: that lock is another one, under each of its names."""
+
+    def __init__(self, storage: Any) -> None:
+        lock = threading.Lock()
+        vars(self).update(
+            _storage=storage,
+            _commit_lock=lock,
+            # The names that packers from before ZODB 3.10 know.
+            _commit_lock_acquire=lock.acquire,
+            _commit_lock_release=lock.release)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(vars(self)['_storage'], name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(vars(self)['_storage'], name, value)
+
+    def __len__(self) -> int:
+        return len(vars(self)['_storage'])
 
 
 class _Packing:
 
-    def __init__(self, storage: Any, files: Files,
+    def __init__(self, storage: Any, bulk: Bulk,
                  agreement: Agreement) -> None:
         self._storage = storage
-        self._files = files
+        self._bulk = bulk
         self._agreement = agreement
         self._watch: Watch = storage.pack_watch
-        self._bulk = Bulk(
-            storage._file_name, files, self._pread(), storage.getSize,
-            self._watch)
 
     def pack(self, referencesf: References, stop: bytes,
              gc: bool) -> Packed:
         storage = self._storage
         end = self._end(self._agreement.begins(stop, gc, referencesf))
         job = Job(stop, end, gc, storage.pack_rate,
-                  work.share_on_disk(storage._file),
+                  work.share_on_disk(self._bulk.old),
                   self._agreement.is_wanted)
         copier = self._bulk.copied(job, referencesf, storage.pack_process)
         self._hold_still_for_a_small_rest(copier)
@@ -284,7 +317,7 @@ class _Packing:
         view = storage._view
         if told in (None, view.end):
             return view.end
-        window = Window(self._pread(), view.end)
+        window = Window(self._bulk.pread, view.end)
         if (told > window.end
                 or scan.transaction_before(window, told) is None):
             raise FileStorageError(
@@ -308,7 +341,7 @@ class _Packing:
                 continue
             if rest < SMALL_REST:
                 self._hold_still()
-                rest = self._rest(copier, SMALL_REST)
+                rest = self._rest(copier)
                 if rest < SMALL_REST:
                     return
                 self._storage.move_on()
@@ -324,36 +357,24 @@ class _Packing:
         self._storage.is_swapping = True
         self._storage.hold_still()
 
-    def _rest(self, copier: Copier, enough: float = math.inf) -> int:
-        """Bytes that are still to be written (Copier.rest).
+    def _rest(self, copier: Copier) -> int:
+        """Bytes that are still to be copied.
 
-        If the rest is not small in the old file, its size there is enough.
+        If they become more in the new file, they do not count as a small rest.
         """
-        window = Window(self._pread(), self._storage.getSize())
+        window = Window(self._bulk.pread, self._storage.getSize())
         rest = window.end - copier.copied_to
-        return rest if rest >= SMALL_REST else copier.rest(window, enough)
+        if rest < SMALL_REST and copier.grows(window):
+            return SMALL_REST
+        return rest
 
     def _copy_while_others_commit(self, copier: Copier) -> None:
-        """Copy what was committed, and sync it.
-
-        A restart must scan what the index does not have.  So if much was
-        committed since the index was written, it is written anew.
-        """
+        """Copy what was committed, and sync it."""
         storage = self._storage
         self._copy_rest(copier)
         self._bulk.pacer.sync(copier.written_to)
         # Sync the old file, too: under `none`, the swap would have to do it.
         storage._sequencer.sync_to(copier.copied_to)
-        if (copier.written_to - self._bulk.index_to
-                > storage._checkpoints.step // 2):
-            self._files.another_index()
-            self._bulk.write_index(copier)
 
     def _copy_rest(self, copier: Copier) -> None:
-        end = self._storage.getSize()
-        self._watch.tell(SWAP, copier.copied_to, end)
-        copier.copy_later(Window(self._pread(), end))
-        copier.flush()  # a full disk must fail here
-
-    def _pread(self) -> Pread:
-        return reading(self._storage._file)
+        self._bulk.copy_rest(copier, self._storage.getSize())

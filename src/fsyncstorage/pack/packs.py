@@ -23,8 +23,6 @@ from . import packedblobs
 from . import packing
 from . import process
 from . import work
-from .forecast import Forecast
-from .forecast import foreseen
 from .plan import Job
 from .process import Process
 from .progress import FORECAST
@@ -39,22 +37,23 @@ class Packs:
     def __init__(self, storage: Any) -> None:
         self._storage = storage
         self._forecast: Watch | None = None
-        self._last: tuple[Watch, float, float] | None = None
-        self._succeeded: float | None = None
+        self._last: Watch | None = None
+        #: The last one that has succeeded.
+        self._succeeded: Watch | None = None
 
     def ended(self, watch: Watch) -> None:
         """Called by a pack, however it ends."""
-        now = time.monotonic()
-        self._last = watch, watch.seconds, now
+        watch.ended = time.monotonic()
+        self._last = watch
         if watch.outcome in (PACKED, NOTHING):
-            self._succeeded = now
+            self._succeeded = watch
 
     @property
     def succeeded_ago(self) -> float | None:
         """Seconds since the last successful pack; None: there was none since
         the storage was opened."""
-        since = self._succeeded
-        return None if since is None else time.monotonic() - since
+        watch = self._succeeded
+        return None if watch is None else watch.ended_ago
 
     def status(self) -> dict[str, Any]:
         """Figures of the current pack, of the current forecast, and of the
@@ -64,9 +63,13 @@ class Packs:
         clients.
         """
         pack, forecast = self._storage.pack_watch, self._forecast
+        last = self._last
         return {'pack': pack and pack.figures(),
                 'forecast': forecast and forecast.figures(),
-                'last': self._last and _over(*self._last)}
+                'last': last and {
+                    'outcome': last.outcome, 'before': last.before,
+                    'after': last.after, 'seconds': last.seconds,
+                    'ago': last.ended_ago}}
 
     def cancel(self) -> None:
         """Cancel the pack that is under way; it leaves all as it was."""
@@ -115,10 +118,9 @@ class Packs:
             self._forecast = watch
         try:
             with tempfile.TemporaryFile() as listed:
-                found = _Forecasting(
-                    storage, watch, listed.fileno()).made(stop)
+                found = self._foreseen(stop, watch, listed.fileno())
                 listed.seek(0)
-                return {**_shown(found), **self._blobs(listed),
+                return {**found, **self._blobs(listed),
                         'free': work.free_bytes(storage._home)}
         except (scan.Damage, process.Damaged) as damage:
             raise CorruptedError(
@@ -138,26 +140,27 @@ class Packs:
                 count += 1
         return {'blobs': count, 'blob_bytes': size}
 
+    def _foreseen(self, stop: bytes, watch: Watch,
+                  listed: int) -> dict[str, Any]:
+        """By a child process, or by this one if none can be started.
 
-class _Forecasting:
-
-    def __init__(self, storage: Any, watch: Watch, listed: int) -> None:
-        self._storage = storage
-        self._watch = watch
-        #: A file without a name, for the list of blobs.
-        self._removed = datafile.DataFile(
+        `listed` is a file without a name, for the list of blobs.
+        """
+        storage = self._storage
+        removed = datafile.DataFile(
             'list of blobs', 0, lambda path, flags: os.dup(listed)
         ) if storage.blob_dir else None
-
-    def made(self, stop: bytes) -> Forecast:
-        storage = self._storage
-        with self._removed or contextlib.nullcontext():
-            old, end = self._opened()
-            with old:
-                job = Job(stop, end, storage._pack_gc, storage.pack_rate,
-                          work.share_on_disk(old))
-                return self._by_process(job, old) or foreseen(
-                    job, Reader(old.fileno()), self._removed, self._watch.tell)
+        old, end = self._opened()
+        with removed or contextlib.nullcontext(), old:
+            job = Job(stop, end, storage._pack_gc, storage.pack_rate,
+                      work.share_on_disk(old))
+            if storage.pack_process and process.is_possible(referencesf):
+                with contextlib.suppress(NotStarted), contextlib.closing(
+                        Process(job, old, None, None, removed,
+                                watch)) as child:
+                    return child.forecast()
+            return work.foreseen(
+                job, Reader(old.fileno()), removed, watch.tell)
 
     def _opened(self) -> tuple[datafile.DataFile, int]:
         """The data file, opened once more, and where it ends."""
@@ -168,30 +171,3 @@ class _Forecasting:
                                 os.fstat(view.file.fileno())):
                 return old, view.end
             old.close()  # a pack has replaced it just now
-
-    def _by_process(self, job: Job,
-                    old: datafile.DataFile) -> Forecast | None:
-        """None: no child process can be started."""
-        if not (self._storage.pack_process
-                and process.is_possible(referencesf)):
-            return None
-        with contextlib.suppress(NotStarted), contextlib.closing(
-                Process(job, old, None, None, self._removed,
-                        self._watch)) as child:
-            return child.forecast()
-        return None
-
-
-def _over(watch: Watch, seconds: float, ended: float) -> dict[str, Any]:
-    return {'outcome': watch.outcome, 'before': watch.before,
-            'after': watch.after, 'seconds': seconds,
-            'ago': time.monotonic() - ended}
-
-
-def _shown(found: Forecast) -> dict[str, Any]:
-    return {**found._asdict(), 'freed': found.freed,
-            'objects': sum(row.objects for row in found.rows),
-            'records': sum(row.records for row in found.rows),
-            'rows': [{'class': row.name, 'objects': row.objects,
-                      'records': row.records, 'bytes': row.bytes}
-                     for row in found.rows]}

@@ -20,6 +20,9 @@ from collections.abc import Iterator
 
 from ZODB.FileStorage.FileStorage import FileStorageError
 
+from ..format import scan
+from ..format.window import Window
+
 logger = logging.getLogger(__name__)
 
 #: Bytes of the file between two calls of `tell`.
@@ -47,6 +50,22 @@ PACKED, NOTHING, CANCELLED, FAILED = 'packed', 'nothing', 'cancelled', 'failed'
 
 #: Called with a phase, what is done of it, and all of it (bytes or objects).
 Tell = Callable[[str, int, int], object]
+
+
+def transactions(window: Window, begin: int, end: int, phase: str,
+                 tell: Tell) -> Iterator[scan.Transaction]:
+    """Read every transaction from `begin` to `end`, and tell how far it is.
+
+    scan.Damage if anything is wrong.
+    """
+    due, found = begin, None
+    while begin < end:
+        if begin >= due:
+            tell(phase, begin, window.end)
+            due = begin + STEP
+        found = scan.read_transaction(window, begin, found)
+        yield found
+        begin = found.end
 
 
 class Cancelled(FileStorageError):
@@ -88,11 +107,17 @@ class Watch:
         self._ending = threading.RLock()
         self._cancelled = False
         self._began = self._phase_began = time.monotonic()
+        #: When it has ended, however it did.
+        self.ended: float | None = None
 
     @property
     def seconds(self) -> float:
-        """How long the pack has been under way."""
-        return time.monotonic() - self._began
+        """How long the pack has been under way, or was."""
+        return (self.ended or time.monotonic()) - self._began
+
+    @property
+    def ended_ago(self) -> float:
+        return time.monotonic() - (self.ended or self._began)
 
     @property
     def share(self) -> float:

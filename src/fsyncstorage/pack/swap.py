@@ -68,18 +68,13 @@ def swap(storage: Any, agreement: Agreement, end: int, new_index: fsIndex,
         path, file = storage._file_name, None
         try:
             storage._sequencer.sync_to(storage.getSize())
-            file = datafile.open_existing(path + '.pack')
-            naming.make_like(storage._file, file)
-            file.lock()  # as the old file is, before it has its name
-            file.sync()
-            storage._reserve.prepare(file, end)
-            path_of_index = storage._checkpoints.path_of_packed
             if index_to is None:
                 index_to = end
-                index.save_unchanging(path_of_index, end, new_index, file)
-            with datafile.open_existing(path_of_index) as index_file:
-                naming.make_like(storage._file, index_file)
-            index.say_whole(path_of_index, end)
+                with datafile.open_existing(path + naming.PACKED) as new:
+                    index.save_unchanging(
+                        path + naming.INDEX_OF_PACKED, end, new_index, new)
+            file = naming.completed(path, storage._file, end)
+            storage._reserve.prepare(file, end)
             if storage.blob_dir and checksum is not None:
                 packedblobs.say_whose(
                     storage.blob_dir, Becoming(end, checksum))

@@ -26,7 +26,6 @@ does it.
 
 import contextlib
 import dataclasses
-import enum
 import errno
 import logging
 import os
@@ -39,8 +38,6 @@ from ZODB.fsIndex import fsIndex
 from ZODB.serialize import referencesf
 
 from .. import datafile
-from ..format import index
-from ..format.window import Window
 from . import naming
 from . import packedblobs
 from . import work
@@ -48,12 +45,9 @@ from .agreed import VERSION
 from .agreed import Becoming
 from .agreed import Begin
 from .bulk import Bulk
-from .bulk import reading
 from .copying import Copier
-from .files import Files
 from .plan import Job
 from .plan import NothingToDo
-from .progress import SWAP
 from .progress import Cancelled
 from .progress import Watch
 from .work import NoRoom
@@ -61,28 +55,12 @@ from .work import NoRoom
 logger = logging.getLogger(__name__)
 
 
-class Why(enum.Enum):
-    """Why there is no packed file."""
-
-    NOT_BEGUN = 'this node has not packed it'
-    OTHER_VERSION = 'another version packs'
-    NOTHING_TO_FREE = 'there was nothing to free here'
-    CANCELLED = 'the pack was cancelled'
-    FAILED = 'the pack failed'
-    DIFFERENT = 'it became another file'
-
-
 class NotMade(Exception):
     """There is no file here that may take the place of the old one."""
 
-    def __init__(self, why: Why, reason: str = '') -> None:
-        super().__init__(why, reason)
-        self.why = why
-        self.reason = reason
 
-    def __str__(self) -> str:
-        reason = f': {self.reason}' if self.reason else ''
-        return f'{self.why.value}{reason}'
+class OtherVersion(NotMade):
+    """Another version packs: to pack again would not help."""
 
 
 class Made(typing.NamedTuple):
@@ -126,20 +104,19 @@ class UnopenedPack:
         self._rate = rate
         #: Knows how far the pack is (`figures`).
         self.watch = Watch(path, lambda: None, size())
-        self._old: datafile.DataFile | None = None
-        self._files: Files | None = None
+        self._bulk: Bulk | None = None
         # The thread sets one of these two.
         self._copier: Copier | None = None
         self._failure: NotMade | None = None
-        self._index_to = 0
         self._is_made = False
         self._thread = threading.Thread(
             target=self._work, name=f'pack of {path}', daemon=True)
         if begin.version == VERSION:
             self._thread.start()
         else:
-            self._failure = NotMade(Why.OTHER_VERSION, (
-                f'{VERSION.decode()} here, {begin.version!r} there'))
+            self._failure = OtherVersion(
+                f'another version packs: {VERSION.decode()} here,'
+                f' {begin.version!r} there')
 
     def cancel(self) -> None:
         """Let the pack end soon."""
@@ -161,18 +138,12 @@ class UnopenedPack:
         path, begin = self._path, self._begin
         blob_dir = None if self._blobs is None else self._blobs.blob_dir
         naming.refuse_what_is_in_the_way(path, blob_dir)
-        old = self._old = self._opened()
-        files = self._files = Files(path, blob_dir, old, self._opened)
-        job = Job(begin.stop, begin.end, begin.collects_garbage, self._rate,
-                  work.share_on_disk(old), sums=True)
-        bulk = Bulk(
-            path, files, reading(old), self._size, self.watch)
-        copier = bulk.copied(job, referencesf, self._own_process)
-        self._index_to = bulk.index_to
-        return copier
-
-    def _opened(self) -> datafile.DataFile:
-        return datafile.open_existing(self._path, read_only=True)
+        old = datafile.open_existing(path, read_only=True)
+        bulk = self._bulk = Bulk(path, blob_dir, old, self._size, self.watch)
+        return bulk.copied(
+            Job(begin.stop, begin.end, begin.collects_garbage, self._rate,
+                work.share_on_disk(old), sums=True),
+            referencesf, self._own_process)
 
     def wait(self, seconds: float) -> bool:
         """Wait at most `seconds`; return whether the thread has ended."""
@@ -219,36 +190,26 @@ class UnopenedPack:
         self._remove()
 
     def _copy_to(self, end: int) -> None:
-        assert self._copier is not None and self._old is not None
-        self.watch.tell(SWAP, self._copier.copied_to, end)
-        self._copier.copy_later(Window(reading(self._old), end))
-        self._copier.flush()
+        assert self._copier is not None and self._bulk is not None
+        self._bulk.copy_rest(self._copier, end)
 
     def _checked(self, wanted: Becoming) -> Made:
-        copier, files, old = self._copier, self._files, self._old
-        assert copier is not None and files is not None and old is not None
+        copier, bulk = self._copier, self._bulk
+        assert copier is not None and bulk is not None
         assert copier.checksum is not None
         found = Becoming(copier.written_to, copier.checksum.of_all())
         if found != wanted:
-            raise NotMade(Why.DIFFERENT, (
-                f'{found.size:,} bytes ({found.checksum.hex()}), and'
-                f' {wanted.size:,} bytes there ({wanted.checksum.hex()})'))
-        for each in files.new, files.index:
-            naming.make_like(old, each)
-        files.new.sync()
-        index.say_whole(self._path + naming.INDEX_OF_PACKED, found.size)
-        file = datafile.open_existing(self._path + naming.PACKED)
-        try:
-            file.lock()     # before it has its name
-        except BaseException:
-            file.close()
-            raise
-        return Made(file, copier.index, self._index_to, found)
+            raise NotMade(
+                f'it became another file: {found.size:,} bytes'
+                f' ({found.checksum.hex()}), and {wanted.size:,} bytes there'
+                f' ({wanted.checksum.hex()})')
+        file = naming.completed(self._path, bulk.old, found.size)
+        return Made(file, copier.index, bulk.index_to, found)
 
     def replace(self, made: Made, keep_old: bool) -> None:
         """Give the new file its name, durably.
 
-        After a crash in this, `generation.finish` does it.
+        After a crash in this, the next start does it.
         """
         if self._blobs is not None:
             packedblobs.say_whose(self._blobs.blob_dir, made.becoming)
@@ -285,23 +246,20 @@ class UnopenedPack:
             self._remove()
 
     def _remove(self) -> None:
-        if self._files is not None:
-            self._files.leave_nothing()
+        if self._bulk is not None:
+            self._bulk.leave_nothing()
         self._release()
 
     def _release(self) -> None:
-        if self._files is not None:
-            self._files.close()
-            self._files = None
-        if self._old is not None:
-            self._old.close()
-            self._old = None
+        if self._bulk is not None:
+            self._bulk.close()
+            self._bulk = None
 
 
 def made(pack: UnopenedPack | None, end: int, becoming: Becoming) -> Made:
     """Like `UnopenedPack.made`, but NotMade if no pack was begun."""
     if pack is None:
-        raise NotMade(Why.NOT_BEGUN)
+        raise NotMade('this node has not packed it')
     return pack.made(end, becoming)
 
 
@@ -310,15 +268,15 @@ def _failure(path: str, error: BaseException) -> NotMade:
         case NotMade():
             return error
         case NothingToDo():
-            return NotMade(Why.NOTHING_TO_FREE, str(error))
+            return NotMade(f'there was nothing to free here: {error}')
         case Cancelled():
-            return NotMade(Why.CANCELLED)
+            return NotMade('the pack was cancelled')
         case NoRoom(needed=needed, free=free):
             error = OSError(
                 errno.ENOSPC, f'the new file and its index need {needed:,}'
                 f' bytes, and {free:,} are free')
     logger.warning('%s: the pack of this node failed: %r', path, error)
-    failure = NotMade(Why.FAILED, f'{type(error).__name__}: {error}')
+    failure = NotMade(f'the pack failed: {type(error).__name__}: {error}')
     # (Its traceback would keep files open.)
     failure.__cause__ = error.with_traceback(None)
     return failure

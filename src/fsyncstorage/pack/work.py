@@ -1,36 +1,42 @@
-"""The long part of a pack: check, mark, copy.
+"""The long part of a pack: check, mark, copy; and what a pack would free.
 
 It reads the old file and appends to the new one, and to the list of blobs that
 are not kept.  It renames no file, takes no lock and knows no storage.  So a
 child process can do it (child), or this one.
 
-Left to others: what is kept (plan, survey, marking), and the copies (copying).
+Left to others: what is kept (plan), and the copies (copying).
 
 Before anything is copied, there must be enough room on the disk.  Nearly
 always, there is room for a new file as long as the old one, which is enough.
 Otherwise it is copied to nowhere first.
+
+A forecast decides what is kept by the same code as a pack, and then copies to
+nowhere, by the same code, too.
 """
 
 import os
+import time
+from typing import Any
 
 from .. import datafile
+from ..format.references import references
 from ..format.window import Pread
 from ..format.window import Window
 from ..processes.rate import Rate
 from .checksum import Checksum
 from .copying import Copier
 from .counting import Tally
-from .goneblobs import GoneBlobs
-from .marking import Kept
-from .marking import References
+from .counting import refuse_wrapped
+from .counting import total
 from .output import Nowhere
 from .output import Output
-from .pacing import Pacer
-from .pacing import reading_at
-from .pacing import writing_at
+from .output import Pacer
+from .output import reading_at
+from .packedblobs import GoneBlobs
 from .plan import Job
 from .plan import NothingToDo
 from .plan import Plan
+from .plan import References
 from .plan import planned
 from .progress import COUNT
 from .progress import Tell
@@ -57,60 +63,101 @@ def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
 
     Raises the errors of `planned`, NoRoom, OSError.
     """
-    rate = None if job.rate is None else Rate(job.rate)
+    rate = pacer.rate = Rate(job.rate)
     window = Window(reading_at(rate, pread), job.end)
     plan = planned(job, window, references, tell)
     _refuse_without_room(new, window, plan, job.share, tell)
     checksum = Checksum.of_file(new.fileno()) if job.sums else None
     copier = Copier(
-        Output(new, 0, writing_at(rate, pacer.written), checksum),
-        GoneBlobs(None if removed is None else Output(removed)))
-    copier.copy_to_pack_end(
-        window, plan.pack_end, plan.kept, plan.targets, tell)
-    if copier.written_to == plan.pack_end:
-        raise NothingToDo('Nothing can be freed')
+        Output(new, 0, pacer.written, checksum), GoneBlobs(removed))
+    copier.copy_to_pack_end(window, plan, tell)
+    _refuse_to_copy_all(copier, plan)
     del plan
     copier.copy_later(window, tell)
     return copier
 
 
+def _refuse_to_copy_all(copier: Copier, plan: Plan) -> None:
+    if copier.written_to == plan.pack_end:
+        raise NothingToDo('Nothing can be freed')
+
+
 def copied_to_nowhere(window: Window, plan: Plan, tell: Tell,
                       removed: GoneBlobs | None = None,
-                      tally: Tally | None = None) -> Copier | None:
-    """None: nothing can be freed."""
+                      tally: Tally | None = None) -> Copier:
+    """Raises NothingToDo."""
 
     def tell_of_count(phase: str, done: int, total: int) -> None:
         tell(COUNT, done, total)
 
     copier = Copier(Nowhere(), removed, tally=tally)
-    copier.copy_to_pack_end(
-        window, plan.pack_end, plan.kept, plan.targets, tell_of_count)
-    if copier.written_to == plan.pack_end:
-        return None
+    copier.copy_to_pack_end(window, plan, tell_of_count)
+    _refuse_to_copy_all(copier, plan)
     copier.copy_later(window, tell_of_count)
     copier.flush()
     return copier
 
 
-def room(size: int, kept: Kept, share: float) -> int:
+def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
+             tell: Tell) -> dict[str, Any]:
+    """What a pack would free, and what it would need; nothing is changed.
+
+    It is plain data.  `removed` gets the list of blobs that are not kept.
+    Raises the errors of `planned`, OSError.
+    """
+    window = Window(reading_at(Rate(job.rate), pread), job.end)
+    tally, copier, needed = Tally(window), None, 0
+    begun = is_planned = time.monotonic()
+    try:
+        plan = planned(job, window, _references, tell)
+        is_planned = time.monotonic()
+        copier = copied_to_nowhere(
+            window, plan, tell, GoneBlobs(removed), tally)
+        needed = room(copier.written_to, plan, job.share)
+    except NothingToDo:
+        pass
+    now = time.monotonic()
+    new_size = job.end if copier is None else copier.written_to
+    rows = [] if copier is None else tally.rows()
+    freed = job.end - new_size
+    return {
+        'old_size': job.end, 'new_size': new_size, 'freed': freed,
+        # Room on the disk for the new file, and for the files beside it.
+        'needed': needed,
+        # A pack does the same, and to write is assumed to take as long as to
+        # read.
+        'seconds': 2 * now - is_planned - begun,
+        # What is freed of transactions, in addition to their records.
+        'transactions': freed - total(rows, 'bytes'),
+        'objects': total(rows, 'objects'), 'records': total(rows, 'records'),
+        'rows': rows}
+
+
+def _references(record: bytes) -> list[bytes]:
+    """Refuse a record that a storage wrapper has changed.
+
+    No reference would be found in it, and nearly all objects would seem to go.
+    """
+    refuse_wrapped(record)
+    return references(record)
+
+
+def room(size: int, plan: Plan, share: float) -> int:
     """Bytes that a new file of this size needs on the disk.
 
     The disk takes about the given share of its bytes (less than 1 if it
     compresses).  Its index is added, with the most bytes that it can have.
     """
-    return int(size * share) + _INDEX * len(kept.objects)
+    return int(size * share) + _INDEX * len(plan.objects)
 
 
 def _refuse_without_room(new: datafile.DataFile, window: Window, plan: Plan,
                          share: float, tell: Tell) -> None:
     free = free_bytes(new.fileno())
-    if free is None or free >= room(window.end, plan.kept, share):
+    if free is None or free >= room(window.end, plan, share):
         return
     copier = copied_to_nowhere(window, plan, tell)
-    if copier is None:
-        # The copy would find that out when the disk is full.
-        raise NothingToDo('Nothing can be freed')
-    needed = room(copier.written_to, plan.kept, share)
+    needed = room(copier.written_to, plan, share)
     if free < needed:
         raise NoRoom(needed, free)
 

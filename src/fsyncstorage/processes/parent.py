@@ -16,14 +16,32 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
+from . import priority
 from .version import VERSION
 
 Message = dict[str, Any]
 
 # Seconds between two checks whether the process still has its parent.
 _LOOK_AFTER = 1.0
+
+
+def serve(pid: int, work: Callable[[Message, 'ParentProcess'], Message],
+          failure: Callable[[Exception], Message]) -> None:
+    """Do one job, give way to all others, and end this process.
+
+    The last report is what `work(job, parent)` returns, or `failure(error)`.
+    """
+    priority.give_way()
+    parent = ParentProcess(pid)
+    try:
+        parent.report(work(parent.job(), parent))
+    except Exception as error:
+        parent.report(failure(error))
+    # An ordinary exit would wait for the thread that reads commands.
+    os._exit(0)
 
 
 class ParentProcess:
@@ -66,6 +84,10 @@ class ParentProcess:
     def _end_with_the_parent(self) -> None:
         if os.getppid() != self._pid:
             os._exit(1)
+
+    def tell(self, phase: str, done: int, total: int) -> None:
+        """Report the progress."""
+        self.report({'tell': [phase, done, total]})
 
     def report(self, message: Message) -> None:
         self._end_with_the_parent()

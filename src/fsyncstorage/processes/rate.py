@@ -9,8 +9,9 @@ CATCH_UP = 1.0
 
 
 class Rate:
+    """`most` is the limit; None: there is none."""
 
-    def __init__(self, most: int,
+    def __init__(self, most: int | None,
                  wait: Callable[[float], object] = time.sleep,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._most = most
@@ -21,6 +22,8 @@ class Rate:
 
     def spent(self, size: int) -> None:
         """`size` bytes were read or written: wait until the rate allows it."""
+        if self._most is None:
+            return
         now = self._clock()
         self._due = max(self._due, now - CATCH_UP) + size / self._most
         if self._due > now:

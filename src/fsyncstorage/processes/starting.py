@@ -18,15 +18,20 @@ Left to others: what the process does, and what its reports mean.
 
 import collections
 import contextlib
+import functools
 import json
+import logging
 import os
 import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from .version import VERSION
+
+logger = logging.getLogger(__name__)
 
 # The first line says where modules are; the argument is the pid of the parent.
 # (If there is no line, the parent has ended.)
@@ -82,6 +87,7 @@ class ChildProcess:
                 self._connection.close()
                 raise NotStarted(str(error)) from None
         self.pid = self._process.pid
+        self._module = module
         #: Lines that it has written, and the pieces of an unfinished line.
         self._lines: collections.deque[bytes] = collections.deque()
         self._begun: list[bytes] = []
@@ -141,6 +147,17 @@ class ChildProcess:
             self._begun.append(rest)
         return self._lines.popleft().decode('utf-8', 'replace')
 
+    def reports(self, within: float | None = None) -> Iterator[Any]:
+        """All that it reports, as with `report`, until it has ended.
+
+        (A line that is no report comes as a text, which nobody expects.)
+        """
+        for line in iter(functools.partial(self.report, within), None):
+            try:
+                yield json.loads(line)
+            except ValueError:
+                yield line
+
     def end(self) -> None:
         """Kill it, from any thread: then no thread waits for it any more."""
         self._process.kill()
@@ -156,11 +173,16 @@ class ChildProcess:
     def close(self) -> bool:
         """End it, whatever it is doing.
 
-        False: it was killed, but has not ended.
+        False, with a warning: it was killed, but has not ended.
         """
         self.end()
         ended = self.exit_code() is not None
         self._connection.close()
+        if not ended:
+            logger.warning(
+                'The process %s (%s) was killed, and has not ended: it may'
+                ' wait for a disk that does not answer',
+                self.pid, self._module)
         return ended
 
 

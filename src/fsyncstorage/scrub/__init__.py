@@ -5,7 +5,6 @@ file that nobody reads.
 
 - scrubbing     the storage's part: starts the process, and notes its reports
 - notes         what a scrub knows, also after a restart
-- child         the process that reads, seen from inside
-- verifying     one pass over the file
+- child         the process that reads: one pass over the file
 - fromdisk      reads past the page cache, and around what cannot be read
 """

@@ -4,8 +4,10 @@
   reads what is on the disk, and takes no room in the cache from others.  On
   other file systems, what is in the cache is read there, and nothing is put
   into the cache (processes.reading).
-- A block that cannot be read is noted, and counts as zeros.  So a walk through
-  the file can go on behind it, and find which transaction is damaged.
+- What cannot be read is tried again after a pause, block by block.  A block
+  that cannot be read then, too, is noted, and counts as zeros from then on.
+  So a walk through the file can go on behind it, and find which transaction is
+  damaged; and no block is tried over and over again.
 - A direct read holds the kernel's lock of the file, and the write of a commit
   waits for this lock.  So each read is short.  When a disk has tried for long
   to read a bad place, it is left alone for the same time before the next read.
@@ -17,7 +19,6 @@ import mmap
 import os
 import time
 from collections.abc import Callable
-from collections.abc import Iterator
 
 from ..format.window import Pread
 from ..processes.reading import Reader
@@ -30,28 +31,32 @@ PIECE = 1 << 16
 BLOCK = mmap.PAGESIZE
 # Seconds for which a disk is left alone, at most.
 LONGEST_REST = 60.0
+# How many pauses there are at most: a file may have millions of bad places.
+MOST_PAUSES = 20
 # Error codes of disks and file systems for a place that they cannot read.
 _BAD_PLACE = frozenset(
     getattr(errno, name) for name in (
         'EIO', 'ENODATA', 'EBADMSG', 'EILSEQ', 'EUCLEAN', 'EREMOTEIO')
     if hasattr(errno, name))
-# The most blocks that are noted.  If there are more, the first one and this
-# many of the last ones stay noted.
-_MOST_NOTED, _LAST = 2048, 1024
+# The most blocks that are noted.  If there are more, those that were found
+# first are forgotten: the walk has passed most of them.
+_MOST_NOTED = 2048
 
 
 class FromDisk:
     """Called like os.pread; `pread` is `past_the_cache`.
 
     `spent(size)` is called after each read, even if it has failed, with about
-    the number of its bytes.
+    the number of its bytes.  A pause has `pause` seconds.
     """
 
     def __init__(self, pread: Pread, spent: Callable[[int], object],
-                 wait: Callable[[float], object] = time.sleep,
+                 pause: float, wait: Callable[[float], object] = time.sleep,
                  clock: Callable[[], float] = time.monotonic) -> None:
         self._pread = pread
         self._spent = spent
+        self._pause = pause
+        self._pauses = 0
         self._wait = wait
         self._clock = clock
         #: Position of a block -> why it cannot be read.
@@ -68,54 +73,49 @@ class FromDisk:
             position += len(piece)
         return b''.join(pieces)
 
-    def unreadable(self, end: int) -> str | None:
-        """Describe what could not be read before this position."""
-        noted = self._unreadable_before(end)
+    def pause(self) -> None:
+        """Wait before something is read again."""
+        self._pauses += 1
+        if self._pauses <= MOST_PAUSES:
+            self._wait(self._pause)
+
+    def unreadable(self, begin: int, end: int) -> str | None:
+        """Describe what cannot be read from `begin` to `end`."""
+        noted = self._noted(begin, end)
         if not noted:
             return None
         return (f'the disk cannot read the block at {noted[0]}'
                 f' ({self._unreadable[noted[0]]})')
 
-    def _unreadable_before(self, end: int) -> list[int]:
-        return sorted(each for each in self._unreadable if each < end)
-
-    def try_unreadable_again(self, end: int) -> None:
-        """Forget blocks that can be read now; stop at one that cannot."""
-        for block in self._unreadable_before(end):
-            try:
-                self._read(BLOCK, block)
-            except OSError as error:
-                self._note(block, error)
-                break
-            del self._unreadable[block]
-
-    def take_unreadable(self, end: int) -> str | None:
-        """Like `unreadable`, but also forget these blocks."""
-        words = self.unreadable(end)
-        for block in self._unreadable_before(end):
-            del self._unreadable[block]
-        return words
+    def _noted(self, begin: int, end: int) -> list[int]:
+        return sorted(each for each in self._unreadable
+                      if each < end and begin < each + BLOCK)
 
     def _piece(self, length: int, position: int) -> bytes:
-        try:
-            return self._read(length, position)
-        except OSError:
-            return b''.join(self._blocks(length, position))
+        if not self._noted(position, position + length):
+            try:
+                return self._read(length, position)
+            except OSError:
+                self.pause()
+        pieces, end = [], position + length
+        while position < end:
+            size = min(end - position, BLOCK - position % BLOCK)
+            pieces.append(self._block(size, position))
+            position += size
+        return b''.join(pieces)
 
-    def _blocks(self, length: int, position: int) -> Iterator[bytes]:
-        """The piece, block by block, with zeros for what cannot be read.
+    def _block(self, length: int, position: int) -> bytes:
+        """Bytes of one block; zeros if it cannot be read.
 
         OSError: the read failed for another reason than a bad place.
         """
-        end = position + length
-        while position < end:
-            size = min(end - position, BLOCK - position % BLOCK)
+        block = position - position % BLOCK
+        if block not in self._unreadable:
             try:
-                yield self._read(size, position)
+                return self._read(length, position)
             except OSError as error:
-                self._note(position - position % BLOCK, error)
-                yield bytes(size)
-            position += size
+                self._note(block, error)
+        return bytes(length)
 
     def _read(self, length: int, position: int) -> bytes:
         begun = self._clock()
@@ -134,12 +134,7 @@ class FromDisk:
             raise error
         self._unreadable[block] = str(error.strerror)
         if len(self._unreadable) > _MOST_NOTED:
-            # The first block and the last ones are enough: a block far before
-            # the last one is in the same transaction as the first one, or
-            # between two transactions.
-            noted = sorted(self._unreadable)
-            for each in noted[1:-_LAST]:
-                del self._unreadable[each]
+            del self._unreadable[min(self._unreadable)]
 
 
 def past_the_cache(number: int) -> Pread:

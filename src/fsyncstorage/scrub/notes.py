@@ -3,7 +3,7 @@
 The notes are in a file beside the data file, so that a scrub can go on after a
 restart, and known damage stays known.  The file of the notes is replaced as a
 whole.  Its content is checked.  The position in it is believed only if the
-data file has the noted transaction there (verifying).
+data file has the noted transaction there (child).
 """
 
 import dataclasses
@@ -11,7 +11,6 @@ import json
 import os
 import typing
 from typing import Any
-from typing import TypeVar
 
 from .. import datafile
 from ..format.scan import FIRST
@@ -22,8 +21,6 @@ SUFFIX_OF_NEW = '.scrub.new'
 # More bytes than the file ever has, and more than any of its numbers.
 _MOST_BYTES = 1 << 12
 _MOST = 1 << 64
-
-Kind = TypeVar('Kind')
 
 
 @dataclasses.dataclass
@@ -48,21 +45,13 @@ class Pass:
     last_damaged: int | None = None
 
 
-@dataclasses.dataclass
-class Past:
-    """The passes that have ended."""
-
-    passes: int = 0
-    #: When the last pass ended, and what it has found.
-    ended: int | None = None
-    damaged: int = 0
-    first_damaged: int | None = None
-    last_damaged: int | None = None
-
-
 class Notes(typing.NamedTuple):
+    #: The pass that is under way, and the last one that has ended.
     current: Pass
-    past: Past
+    last: Pass
+    #: How many have ended; when the last one did.
+    passes: int = 0
+    ended: int | None = None
 
     def known_damage(self) -> tuple[int, int | None]:
         """How many damaged transactions, and the position of the first.
@@ -70,13 +59,13 @@ class Notes(typing.NamedTuple):
         The pass that is under way may not have reached all of them again.
         """
         first = self.current.first_damaged
-        return (max(self.current.damaged, self.past.damaged),
-                self.past.first_damaged if first is None else first)
+        return (max(self.current.damaged, self.last.damaged),
+                self.last.first_damaged if first is None else first)
 
     def places_of_damage(self) -> list[int]:
         """Some of the places: the first and the last that each pass found."""
         return sorted({
-            place for found in self
+            place for found in (self.current, self.last)
             for place in (found.first_damaged, found.last_damaged)
             if place is not None})
 
@@ -86,50 +75,40 @@ class Notes(typing.NamedTuple):
         A pass that has begun anew has not seen again the damage that was found
         before: that damage now counts as found by the last pass.
         """
-        past = self.past
+        last = self.last
         if done.damaged < self.current.damaged:
-            past = dataclasses.replace(
-                past, damaged=max(past.damaged, self.current.damaged),
-                first_damaged=self.current.first_damaged,
-                last_damaged=self.current.last_damaged)
-        return Notes(done, past)
+            last = dataclasses.replace(
+                self.current, damaged=self.known_damage()[0])
+        return self._replace(current=done, last=last)
 
     def after_the_end(self, done: Pass, now: int) -> 'Notes':
-        return Notes(Pass(0), Past(
-            self.past.passes + 1, now, done.damaged, done.first_damaged,
-            done.last_damaged))
+        return Notes(Pass(0), done, self.passes + 1, now)
 
     def without_damage(self) -> 'Notes':
         """The notes if all must be read anew, and no damage is known."""
-        return Notes(Pass(0), Past(self.past.passes, self.past.ended))
+        return self._replace(current=Pass(0), last=Pass(0))
 
 
-def checked(kind: type[Kind], found: Any) -> Kind:
-    """What was read from JSON, as a Pass or a Past.
+#: Nothing is known yet.
+NOTHING = Notes(Pass(0), Pass(0))
 
-    ValueError: it is not one.
-    """
+
+def checked(found: Any) -> Pass:
+    """What was read from JSON; ValueError: it is no Pass."""
     try:
-        made = kind(**found)
+        made = Pass(**found)
     except TypeError:
-        raise ValueError(f'it is no {kind.__name__}') from None
-    for field in dataclasses.fields(made):  # type: ignore[arg-type]
+        raise ValueError('it is no pass') from None
+    for field in dataclasses.fields(made):
         value = getattr(made, field.name)
-        if value is None and field.default is None:
-            continue
-        if type(value) is not int or not 0 <= value < _MOST:
-            raise ValueError(f'its field {field.name} is no number')
-    if isinstance(made, (Pass, Past)) and not _adds_up(made):
-        raise ValueError('its damaged transactions do not add up')
+        if value is not None or field.default is not None:
+            _check_number(value)
     return made
 
 
-def _adds_up(found: Pass | Past) -> bool:
-    first, last = found.first_damaged, found.last_damaged
-    if first is None or last is None:
-        return first is last and not found.damaged
-    return first <= last if found.damaged > 1 else (
-        first == last and found.damaged == 1)
+def _check_number(value: Any) -> None:
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise ValueError('it is no number')
 
 
 def load(path: str) -> Notes | None:
@@ -138,8 +117,10 @@ def load(path: str) -> Notes | None:
         return None
     try:
         with open(path, 'rb') as file:
-            current, past = json.loads(file.read(_MOST_BYTES))
-        return Notes(checked(Pass, current), checked(Past, past))
+            current, last, passes, ended = json.loads(file.read(_MOST_BYTES))
+        for number in [passes] if ended is None else [passes, ended]:
+            _check_number(number)
+        return Notes(checked(current), checked(last), passes, ended)
     except (OSError, RecursionError, TypeError, ValueError):
         return None
 
@@ -148,7 +129,7 @@ def save(path: str, notes: Notes) -> None:
     new = path.removesuffix(SUFFIX) + SUFFIX_OF_NEW
     with datafile.open_new(new) as file:
         file.write_at(json.dumps([
-            dataclasses.asdict(notes.current),
-            dataclasses.asdict(notes.past)]).encode(), 0)
+            dataclasses.asdict(notes.current), dataclasses.asdict(notes.last),
+            notes.passes, notes.ended]).encode(), 0)
         file.sync()
     datafile.disk.replace(new, path)

@@ -22,8 +22,6 @@ is held, since a pack calls `begin_anew` under the append lock.
 
 import contextlib
 import dataclasses
-import functools
-import json
 import logging
 import threading
 import time
@@ -40,7 +38,6 @@ from ..processes.starting import Silent
 from . import notes
 from .notes import Notes
 from .notes import Pass
-from .notes import Past
 from .notes import checked
 
 logger = logging.getLogger(__name__)
@@ -55,7 +52,7 @@ TRY_AGAIN_AFTER = 3600.0
 # Seconds without a report, after which a process has failed.  It reports every
 # second, but not while it waits for a disk.
 SILENT_FOR = 600.0
-# Seconds until what looks damaged is read once more.
+# Seconds until what looks damaged, or cannot be read, is read once more.
 LOOK_AGAIN_AFTER = 5.0
 # Seconds that a close waits for the thread.
 CLOSE_WITHIN = 3.0
@@ -90,7 +87,7 @@ class Scrub:
         self._path = self._name + notes.SUFFIX
         self._rate = rate
         self._mutex = threading.Lock()
-        self._notes = notes.load(self._path) or Notes(Pass(0), Past())
+        self._notes = notes.load(self._path) or notes.NOTHING
         #: Where the pass that is under way ends.
         self._end_of_pass = 0
         #: The process that reads.
@@ -167,14 +164,14 @@ class Scrub:
 
     def stats(self) -> dict[str, object]:
         with self._mutex:
-            current, past = self._notes
-            damaged, first_damaged = self._notes.known_damage()
+            noted = self._notes
+            damaged, first_damaged = noted.known_damage()
             return {
                 'rate': self._rate,
-                'position': current.position,
+                'position': noted.current.position,
                 'end': self._end_of_pass,
-                'passes': past.passes,
-                'last_pass_ended': past.ended,
+                'passes': noted.passes,
+                'last_pass_ended': noted.ended,
                 'damaged': damaged,
                 'first_damaged': first_damaged,
                 'interrupted': self._interrupted.times,
@@ -246,22 +243,13 @@ class Scrub:
             with self._mutex:
                 self._process = None
             if not process.close():
-                logger.warning(
-                    'The process %s that scrubs was killed, and has not ended:'
-                    ' it may wait for a disk that does not answer',
-                    process.pid)
                 self._stuck = process
 
     def _hear(self, process: ChildProcess, endings: int) -> None:
-        for line in iter(functools.partial(process.report, SILENT_FOR), None):
-            match _parsed(line):
+        for report in process.reports(SILENT_FOR):
+            match report:
                 case {'read': found, 'damage': str() | None as words}:
                     self._note_read(_pass(found), words, endings)
-                case {'sound': str(words)}:
-                    logger.info(
-                        '%s: what the scrub took for damage is sound when it'
-                        ' is read again: %s', self._name,
-                        words[:LONGEST_WORDS])
                 case {'mended': [*_]}:
                     self._note_mended(endings)
                 case {'ended': found}:
@@ -269,7 +257,7 @@ class Scrub:
                     return
                 case {'failed': str(why)}:
                     raise Failed(why)
-                case report:
+                case _:
                     raise _nonsense(report)
         raise Failed('the process ended before it was done (exit code'
                      f' {process.exit_code()})')
@@ -306,8 +294,8 @@ class Scrub:
 
     def _note_end(self, done: Pass, endings: int) -> None:
         now = int(time.time())
-        past = self._notes.past
-        is_known = (past.damaged, past.first_damaged) == (
+        last = self._notes.last
+        is_known = (last.damaged, last.first_damaged) == (
             done.damaged, done.first_damaged)
         self._note(self._notes.after_the_end(done, now), endings)
         logger.log(
@@ -326,7 +314,7 @@ class Scrub:
             if self._endings != endings:
                 raise Failed('it was ended')
             if (found.current.position > self._interrupted.position
-                    or found.past.passes > self._notes.past.passes):
+                    or found.passes > self._notes.passes):
                 self._interrupted = NEVER_INTERRUPTED
             self._notes = found
 
@@ -347,16 +335,9 @@ class Scrub:
                 ' begins anew', self._path, error)
 
 
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        raise _nonsense(line) from None
-
-
 def _pass(found: Any) -> Pass:
     try:
-        return checked(Pass, found)
+        return checked(found)
     except ValueError:
         raise _nonsense(found) from None
 

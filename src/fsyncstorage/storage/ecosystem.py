@@ -2,7 +2,7 @@
 
 FsyncStorage is not a FileStorage, but keeps the names that programs read or
 set.  Most of them are used by this package, too: `_file`, `_lock`,
-`_commit_lock` (for a `packer`, see pack.foreign and
+`_commit_lock` (for a `packer`, see pack.packing and
 ZODB.FileStorage.interfaces), `_file_name`, `_pos` (for tools that look at the
 file, and ZODB.scripts), `_oid` (for ZODB.tests), and `_is_read_only`.
 The others are here.  Each has a test in tests/storage/test_ecosystem.py.
@@ -80,7 +80,7 @@ class Ecosystem(BaseStorage):
 
     # For external packers from before ZODB 3.10 (zc.FileStorage), BaseStorage
     # makes `_lock_acquire` and the like.  (The `packer` of a storage gets the
-    # names of the append lock from pack.foreign.)
+    # names of the append lock from pack.packing.)
 
     # Public in FileStorage, though in no interface.
 

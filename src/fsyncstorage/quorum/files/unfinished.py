@@ -70,7 +70,7 @@ def settled(path: str, kept: Kept, swap: Swap | None, keep_old: bool) -> Kept:
             ' not any more: it packs again', path)
         return kept._replace(becoming=None)
     if found is Found.READY:
-        generation.finish(path, keep_old)
+        naming.replace(path, keep_old)
         logger.warning(
             '%s: a crash had interrupted the last step of a pack, which was'
             ' finished now', path)

@@ -25,8 +25,8 @@ from ...pack.agreed import Begin
 from ...pack.unopened import BlobDirectory
 from ...pack.unopened import Made
 from ...pack.unopened import NotMade
+from ...pack.unopened import OtherVersion
 from ...pack.unopened import UnopenedPack
-from ...pack.unopened import Why
 from ...pack.unopened import made
 from ..history.fold import Pack
 from ..history.fold import State
@@ -103,9 +103,9 @@ class Repacking:
         assert state.pack is not None
         try:
             return self._made(state, becoming)
+        except OtherVersion as failure:
+            raise self._refused(state, failure) from None
         except NotMade as failure:
-            if failure.why is Why.OTHER_VERSION:
-                raise self._refused(state, failure) from None
             logger.warning(
                 '%s: the log replaces it by a packed file, and this node has'
                 ' none to replace it by (%s): it is packed now',

@@ -1,6 +1,11 @@
-"""Where the records of the old file are in the new one.
+"""Where back pointers lead: to which data in the old file, and to which place
+in the new one.
 
-Back pointers need this.  Before the *pack end*, only the kept records that
+An undo writes a record without data, which points back to an earlier record,
+and that one may point back, too.  The ends of these chains are remembered
+(`Chains`), so that a long chain is not walked again and again.
+
+Before the *pack end*, only the new places (`Places`) of the kept records that
 later records point back to are noted.  Behind the pack end, a record moves by
 the same distance as the record before it, unless that one became longer: if it
 pointed back to a record that is not kept, it has its data in full now.  So it
@@ -10,6 +15,39 @@ is enough to note the positions where the distance changes.
 import array
 import bisect
 import typing
+
+from ..format import scan
+from ..format.window import Window
+
+
+class Chains:
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._ends: dict[int, scan.Record] = {}
+
+    def source(self, record: scan.Record) -> scan.Record:
+        """The record that has the data of this one.
+
+        If the creation of the object is undone, the returned record has no
+        data.  scan.Damage if a pointer does not lead to a record of the
+        object.
+        """
+        if not record.back:
+            return record
+        source = record
+        try:
+            for source in scan.backward(self._window, record):
+                end = self._ends.get(source.position)
+                if end is not None:
+                    source = end
+                    break
+        except ValueError as wrong:
+            raise scan.Damage(
+                record.position, record.tid, scan.DAMAGED, str(wrong)
+            ) from None
+        self._ends[record.position] = source
+        return source
 
 
 class Places:
