@@ -382,6 +382,30 @@ class Publishing(TestCase):
         finishing.result()
         self.assertEqual(events, [True])
 
+    def test_one_that_is_published_just_before_its_thread_waits(self):
+        storage = self.open()
+        storage.own_publishing(lambda: None)
+        storage.tpc_finish(vote(storage, {1: b'x'}), AsyncFinish(
+            lambda tid, error: None))
+        until(lambda: storage.stats()['last_durable']
+              == storage.stats()['last_appended'], 'durable')
+        sequencer = storage._sequencer
+        mutex = sequencer.mutex
+
+        class PublishedFirst:
+
+            def __enter__(self):
+                sequencer.mutex = mutex
+                storage.publish()
+                mutex.acquire()
+
+            def __exit__(self, *ignored):
+                mutex.release()
+
+        commit, = sequencer.pipeline.queue
+        sequencer.mutex = PublishedFirst()
+        Thread(sequencer.settle, commit).result()
+
     def test_draining_ends_although_others_commit(self):
         disk = self.controlled_disk()
         storage = self.open()
@@ -395,7 +419,7 @@ class Publishing(TestCase):
         disk.wait_for_sync()
         first, = storage._sequencer.pipeline.queue
         draining = Thread(storage._sequencer.drain)
-        until(lambda: first.woken, 'waiting')
+        until(lambda: first.sleepers, 'waiting')
         finish(2)
         disk.let_one_sync_end()
         draining.result()

@@ -13,11 +13,11 @@ sequencer, holds one mutex around every call.  It promises:
 import collections
 import itertools
 import operator
-import threading
 import typing
 from collections.abc import Callable
 
 from ..errors import WritingStopped
+from .wakeable import Sleeper
 
 APPENDED = 'appended'
 DURABLE = 'durable'
@@ -43,7 +43,7 @@ class Commit:
     __slots__ = ('tid', 'start', 'end', 'point', 'status', 'promised',
                  'status_last', 'blobs', 'replicated', 'on_publish',
                  'on_done', 'told', 'id', 'orphan', 'state', 'error',
-                 'woken')
+                 'sleepers')
 
     def __init__(self, start: int, point: Point, status: bytes = b' ',
                  promised: bool = True) -> None:
@@ -75,9 +75,13 @@ class Commit:
         self.orphan = False
         self.state = APPENDED
         self.error: Exception | None = None
-        #: Set when the threads that wait for this commit should look at it
-        #: again; None: no thread did wait yet.
-        self.woken: threading.Event | None = None
+        #: The threads that wait for this commit.
+        self.sleepers: list[Sleeper] = []
+
+    def wake(self) -> None:
+        """Let all threads that wait for it look at it again."""
+        for sleeper in self.sleepers:
+            sleeper.wake()
 
     @property
     def settled(self) -> bool:

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 
 from ..histogram import Histogram
 from .interrupts import WholeOrStopped
+from .wakeable import Sleeper
 
 #: A waiting owner lets this many later owners pass.
 MOST_PASSED = 8
@@ -132,9 +133,9 @@ class Turns:
         objects, or if the storage is closed, or has stopped writing after an
         interrupt.
         """
-        served = threading.Event()
-        if self.call_when_served(owner, served.set):
-            served.wait()
+        sleeper = Sleeper()
+        if self.call_when_served(owner, sleeper.wake):
+            sleeper.sleep()
         with self._mutex:
             return not self._ended and owner in self._granted
 
