@@ -77,7 +77,7 @@ class Interrupter:
 
 
 class EveryLine(TestCase):
-    """An interrupt at each line of a commit, beside others.
+    """An interrupt at each line (or some) of a commit, beside others.
 
     Nobody hangs, and nothing is lost, half done, or done twice.  Afterwards
     commits go on, or writing has stopped, and the log says so once.
@@ -117,7 +117,7 @@ class EveryLine(TestCase):
     def at_every_line(self, policy, beside):
         at, fired, endings = 0, True, set()
         while fired:
-            at += 1
+            at += often(3, 1)
             self.critical.reset_mock()
             storage = self.opened_for(policy)
             interrupter = Interrupter(at)

@@ -122,13 +122,6 @@ class Pipeline:
                        key=operator.attrgetter('end'))
         return self.published
 
-    def find(self, tid: bytes) -> Commit | None:
-        """The commit with this tid, if it is not settled."""
-        for commit in self.queue:
-            if commit.tid == tid:
-                return commit
-        return None
-
     def stats(self) -> dict[str, object]:
         return {
             'last_appended': self.appended.tid,
@@ -221,11 +214,11 @@ class Pipeline:
             self.stopped = reason
 
     def fail(self, reason: str,
-             make_error: Callable[[], Exception]) -> list[Commit]:
-        """A sync failed.  Return the commits that fail with it.
+             make_error: Callable[[], Exception]) -> None:
+        """A sync failed, and so do the first commit that needed it, and all
+        behind that.
 
-        These are the first one that needed the sync, and all behind it.
-        (Commits before that need no sync, and are acknowledged as promised.)
+        (Commits before it need no sync, and are acknowledged as promised.)
         """
         self.stop(reason)
         self.failed = True
@@ -237,7 +230,6 @@ class Pipeline:
             commit.state = FAILED
             self.queue.pop()
         self.needing_sync = 0
-        return lost
 
     def rebase(self, point: Point) -> None:
         """A pack replaced the file.  No commit may be under way."""

@@ -445,8 +445,8 @@ class Sequencer:
     def wait_for(self, tid: bytes) -> None:
         """Wait until the transaction of this tid is settled."""
         with self.mutex:
-            commit = self.pipeline.find(tid)
-        if commit is not None:
+            found = [each for each in self.pipeline.queue if each.tid == tid]
+        for commit in found:
             self.settle(commit)
 
     def sync_to(self, position: int) -> None:
