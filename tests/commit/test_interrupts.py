@@ -128,17 +128,12 @@ class EveryLine(TestCase):
             self.check(policy, at * 10, acknowledged)
         self.assertGreater(at, 30)
         self.assertEqual(endings, {'it goes on', 'it has stopped'})
-        self.opened.close()
-        expected = [each.tid for each in self.opened_again(policy).iterator()]
+        expected = [each.tid for each in self.opened.iterator()]
         self.opened.close()
         self.opened = None
         stock = FileStorage(self.path(policy))
         self.assertEqual([each.tid for each in stock.iterator()], expected)
         stock.close()
-
-    def opened_again(self, policy):
-        self.opened = None
-        return self.opened_for(policy)
 
     def ending(self, storage):
         """Close it if it does not go on."""
