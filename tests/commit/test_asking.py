@@ -323,15 +323,6 @@ class Bomb:
 
 class NotHeeded(AskingCase):
 
-    def test_less(self):
-        storage = self.open(durability='group-commit')
-        for number, name in enumerate(('none', 'interval', 'none')):
-            tid = storage.tpc_finish(
-                vote_asking(storage, {number: b'x'}, name))
-            self.assertEqual(storage.stats()['last_durable'], tid)
-        for each in storage.iterator():
-            self.assertEqual(each.extension_bytes, b'')
-
     def check_refused(self, storage, value, why):
         """Nothing of it is stored, and the next one is not refused."""
         before = storage.lastTransaction()
@@ -349,8 +340,11 @@ class NotHeeded(AskingCase):
                     f'for all or for none; this one has {own}')
 
     def test_what_there_is_already(self):
+        """And less than that."""
         promising = 'group-commit', 'per-commit', 'two-sync'
-        for own, name in [('none', 'none'), ('interval', 'interval')] + [
+        for own, name in [
+                ('none', 'none'), ('interval', 'interval'),
+                ('interval', 'none'), ('group-commit', 'interval')] + [
                 (own, name) for own in promising for name in promising]:
             with self.subTest(own=own, name=name):
                 storage = self.open(
@@ -363,6 +357,8 @@ class NotHeeded(AskingCase):
                     {'two-sync': 2}.get(own, int(own in promising)))
                 self.assertEqual(
                     storage.stats()['last_durable'] == tid, own in promising)
+                last, = storage.iterator()
+                self.assertEqual(last.extension_bytes, b'')
                 storage.close()
 
     def test_what_is_no_policy(self):

@@ -77,7 +77,7 @@ class Interrupter:
 
 
 class EveryLine(TestCase):
-    """An interrupt at each line of a commit, beside others.
+    """An interrupt at each line (or some) of a commit, beside others.
 
     Nobody hangs, and nothing is lost, half done, or done twice.  Afterwards
     commits go on, or writing has stopped, and the log says so once.
@@ -117,7 +117,7 @@ class EveryLine(TestCase):
     def at_every_line(self, policy, beside):
         at, fired, endings = 0, True, set()
         while fired:
-            at += 1
+            at += often(3, 1)
             self.critical.reset_mock()
             storage = self.opened_for(policy)
             interrupter = Interrupter(at)
@@ -128,17 +128,12 @@ class EveryLine(TestCase):
             self.check(policy, at * 10, acknowledged)
         self.assertGreater(at, 30)
         self.assertEqual(endings, {'it goes on', 'it has stopped'})
-        self.opened.close()
-        expected = [each.tid for each in self.opened_again(policy).iterator()]
+        expected = [each.tid for each in self.opened.iterator()]
         self.opened.close()
         self.opened = None
         stock = FileStorage(self.path(policy))
         self.assertEqual([each.tid for each in stock.iterator()], expected)
         stock.close()
-
-    def opened_again(self, policy):
-        self.opened = None
-        return self.opened_for(policy)
 
     def ending(self, storage):
         """Close it if it does not go on."""
@@ -382,6 +377,30 @@ class Publishing(TestCase):
         finishing.result()
         self.assertEqual(events, [True])
 
+    def test_one_that_is_published_just_before_its_thread_waits(self):
+        storage = self.open()
+        storage.own_publishing(lambda: None)
+        storage.tpc_finish(vote(storage, {1: b'x'}), AsyncFinish(
+            lambda tid, error: None))
+        until(lambda: storage.stats()['last_durable']
+              == storage.stats()['last_appended'], 'durable')
+        sequencer = storage._sequencer
+        mutex = sequencer.mutex
+
+        class PublishedFirst:
+
+            def __enter__(self):
+                sequencer.mutex = mutex
+                storage.publish()
+                mutex.acquire()
+
+            def __exit__(self, *ignored):
+                mutex.release()
+
+        commit, = sequencer.pipeline.queue
+        sequencer.mutex = PublishedFirst()
+        Thread(sequencer.settle, commit).result()
+
     def test_draining_ends_although_others_commit(self):
         disk = self.controlled_disk()
         storage = self.open()
@@ -395,7 +414,7 @@ class Publishing(TestCase):
         disk.wait_for_sync()
         first, = storage._sequencer.pipeline.queue
         draining = Thread(storage._sequencer.drain)
-        until(lambda: first.woken, 'waiting')
+        until(lambda: first.sleepers, 'waiting')
         finish(2)
         disk.let_one_sync_end()
         draining.result()

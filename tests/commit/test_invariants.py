@@ -664,46 +664,6 @@ class I9_LoneCommitter(InvariantCase):
 
 class I10_NobodyIsLeftWaiting(InvariantCase):
 
-    def interrupt(self, times=1):
-        """KeyboardInterrupt in whoever syncs next."""
-        original = self.disk.sync
-        interrupts = [KeyboardInterrupt] * times
-
-        def sync(fd):
-            original(fd)
-            if interrupts:
-                raise interrupts.pop()
-
-        self.disk.sync = sync
-
-    def test_an_interrupted_leader_hands_on(self):
-        for policy in PROMISING:
-            with self.subTest(policy):
-                self.held(policy)
-                self.interrupt()
-                leader = self.start({2: b'a'})
-                self.disk.wait_for_sync()
-                others = [self.start({number: b'b'}) for number in (3, 4, 5)]
-                self.disk.release_syncs()
-                with self.assertRaises(KeyboardInterrupt):
-                    leader.result()
-                last = max(thread.result() for thread in others)
-                # Its own commit was kept too, in order.
-                self.assertEqual(self.storage.load(oid(2))[0], b'a')
-                self.assertEqual(self.storage.lastTransaction(), last)
-                self.storage.close()
-
-    def test_an_interrupted_lone_committer_is_finished_by_the_thread(self):
-        self.held()
-        self.interrupt()
-        leader = self.start({2: b'a'})
-        self.disk.wait_for_sync()
-        self.disk.release_syncs()
-        with self.assertRaises(KeyboardInterrupt):
-            leader.result()
-        until(lambda: self.storage.lastTransaction() > self.first,
-              'published')
-
     def test_an_interrupted_publisher_hands_on(self):
         self.held()
         calls = []

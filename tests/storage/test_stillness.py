@@ -1,6 +1,6 @@
 """No transaction is voted, and all that were are settled."""
 
-from fsyncstorage.storage.stillness import Stillness
+import contextlib
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -20,21 +20,22 @@ class Still(TestCase):
         self.storage = self.open()
 
     def test_votes_wait_and_do_not_fail(self):
-        stillness = Stillness(self.storage)
-        self.assertTrue(stillness.begin(0))
-        transaction = begin(self.storage)
-        self.storage.store(oid(1), bytes(8), b'x', '', transaction)
-        voting = Thread(self.storage.tpc_vote, transaction)
-        until(lambda: self.storage.stats()['lock_waiting'], 'it waits')
-        stillness.end()
+        with self.storage.votes_held_back(0) as is_still:
+            self.assertTrue(is_still)
+            transaction = begin(self.storage)
+            self.storage.store(oid(1), bytes(8), b'x', '', transaction)
+            voting = Thread(self.storage.tpc_vote, transaction)
+            until(lambda: self.storage.stats()['lock_waiting'], 'it waits')
         voting.result()
         self.storage.tpc_finish(transaction)
 
     def test_what_was_voted_goes_on_to_its_end(self):
         transaction = vote(self.storage, {1: b'x'})
-        stillness = Stillness(self.storage)
+        stack = contextlib.ExitStack()
+        self.addCleanup(stack.close)
         self.disk.hold_syncs()
-        beginning = Thread(stillness.begin, PATIENCE)
+        beginning = Thread(
+            stack.enter_context, self.storage.votes_held_back(PATIENCE))
         finishing = Thread(self.storage.tpc_finish, transaction)
         self.disk.wait_for_sync()
         self.assertTrue(beginning.is_alive())  # it is not durable yet
@@ -42,7 +43,6 @@ class Still(TestCase):
         tid = finishing.result()
         self.assertTrue(beginning.result())
         self.assertEqual(self.storage.lastTransaction(), tid)
-        stillness.end()
 
     def test_one_that_is_long_on_its_way_to_the_disk(self):
         """All goes on."""
@@ -50,28 +50,28 @@ class Still(TestCase):
         finishing = Thread(
             self.storage.tpc_finish, vote(self.storage, {1: b'x'}))
         self.disk.wait_for_sync()
-        self.assertFalse(Stillness(self.storage).begin(0.01))
-        vote(self.storage, {2: b'x'})
+        with self.storage.votes_held_back(0.01) as is_still:
+            self.assertFalse(is_still)
+            vote(self.storage, {2: b'x'})
         self.disk.release_syncs()
         finishing.result()
 
     def test_one_that_is_not_finished(self):
         """All goes on."""
         transaction = vote(self.storage, {1: b'x'})
-        self.assertFalse(Stillness(self.storage).begin(0.01))
-        commit(self.storage, {2: b'x'})
+        with self.storage.votes_held_back(0.01) as is_still:
+            self.assertFalse(is_still)
+            commit(self.storage, {2: b'x'})
         self.storage.tpc_finish(transaction)
 
     def test_a_storage_that_stops_writing_meanwhile(self):
         """I10: those that wait are told."""
-        stillness = Stillness(self.storage)
-        stillness.begin(0)
-        transaction = begin(self.storage)
-        self.storage.store(oid(1), bytes(8), b'x', '', transaction)
-        voting = Thread(self.storage.tpc_vote, transaction)
-        until(lambda: self.storage.stats()['lock_waiting'], 'it waits')
-        with self.assertLogs('fsyncstorage', 'CRITICAL'):
-            self.storage.stop_writing('of a reason', 'do something')
-        stillness.end()
+        with self.storage.votes_held_back(0):
+            transaction = begin(self.storage)
+            self.storage.store(oid(1), bytes(8), b'x', '', transaction)
+            voting = Thread(self.storage.tpc_vote, transaction)
+            until(lambda: self.storage.stats()['lock_waiting'], 'it waits')
+            with self.assertLogs('fsyncstorage', 'CRITICAL'):
+                self.storage.stop_writing('of a reason', 'do something')
         with self.assertRaisesRegex(Exception, 'of a reason; do something'):
             voting.result()

@@ -11,5 +11,5 @@
 - sequencer appended, durable, published, told: in this order
 - replica   what a storage needs from the log that its commits also go to
 - interrupts a change is whole, or writing stops
-- wakeable  a thread for work that no other thread does
+- wakeable  how threads sleep until others wake them
 """

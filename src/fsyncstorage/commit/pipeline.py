@@ -13,11 +13,11 @@ sequencer, holds one mutex around every call.  It promises:
 import collections
 import itertools
 import operator
-import threading
 import typing
 from collections.abc import Callable
 
 from ..errors import WritingStopped
+from .wakeable import Sleeper
 
 APPENDED = 'appended'
 DURABLE = 'durable'
@@ -43,7 +43,7 @@ class Commit:
     __slots__ = ('tid', 'start', 'end', 'point', 'status', 'promised',
                  'status_last', 'blobs', 'replicated', 'on_publish',
                  'on_done', 'told', 'id', 'orphan', 'state', 'error',
-                 'woken')
+                 'sleepers')
 
     def __init__(self, start: int, point: Point, status: bytes = b' ',
                  promised: bool = True) -> None:
@@ -75,9 +75,13 @@ class Commit:
         self.orphan = False
         self.state = APPENDED
         self.error: Exception | None = None
-        #: Set when the threads that wait for this commit should look at it
-        #: again; None: no thread did wait yet.
-        self.woken: threading.Event | None = None
+        #: The threads that wait for this commit.
+        self.sleepers: list[Sleeper] = []
+
+    def wake(self) -> None:
+        """Let all threads that wait for it look at it again."""
+        for sleeper in self.sleepers:
+            sleeper.wake()
 
     @property
     def settled(self) -> bool:
@@ -117,13 +121,6 @@ class Pipeline:
             return min(self.published, self.durable,
                        key=operator.attrgetter('end'))
         return self.published
-
-    def find(self, tid: bytes) -> Commit | None:
-        """The commit with this tid, if it is not settled."""
-        for commit in self.queue:
-            if commit.tid == tid:
-                return commit
-        return None
 
     def stats(self) -> dict[str, object]:
         return {
@@ -217,11 +214,11 @@ class Pipeline:
             self.stopped = reason
 
     def fail(self, reason: str,
-             make_error: Callable[[], Exception]) -> list[Commit]:
-        """A sync failed.  Return the commits that fail with it.
+             make_error: Callable[[], Exception]) -> None:
+        """A sync failed, and so do the first commit that needed it, and all
+        behind that.
 
-        These are the first one that needed the sync, and all behind it.
-        (Commits before that need no sync, and are acknowledged as promised.)
+        (Commits before it need no sync, and are acknowledged as promised.)
         """
         self.stop(reason)
         self.failed = True
@@ -233,7 +230,6 @@ class Pipeline:
             commit.state = FAILED
             self.queue.pop()
         self.needing_sync = 0
-        return lost
 
     def rebase(self, point: Point) -> None:
         """A pack replaced the file.  No commit may be under way."""

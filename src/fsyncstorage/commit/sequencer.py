@@ -51,6 +51,7 @@ from .pipeline import Point
 from .policies import Company
 from .policies import Durability
 from .replica import NotReplicated
+from .wakeable import Sleeper
 from .wakeable import WakeableThread
 
 logger = logging.getLogger(__name__)
@@ -81,8 +82,7 @@ class Sequencer:
 
         self._leader: int | None = None  # the number of its thread
         self._company = Company(durability.group_commit_delay)
-        self._gathering = False    # a leader waits for company
-        self._arrival = threading.Condition(self.mutex)
+        self._gathering: Sleeper | None = None  # it waits for company
         self._one_sync = threading.Lock()
         self._broken: Exception | None = None  # the error of a sync
         # Under `interval`: when the oldest commit that is not durable was
@@ -114,8 +114,8 @@ class Sequencer:
             self.committed_bytes += commit.end - commit.start
             if commit.orphan and commit.promised and self._leader is None:
                 self.flusher.wake()
-            if self._gathering and self._all_have_come():
-                self._arrival.notify()
+            if self._gathering is not None:
+                self._welcome(self._gathering)
 
     # The recipe
 
@@ -150,29 +150,35 @@ class Sequencer:
 
     def _leads_for(self, commit: Commit) -> bool:
         """Wait; return true if this thread leads, false if it is settled."""
+        me = None
         while commit.state not in SETTLED:
             with self.mutex:
+                if commit.state in SETTLED:  # it wakes nobody any more
+                    return False
                 if (self._leader is None and commit.promised
                         and commit.state is APPENDED):
                     self._leader = threading.get_ident()
                     return True
-                if commit.woken is None:
-                    commit.woken = threading.Event()
-                if commit.state not in SETTLED:
-                    commit.woken.clear()
-            commit.woken.wait()
+                if me is None:
+                    me = Sleeper()
+                    commit.sleepers.append(me)
+            me.sleep()
         return False
 
     # 2. Wait for company
 
     def _gather(self, patience: float) -> None:
+        gathering = Sleeper()
         with self.mutex:
-            self._gathering = True
-            self._arrival.wait_for(self._all_have_come, patience)
-            self._gathering = False
+            self._gathering = gathering
+            self._welcome(gathering)  # all may have come by now
+        gathering.sleep(patience)
+        self._gathering = None
 
-    def _all_have_come(self) -> bool:
-        return self._company.complete(self.pipeline.needing_sync)
+    def _welcome(self, gathering: Sleeper) -> None:
+        """Wake the leader that waits for company, if all have come."""
+        if self._company.complete(self.pipeline.needing_sync):
+            gathering.wake()
 
     # 3. Sync
 
@@ -232,8 +238,8 @@ class Sequencer:
                 if commit.needs_sync and commit.orphan:
                     self.flusher.wake()
                     return
-                if commit.needs_sync and commit.woken is not None:
-                    commit.woken.set()
+                if commit.needs_sync and commit.sleepers:
+                    commit.wake()
                     return
         if self._policy.background:
             self.flusher.wake()  # it may be waiting to lead
@@ -283,8 +289,8 @@ class Sequencer:
     def _published(self, commit: Commit) -> Commit | None:
         """The commit is published; return the next one."""
         with self.mutex:
-            if commit.woken is not None:
-                commit.woken.set()
+            if commit.sleepers:
+                commit.wake()
             self.pipeline.publish(commit)
             if not self.pipeline.queue:  # mostly
                 return None
@@ -368,8 +374,7 @@ class Sequencer:
         first = not self.pipeline.failed
         with self.mutex, self.whole_or_stopped:
             for commit in self.pipeline.queue:
-                if commit.woken is not None:
-                    commit.woken.set()
+                commit.wake()
             self.pipeline.fail(reason, lambda: SyncFailed(
                 f'{self._name}: {why}: whether this transaction was kept is'
                 ' known when the storage is opened again'))
@@ -437,11 +442,26 @@ class Sequencer:
         if last is not None:  # they are settled in order
             self.settle(last)
 
+    def settled_by_others(self, seconds: float) -> bool:
+        """Wait until every commit that is appended by now is settled; return
+        false if that takes longer.  This thread leads nothing: the disk may
+        not answer."""
+        deadline = time.monotonic() + seconds
+        me = Sleeper()
+        with self.mutex:
+            if not self.pipeline.queue:
+                return True
+            last = self.pipeline.queue[-1]
+            last.sleepers.append(me)
+        while not last.settled and time.monotonic() < deadline:
+            me.sleep(max(0.0, deadline - time.monotonic()))
+        return last.settled
+
     def wait_for(self, tid: bytes) -> None:
         """Wait until the transaction of this tid is settled."""
         with self.mutex:
-            commit = self.pipeline.find(tid)
-        if commit is not None:
+            found = [each for each in self.pipeline.queue if each.tid == tid]
+        for commit in found:
             self.settle(commit)
 
     def sync_to(self, position: int) -> None:

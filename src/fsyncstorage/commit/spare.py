@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 PASSING = errno.EMFILE, errno.ENFILE, errno.ENOMEM
 #: Seconds between two attempts.
 PAUSE = 0.02
-#: Seconds between two lines in the log.
-SILENCE = 60.0
 
 
 class Spare:
@@ -35,7 +33,6 @@ class Spare:
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._held: datafile.Descriptor | None = None
-        self._silent_until = 0.0
         self._take()
 
     def _take(self) -> None:
@@ -62,21 +59,20 @@ class Spare:
             self._take()
 
     def _open(self, path: str, flags: int) -> int:
+        is_said = False
         while True:
             try:
                 return datafile.disk.open(path, flags)
             except OSError as error:
                 if error.errno not in PASSING:
                     raise
-                if self._held is None:
-                    self._complain(error)
-                    time.sleep(PAUSE)
-                self._held = None
-
-    def _complain(self, error: OSError) -> None:
-        now = time.monotonic()
-        if now >= self._silent_until:
-            self._silent_until = now + SILENCE
-            logger.error(
-                'a sync cannot open its file (%s): it tries again until a'
-                ' descriptor is free, and commits wait for it', error)
+                if self._held is not None:
+                    self._held = None
+                    continue
+                if not is_said:
+                    is_said = True
+                    logger.error(
+                        'a sync cannot open its file (%s): it tries again'
+                        ' until a descriptor is free, and commits wait for'
+                        ' it', error)
+                time.sleep(PAUSE)

@@ -32,6 +32,7 @@ from collections.abc import Iterator
 
 from ..histogram import Histogram
 from .interrupts import WholeOrStopped
+from .wakeable import Sleeper
 
 #: A waiting owner lets this many later owners pass.
 MOST_PASSED = 8
@@ -125,16 +126,17 @@ class Turns:
                 return owner in self._granted
             return self._join(_Wish(owner, alone=True))
 
-    def wait(self, owner: Owner) -> bool:
-        """Wait until the owner is served; return false if it never will be.
+    def wait(self, owner: Owner, seconds: float | None = None) -> bool:
+        """Wait until the owner is served; return false if it never will be, or
+        was not within this time.
 
         It never will be if an abort in another thread has let go of its
         objects, or if the storage is closed, or has stopped writing after an
         interrupt.
         """
-        served = threading.Event()
-        if self.call_when_served(owner, served.set):
-            served.wait()
+        sleeper = Sleeper()
+        if self.call_when_served(owner, sleeper.wake):
+            sleeper.sleep(seconds)
         with self._mutex:
             return not self._ended and owner in self._granted
 

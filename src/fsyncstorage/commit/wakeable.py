@@ -1,7 +1,8 @@
-"""A thread for work that no other thread does.
+"""How threads sleep until others wake them, and one for work in between.
 
-It works when it is woken, and when `seconds()` have passed.  Waking it takes
-no lock: so a finaliser may wake it, at any line.
+Waking takes no lock, and is one step: so a finaliser may do it, at any line,
+and an interrupt leaves nothing half done.  (A Condition and an Event are
+written in Python: an interrupt may leave their lock taken for good.)
 """
 
 import logging
@@ -11,14 +12,42 @@ from collections.abc import Callable
 logger = logging.getLogger(__name__)
 
 
+class Sleeper:
+    """One thread sleeps, and any other may wake it.
+
+    If it is woken before it sleeps, the sleep ends at once.  Each thread looks
+    again at what it waits for when it is awake.
+    """
+
+    __slots__ = '_asleep',
+
+    def __init__(self) -> None:
+        self._asleep = threading.Lock()  # released to wake the thread
+        self._asleep.acquire()
+
+    def sleep(self, seconds: float | None = None) -> None:
+        """Until it is woken, at most for this time."""
+        self._asleep.acquire(timeout=-1 if seconds is None else seconds)
+
+    def wake(self) -> None:
+        try:
+            self._asleep.release()
+        except RuntimeError:  # it was woken before
+            pass
+
+
 class WakeableThread:
+    """A thread for work that no other thread does.
+
+    It works when it is woken, and when `seconds()` have passed."""
 
     def __init__(self, name: str, work: Callable[[], object],
                  seconds: Callable[[], float | None] = lambda: None) -> None:
         self._work = work
         self._seconds = seconds  # None: until it is woken
-        self._asleep = threading.Lock()  # released to wake the thread
-        self._asleep.acquire()
+        self._sleeper = Sleeper()
+        #: A finaliser may call it.
+        self.wake = self._sleeper.wake
         self._closing = False
         self._thread = threading.Thread(
             target=self._run, daemon=True, name=name)
@@ -29,20 +58,13 @@ class WakeableThread:
     def _run(self) -> None:
         closing = False
         while not closing:
-            seconds = self._seconds()
-            self._asleep.acquire(timeout=-1 if seconds is None else seconds)
+            self._sleeper.sleep(self._seconds())
             # What it was woken for before it is closed is done, too.
             closing = self._closing
             try:
                 self._work()
             except BaseException:  # there is no caller to raise it to: go on
                 logger.exception('an error in the %s', self._thread.name)
-
-    def wake(self) -> None:
-        try:
-            self._asleep.release()
-        except RuntimeError:  # it was woken before
-            pass
 
     def close(self, within: float | None = None) -> None:
         """End the thread, and wait for that, at most `within` seconds."""

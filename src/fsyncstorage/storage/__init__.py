@@ -18,7 +18,6 @@ spool         what it stores, in a file without a name
 tids          the next transaction id, by the clock
 checkpoints   the index file, written while commits go on
 objectmap     where objects are, for local clients, in memory shared with them
-stillness     waits until no transaction is voted, so another node can lead
 host          the process that waits for a storage, or may have to close it
 leftovers     files that interrupted work left beside the data
 recovery      tells the torn tail of a crash from damage

@@ -15,7 +15,7 @@ What it does then (`step_down`):
    leaves (storage.host): it closes the storage as if the process ended, with
    all that is on its way to the disk, gives the lease back, and begins anew.
    If there is no such moment, votes are held back until there is one
-   (storage.stillness).  That lasts less than a second at a time, because what
+   (`votes_held_back`).  That lasts less than a second at a time, because what
    takes longer may take very long.  Each part has a time limit, also while the
    server's loop is busy.
 
@@ -37,7 +37,6 @@ from typing import Any
 
 from ...commit.wakeable import WakeableThread
 from ...storage.host import Host
-from ...storage.stillness import Stillness
 from ..history.record import Damaged
 from ..history.record import node_name
 from ..log.interface import RESERVED
@@ -139,12 +138,8 @@ class Requests:
                 f' not finished, for {LONGEST:.0f} s')
 
     def _leave_in_stillness(self) -> bool:
-        stillness = Stillness(self._storage)
-        try:
-            return (stillness.begin(LONGEST_STILLNESS)
-                    and self._host.leave(LONGEST_LEAVE))
-        finally:
-            stillness.end()
+        with self._storage.votes_held_back(LONGEST_STILLNESS) as is_still:
+            return is_still and self._host.leave(LONGEST_LEAVE)
 
     def _another_follows(self) -> bool:
         head = self._head()
