@@ -4,7 +4,10 @@ Serials of records that were written lately are known without reading; tids are
 those that ZODB gives.
 """
 
+import contextlib
+import errno
 import gc
+import itertools
 import os
 import random
 import time
@@ -18,6 +21,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.storage import transaction
 from fsyncstorage.storage import transaction as module
+from fsyncstorage.storage.spool import Spool
 from fsyncstorage.storage.tids import Tids
 
 from ..often import often
@@ -45,6 +49,33 @@ class Owners(TestCase):
             self.assertNotIn(made, [
                 id(each) for each in gc.get_objects()
                 if isinstance(each, module.Transaction)])
+
+    def test_a_full_disk_takes_nothing_of_what_was_stored_before(self):
+        """Also if the caller goes on, after the store that has failed."""
+        storage, add = self.open(), Spool.add
+        for at in 1, 2, 3:
+            calls = itertools.count(1)
+
+            def full(spool, *arguments, **options):
+                if next(calls) == at:
+                    raise OSError(errno.ENOSPC, 'full')
+                return add(spool, *arguments, **options)
+
+            transaction = begin(storage)
+            kept = []
+            with mock.patch.object(Spool, 'add', full):
+                for number in range(at * 10, at * 10 + 5):
+                    with contextlib.suppress(OSError):
+                        storage.store(oid(number), z64, bytes([number]) * (
+                            400 << 10), '', transaction)
+                        kept.append(number)
+            storage.tpc_vote(transaction)
+            storage.tpc_finish(transaction)
+            self.assertEqual(len(kept), 4)
+            for number in kept:
+                data, _ = storage.load(oid(number))
+                self.assertEqual(data, bytes([number]) * (400 << 10))
+        self.assertEqual(len(storage), 12)
 
     def test_what_changes_again_and_again_is_never_read(self):
         storage, tid = self.open(), z64

@@ -282,15 +282,17 @@ class Transaction:
     def add(self, record: Record) -> None:
         """Take the record; if it was stored, in the place of another that was
         stored for its object."""
+        # (If the disk is full, the record is not taken, and the others stay.)
+        if not self.is_spilled and (
+                self._kept + record.stored > SPOOL_IN_MEMORY):
+            self.spill()
         if self._spool is not None:
             self._log(self._spool, record)
         if self.is_spilled:
             self.length += record.size
-            return
-        self._take(record)
-        self._kept += record.stored
-        if self._kept > SPOOL_IN_MEMORY:
-            self.spill()
+        else:
+            self._take(record)
+            self._kept += record.stored
 
     def _take(self, record: Record) -> None:
         if not isinstance(record.origin, Undo):
@@ -323,21 +325,32 @@ class Transaction:
     def spill(self) -> None:
         """Keep nothing of it in memory until its vote."""
         self._the_spool()
+        self._forget()
         self.is_spilled, self._kept = True, 0
+
+    def _forget(self) -> None:
         self.records, self.last, self.read = [], {}, {}
         self.undone, self.known_to = [], None
 
     def _the_spool(self) -> Spool:
         """The spool, which has all that was stored, from now on."""
         if self._spool is None:
-            self._spool = Spool(self._directory)
-            for record in self.records:
-                self._log(self._spool, record)
-            for oid, serial in self.read.items():
-                self._spool.add(spool.READ, oid, serial)
-            for undo in self.undone:
-                self._spool.add(spool.UNDO, serial=undo.tid)
+            new = Spool(self._directory)
+            try:
+                self._log_all(new)
+            except BaseException:
+                new.close()
+                raise
+            self._spool = new
         return self._spool
+
+    def _log_all(self, to: Spool) -> None:
+        for record in self.records:
+            self._log(to, record)
+        for oid, serial in self.read.items():
+            to.add(spool.READ, oid, serial)
+        for undo in self.undone:
+            to.add(spool.UNDO, serial=undo.tid)
 
     @staticmethod
     def _log(to: Spool, record: Record) -> None:
@@ -354,7 +367,7 @@ class Transaction:
     def come_back(self) -> None:
         """The vote needs all of it, but for the data."""
         assert self._spool is not None
-        self.is_spilled = False
+        self._forget()
         self.length = self._header_length + LENGTH_BEHIND
         for each in self._spool.entries():
             if each.kind == spool.READ:
@@ -371,6 +384,7 @@ class Transaction:
                         None if each.other == z64 else each.other))
                 record.has(each.data, each.length)
                 self._take(record)
+        self.is_spilled = False
 
     def flush(self) -> None:
         """A full disk is an error now, not later."""

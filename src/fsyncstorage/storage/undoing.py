@@ -118,7 +118,12 @@ class Undoing(Records):
             under_way.known_to = None
         self._refuse_undo_in_a_pack()
         oids = self._work_out(under_way, undone, view)
-        under_way.undoes(undone)
+        try:
+            under_way.undoes(undone)
+        except OSError:  # a full disk: it was not called
+            under_way.forget_undone()
+            under_way.known_to = None
+            raise
         return under_way.tid, oids
 
     def undo_at_vote(self, transaction_id: bytes,
