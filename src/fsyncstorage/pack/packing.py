@@ -329,8 +329,8 @@ class _Packing:
         """Copy and sync while others commit, until only a small rest is left
         that does not get much smaller; then take the append lock.
 
-        If a large transaction had the lock until then, the lock is released,
-        and what that transaction has written is copied first.
+        If a large transaction was appended until then, the lock is released,
+        and that transaction is copied first.
         """
         rest: float = math.inf
         in_vain = 0

@@ -3,7 +3,7 @@
 A commit's life::
 
     tpc_begin   makes a Transaction
-    store ...   checks against what is *appended*, and adds records to it
+    store ...   adds records to it
     tpc_vote    gets its objects; checks what has changed since, reserves room
     tpc_finish  APPENDED: tid, place, one write; lets go of the objects; then
                 waits: DURABLE, PUBLISHED, acknowledged
