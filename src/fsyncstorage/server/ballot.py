@@ -272,7 +272,7 @@ class Ballot(Timed):
         of_all = kept.memory_only + size
         if of_one > MEMORY_ONLY_OF_ONE or of_all > MEMORY_ONLY_OF_ALL:
             raise StorageError(
-                f'descriptions and records of blobs of {of_one} bytes in the'
+                f'descriptions and names of blobs of {of_one} bytes in the'
                 f' transactions of this client, {of_all} in those of all')
         self._kept_of_client.memory_only = of_one
         kept.memory_only = of_all

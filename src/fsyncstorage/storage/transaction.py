@@ -282,6 +282,9 @@ class Transaction:
     def add(self, record: Record) -> None:
         """Take the record; if it was stored, in the place of another that was
         stored for its object."""
+        if isinstance(record.origin, Undo):
+            self._add_undoing(record)
+            return
         # (If the disk is full, the record is not taken, and the others stay.)
         if not self.is_spilled and (
                 self._kept + record.stored > SPOOL_IN_MEMORY):
@@ -293,6 +296,14 @@ class Transaction:
         else:
             self._take(record)
             self._kept += record.stored
+
+    def _add_undoing(self, record: Record) -> None:
+        """Perhaps in the vote, which needs all that is in memory."""
+        self._kept += record.stored
+        if self._kept > SPOOL_IN_MEMORY:
+            record.data = self._the_spool().add(
+                spool.DATA, data=self.read_data(record.data))
+        self._take(record)
 
     def _take(self, record: Record) -> None:
         if not isinstance(record.origin, Undo):
@@ -356,7 +367,7 @@ class Transaction:
     def _log(to: Spool, record: Record) -> None:
         origin, serial, other = record.origin, record.oldserial, z64
         if isinstance(origin, Undo):
-            return  # the Undo is logged
+            return  # the undo is logged
         if origin is not None:
             serial, other = record.serial or z64, origin.tid or z64
         stored = record.data if record.original is None else record.original

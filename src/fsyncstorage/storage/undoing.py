@@ -109,9 +109,10 @@ class Undoing(Records):
         appended since.
         """
         under_way = self._under_way(transaction)
-        if under_way.is_spilled:
-            under_way.come_back()  # it may have undone others
         undone, view = _undo_of(transaction_id), self._appended
+        if under_way.is_spilled:
+            under_way.come_back()
+            self._work_out_undone(under_way, view)  # this undo may need them
         if not (under_way.records or under_way.read):
             under_way.known_to = view
         elif under_way.known_to is not view:
