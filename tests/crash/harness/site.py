@@ -344,6 +344,7 @@ class Site(contextlib.ExitStack):
             self.storage.tpc_begin(attempt.metadata)
         else:
             self._tids.pop(id(attempt.metadata), None)  # of one that is gone
+            self.ledger.named.discard(tid)
             self.storage.tpc_begin(attempt.metadata, attempt.tid)
         return attempt
 
