@@ -13,6 +13,7 @@ from ZODB.utils import z64
 from fsyncstorage.errors import ConflictsLeft
 from fsyncstorage.errors import Unresolved
 from fsyncstorage.storage import told
+from fsyncstorage.storage import transaction as transactions
 from fsyncstorage.storage.told import ForAClient
 
 from ..server.serving import Served
@@ -108,6 +109,47 @@ class OfAStorage(TestCase):
             self.assertEqual(
                 [(each.oid, state_of(each.data)) for each in committed],
                 [(oid(1), 7), (oid(2), 7), (oid(4), 3)])
+
+
+class Large(TestCase):
+    """Undos whose data do not fit into memory."""
+
+    def setUp(self):
+        super().setUp()
+        self.patch(transactions, SPOOL_IN_MEMORY=30)
+        self.storage = self.open()
+
+    def undo_of(self, tid):
+        return base64.encodebytes(tid).rstrip()
+
+    def test_an_undo_that_is_merged(self):
+        """It is worked out by the call, and by the vote."""
+        storage = self.storage
+        for number, name in enumerate(('undo', 'undo_at_vote'), 1):
+            tids = [z64]
+            for value in 10, 110, 1110:
+                tids.append(commit(storage, {number: counter(value)}, {
+                    number: tids[-1]}))
+            transaction = begin(storage)
+            getattr(storage, name)(self.undo_of(tids[2]), transaction)
+            commit(storage, {10 + number: record()})
+            storage.tpc_vote(transaction)
+            storage.tpc_finish(transaction)
+            self.assertEqual(state_of(storage.load(oid(number))[0]), 1010)
+
+    def test_one_after_another_with_a_store_between(self):
+        storage = self.storage
+        first = commit(storage, {1: record('a1')})
+        second = commit(storage, {1: record('a2')}, {1: first})
+        third = commit(storage, {1: record('a3')}, {1: second})
+        transaction = begin(storage)
+        storage.undo(self.undo_of(third), transaction)
+        storage.store(oid(3), z64, record('x' * 200), '', transaction)
+        storage.undo(self.undo_of(second), transaction)
+        storage.tpc_vote(transaction)
+        storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1))[0], record('a1'))
+        self.assertEqual(storage.load(oid(3))[0], record('x' * 200))
 
 
 class OverZEO(Served):
