@@ -58,6 +58,7 @@ class Slow(Served):
             line, rf'^other .*: waited for its objects {SECONDS}, voted ')
 
     def test_a_label_and_a_flood(self):
+        self.patch(quiet, INTERVAL=3600)  # however slow the machine is
         peer = self.labelled('me\n12:00 CRITICAL all is lost\x1b[2J')
         lines = self.lines(lambda: [
             peer.commit({number: record(1)})
