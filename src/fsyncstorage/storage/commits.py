@@ -111,9 +111,8 @@ class Commits(Undoing, Appending):
     def tpc_begin(self, transaction: Metadata, tid: bytes | None = None,
                   status: str | bytes = b' ') -> None:
         self._refuse_when_stopped()
-        if status.__class__ is not bytes:
-            status = as_bytes(status)
-        if status not in STATUSES:
+        final = status if status.__class__ is bytes else as_bytes(status)
+        if final not in STATUSES:
             raise StorageTransactionError(
                 f'a transaction cannot have the status {status!r}')
         if self._is_read_only:
@@ -127,7 +126,7 @@ class Commits(Undoing, Appending):
             tid = TimeStamp(tid).raw()
             self._refuse_unless_later(tid)
         under_way = Transaction(
-            transaction, tid, status, outcome.id_for(transaction, tid),
+            transaction, tid, final, outcome.id_for(transaction, tid),
             self.durability.policy, self._checksums, self._home,
             self._note_drop)
         if self.blob_dir:
