@@ -5,16 +5,10 @@ import io
 import os
 import pathlib
 import re
-import signal
-import unittest
 from unittest import mock
 
-from . import shard
 from . import shards
-from .support import PATIENCE
 from .support import TestCase
-from .support import Thread
-from .support import until
 
 GOOD = """
 class Tests(unittest.TestCase):
@@ -67,16 +61,6 @@ SAID = {
     'is_killed': '0 tests, 1 FAILED ended with status -9 and without totals',
     'is_empty': '0 tests',
 }
-HANGS = """
-class Tests(unittest.TestCase):
-    def test(self):
-        if not os.fork():
-            os.setsid()
-        with open(f'here-{os.getpid()}', 'w'):
-            pass
-        while True:
-            signal.pause()
-"""
 # They fail with the number of this run.
 TRIES_OFTEN = f"""
 import sys
@@ -126,11 +110,6 @@ class Runs(TestCase):
     @property
     def totals(self):
         return self.printed.splitlines()[-1]
-
-    def here(self):
-        """The processes that have said that they are there."""
-        return {int(path.name.rpartition('-')[2])
-                for path in self.root.glob('here-*')}
 
 
 class Totals(Runs):
@@ -200,49 +179,3 @@ class Totals(Runs):
         self.assertEqual(len(names), len(set(names)))
         self.assertEqual(
             names[:len(shards.LONGEST)], list(shards.LONGEST))
-
-
-@unittest.skipUnless(os.path.isdir('/proc/self'), 'needs /proc')
-class Processes(Runs):
-
-    level = 3
-
-    def setUp(self):
-        super().setUp()
-        self.addCleanup(self.end)
-
-    def end(self):
-        for number in filter(runs, self.here()):
-            os.kill(number, signal.SIGKILL)
-
-    def assertNoneLeft(self):
-        # One that is killed has no environment any more before it has ended.
-        until(lambda: not any(map(runs, self.here())), 'the end of all')
-
-    def test_one_that_hangs_says_where(self):
-        self.write(hangs=HANGS)
-
-        def lose_patience():
-            until(lambda: len(self.here()) == 2, 'both')
-            shard.SILENCE = 0.1
-
-        with mock.patch.object(shard, 'SILENCE', PATIENCE), \
-                mock.patch.object(shard, 'GRACE', 0.2):
-            impatience = Thread(lose_patience)
-            self.assertEqual(self.run_them(), 1)
-            impatience.result()
-        self.assertEqual(
-            self.said_of('hangs'),
-            '0 tests, 1 FAILED printed nothing for 0.1 seconds')
-        self.assertRegex(self.printed, r'test_hangs.py", line \d+ in test')
-        self.assertEqual(self.totals, '0 passed, 1 failed, 0 skipped')
-        self.assertNoneLeft()
-
-
-def runs(number):
-    """Whether there is such a process that has not ended."""
-    try:
-        with open(f'/proc/{number}/stat') as file:
-            return file.read().rpartition(') ')[2][0] != 'Z'
-    except FileNotFoundError:
-        return False

@@ -428,17 +428,6 @@ class Ends(Announcing):
         commit(self.client, {100 + self.generation: b'x'})
         self.assertEqual(self.transactions(), 0)
 
-    def test_of_the_connection(self):
-        transaction = vote(self.client, {2: b'x'})
-        stream, session = self.client._server.stream, self.session()
-        self.in_loop(session.connection.abort)
-        # Until then, the finish would be kept, and its client told so.
-        until(lambda: session.connection not in self.sessions(), 'gone')
-        with self.assertRaises(CUT):
-            self.client.tpc_finish(transaction)
-        until(lambda: stream.end_reason is not None, 'ended')
-        self.check_connected_again()
-
     def test_of_the_verification(self):
         """What was opened for it ends with it, and another one is tried."""
         for name, calls in ('getInvalidations', 1), ('get_info', 2):

@@ -33,7 +33,6 @@ from fsyncstorage.server.commitchannel import CommitChannel
 from fsyncstorage.wire import commits
 from fsyncstorage.wire import commitserver
 
-from ..often import often
 from ..support import Thread
 from ..support import oid
 from ..support import until
@@ -41,9 +40,6 @@ from .connected import ConnectedTestCase
 from .connected import begin
 from .connected import commit
 from .connected import store
-
-#: Of each of the threads that commit side by side.
-COMMITS = often(8, 20)
 
 
 class Lost:
@@ -367,37 +363,6 @@ class Outcomes:
                 with self.assertRaisesRegex(SyncFailed, 'a test') as caught:
                     self.commit()
         self.assertIsInstance(caught.exception, OutcomeUnknown)
-
-    def test_threads_side_by_side(self):
-        """Each of them gets its own answer, whenever the channel ends."""
-        stop = threading.Event()
-        cutting = Thread(self.cut_now_and_then, stop)
-        committed = [Thread(self.commit_some, 10 + number)
-                     for number in range(4)]
-        for each in committed:
-            each.result()
-        stop.set()
-        cutting.result()
-        for number in range(4):
-            self.assertEqual(
-                self.storage.load(oid(10 + number))[0], b'%d' % COMMITS)
-
-    def commit_some(self, number):
-        serial = z64
-        for count in range(1, COMMITS + 1):
-            while True:
-                try:
-                    serial = self.commit(number, b'%d' % count, serial=serial)
-                    break
-                except ClientDisconnected:
-                    until(self.client.is_connected, 'connected again')
-
-    def cut_now_and_then(self, stop):
-        while not stop.is_set():
-            self.in_loop(lambda: [
-                session.end() for session in list(
-                    self.server.services['1'].sessions)])
-            stop.wait(0.05)
 
 
 async def never(connection, server_tid):

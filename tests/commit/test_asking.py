@@ -4,7 +4,6 @@ They keep I3, I4, I7, I8, I10 and I11 as the commits of `group-commit` do, in
 a storage whose policy promises nothing.
 """
 
-import base64
 import itertools
 import os
 import pickle
@@ -124,15 +123,10 @@ class Promised(AskingCase):
             self.disk.log, ['write', 'sync', 'status', 'sync'])
 
     def test_one_that_is_alone(self):
-        """An undo, which writes at its vote."""
+        """It writes at its vote."""
         storage = self.held(self.policy)
-        metadata = TransactionMetaData(
-            extension={'durability': 'group-commit'})
-        storage.tpc_begin(metadata)
-        storage.undo(
-            base64.encodebytes(self.first).rstrip(), metadata)
-        storage.tpc_vote(metadata)
-        thread = self.start(metadata)
+        storage._reserve.is_real = False
+        thread = self.start(vote_asking(storage, {2: b'x'}))
         self.disk.wait_for_sync()
         self.assertTrue(thread.is_alive())
         self.disk.release_syncs()

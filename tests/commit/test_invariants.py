@@ -171,19 +171,6 @@ class I2_AppendLock(InvariantCase):
 
 class I3_Acknowledgement(InvariantCase):
 
-    def test_promising_policies_wait_for_the_sync(self):
-        for policy, asks in PROMISED:
-            with self.subTest(policy, asks=asks):
-                storage = self.held(policy, asks)
-                thread = self.start({2: b'a'})
-                self.disk.wait_for_sync()
-                self.assertTrue(thread.is_alive())
-                self.assertEqual(storage.lastTransaction(), self.first)
-                self.disk.release_syncs()
-                tid = thread.result()
-                self.assertEqual(storage.stats()['last_durable'], tid)
-                storage.close()
-
     def test_none_and_interval_do_not(self):
         for policy in 'none', 'interval':
             with self.subTest(policy):
@@ -566,9 +553,9 @@ class I6_Conflicts(InvariantCase):
         second = storage.tpc_finish(
             vote(storage, {1: b'second'}, {1: first}),
             AsyncFinish(lambda tid, error: None))
+        appended, = storage._sequencer.pipeline.queue
         store = Thread(vote, storage, {1: b'y'}, {1: first})
-        commit_of = storage._sequencer.pipeline.find(second)
-        until(lambda: commit_of.settled_or_led, 'it waits')
+        until(lambda: appended.sleepers, 'it waits')
         storage.tpc_abort(
             Thread(vote, storage, {1: b'z'}, {1: second}).result())
         self.assertTrue(store.is_alive())
@@ -864,36 +851,6 @@ class I12_BetweenVoteAndFinish(InvariantCase):
             storage.tpc_finish(reader)
         storage.tpc_finish(writer.result())
 
-    def test_a_read_that_changed_before_the_vote(self):
-        storage = self.open()
-        zero = commit(storage, {1: b'zero'})
-        reader = begin(storage)
-        storage.checkCurrentSerialInTransaction(oid(1), zero, reader)
-        storage.store(oid(2), z64, b'x', '', reader)
-        commit(storage, {1: b'one'}, {1: zero})
-        with self.assertRaises(ReadConflictError):
-            storage.tpc_vote(reader)
-        storage.tpc_abort(reader)
-
-    def test_a_conflict_that_came_after_the_store_is_resolved(self):
-        """And one that was resolved, is resolved once more."""
-        def counter(value):
-            result = PCounter()
-            result.inc(value)
-            return zodb_pickle(result)
-
-        storage = self.open()
-        first = commit(storage, {1: counter(0)})
-        commit(storage, {1: counter(10)}, {1: first})
-        late = begin(storage)
-        storage.store(oid(1), first, counter(5), '', late)
-        commit(storage, {1: counter(120)},
-               {1: storage.getTid(oid(1))})
-        self.assertEqual(set(storage.tpc_vote(late)), {oid(1)})
-        storage.tpc_finish(late)
-        self.assertEqual(
-            zodb_unpickle(storage.load(oid(1))[0])._value, 125)
-
     def test_an_undo_is_shared(self):
         """Others vote and finish before, beside and behind it."""
         storage = self.open()
@@ -915,18 +872,6 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         self.assertEqual(storage.history(oid(1), 9)[1]['tid'], one)
         for transaction in storage.iterator(tid, tid):
             self.assertEqual([each.data_txn for each in transaction], [zero])
-
-    def test_an_undo_of_what_changed_meanwhile(self):
-        storage = self.open()
-        zero = commit(storage, {1: b'zero'})
-        one = commit(storage, {1: b'one'}, {1: zero})
-        undoing = begin(storage)
-        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
-        commit(storage, {1: b'two'}, {1: one})
-        with self.assertRaises(UndoError):
-            storage.tpc_vote(undoing)
-        storage.tpc_abort(undoing)
-        commit(storage, {2: b'x'})
 
     def test_a_transaction_that_is_dropped_lets_go(self):
         for is_real in True, False:

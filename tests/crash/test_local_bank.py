@@ -17,6 +17,7 @@ import contextlib
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -138,6 +139,21 @@ class Bank(TestCase):
         self.server.kill()
         self.server.wait()
 
+    def end_life(self, client):
+        """Kill the server; return what the client had of its file."""
+        source = self.source_of(client)
+        self.kill()
+        return source
+
+    @staticmethod
+    def source_of(client):
+        local = client._server.local
+        return local and local.source
+
+    def is_of_the_file(self, source):
+        """Else a pack has just put another file in its place."""
+        return source is not None and source._map.is_of(os.stat(self.path()))
+
     def look_at_history(self):
         """Note what is new in the file, and return where each ends.
 
@@ -154,8 +170,8 @@ class Bank(TestCase):
     def lose(self, ends, source):
         """Cut off some of what the killed server had not made durable; return
         how many transactions."""
-        if source is None or not source._map.is_of(os.stat(self.path())):
-            return 0  # it was killed just behind a pack
+        if not self.is_of_the_file(source):
+            return 0
         possible = [
             end for end in ends.values() if end >= source._map.marks()[1]]
         kept = self.choice.choice(
@@ -249,9 +265,8 @@ class Bank(TestCase):
                 client.pack(self.began, wait=True)
         self.held_up = client
         with self.looking:
-            self.kill()
-            local = client._server.local
-            lost = self.lose(self.look_at_history(), local and local.source)
+            source = self.end_life(client)
+            lost = self.lose(self.look_at_history(), source)
             self.start()
             moved, asked_for = self.moved, self.answers.uncertain
             views = len(self.views)
@@ -288,6 +303,23 @@ class BankUnderInterval(Bank):
     level = 2
     durability = 'interval'
     locally = 0.05
+
+    def end_life(self, client):
+        """Kill it when something is not durable, which can be lost."""
+        until(lambda: self.stops_in_time(client), 'something to lose')
+        return super().end_life(client)
+
+    def stops_in_time(self, client):
+        """Else it goes on, until more was committed."""
+        self.server.send_signal(signal.SIGSTOP)
+        source = self.source_of(client)
+        if self.is_of_the_file(source) and source._map.marks()[1] < max(
+                self.look_at_history().values()):
+            return True
+        self.server.send_signal(signal.SIGCONT)
+        moved = self.moved
+        until(lambda: self.moved > moved, 'moved')
+        return False
 
     def check(self):
         super().check()

@@ -276,19 +276,6 @@ class OverZeo(Served, FiguresTestCase):
             self.assertIn(('loop_lag_seconds_count',), self.now)
             end()
 
-    def test_waiting(self):
-        peer = self.served()
-        other = self.connect(self.server)
-        peer.vote({1: b'x'})
-        vote_of_other = other.ask_vote({1: b'y'})
-        until(lambda: self.figures()['transactions_waiting', 'vote'] == 1,
-              'it waits')
-        peer.abort()
-        other.answer(vote_of_other)
-        self.check(lock_wait_duration_seconds_count=1,
-                   commit_duration_seconds_count=0)
-        self.assertEqual(self.now['transactions_waiting', 'vote'], 0)
-
     def test_a_storage_that_is_not_ours(self):
         peer = self.served(MappingStorage())
         peer.commit({1: b'x'})

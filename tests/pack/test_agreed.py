@@ -2,10 +2,8 @@
 that fails, and the checksum of the file.
 """
 
-import collections
 import contextlib
 import hashlib
-import itertools
 import os
 import random
 from unittest import mock
@@ -28,8 +26,6 @@ from . import test_oracle
 from .histories import History
 from .histories import Options
 from .histories import tid
-from .nodes import Cut
-from .nodes import DiskThatEnds
 from .nodes import Hooks
 from .phases import at
 from .undos import LEAF
@@ -252,31 +248,6 @@ class Swaps(AgreedCase):
                 self.check_left(lambda stack, name=name: stack.enter_context(
                     mock.patch.object(
                         datafile.disk, name, side_effect=error)), OSError)
-
-    def test_each_cut_behind_the_answer(self):
-        """The next start has the new file, or gives it the name."""
-        found = collections.Counter()
-        for links in True, False:
-            for left in itertools.count():
-                with self.subTest(links=links, left=left):
-                    self.filled()
-                    if not self.is_cut(left, links):
-                        break
-                    found[links, self.goes_on()] += 1
-        for links in True, False:
-            self.assertGreater(found[links, generation.Found.READY], 2)
-            self.assertGreater(found[links, generation.Found.NEW], 0)
-
-    def is_cut(self, left, links):
-        with contextlib.ExitStack() as stack:
-            disk = DiskThatEnds(left, links)
-            with self.swaps(lambda: stack.enter_context(
-                    mock.patch.object(datafile, 'disk', disk))):
-                try:
-                    self.pack_to()
-                except Cut:
-                    return True
-        return False
 
     def check_left(self, trouble, error):
         """`trouble(stack)` is called when the others were told."""

@@ -126,19 +126,6 @@ class Order(AgreeingCase):
             (0, made), 'told', 'Data.fs.index', 'Data.fs', (1, None)])
         self.assertEqual(self.kept().end, len(self.content()))
 
-    def test_the_append_lock_is_held_and_all_is_durable(self):
-        """I2 has this exception."""
-        def look():
-            sequencer = self.storage._sequencer
-            self.assertTrue(self.storage._commit_lock.locked())
-            self.assertEqual(sequencer.durable, sequencer.appended)
-            looked.append(True)
-
-        looked = []
-        self.when_landed(PackSwap, look)
-        self.pack()
-        self.assertTrue(looked)
-
     def test_nothing_else_is_kept_until_the_file_is_replaced(self):
         """What is read then may be of either file."""
         def look():
@@ -315,13 +302,6 @@ class Kept(NodeTest):
         until(lambda: storage.stats()['quorum']['kept_sequence']
               == storage.stats()['quorum']['sequence'], 'kept')
         self.assertEqual(self.kept().end, storage._pos)
-
-    def test_a_second_after_a_commit(self):
-        self.soon()
-        storage = self.lead()
-        for number in range(1, 4):
-            commit(storage, {number: b'x'})
-            self.until_kept(storage)
 
     def test_not_what_the_log_alone_has(self):
         """The disk is not synced yet."""

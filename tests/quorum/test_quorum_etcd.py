@@ -493,10 +493,3 @@ class TlsAndUsers(AsUser, TlsCase):
         with self.assertRaises(Refused) as raised:
             check(self.another(user=None, password=None))
         self.assertIn('CommonName', str(raised.exception))
-
-    def test_both(self):
-        log = self.another()
-        check(log)
-        log.create(LOG)
-        log.append(START, place(1), b'1')
-        self.assertEqual(log.ends().head, place(1))

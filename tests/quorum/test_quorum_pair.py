@@ -6,13 +6,10 @@ I16, as far as processes show it, and what is left behind.
 import signal
 
 from ZEO.ClientStorage import ClientStorage
-from ZODB.utils import p64
 
 from fsyncstorage.client.storage import FsyncClient
-from fsyncstorage.quorum.roles import stepdown
 
 from ..commands import SCRIPTS
-from ..commands import answers
 from ..support import PATIENCE
 from ..support import commit as commit_with
 from ..support import oid
@@ -68,21 +65,6 @@ class Ends(TwoNodes):
 
     level = 3
 
-    def test_killed(self):
-        self.both()
-        self.assertFalse(answers(self.b.address))
-        storage = self.client()
-        tid = commit(storage, {1: b'one'})
-        self.a.kill()
-        until(lambda: self.b.leads, 'the other one leads')
-        until(storage.is_connected, 'connected')
-        self.assertEqual(storage.load(oid(1)), (b'one', tid))
-        commit(storage, {2: b'two'})
-        self.a.start()
-        until(lambda: self.a.follows, 'it follows now')
-        self.assertFalse(answers(self.a.address))
-        self.ends_equal()
-
     def test_ended(self):
         """The lease is given back, and nobody waits for its end."""
         self.both()
@@ -98,19 +80,6 @@ class Ends(TwoNodes):
             self.assertEqual(self.b.process.wait(), status)
             self.b.start()
         self.assertTrue(self.a.leads)
-
-    def test_a_step_down(self):
-        self.both()
-        storage = self.client()
-        tid = commit(storage, {1: b'one'})
-        self.assertTrue(stepdown.ask(self.log()))
-        until(lambda: self.b.leads, 'the other one leads')
-        until(lambda: self.a.follows, 'it follows now')
-        self.assertIsNone(self.a.process.poll())
-        until(storage.is_connected, 'connected')
-        self.assertEqual(storage.load(oid(1)), (b'one', tid))
-        commit(storage, {2: p64(2)})
-        self.ends_equal()
 
 
 class NoLog(Pair):

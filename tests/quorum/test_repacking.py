@@ -371,6 +371,11 @@ class Rows(SwapCase):
         self.put(self.new[:-1] + b'?', '.pack')
         self.comes_to(self.engine)
 
+    def test_what_is_no_file_in_the_place_of_the_packed_one(self):
+        """It is not opened: that would wait for a writer."""
+        os.mkfifo(self.path('Data.fs.pack'))
+        self.comes_to(self.engine)
+
     def test_only_one_member_has_the_swap(self):
         self.put(self.new, '.pack')
         with mock.patch.object(starts, 'confirmed', return_value=False):

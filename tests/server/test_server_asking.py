@@ -6,17 +6,14 @@ a stock one; both encodings; storages in wrappers.
 
 import itertools
 
-import ZODB
 from ZEO.ClientStorage import ClientStorage
 from ZODB.DemoStorage import DemoStorage
-from ZODB.FileStorage import FileStorage
 from ZODB.tests.hexstorage import HexStorage
 
 from fsyncstorage.client.storage import FsyncClient
 
 from ..support import PATIENCE
 from ..support import Thread
-from ..support import commit
 from ..support import vote
 from .serving import ErrorReply
 from .serving import Served
@@ -101,23 +98,6 @@ class Clients(AskingCase):
         """It is in one ballot at a time, and told by no AsyncFinish."""
         self.check(FsyncClient, lambda changes: DemoStorage(changes=changes))
 
-    def test_an_application(self):
-        for make in FsyncClient, ClientStorage:
-            with self.subTest(make):
-                server = self.serve(self.new_storage('none'))
-                db = ZODB.DB(self.client(server, make))
-                self.addCleanup(db.close)
-                with db.transaction() as connection:
-                    connection.root()['x'] = 1
-                    of_it = connection.transaction_manager.get()
-                    of_it.setExtendedInfo('durability', 'group-commit')
-                self.assertEqual(self.stats('last_durable'),
-                                 self.storage.lastTransaction())
-                *_, last = db.storage.iterator()
-                self.assertEqual(last.extension, {})
-                for entry in db.undoLog(0, 2):
-                    self.assertNotIn('durability', entry)
-
 
 class Peers(AskingCase):
 
@@ -154,22 +134,6 @@ class Peers(AskingCase):
                     self.assertEqual(peer.tids[-2:], [asked, behind])
                 server.close()
 
-    def test_a_failed_sync(self):
-        for policy in UNPROMISING:
-            with self.subTest(policy):
-                server = self.serve(self.new_storage(policy))
-                peer, other = self.connect(server), self.connect(server)
-                self.vote(peer, 1, ASKED)
-                self.disk.fail_sync(OSError(5, 'Input/output error'))
-                with self.assertLogs('fsyncstorage', 'ERROR'):
-                    with self.assertRaises(ErrorReply) as caught:
-                        peer.finish()
-                self.assertEqual(caught.exception.name, 'SyncFailed')
-                other.ping()
-                self.assertEqual(other.invalidations, [])
-                with self.assertLogs('fsyncstorage', 'ERROR'):
-                    server.close()
-
     def test_what_it_would_not_get(self):
         """The vote fails; I13: short errors."""
         server = self.serve(self.new_storage('interval'))
@@ -184,15 +148,3 @@ class Peers(AskingCase):
             self.assertLess(len(str(caught.exception)), 300)
         self.assertEqual(list(self.storage.iterator()), [])
         peer.commit({1: b'x'})
-
-    def test_a_copy(self):
-        """It keeps its extension, and asks for nothing."""
-        server = self.serve(self.new_storage('none'))
-        source = FileStorage(self.path('stock'))
-        self.addCleanup(source.close)
-        commit(source, {1: b'x'})
-        source.tpc_finish(vote(source, {2: b'x'}, extension=ASKED))
-        before = self.disk.syncs
-        self.client(server, ClientStorage).copyTransactionsFrom(source)
-        self.assertEqual(self.disk.syncs, before)
-        self.assertEqual(self.last_extension(), ASKED)

@@ -3,13 +3,11 @@
 
 from ZODB.blob import BlobStorage
 from ZODB.MappingStorage import MappingStorage
-from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
 
 from ..support import oid
 from ..support import owners
 from ..support import until
-from .serving import ErrorReply
 from .serving import ServedFromControlledDisk
 from .serving import record
 
@@ -35,42 +33,6 @@ class SideBySide(ServedFromControlledDisk):
         self.assertEqual(self.committer.waiting, 0)
         peer = self.connect(self.server)
         peer.commit({1: record(), 2: record()}, z64)
-
-    def test_the_same_object(self):
-        first = self.voted(1)
-        second, asked = self.waiting(1)
-        third = self.voted(2)
-        third.finish()
-        first.finish()
-        with self.assertRaises(ErrorReply) as caught:
-            second.answer(asked)
-        self.assertEqual(caught.exception.name, 'ConflictError')
-
-    def test_an_abort_or_an_end_in_each_state(self):
-        for name, end in ('abort', lambda peer: peer.abort()), (
-                'close', lambda peer: peer.close()):
-            with self.subTest(f'{name} begun'):
-                peer = self.connect(self.server)
-                peer.begin()
-                peer.store(1, b'x')
-                end(peer)
-            with self.subTest(f'{name} voted'):
-                end(self.voted(3))
-            with self.subTest(f'{name} waiting'):
-                holder = self.voted(3)
-                end(self.waiting(3)[0])
-                until(lambda: self.committer.waiting == 0, 'it gave up')
-                holder.abort()
-            with self.subTest(f'{name} finishing'):
-                peer = self.voted(4 if name == 'abort' else 5)
-                peer.ask_finish()
-                end(peer)
-            until(lambda: owners(self.storage._turns) == 0, 'nothing is held')
-        self.check_all_is_free()
-        until(lambda: self.storage.load(oid(5)), 'it was finished')
-        self.storage.load(oid(4))
-        with self.assertRaises(POSKeyError):
-            self.storage.load(oid(3))
 
     def test_an_abort_that_comes_too_late(self):
         """The client hears of its own commit as of one of others."""

@@ -7,7 +7,6 @@ import threading
 from unittest import mock
 
 from fsyncstorage.server import committer as module
-from fsyncstorage.server.ballot import ASIDE
 from fsyncstorage.server.ballot import OUTSIDE
 from fsyncstorage.server.ballot import OVER
 from fsyncstorage.server.ballot import VOTED
@@ -67,27 +66,6 @@ class ByHand(TestCase):
 
 
 class SideBySide(ByHand):
-
-    def test_an_exclusive_one(self):
-        """It waits for those that came before it, and those behind for it."""
-        serials = self.stored({1: b'x'})
-        before = self.vote('before', {2: b'x'})
-        alone = self.begin('alone')
-        self.world.restore(alone, 1, serials[1], b'restored')
-        self.world.ask_vote(alone)
-        self.world.settle()
-        behind = self.vote('behind', {3: b'x'})
-        self.world.settle()
-        self.assertEqual(
-            self.states(before, alone, behind), [VOTED, WAITING, WAITING])
-        before.abort()
-        self.world.settle()
-        self.assertEqual(self.states(alone, behind), [VOTED, WAITING])
-        self.finish(alone)
-        self.world.settle()
-        self.assertEqual(behind.state, VOTED)
-        behind.abort()
-        self.world.publish()
 
     def test_an_exclusive_one_waits_for_a_pack_in_a_thread(self):
         """It has its turn, and the place behind the end is closed off."""
@@ -185,44 +163,6 @@ class NoThread(ByHand):
         self.assertEqual(self.whats_told(), [
             'vote a', ('finish a', 'RuntimeError'), 'vote b'])
         waits.abort()
-
-
-class Aside(ByHand):
-
-    def setUp(self):
-        super().setUp()
-        self.serials = self.stored({1: b'x', 2: b'x'})
-
-    def append(self, number):
-        ballot = self.vote('appended', {number: b'new'}, self.serials)
-        self.finish(ballot)
-
-    def put_aside(self, number):
-        ballot = self.vote('aside', {number: b'mine'}, self.serials)
-        self.world.settle()
-        self.assertEqual(ballot.state, ASIDE)
-        return ballot
-
-    def test_published_while_the_vote_was_made(self):
-        """Nobody tells of it any more."""
-        self.append(1)
-        ballot = self.vote('aside', {1: b'mine'}, self.serials)
-        self.world.voters.do_one()
-        self.world.publish()
-        self.world.settle()
-        self.assertEqual(ballot.state, OVER)
-
-    def test_it_will_never_be_published(self):
-        self.append(1)
-        ballot = self.put_aside(1)
-        with mock.patch.object(
-                self.storage, 'tpc_vote', side_effect=OSError):
-            self.committer.failed()
-            self.world.settle()
-        self.assertEqual(ballot.state, OVER)
-        self.assertEqual(
-            self.whats_told()[-1], ('vote aside', 'OSError'))
-        self.world.publish()
 
 
 class InTheLoop(ByHand):

@@ -44,18 +44,6 @@ class PutAside(ServedFromControlledDisk):
         self.finish = self.first.ask_finish()
         self.disk.wait_for_sync()
 
-    def test_what_another_thread_of_the_process_commits(self):
-        self.disk.hold_syncs()
-        direct = Thread(
-            commit, self.storage, {2: b'direct'}, {2: self.serial})
-        self.disk.wait_for_sync()
-        vote = self.second.ask_vote({2: b'second'}, self.serial)
-        until(lambda: self.committer.waiting == 1, 'put aside')
-        self.disk.release_syncs()
-        direct.result()
-        with self.assertRaises(ErrorReply):
-            self.second.answer(vote)
-
     def test_its_sync_fails_in_another_thread(self):
         """Which tells the committer nothing."""
         self.disk.hold_syncs()
@@ -135,31 +123,6 @@ class PutAside(ServedFromControlledDisk):
         tid = self.publish()
         self.assertGreater(self.second.answer(finish), tid)
         self.assertEqual(state_of(self.second.load(1)[0]), 25)
-
-    def test_others_go_on(self):
-        """Votes behind the one that is put aside, and their commits."""
-        self.append({2: b'new'})
-        vote = self.second.ask_vote({2: b'mine'}, self.serial)
-        self.check_put_aside()
-        fourth = self.connect(self.server)
-        fourth.vote({5: b'fourth'})
-        finish = fourth.ask_finish()
-        self.publish()
-        self.third.answer(self.thirds_finish)
-        fourth.answer(finish)
-        with self.assertRaises(ErrorReply):
-            self.second.answer(vote)
-
-    def test_who_is_put_aside_vanishes(self):
-        self.append({2: b'new'})
-        self.second.ask_vote({2: b'mine'}, self.serial)
-        self.check_put_aside()
-        self.second.close()
-        self.publish()
-        self.third.answer(self.thirds_finish)
-        self.third.commit({6: b'x'})
-        self.assertEqual(self.committer.waiting, 0)
-        self.assertIsNone(self.storage.tpc_transaction())
 
     def test_the_sync_fails(self):
         """Nobody waits for ever for what is never published."""

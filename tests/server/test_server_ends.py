@@ -100,20 +100,6 @@ class Wrappers(Served):
         disk.release_syncs()
         self.assertLess(one.answer(first), other.answer(second))
 
-    def test_votes_through_a_wrapper_wait_for_their_objects(self):
-        storage = HexStorage(self.open())
-        server = self.serve(storage)
-        service = server.services['1']
-        self.assertTrue(service.votes_side_by_side)
-        one, other = self.connect(server), self.connect(server)
-        one.vote({1: b'one'})
-        waits = other.ask_vote({1: b'other'})
-        until(lambda: service.committer.waiting == 1, 'it waits')
-        one.abort()
-        other.answer(waits)
-        other.finish()
-        self.assertEqual(one.load(1)[0], b'other')
-
     def test_a_storage_that_checks_what_is_published(self):
         """It must not be told to finish later."""
         disk = self.controlled_disk()

@@ -13,14 +13,6 @@ from ..often import often
 
 class EntranceTests(unittest.TestCase):
 
-    def test_without_room_one_at_a_time(self):
-        entrance = Entrance(0)
-        self.assertTrue(entrance.ask('a', 1))
-        self.assertFalse(entrance.ask('b', 1))
-        self.assertFalse(entrance.ask('c', 1))
-        self.assertEqual(entrance.leave('b'), [])
-        self.assertEqual(entrance.leave('a'), ['c'])
-
     @settings(max_examples=often(40, 400))
     @given(strategies.lists(strategies.one_of(
         strategies.integers(1, 15),          # one of that weight comes

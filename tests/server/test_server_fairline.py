@@ -23,11 +23,6 @@ class FairLineTests(unittest.TestCase):
     def rest(self, line):
         return [line.pop() for _ in range(len(line))]
 
-    def test_peers_take_turns(self):
-        line = self.line('a1', 'a2', 'a3', 'b1', 'c1', 'b2')
-        self.assertEqual(
-            self.rest(line), ['a1', 'b1', 'c1', 'a2', 'b2', 'a3'])
-
     def test_the_first_one_stays(self):
         line = self.line('a1', 'b1')
         self.assertEqual(line.first(), 'a1')

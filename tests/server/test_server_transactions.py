@@ -17,7 +17,6 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage.server import ballot
 
 from ..support import PATIENCE
-from ..support import Thread
 from ..support import oid
 from ..support import until
 from .serving import ErrorReply
@@ -177,29 +176,6 @@ class Interrupted(Served):
         self.check_nothing_is_left()
 
 
-class Refused(Served):
-
-    def test_more_than_there_may_be(self):
-        """A store has no answer: the client is told when it asks."""
-        peer = self.connect(self.serve())
-        with mock.patch.object(ballot, 'MOST_OPERATIONS', 2):
-            for ask in 'vote', 'tpc_abort':
-                peer.begin()
-                with self.assertLogs(SERVER_LOG, 'ERROR'):
-                    for number in range(4):
-                        peer.store(number, b'x')
-                    peer.begin_blob(b'content')
-                    peer.ping()
-                if ask == 'vote':
-                    with self.assertRaises(ErrorReply) as caught:
-                        peer.call('vote', peer.id)
-                    self.assertEqual(caught.exception.name, 'StorageError')
-                    self.assertIn('may have 2', caught.exception.args[1][0])
-                peer.abort()
-            peer.commit({1: b'x', 2: b'x'})
-        self.assertEqual(peer.load(1)[0], b'x')
-
-
 def no_room(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -301,20 +277,6 @@ class TimedOut(Served):
 
 
 class Closing(Served):
-
-    def test_what_is_finished_is_answered(self):
-        disk = self.controlled_disk()
-        server = self.serve()
-        peer = self.connect(server)
-        peer.vote({1: b'x'})
-        disk.hold_syncs()
-        finish = peer.ask_finish()
-        disk.wait_for_sync()
-        closing = Thread(server.close)
-        until(lambda: not server.services['1'].committer.is_alive(), 'closing')
-        disk.release_syncs()
-        closing.result()
-        self.assertGreater(peer.answer(finish), peer.tids[0])
 
     def test_no_blob_is_left(self):
         """Of transactions that were begun, voted, or waited for the lock."""

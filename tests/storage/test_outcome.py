@@ -98,23 +98,6 @@ class Outcomes(OutcomeCase):
                 self.assert_committed(storage, ID, before, tid)
                 self.assert_not_committed(storage, OTHER, before)
 
-    def test_many_large_and_small_ones(self):
-        """More than are read at once, whole or in part."""
-        rng = random.Random(1)
-        storage = self.open(durability='none')
-        tids = [z64]
-        for number in range(400):
-            size = rng.choice((1, 300, 4000, 70_000))
-            tids.append(committed(
-                storage, number.to_bytes(16, 'little'), number + 1,
-                data=b'x' * size, description='x' * rng.choice((0, 3000)),
-            ) if number else commit(storage, {0: b'x'}))
-        for number in range(1, 400, 13):
-            id = number.to_bytes(16, 'little')
-            self.assert_committed(
-                storage, id, tids[number], tids[number + 1])
-            self.assert_not_committed(storage, OTHER, tids[number])
-
     def test_after_a_transaction_that_is_not_there(self):
         storage = self.open()
         first = commit(storage, {0: b'x'})
@@ -135,7 +118,9 @@ class Outcomes(OutcomeCase):
                 finish = Thread(committed, storage, id, 1 + fails)
                 disk.wait_for_sync()
                 asking = Thread(storage.outcome, id, since)
-                self.wait_for_a_second_waiter(storage)
+                until(lambda: any(
+                    each.sleepers for each in
+                    storage._sequencer.pipeline.queue), 'it waits')
                 self.assertTrue(asking.is_alive())
                 if fails:
                     disk.fail_sync(OSError('the disk is gone'))
@@ -149,25 +134,6 @@ class Outcomes(OutcomeCase):
         # That one is durable.
         self.assertEqual(storage.outcome(OTHER, since).word, COMMITTED)
         self.assert_unknown(storage, b'never heard of..', since, 'sync')
-
-    def wait_for_a_second_waiter(self, storage):
-        until(lambda: any(commit.waiters for commit
-                          in storage._sequencer.pipeline.queue),
-              'somebody waits for what the other syncs')
-
-    def test_clocks_that_jump(self):
-        storage = self.open()
-        now = time.time()
-        known = [commit(storage, {0: b'x'})]
-        for number, jump in enumerate((-1e6, 5e6, -5e6, 0), 1):
-            with mock.patch.object(
-                    tids.time, 'time', lambda jump=jump: now + jump):
-                id = number.to_bytes(16, 'big')
-                tid = committed(storage, id, number)
-                self.assert_committed(storage, id, known[-1], tid)
-                self.assert_not_committed(storage, OTHER, known[-1])
-                self.assert_not_committed(storage, OTHER, tid)
-                known.append(tid)
 
     def test_the_bound(self):
         self.patch(outcome, MOST_TRANSACTIONS=3)
@@ -214,14 +180,6 @@ class WithoutId(OutcomeCase):
             with contextlib.closing(self.open(self.id())) as storage:
                 committed(storage, OTHER, 2, extension=pickle.dumps(
                     {'x': 'y' * 65480}))
-
-        self.assert_hides(write)
-
-    def test_no_seals(self):
-        def write(since):
-            with contextlib.closing(
-                    self.open(self.id(), checksums=False)) as storage:
-                committed(storage, OTHER, 2)
 
         self.assert_hides(write)
 
@@ -319,11 +277,6 @@ class Fences(OutcomeCase):
         committed(storage, OTHER)
         self.assert_not_committed(storage, ID, since)
 
-    def test_one_that_is_voted(self):
-        storage = self.open()
-        since = commit(storage, {0: b'x'})
-        self.assert_fenced(storage, voted(storage, ID), since)
-
     def test_one_that_is_alone(self):
         self.patch(transactions, MOST_OBJECTS_AT_ONCE=0)
         storage = self.open()
@@ -340,14 +293,6 @@ class Fences(OutcomeCase):
         storage.store(oid(1), z64, b'x', '', transaction)
         storage.tpc_vote(transaction)
         self.assert_fenced(storage, transaction, since)
-
-    def test_one_that_cannot_have_a_seal(self):
-        storage = self.open(checksums=False)
-        since = commit(storage, {0: b'x'})
-        transaction = voted(storage, ID)
-        storage.fence(ID)
-        self.assertRaises(Fenced, storage.tpc_finish, transaction)
-        self.assert_not_committed(storage, ID, since)
 
     def test_one_that_is_told_later(self):
         """Its finish waits for its sync while somebody asks."""
