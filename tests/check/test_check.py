@@ -52,8 +52,6 @@ from ..support import vote
 DAMAGE = 1
 CANNOT_RUN = 2
 
-FIRST_OF_ALL = b'\0' * 7 + b'\1'    # a tid that nothing has
-
 
 class CheckCase(TestCase):
 

@@ -87,6 +87,19 @@ class PackCase(Served):
         self.assertEqual(err.count('\n'), 1, err)
         self.assertIn(reason, err)
 
+    def interrupted(self):
+        """What a pack says that is interrupted while it marks."""
+        with phases.held_up(progress.MARK) as there:
+
+            def interrupt(*args):
+                self.assertTrue(there.wait(PATIENCE))
+                raise KeyboardInterrupt
+
+            with mock.patch.object(commandline, 'look_on', interrupt):
+                status, out, err = self.run_pack()
+        self.assertEqual((status, out), (INTERRUPTED, ''))
+        return err
+
     def files(self):
         return sorted(
             os.path.join(parent, name)
@@ -185,15 +198,7 @@ class OfAFile(PackCase):
     def test_an_interrupt_cancels_it(self):
         before = self.packable_file()
         files = self.files()
-        with phases.held_up(progress.MARK) as there:
-
-            def interrupt(*args):
-                self.assertTrue(there.wait(PATIENCE))
-                raise KeyboardInterrupt
-
-            with mock.patch.object(commandline, 'look_on', interrupt):
-                status, out, err = self.run_pack()
-        self.assertEqual((status, out), (INTERRUPTED, ''))
+        err = self.interrupted()
         self.assertEqual(
             err, f'{self.path()}: the pack has ended: cancelled\n')
         self.assertEqual(os.stat(self.path()).st_size, before)
@@ -500,15 +505,7 @@ class OfAServer(PackCase):
 
     def test_an_interrupt_lets_it_go_on(self):
         before = self.storage.getSize()
-        with phases.held_up(progress.MARK) as there:
-
-            def interrupt(*args):
-                self.assertTrue(there.wait(PATIENCE))
-                raise KeyboardInterrupt
-
-            with mock.patch.object(commandline, 'look_on', interrupt):
-                status, out, err = self.run_pack()
-        self.assertEqual((status, out), (INTERRUPTED, ''))
+        err = self.interrupted()
         self.assertIn('the pack goes on; --cancel ends it', err)
         until(lambda: self.storage.packs.status()['last'], 'the end')
         self.assertLess(self.storage.getSize(), before)

@@ -133,8 +133,3 @@ class BlobNodeTest(NodeTest):
 
     def contents(self, node):
         return sorted(self.blob_files(node).values())
-
-    def are_the_same(self, *nodes):
-        for node in nodes:
-            self.has_what_the_log_has(node)
-            self.assertEqual(self.blob_files(node), named_blobs(self.engine))

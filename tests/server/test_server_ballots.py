@@ -3,13 +3,10 @@
 
 from ZODB.blob import BlobStorage
 from ZODB.MappingStorage import MappingStorage
-from ZODB.utils import z64
 
 from ..support import oid
-from ..support import owners
 from ..support import until
 from .serving import ServedFromControlledDisk
-from .serving import record
 
 
 class SideBySide(ServedFromControlledDisk):
@@ -27,12 +24,6 @@ class SideBySide(ServedFromControlledDisk):
         asked = peer.ask_vote({number: b'y'})
         until(lambda: self.committer.waiting == others + 1, 'it waits')
         return peer, asked
-
-    def check_all_is_free(self):
-        until(lambda: owners(self.storage._turns) == 0, 'nothing is held')
-        self.assertEqual(self.committer.waiting, 0)
-        peer = self.connect(self.server)
-        peer.commit({1: record(), 2: record()}, z64)
 
     def test_an_abort_that_comes_too_late(self):
         """The client hears of its own commit as of one of others."""
