@@ -11,6 +11,7 @@ from ZODB.POSException import ConflictError
 from ZODB.utils import z64
 
 from fsyncstorage.errors import ConflictsLeft
+from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import Unresolved
 from fsyncstorage.storage import told
 from fsyncstorage.storage import transaction as transactions
@@ -25,6 +26,7 @@ from ..support import begin
 from ..support import commit
 from ..support import oid
 from ..support import until
+from ..support import vote
 
 
 class OfAStorage(TestCase):
@@ -136,6 +138,27 @@ class Large(TestCase):
             storage.tpc_vote(transaction)
             storage.tpc_finish(transaction)
             self.assertEqual(state_of(storage.load(oid(number))[0]), 1010)
+
+    def test_one_that_grows_is_not_alone_beside_others(self):
+        """It has its objects already when its conflict is resolved."""
+        storage = self.storage
+        first = commit(storage, {1: counter(1)})
+        undone = commit(storage, {1: counter(2)}, {1: first})
+        transaction = begin(storage)
+        storage.undo(self.undo_of(undone), transaction)
+        size = storage._begun[id(transaction)].length
+        beside = vote(storage, {2: record()})
+        with storage.nobody_has_the_place(), mock.patch.object(
+                transactions, 'MOST_BYTES_AT_ONCE', size):
+            with self.assertRaises(Occupied):
+                storage.tpc_vote(transaction, wait=False)
+        with mock.patch.object(transactions, 'MOST_BYTES_AT_ONCE', size - 1):
+            storage.tpc_vote(transaction, wait=False)
+        storage.tpc_finish(beside)
+        tid = storage.tpc_finish(transaction)
+        self.assertEqual(storage.load(oid(1)), (counter(1), tid))
+        storage.close()
+        self.assertEqual(self.open().load(oid(1)), (counter(1), tid))
 
     def test_one_after_another_with_a_store_between(self):
         storage = self.storage

@@ -12,6 +12,7 @@ waited for here.
 import contextlib
 
 from ZODB.POSException import ConflictError
+from ZODB.POSException import StorageError
 from ZODB.utils import z64
 
 from .. import datafile
@@ -80,7 +81,8 @@ class OneAtATime:
     # What a client stores
 
     def store(self, oid, serial, data, version, transaction):
-        self._begun[transaction].add(STORE, oid, serial, data=data)
+        self._begun[transaction].add(
+            STORE, oid, _serial(serial), data=_not_empty(data))
 
     def deleteObject(self, oid, serial, transaction):
         self._begun[transaction].add(STORE, oid, serial)
@@ -96,12 +98,13 @@ class OneAtATime:
         self._begun[transaction].add(UNDO, data=transaction_id)
 
     def storeBlob(self, oid, serial, data, file_name, version, transaction):
+        _not_empty(data)
         under_way = self._begun[transaction]
         earlier = under_way.blobs.pop(oid, None)
         if earlier is not None:
             datafile.remove_if_there(earlier)
         under_way.blobs[oid] = file_name
-        under_way.add(STORE, oid, serial, data=data)
+        under_way.add(STORE, oid, _serial(serial), data=data)
 
     def spill(self, transaction):
         self._begun[transaction].spill()
@@ -158,13 +161,13 @@ class OneAtATime:
 
     def _store(self, transaction, under_way, entry):
         oid, serial, data = entry.oid, entry.serial, under_way.data(entry)
-        if oid in under_way.blobs:
+        if not data:
+            self._storage.deleteObject(oid, serial, transaction)
+        elif oid in under_way.blobs:
             self._store_blob(
                 oid, serial, data, under_way.blobs[oid], transaction)
-        elif data:
-            self._storage.store(oid, serial, data, '', transaction)
         else:
-            self._storage.deleteObject(oid, serial, transaction)
+            self._storage.store(oid, serial, data, '', transaction)
         under_way.oids.append(oid)
 
     def _store_blob(self, oid, serial, data, file_name, transaction):
@@ -215,6 +218,18 @@ class OneAtATime:
             finally:
                 del self._begun[transaction]
                 under_way.close()
+
+
+def _not_empty(data):
+    """Here no data are a deletion; and a FileStorage would be damaged."""
+    if not data:
+        raise StorageError('a record without data')
+    return data
+
+
+def _serial(given):
+    """(A client may send None or a text for a new object.)"""
+    return given if given.__class__ is bytes and len(given) == 8 else z64
 
 
 def remove_if_possible(file_name):

@@ -177,12 +177,14 @@ class Commits(Undoing, Appending):
                 ' only be aborted')
         self._refuse_when_stopped()
         under_way.client = client
-        if not under_way.asked:
-            under_way.asked = True
-            under_way.asked_at = under_way.asked_at or time.monotonic()
+        is_first, under_way.asked = not under_way.asked, True
+        under_way.asked_at = under_way.asked_at or time.monotonic()
         try:
-            self._vote(under_way, wait)
+            self._vote(under_way, wait, is_first)
             under_way.voted = True
+            if self._begun.get(under_way.key) is not under_way:
+                raise StorageTransactionError(
+                    'the transaction was aborted while it was voted')
         except Occupied:
             raise
         except VoteAgain:
@@ -213,11 +215,15 @@ class Commits(Undoing, Appending):
             self._waits_for_room(under_way, function)
             or self._turns.call_when_served(under_way, function))
 
-    def _vote(self, under_way: Transaction, wait: bool) -> None:
+    def _vote(self, under_way: Transaction, wait: bool,
+              is_first: bool) -> None:
         if under_way.is_spilled or under_way.undone:
             self._check(under_way)  # only then its objects are known
-        under_way.alone = (under_way.alone or under_way.is_large()
-                           or not self._reserve.is_real)
+        if is_first:
+            # (And not again: it may have got its objects, beside others, and
+            # conflicts that were resolved may have made it larger since.)
+            under_way.alone = (under_way.alone or under_way.is_large()
+                               or not self._reserve.is_real)
         if self._replica is not None and under_way.blobs:
             self._stage_blobs(under_way, wait)
         if under_way.alone:
@@ -230,6 +236,7 @@ class Commits(Undoing, Appending):
             self._check(under_way)  # if it must fail, do not wait
             self._wait_for_its_turn(under_way, wait)
         if under_way.undone:
+            self._refuse_undo_in_a_pack()  # before it waits for that pack
             self._place.take(under_way, wait)
             self._refuse_undo_in_a_pack()
         self._check(under_way)

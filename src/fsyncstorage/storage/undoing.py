@@ -118,8 +118,8 @@ class Undoing(Records):
         elif under_way.known_to is not view:
             under_way.known_to = None
         self._refuse_undo_in_a_pack()
-        oids = self._work_out(under_way, undone, view)
         try:
+            oids = self._work_out(under_way, undone, view)
             under_way.undoes(undone)
         except OSError:  # a full disk: it was not called
             under_way.forget_undone()
@@ -222,4 +222,7 @@ class Undoing(Records):
 
 
 def _undo_of(transaction_id: bytes) -> Undo:
-    return Undo(decodebytes(transaction_id + b'\n'))
+    tid = decodebytes(transaction_id + b'\n')
+    if len(tid) != 8:  # a spool keeps eight bytes
+        raise UndoError('Invalid transaction id')
+    return Undo(tid)
