@@ -8,13 +8,16 @@ import base64
 from unittest import mock
 
 from ZODB.POSException import ConflictError
+from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
 
 from fsyncstorage.errors import ConflictsLeft
 from fsyncstorage.errors import Occupied
+from fsyncstorage.errors import Unpublished
 from fsyncstorage.errors import Unresolved
 from fsyncstorage.storage import told
 from fsyncstorage.storage import transaction as transactions
+from fsyncstorage.storage.told import AsyncFinish
 from fsyncstorage.storage.told import ForAClient
 
 from ..server.serving import Served
@@ -69,6 +72,25 @@ class OfAStorage(TestCase):
         self.change()
         self.check_voted_again(transaction)
         self.assertEqual(state_of(self.storage.load(oid(1))[0]), 6)
+
+    def test_what_fails_because_of_anybody_waits_once(self):
+        """While others commit, something is always unpublished."""
+        storage = self.storage
+        storage.own_publishing(lambda: None)
+
+        def append(number):
+            storage.tpc_finish(vote(storage, {number: record()}),
+                               AsyncFinish(lambda tid, error: None))
+
+        append(5)
+        transaction = begin(storage)
+        storage.deleteObject(oid(99), z64, transaction)
+        with self.assertRaises(Unpublished):
+            storage.tpc_vote(transaction, False, ForAClient())
+        storage.publish()
+        append(6)
+        with self.assertRaises(POSKeyError):
+            storage.tpc_vote(transaction, False, ForAClient())
 
     def test_conflicts_take_so_much_memory(self):
         """One more is an error."""

@@ -323,7 +323,7 @@ class Records(Statistics, Conflicts):
         oid = record.oid
         if not position:
             # It was deleted, perhaps by a transaction that is not published.
-            self._give_way(under_way, self._sequencer.appended.tid)
+            self._give_way_to_all(under_way)
             raise POSKeyError(oid)
         committed = read_header(view.file, position, oid)[1]
         if committed != record.oldserial:
@@ -342,7 +342,7 @@ class Records(Statistics, Conflicts):
         try:
             committed = self._appended.get_tid(oid)
         except POSKeyError:  # deleted, perhaps by an unpublished transaction
-            self._give_way(under_way, self._sequencer.appended.tid)
+            self._give_way_to_all(under_way)
             raise
         if committed != serial:
             self._give_way(under_way, committed)
@@ -381,6 +381,15 @@ class Records(Statistics, Conflicts):
                 committedData = all_of_it.load_serial(oid, committedSerial)
         return super().tryToResolveConflict(
             oid, committedSerial, oldSerial, newpickle, committedData)
+
+    def _give_way_to_all(self, under_way: Transaction) -> None:
+        """It fails, and nobody knows because of which transaction.
+
+        Once only: while others commit, there is always one that is appended
+        and not published, and the vote would be put aside for ever."""
+        if not under_way.gave_way:
+            under_way.gave_way = True
+            self._give_way(under_way, self._sequencer.appended.tid)
 
     def _give_way(self, under_way: Transaction, tid: bytes) -> None:
         """This transaction conflicts with the transaction of this tid (I6).

@@ -164,7 +164,7 @@ class Transaction:
     __slots__ = ('caller', 'key', 'given_tid', 'status', 'policy', 'alone',
                  'blobs', 'known_to', 'records', 'last', 'read', 'undone',
                  'resolved', 'client', 'resolving', 'is_spilled',
-                 'asked', 'asked_at', 'voted', 'failed',
+                 'gave_way', 'asked', 'asked_at', 'voted', 'failed',
                  'sealed', 'commit_id', 'fenced', 'length', 'tid', 'start',
                  'commit', 'blob_keys', '_texts', '_extension', '_lengths',
                  '_header_length', '_kept', '_directory', '_spool')
@@ -212,6 +212,8 @@ class Transaction:
         #: Seconds that it took to resolve its conflicts.
         self.resolving = 0.0
         self.asked = self.voted = self.failed = False
+        #: It has waited for all that was appended (records).
+        self.gave_way = False
         #: When its vote was first called.
         self.asked_at = 0.0
         #: Its tid, and its position in the file.

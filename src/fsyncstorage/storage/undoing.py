@@ -160,7 +160,7 @@ class Undoing(Records):
                 if record.back:
                     self._copy_blob(view, under_way, record)
         except (UndoError, ConflictError):
-            self._give_way(under_way, self._sequencer.appended.tid)
+            self._give_way_to_all(under_way)
             raise
         for record in records:
             added = Record(
