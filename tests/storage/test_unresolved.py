@@ -7,6 +7,7 @@ where the conflict may be resolved.
 import base64
 from unittest import mock
 
+from ZODB.FileStorage.FileStorage import FileStorageQuotaError
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.utils import z64
@@ -108,6 +109,28 @@ class OfAStorage(TestCase):
                         leaves_conflicts=True))
             self.storage.tpc_abort(transaction)
 
+    def test_a_client_that_resolves_nothing(self):
+        """It votes once more, and has stored nothing in between."""
+        self.storage.distrust_records(resolve=False)
+        transaction = begin(self.storage)
+        self.storage.store(oid(1), self.undone, counter(3), '', transaction)
+        self.change()
+        for _ in range(2):
+            with self.assertRaises(ConflictsLeft):
+                self.storage.tpc_vote(
+                    transaction, False, ForAClient(True, True))
+
+    def test_the_quota_holds_beside_an_undo(self):
+        storage = self.open(self.path('small'), quota=2000)
+        first = commit(storage, {1: record('a')})
+        second = commit(storage, {1: record('b')}, {1: first})
+        transaction = begin(storage)
+        storage.undo(base64.encodebytes(second).rstrip(), transaction)
+        with self.assertRaises(FileStorageQuotaError):
+            for number in 2, 3:
+                storage.store(
+                    oid(number), z64, bytes(3000), '', transaction)
+
     def test_conflicts_that_the_client_resolves(self):
         """They come all together; what it stores again is in their place."""
         self.storage.distrust_records(resolve=False)
@@ -160,6 +183,20 @@ class Large(TestCase):
             storage.tpc_vote(transaction)
             storage.tpc_finish(transaction)
             self.assertEqual(state_of(storage.load(oid(number))[0]), 1010)
+
+    def test_what_is_stored_after_an_undo_stays(self):
+        """Also if the vote works the undo out again, or all was spilled."""
+        storage = self.storage
+        for number, name in enumerate(('undo', 'undo_at_vote'), 1):
+            first = commit(storage, {number: record('a')})
+            second = commit(storage, {number: record('b')}, {number: first})
+            transaction = begin(storage)
+            getattr(storage, name)(self.undo_of(second), transaction)
+            storage.store(oid(number), second, record('c'), '', transaction)
+            commit(storage, {10 + number: record()})
+            storage.tpc_vote(transaction)
+            storage.tpc_finish(transaction)
+            self.assertEqual(storage.load(oid(number))[0], record('c'))
 
     def test_one_that_grows_is_not_alone_beside_others(self):
         """It has its objects already when its conflict is resolved."""

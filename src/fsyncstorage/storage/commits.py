@@ -90,6 +90,7 @@ from .told import ForAClient
 from .told import Told
 from .transaction import Metadata
 from .transaction import Transaction
+from .transaction import Undo
 from .undoing import Undoing
 
 logger = logging.getLogger(__name__)
@@ -281,10 +282,12 @@ class Commits(Undoing, Appending):
             self._replica.check_size(length)
         self._reserve.promise(under_way, length)
         if self._quota is not None and under_way.records:
-            # (The total includes this transaction.)
-            self._refuse_beyond_quota(
-                self._quota, under_way, self._reserve.total - length,
-                under_way.records[-1].size)
+            last = under_way.records[-1]
+            if not isinstance(last.origin, Undo):
+                # (The total includes this transaction.)
+                self._refuse_beyond_quota(
+                    self._quota, under_way, self._reserve.total - length,
+                    last.size)
 
     # Abort
 

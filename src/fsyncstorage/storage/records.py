@@ -192,8 +192,7 @@ class Records(Statistics, Conflicts):
         those of the last record, which may exceed the quota, as in
         FileStorage.  An undo may exceed it, too; a restore may not.
         """
-        if not under_way.undone and (
-                self._pos + others + under_way.length - LENGTH_BEHIND - last
+        if (self._pos + others + under_way.length - LENGTH_BEHIND - last
                 > quota):
             raise FileStorageQuotaError('The storage quota has been exceeded.')
 
@@ -271,13 +270,14 @@ class Records(Statistics, Conflicts):
             if committed == record.oldserial:
                 # One object for all of them.
                 record.base = record.oldserial = committed
-            elif committed != record.base:
-                self._merge(under_way, record, committed)
+            elif committed != record.base and not self._merge(
+                    under_way, record, committed):
+                return  # the client has to resolve it
         record.previous = position
 
     def _merge(self, under_way: Transaction, record: Record,
-               committed: bytes) -> None:
-        """Resolve a conflict."""
+               committed: bytes) -> bool:
+        """Resolve a conflict; or leave it to the client."""
         stored = under_way.read_data(
             record.data if record.original is None else record.original)
         try:
@@ -289,10 +289,11 @@ class Records(Statistics, Conflicts):
             if under_way.client is None:
                 raise
             under_way.client.leave(record.oid, stored, error)
-        else:
-            under_way.resolve(record, data)
-            under_way.resolved.append(record.oid)
-            record.base = committed
+            return False
+        under_way.resolve(record, data)
+        under_way.resolved.append(record.oid)
+        record.base = committed
+        return True
 
     def _resolve(self, under_way: Transaction, oid: bytes, *of_it: bytes
                  ) -> bytes:

@@ -33,6 +33,7 @@ Left to others: which records are allowed (records), its turn and its outcome
 """
 
 import contextlib
+import operator
 import struct
 import weakref
 import zlib
@@ -113,7 +114,7 @@ class Record:
 
     __slots__ = ('oid', 'serial', 'oldserial', 'base', 'previous', 'data',
                  'stored', 'length', 'size', 'back', 'original', 'origin',
-                 'place')
+                 'place', 'after')
 
     def __init__(self, oid: bytes, data: bytes, oldserial: bytes = z64,
                  serial: bytes | None = None, back: int = 0,
@@ -141,6 +142,8 @@ class Record:
         self.origin = origin
         #: Its position in the file, once it is written.
         self.place = 0
+        #: So many undos of its transaction were called before it was stored.
+        self.after = 0
 
     def stores(self, data: Kept, stored: int, oldserial: bytes) -> None:
         """The caller has stored these data."""
@@ -310,15 +313,20 @@ class Transaction:
     def _take(self, record: Record) -> None:
         if not isinstance(record.origin, Undo):
             self.known_to = None
+        record.after = len(self.undone)
         earlier = self.last.get(record.oid)
         if earlier is not None and earlier.origin is record.origin is None:
             self.length -= earlier.size
             earlier.stores(record.data, record.stored, record.oldserial)
+            earlier.after = record.after
             self.length += earlier.size
         else:
-            self.records.append(record)
-            self.last[record.oid] = record
-            self.length += record.size
+            self.has_last(record)
+
+    def has_last(self, record: Record) -> None:
+        self.records.append(record)
+        self.last[record.oid] = record
+        self.length += record.size
 
     def reads(self, oid: bytes, serial: bytes) -> None:
         if self._spool is not None:
@@ -358,18 +366,20 @@ class Transaction:
         return self._spool
 
     def _log_all(self, to: Spool) -> None:
-        for record in self.records:
-            self._log(to, record)
+        stored, logged = self._stored(), 0
+        for number in range(len(self.undone) + 1):
+            while logged < len(stored) and stored[logged].after <= number:
+                self._log(to, stored[logged])
+                logged += 1
+            if number < len(self.undone):
+                to.add(spool.UNDO, serial=self.undone[number].tid)
         for oid, serial in self.read.items():
             to.add(spool.READ, oid, serial)
-        for undo in self.undone:
-            to.add(spool.UNDO, serial=undo.tid)
 
     @staticmethod
     def _log(to: Spool, record: Record) -> None:
         origin, serial, other = record.origin, record.oldserial, z64
-        if isinstance(origin, Undo):
-            return  # the undo is logged
+        assert not isinstance(origin, Undo)
         if origin is not None:
             serial, other = record.serial or z64, origin.tid or z64
         stored = record.data if record.original is None else record.original
@@ -430,14 +440,22 @@ class Transaction:
 
     def forget_undone(self) -> None:
         """Take out the records that undo something."""
-        records, self.records = self.records, []
-        self.last = {}
+        for record in self.start_over():
+            self.has_last(record)
+
+    def start_over(self) -> list[Record]:
+        """Take out all records; return those that were stored, in order."""
+        stored = self._stored()
+        self.records, self.last = [], {}
         self.length = self._header_length + LENGTH_BEHIND
-        for record in records:
-            if not isinstance(record.origin, Undo):
-                self.records.append(record)
-                self.last[record.oid] = record
-                self.length += record.size
+        return stored
+
+    def _stored(self) -> list[Record]:
+        stored = [record for record in self.records
+                  if not isinstance(record.origin, Undo)]
+        if self.undone:
+            stored.sort(key=operator.attrgetter('after'))
+        return stored
 
     # In the file
 

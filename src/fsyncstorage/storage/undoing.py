@@ -13,10 +13,14 @@ call has found, or nothing.
 Left to others: which records undo another transaction (undo).
 """
 
+import collections
+import contextlib
 import functools
 import os
 import shutil
 from base64 import decodebytes
+from collections.abc import Collection
+from collections.abc import Iterable
 
 from ZODB.blob import BlobStorageMixin
 from ZODB.POSException import ConflictError
@@ -142,12 +146,20 @@ class Undoing(Records):
                 if isinstance(record.origin, Undo)]
 
     def _work_out_undone(self, under_way: Transaction, view: View) -> None:
-        under_way.forget_undone()
-        for undone in under_way.undone:
-            self._work_out(under_way, undone, view)
+        """In the order of the calls: what was stored after an undo stays."""
+        left = collections.deque(under_way.start_over())
+        try:
+            for number, undone in enumerate(under_way.undone):
+                while left and left[0].after <= number:
+                    under_way.has_last(left.popleft())
+                self._work_out(under_way, undone, view,
+                               {record.oid for record in left})
+        finally:
+            for record in left:
+                under_way.has_last(record)
 
-    def _work_out(self, under_way: Transaction, undone: Undo,
-                  view: View) -> list[bytes]:
+    def _work_out(self, under_way: Transaction, undone: Undo, view: View,
+                  stored_later: Collection[bytes] = ()) -> list[bytes]:
         """Add the records that undo a transaction; return their oids."""
         try:
             records = undo.records(
@@ -156,9 +168,9 @@ class Undoing(Records):
                 functools.partial(self._resolve, under_way))
             self._restores(undone, [
                 (record.oid, record.restored) for record in records])
-            for record in records:
-                if record.back:
-                    self._copy_blob(view, under_way, record)
+            self._copy_blobs(under_way, view, [
+                record for record in records
+                if record.back and record.oid not in stored_later])
         except (UndoError, ConflictError):
             self._give_way_to_all(under_way)
             raise
@@ -183,25 +195,27 @@ class Undoing(Records):
                 raise UndoError(_REMOVED, oid)
         origin.restored = restored
 
-    def _copy_blob(self, view: View, under_way: Transaction,
-                   record: UndoingRecord) -> None:
-        """Copy the blob file if the record points back to a blob's record:
-        each record of a blob needs a file."""
-        try:
-            data, serial = view.load_back(record.oid, record.back)
-        except POSKeyError:
-            return  # the creation was undone
-        if self.blob_dir is None:
-            if blobrecord.is_of_blob(data):
-                self._refuse_blob()
-        elif self.is_blob_record(data):
-            path = mktemp(dir=self.fshelper.temp_dir)
-            try:
-                self._copy_blob_file(record.oid, serial, path)
-                self._take_blob(under_way, record.oid, None, path)
-            except BaseException:
-                datafile.remove_if_there(path)
-                raise
+    def _copy_blobs(self, under_way: Transaction, view: View,
+                    records: Iterable[UndoingRecord]) -> None:
+        """Copy the blob file of each record that points back to a blob's
+        record, which needs a file of its own; all of them, or none."""
+        with contextlib.ExitStack() as copies:
+            paths = {}
+            for record in records:
+                try:
+                    data, serial = view.load_back(record.oid, record.back)
+                except POSKeyError:
+                    continue  # the creation was undone
+                if self.blob_dir is None:
+                    if blobrecord.is_of_blob(data):
+                        self._refuse_blob()
+                elif self.is_blob_record(data):
+                    path = paths[record.oid] = mktemp(
+                        dir=self.fshelper.temp_dir)
+                    copies.callback(datafile.remove_if_there, path)
+                    self._copy_blob_file(record.oid, serial, path)
+            for oid, path in paths.items():
+                self._take_blob(under_way, oid, None, path)
 
     def _copy_blob_file(self, oid: bytes, serial: bytes, path: str) -> None:
         try:
