@@ -198,6 +198,31 @@ class Large(TestCase):
             storage.tpc_finish(transaction)
             self.assertEqual(storage.load(oid(number))[0], record('c'))
 
+    def test_what_was_stored_beside_an_undo_that_grows_in_the_vote(self):
+        storage = self.storage
+        storage.distrust_records()
+        tids = [z64]
+        for value in 10, 110, 1110:
+            tids.append(commit(storage, {1: counter(value)}, {1: tids[-1]}))
+        first = commit(storage, {5: record('first')})
+        transaction = begin(storage)
+        with mock.patch.object(transactions, 'SPOOL_IN_MEMORY', 1 << 20):
+            storage.undo_at_vote(self.undo_of(tids[2]), transaction)
+            storage.store(oid(5), first, record('mine'), '', transaction)
+            storage.store(oid(7), z64, record('kept'), '', transaction)
+        holder = vote(storage, {5: record('other')}, {5: first})
+        with self.assertRaises(Occupied):
+            storage.tpc_vote(transaction, False, ForAClient(True, True))
+        second = storage.tpc_finish(holder)
+        with self.assertRaises(ConflictsLeft):
+            storage.tpc_vote(transaction, False, ForAClient(True, True))
+        storage.store(oid(5), second, record('again'), '', transaction)
+        storage.tpc_vote(transaction, False, ForAClient(True, True))
+        storage.tpc_finish(transaction)
+        self.assertEqual(state_of(storage.load(oid(1))[0]), 1010)
+        for number, value in (5, 'again'), (7, 'kept'):
+            self.assertEqual(storage.load(oid(number))[0], record(value))
+
     def test_one_that_grows_is_not_alone_beside_others(self):
         """It has its objects already when its conflict is resolved."""
         storage = self.storage

@@ -446,6 +446,8 @@ class Transaction:
     def start_over(self) -> list[Record]:
         """Take out all records; return those that were stored, in order."""
         stored = self._stored()
+        if stored:
+            self._the_spool()  # while all of them are here to be logged
         self.records, self.last = [], {}
         self.length = self._header_length + LENGTH_BEHIND
         return stored
