@@ -28,6 +28,7 @@ from ZODB.POSException import POSKeyError
 from ZODB.TimeStamp import TimeStamp
 from ZODB.utils import p64
 from ZODB.utils import u64
+from ZODB.utils import z64
 
 from ..datafile import DataFile
 from . import extension
@@ -94,6 +95,13 @@ def check_serial(serial: bytes) -> None:
     """Refuse anything but a serial: the file must have what was given."""
     if serial.__class__ is not bytes or len(serial) != 8:
         raise ValueError(f'a serial is 8 bytes, not {serial!r}')
+
+
+def serial_or_none(given: bytes) -> bytes:
+    """What a caller gives as a serial; z64, which no revision has, in place of
+    what is none."""
+    is_one = given.__class__ is bytes and len(given) == 8 and given != z64
+    return given if is_one else z64  # one object for all of them
 
 
 def read_header(

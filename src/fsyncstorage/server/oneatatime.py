@@ -17,6 +17,7 @@ from ZODB.utils import z64
 
 from .. import datafile
 from ..errors import ConflictsLeft
+from ..format.view import serial_or_none
 from ..storage.spool import READ
 from ..storage.spool import RESTORE
 from ..storage.spool import STORE
@@ -82,7 +83,7 @@ class OneAtATime:
 
     def store(self, oid, serial, data, version, transaction):
         self._begun[transaction].add(
-            STORE, oid, _serial(serial), data=_not_empty(data))
+            STORE, oid, serial_or_none(serial), data=_not_empty(data))
 
     def deleteObject(self, oid, serial, transaction):
         self._begun[transaction].add(STORE, oid, serial)
@@ -104,7 +105,7 @@ class OneAtATime:
         if earlier is not None:
             datafile.remove_if_there(earlier)
         under_way.blobs[oid] = file_name
-        under_way.add(STORE, oid, _serial(serial), data=data)
+        under_way.add(STORE, oid, serial_or_none(serial), data=data)
 
     def spill(self, transaction):
         self._begun[transaction].spill()
@@ -225,11 +226,6 @@ def _not_empty(data):
     if not data:
         raise StorageError('a record without data')
     return data
-
-
-def _serial(given):
-    """(A client may send None or a text for a new object.)"""
-    return given if given.__class__ is bytes and len(given) == 8 else z64
 
 
 def remove_if_possible(file_name):

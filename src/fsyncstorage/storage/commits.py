@@ -262,13 +262,9 @@ class Commits(Undoing, Appending):
             self._reserve_room(under_way)
             self._write(under_way, tid, counts=False)
 
-    @staticmethod
-    def _refuse_to_wait(wait: bool) -> None:
+    def _wait_for_its_turn(self, under_way: Transaction, wait: bool) -> None:
         if not wait:
             raise Occupied
-
-    def _wait_for_its_turn(self, under_way: Transaction, wait: bool) -> None:
-        self._refuse_to_wait(wait)
         self._contention.hand_on()
         if not self._turns.wait(under_way):
             self._refuse_when_stopped()

@@ -26,7 +26,6 @@ from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import Unsupported
-from ZODB.utils import z64
 
 from ..commit.reserve import Reserve
 from ..datafile import DataFile
@@ -39,6 +38,7 @@ from ..format.view import check_oid
 from ..format.view import pread_cached
 from ..format.view import read_header
 from ..format.view import serial_at
+from ..format.view import serial_or_none
 from ..positions import Positions
 from .conflicts import Conflicts
 from .conflicts import leave
@@ -159,7 +159,7 @@ class Records(Statistics, Conflicts):
             self._refuse_blob()
         if oid > self._oid:
             self.set_max_oid(oid)
-        self._add(under_way, Record(oid, data, _serial(oldserial)))
+        self._add(under_way, Record(oid, data, serial_or_none(oldserial)))
 
     def _add(self, under_way: Transaction, record: Record) -> None:
         under_way.add(record)
@@ -224,7 +224,7 @@ class Records(Statistics, Conflicts):
                      transaction: Metadata) -> None:
         under_way = self._under_way(transaction)
         self._refuse_oid(oid)
-        self._add(under_way, Record(oid, b'', _serial(oldserial)))
+        self._add(under_way, Record(oid, b'', serial_or_none(oldserial)))
 
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes,
                                         transaction: Metadata) -> None:
@@ -233,7 +233,7 @@ class Records(Statistics, Conflicts):
             raise StorageTransactionError(
                 'a transaction that was voted checks no more serials')
         check_oid(oid)
-        under_way.reads(oid, _serial(serial))
+        under_way.reads(oid, serial_or_none(serial))
 
     # The vote compares
 
@@ -407,9 +407,3 @@ class Records(Statistics, Conflicts):
                 raise Unpublished(tid)
             self._let_go(under_way)
             self._sequencer.wait_for(tid)
-
-
-def _serial(given: bytes) -> bytes:
-    """What is no serial is that of no revision."""
-    is_one = given.__class__ is bytes and len(given) == 8 and given != z64
-    return given if is_one else z64  # one object for all of them
