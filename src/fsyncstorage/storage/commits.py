@@ -90,7 +90,6 @@ from .told import ForAClient
 from .told import Told
 from .transaction import Metadata
 from .transaction import Transaction
-from .transaction import Undo
 from .undoing import Undoing
 
 logger = logging.getLogger(__name__)
@@ -277,13 +276,12 @@ class Commits(Undoing, Appending):
         if self._replica is not None:
             self._replica.check_size(length)
         self._reserve.promise(under_way, length)
-        if self._quota is not None and under_way.records:
-            last = under_way.records[-1]
-            if not isinstance(last.origin, Undo):
-                # (The total includes this transaction.)
-                self._refuse_beyond_quota(
-                    self._quota, under_way, self._reserve.total - length,
-                    last.size)
+        if (self._quota is not None and under_way.records
+                and not under_way.undone):
+            # (The total includes this transaction.)
+            self._refuse_beyond_quota(
+                self._quota, under_way, self._reserve.total - length,
+                under_way.records[-1].size)
 
     # Abort
 

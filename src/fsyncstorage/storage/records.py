@@ -203,7 +203,7 @@ class Records(Statistics, Conflicts):
         view = self._view
         return not (under_way.read or under_way.undone
                     or under_way.is_spilled) and all(
-            record.length and record.origin is None
+            record.length and record.restored is None
             and self._is_plain(view, record) for record in under_way.records)
 
     @staticmethod
@@ -238,13 +238,21 @@ class Records(Statistics, Conflicts):
     # The vote compares
 
     def _check(self, under_way: Transaction) -> None:
-        """Compare what it stores and has read with what is appended; work out
-        again what it undoes and restores."""
+        """Compare what it stores and has read with what is appended; or work
+        out again what it undoes."""
         if under_way.is_spilled:
             under_way.come_back()
-        view, known_to = self._appended, under_way.known_to
-        if known_to is view:
+        view = self._appended
+        if under_way.known_to is view:
             return  # nothing was appended since
+        if under_way.undone:
+            self._work_out_again(under_way, view)
+        else:
+            self._compare(under_way, view)
+        under_way.known_to = view
+
+    def _compare(self, under_way: Transaction, view: View) -> None:
+        known_to = under_way.known_to
         for record in under_way.records:
             position = view.index.get(record.oid, 0)
             if (position != record.previous or known_to is None
@@ -255,14 +263,11 @@ class Records(Statistics, Conflicts):
             raise ConflictsLeft(client.conflicts)
         for oid, serial in under_way.read.items():
             self._refuse_unless_current(under_way, oid, serial, view)
-        if under_way.undone:
-            self._work_out_undone(under_way, view)
-        under_way.known_to = view
 
     def _check_record(self, under_way: Transaction, record: Record,
                       view: View, position: int) -> None:
-        if record.origin is not None:
-            self._place_again(under_way, record)
+        if record.restored is not None:
+            self._place_again(under_way, record, record.restored)
         elif not record.stored:
             self._refuse_deletion(under_way, record, view, position)
         elif position:

@@ -40,8 +40,6 @@ class Record(typing.NamedTuple):
     previous: int   # position of the current record
     data: bytes     # b'': it points back to its data
     back: int       # 0: the creation of the object is undone
-    restored: bytes  # tid of the transaction with the revision that the undone
-                     # one has replaced; b'': there is none, or it has no data
 
 
 def records(view: View, under_way: Transaction, position: int,
@@ -67,10 +65,8 @@ def records(view: View, under_way: Transaction, position: int,
         except UndoError as error:
             failures[oid] = error
         else:
-            result.append(Record(
-                oid, view.index.get(oid, 0), data, back,
-                _transaction_of(view, oid, previous)
-                if _has_data(view, oid, previous) else b''))
+            result.append(
+                Record(oid, view.index.get(oid, 0), data, back))
         position += RECORD_HEADER + (size or 8)
     if position > end:
         raise UndoError('non-undoable transaction')
@@ -94,23 +90,6 @@ def _undone(view: View, under_way: Transaction, oid: bytes, position: int,
             return _merged(view, oid, previous, resolve,
                            (current_tid, tid), data), 0
     return b'', previous
-
-
-def _has_data(view: View, oid: bytes, position: int) -> bool:
-    """Has this revision data?  Not if there is none, or if the creation of the
-    object was undone."""
-    while position:
-        if read_header(view.file, position, oid)[-1]:
-            return True
-        back = u64(_read(view, position + RECORD_HEADER, 8))
-        position = back if back < position else 0
-    return False
-
-
-def _transaction_of(view: View, oid: bytes, position: int) -> bytes:
-    """The tid of the transaction of this record.  (A restored record may have
-    another serial.)"""
-    return _read(view, read_header(view.file, position, oid)[3], 8)
 
 
 def _current(view: View, under_way: Transaction, oid: bytes, current: int,

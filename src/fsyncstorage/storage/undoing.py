@@ -1,25 +1,25 @@
 """What a transaction restores and undoes: records that point back.
 
 The call of `undo` works out what the records point to, to return the oids; the
-vote does so again if anything was appended since, or if a pack has replaced
-the file.  What a restore points to, the vote looks for.  From then on the file
-stays the same until the transaction ends (place).
+vote does so again if anything was appended since.  What a restore points to,
+the vote looks for.  From then on the file stays the same until the transaction
+ends (place).
+
+A transaction that undoes others stores nothing else.  (ZODB.DB undoes in a
+transaction of its own.)
 
 While a pack is under way, nothing can be undone, as in a FileStorage.  If a
-pack has removed revisions since the call, the vote finds this, or the copy of
-a blob file does: then there is an UndoError.  So the vote restores what the
-call has found, or nothing.
+pack has replaced the file since the call, the vote fails: revisions may be
+gone, and it would restore others than the call has found.
 
 Left to others: which records undo another transaction (undo).
 """
 
-import collections
 import contextlib
 import functools
 import os
 import shutil
 from base64 import decodebytes
-from collections.abc import Collection
 from collections.abc import Iterable
 
 from ZODB.blob import BlobStorageMixin
@@ -38,11 +38,11 @@ from .transaction import Metadata
 from .transaction import Record
 from .transaction import Restored
 from .transaction import Transaction
-from .transaction import Undo
 from .undo import Record as UndoingRecord
 
 _DISABLED = 'Undo is disabled while the database is packed'
-_REMOVED = 'a pack has removed what this would restore since it was called'
+_REPLACED = ('a pack has ended since it was called, and may have removed what'
+             ' it would restore')
 _NO_FILE = ('the file of the blob that this would restore is not there any'
             ' more: a pack may have taken it away just now')
 
@@ -73,15 +73,15 @@ class Undoing(Records):
             self.set_max_oid(oid)
         under_way.alone = True
         self._add(under_way, Record(
-            oid, data or b'', serial=serial, origin=Restored(prev_txn)))
+            oid, data or b'', serial=serial, restored=Restored(prev_txn)))
 
-    def _place_again(self, under_way: Transaction, record: Record) -> None:
+    def _place_again(self, under_way: Transaction, record: Record,
+                     restored: Restored) -> None:
         """Let a restored record point to the same data."""
-        origin = record.origin
-        if isinstance(origin, Restored) and origin.tid is not None:
+        if restored.tid is not None:
             data = under_way.read_data(record.data) if record.stored else None
             try:
-                place = self._place_of_same(origin.tid, record.oid, data)
+                place = self._place_of_same(restored.tid, record.oid, data)
             except UndoError:
                 place = 0  # a pack may have removed it: so it has its own
             under_way.points_to(record, place)
@@ -112,23 +112,25 @@ class Undoing(Records):
         The records are worked out now, and again by the vote if anything was
         appended since.
         """
-        under_way = self._under_way(transaction)
-        undone, view = _undo_of(transaction_id), self._appended
-        if under_way.is_spilled:
-            under_way.come_back()
-            self._work_out_undone(under_way, view)  # this undo may need them
-        if not (under_way.records or under_way.read):
-            under_way.known_to = view
+        under_way, view = self._under_way(transaction), self._appended
+        tid = _tid_of(transaction_id)
+        self._refuse_undo_in_a_pack()
+        if under_way.undone and not under_way.records:  # they were forgotten
+            self._work_out_again(under_way, view)
+        under_way.undoes(tid)
+        try:
+            oids = self._work_out(under_way, tid, view)
+        except OSError:  # perhaps half of it was added: the disk is full
+            under_way.undone.pop()
+            under_way.forget_undoing()
+            raise
+        except BaseException:
+            under_way.undone.pop()
+            raise
+        if len(under_way.undone) == 1:
+            under_way.known_to, under_way.undone_in = view, view.file
         elif under_way.known_to is not view:
             under_way.known_to = None
-        self._refuse_undo_in_a_pack()
-        try:
-            oids = self._work_out(under_way, undone, view)
-            under_way.undoes(undone)
-        except OSError:  # a full disk: it was not called
-            under_way.forget_undone()
-            under_way.known_to = None
-            raise
         return under_way.tid, oids
 
     def undo_at_vote(self, transaction_id: bytes,
@@ -136,64 +138,38 @@ class Undoing(Records):
         """For a server: only the vote reads the file, and works out which
         objects that changes (`undone_oids`)."""
         under_way = self._under_way(transaction)
+        under_way.undoes(_tid_of(transaction_id))
         under_way.known_to = None
-        under_way.undoes(_undo_of(transaction_id))
 
     def undone_oids(self, transaction: Metadata) -> list[bytes]:
         """What a transaction that was voted changes by its undos."""
         under_way = self._known(transaction, 'undone_oids')
-        return [oid for oid, record in under_way.last.items()
-                if isinstance(record.origin, Undo)]
+        return list(under_way.last) if under_way.undone else []
 
-    def _work_out_undone(self, under_way: Transaction, view: View) -> None:
-        """In the order of the calls: what was stored after an undo stays."""
-        left = collections.deque(under_way.start_over())
-        try:
-            for number, undone in enumerate(under_way.undone):
-                while left and left[0].after <= number:
-                    under_way.has_last(left.popleft())
-                self._work_out(under_way, undone, view,
-                               {record.oid for record in left})
-        finally:
-            for record in left:
-                under_way.has_last(record)
+    def _work_out_again(self, under_way: Transaction, view: View) -> None:
+        if under_way.undone_in not in (None, view.file):
+            raise UndoError(_REPLACED)
+        under_way.forget_undoing()
+        for tid in under_way.undone:
+            self._work_out(under_way, tid, view)
 
-    def _work_out(self, under_way: Transaction, undone: Undo, view: View,
-                  stored_later: Collection[bytes] = ()) -> list[bytes]:
+    def _work_out(self, under_way: Transaction, tid: bytes,
+                  view: View) -> list[bytes]:
         """Add the records that undo a transaction; return their oids."""
         try:
             records = undo.records(
-                view, under_way,
-                undo.find_transaction(view, undone.tid, True),
+                view, under_way, undo.find_transaction(view, tid, True),
                 functools.partial(self._resolve, under_way))
-            self._restores(undone, [
-                (record.oid, record.restored) for record in records])
             self._copy_blobs(under_way, view, [
-                record for record in records
-                if record.back and record.oid not in stored_later])
+                record for record in records if record.back])
         except (UndoError, ConflictError):
             self._give_way_to_all(under_way)
             raise
         for record in records:
-            added = Record(
-                record.oid, record.data, back=record.back, origin=undone)
+            added = Record(record.oid, record.data, back=record.back)
             added.previous = record.previous
-            under_way.add(added)
+            under_way.add_undoing(added)
         return list(dict.fromkeys(record.oid for record in records))
-
-    @staticmethod
-    def _restores(origin: Undo, restored: list[tuple[bytes, bytes]]) -> None:
-        """Note what the undo restores, by the file as it is now.
-
-        After a pack, the revision before the undone one may be gone, or be an
-        earlier one than at the call.  That is not what the undo was called
-        for: so it fails.
-        """
-        now = dict(restored)
-        for oid, tid in dict(origin.restored).items():
-            if now.get(oid) != tid:
-                raise UndoError(_REMOVED, oid)
-        origin.restored = restored
 
     def _copy_blobs(self, under_way: Transaction, view: View,
                     records: Iterable[UndoingRecord]) -> None:
@@ -235,8 +211,8 @@ class Undoing(Records):
             raise UndoError(_DISABLED)
 
 
-def _undo_of(transaction_id: bytes) -> Undo:
+def _tid_of(transaction_id: bytes) -> bytes:
     tid = decodebytes(transaction_id + b'\n')
-    if len(tid) != 8:  # a spool keeps eight bytes
+    if len(tid) != 8:
         raise UndoError('Invalid transaction id')
-    return Undo(tid)
+    return tid
