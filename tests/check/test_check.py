@@ -312,7 +312,7 @@ class TailTests(CheckCase):
         storage = self.open()
         commit(storage, {0: NOTHING})
         end = storage.getSize()
-        storage._reserve.is_real = False  # so the vote writes
+        storage.journal.reserve.is_real = False  # so the vote writes
         for data in NOTHING, b'N.' + b'x' * (3 << 20):
             transaction = vote(storage, {1: data})
             report = self.report()
@@ -693,7 +693,7 @@ class IndexTests(CheckCase):
         def commit_and_load(path):
             with db.transaction() as connection:
                 connection.root()['more'] = MinPO()
-            db.storage._checkpoints.write()
+            db.storage.journal.checkpoints.write()
             return original(path)
 
         with mock.patch.object(index, 'load', commit_and_load):

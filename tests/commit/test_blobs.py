@@ -164,7 +164,7 @@ class Blobs(TestCase):
             removed(storage.loadBlob(oid(1), tid))
             blob = storage.loadBlob(oid(2), other)
             events = self.trace()
-            storage._checkpoints.write()
+            storage.journal.checkpoints.write()
             self.check_synced(events, blob)
             self.assertIsNone(storage.stats()['writing_stopped'])
             storage.close()
@@ -392,9 +392,9 @@ class Blobs(TestCase):
                 again.append(place(2))
 
         with mock.patch.object(self.disk, 'sync_directory', sync_directory):
-            place(1).sync(storage._spare)
+            place(1).sync(storage.journal.spare)
             del synced[:]
-            again[0].sync(storage._spare)
+            again[0].sync(storage.journal.spare)
         self.assertIn(storage.blob_dir, synced)
 
     def test_a_torn_marker_stays_until_there_is_a_whole_one(self):

@@ -30,7 +30,7 @@ from fsyncstorage.format.view import BLOCK
 from fsyncstorage.format.view import PAGE
 from fsyncstorage.format.view import View
 from fsyncstorage.format.window import Window
-from fsyncstorage.storage.records import UnpublishedView
+from fsyncstorage.storage.conflicts import UnpublishedView
 
 from ..generated import given
 from ..generated import settings
@@ -631,7 +631,8 @@ class Block(TestCase):
         aborted = self.write_alone(storage, b'aborted')
         self.assertGreater(os.path.getsize(self.path()), storage.getSize())
         storage.load(oid(0))
-        UnpublishedView(storage._view).record(oid(1), self.behind(storage))
+        UnpublishedView(storage.journal.view).record(
+            oid(1), self.behind(storage))
         storage.tpc_abort(aborted)
         storage.tpc_finish(self.write_alone(storage, b'changed'))
         self.assertEqual(storage.load(oid(1))[0], b'changed')

@@ -48,7 +48,7 @@ class Packing(TestCase):
         """Once Data.fs is another file, its index is there."""
         disk = self.controlled_disk()
         storage = fill(self.open())
-        storage._checkpoints.write()
+        storage.journal.checkpoints.write()
         before = os.stat(self.path()).st_ino
         belongs = []
 
@@ -86,10 +86,10 @@ class Packing(TestCase):
         storage = self.open(durability='none')
         tid = commit(storage, {0: b'x' * 9000})
         tid = commit(storage, {0: b'y' * 9000}, {0: tid})
-        storage._reserve.is_real = False  # so the vote writes
+        storage.journal.reserve.is_real = False  # so the vote writes
         storage.tpc_abort(vote(storage, {1: b'z'}))
-        storage._reserve.is_real = True
-        self.assertGreater(storage._cut_back_to, 0)
+        storage.journal.reserve.is_real = True
+        self.assertGreater(storage.journal.cut_off_at, 0)
         storage.pack(time.time() + 1, lambda data: [], gc=False)
         del disk.log[:]
         commit(storage, {1: b'z'})
@@ -123,7 +123,7 @@ class Packing(TestCase):
         """Else a file without a name would keep its blocks."""
         storage = fill(self.open(pack_keep_old=False))
         old = weakref.ref(storage._file)
-        view = storage._view
+        view = storage.journal.view
         storage.pack(time.time() + 1, referencesf)
         self.assertIsNotNone(old())
         del view

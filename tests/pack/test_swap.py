@@ -199,7 +199,7 @@ class NothingIsEmptied(SwapTestCase):
                     make(self.path(), self.path('Data.fs' + suffix))
                     os.link(self.path(), precious)
                     before = self.content()
-                    storage._checkpoints.write()
+                    storage.journal.checkpoints.write()
                     self.pack(storage)
                     self.assertEqual(self.content('precious'), before)
                     self.check(storage)

@@ -46,7 +46,7 @@ class MapTestCase(TestCase):
         return Reader(descriptor, storage.instance)
 
     def check_equal_to_index(self, storage, reader):
-        index = storage._positions
+        index = storage.journal.positions
         for each in index:
             if reader.get(each) != index[each]:
                 self.assertEqual((each, reader.get(each)),
@@ -256,7 +256,7 @@ class Bounds(MapTestCase):
         with self.assertRaisesRegex(NoMap, 'too far apart'):
             storage.object_map()
         commit(storage, {1: b'data'})
-        self.assertIsNone(storage._map)
+        self.assertIsNone(storage.journal.map)
 
     def test_whatever_goes_wrong_does_not_reach_a_commit(self):
         storage = self.open()
@@ -357,7 +357,7 @@ class Sealed(MapTestCase):
     def test_each_client_has_open_files_of_its_own(self):
         os.set_blocking(self.data, False)
         os.lseek(self.data, 10, os.SEEK_SET)
-        other, _ = self.descriptors(self.storage._map)
+        other, _ = self.descriptors(self.storage.journal.map)
         self.assertTrue(os.get_blocking(other))
         self.assertEqual(os.lseek(other, 0, os.SEEK_CUR), 0)
 

@@ -131,7 +131,7 @@ class OtherReleases(TestCase):
         for version in seal.VERSION, 9:
             storage = self.open(f'{version}', create=True)
             tid = commit(storage, {0: b'x'})
-            storage._reserve.is_real = False  # so the vote writes
+            storage.journal.reserve.is_real = False  # so the vote writes
             at = storage.getSize() + scan.HEADER + seal.room(b'') + (
                 scan.RECORD_HEADER)
             voted = vote(

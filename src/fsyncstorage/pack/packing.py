@@ -109,7 +109,8 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 finally:
                     storage.move_on()
         agreement.swapped()
-        storage._checkpoints.wake()  # if much was committed during the pack
+        # If much was committed during the pack.
+        storage.journal.checkpoints.wake()
         watch.over(packed[0])
         _say_what_stays_of_blobs(storage, watch.gone_blobs)
         if not storage.pack_keep_old:
@@ -314,7 +315,7 @@ class _Packing:
         if told is not None:
             # What is before it must have its final status, and be published.
             storage._sequencer.drain()
-        view = storage._view
+        view = storage.journal.view
         if told in (None, view.end):
             return view.end
         window = Window(self._bulk.pread, view.end)

@@ -165,7 +165,7 @@ class Packs:
     def _opened(self) -> tuple[datafile.DataFile, int]:
         """The data file, opened once more, and where it ends."""
         while True:
-            view = self._storage._view
+            view = self._storage.journal.view
             old: datafile.DataFile = self._storage.reopened()
             if os.path.samestat(os.fstat(old.fileno()),
                                 os.fstat(view.file.fileno())):

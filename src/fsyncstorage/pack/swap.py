@@ -74,13 +74,13 @@ def swap(storage: Any, agreement: Agreement, end: int, new_index: fsIndex,
                     index.save_unchanging(
                         path + naming.INDEX_OF_PACKED, end, new_index, new)
             file = naming.completed(path, storage._file, end)
-            storage._reserve.prepare(file, end)
+            storage.journal.reserve.prepare(file, end)
             if storage.blob_dir and checksum is not None:
                 packedblobs.say_whose(
                     storage.blob_dir, Becoming(end, checksum))
             agreement.swaps(end, checksum)
             to_rename = naming.must_rename(path, storage.pack_keep_old)
-            with storage._checkpoints.replacing(index_to):
+            with storage.journal.checkpoints.replacing(index_to):
                 _replace(storage, file, new_index, end, to_rename)
         except BaseException as error:
             if storage._file is not file:
@@ -113,7 +113,7 @@ def _clean(storage: Any, file: datafile.DataFile | None) -> None:
         file.close()
     if os.path.lexists(path):  # else the next opening needs all of it
         datafile.remove_if_there(path + '.pack')
-        datafile.remove_if_there(storage._checkpoints.path_of_packed)
+        datafile.remove_if_there(storage.journal.checkpoints.path_of_packed)
         if storage.blob_dir:
             datafile.remove_if_there(
                 os.path.join(storage.blob_dir, packedblobs.LIST))
@@ -128,7 +128,7 @@ def _replace(storage: Any, file: datafile.DataFile, new_index: fsIndex,
         naming.give_name(path, to_rename)
         file.name = path
         storage.replace_file(file, new_index, end)
-        storage._spare.sync_directory(storage._home)
+        storage.journal.spare.sync_directory(storage._home)
     except BaseException as error:
         if (isinstance(error, OSError) and storage._file is not file
                 and os.path.lexists(path)):

@@ -195,7 +195,7 @@ class Scrub:
 
     def _note_interruption(self, why: str, endings: int) -> None:
         with self._mutex:
-            if self._endings != endings or self._storage._closed:
+            if self._endings != endings or self._storage.journal.is_closed:
                 return
             self._due = time.monotonic() + TRY_AGAIN_AFTER
             position = self._notes.current.position

@@ -94,8 +94,7 @@ def _refuse_id(id: object) -> None:
 def fence(storage: Any, id: bytes) -> None:
     """As the storage's method."""
     _refuse_id(id)
-    if storage._closed:
-        raise storage._is_closed()
+    storage.journal.refuse_when_closed()
     with storage._commit_lock:
         for under_way in list(storage._begun.values()):
             if under_way.commit_id == id:
@@ -124,7 +123,7 @@ def _may_still_come(storage: Any) -> str:
     """Why the next opening may find a transaction that is not there now."""
     if storage.isReadOnly():
         return 'the storage is read-only, and another process may write'
-    if 0 <= storage._cut_back_to >= storage._sequencer.durable.end:
+    if 0 <= storage.journal.cut_off_at >= storage._sequencer.durable.end:
         # After a power cut, what was cut off could be there again.
         storage._sequencer.sync_again()
     # The disk may have what could not be cut off, or was not synced.

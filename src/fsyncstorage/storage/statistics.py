@@ -7,16 +7,11 @@ metrics) reads them from here.
 """
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
-from ..commit.policies import Durability
-from ..commit.replica import Replica
 from ..commit.sequencer import Sequencer
 from ..commit.turns import Turns
 from ..histogram import Histogram
-from .transaction import Metadata
-from .transaction import Transaction
 
 
 class Counts:
@@ -42,78 +37,45 @@ class Counts:
             self.conflicts_resolved += objects
 
 
-class Statistics:
+def stats(storage: Any) -> dict[str, object]:
+    """Figures for monitoring, as a dictionary."""
+    scrub, replica = storage._scrub, storage._replica
+    return {
+        'durability': storage.durability.policy.name,
+        'read_only': storage.isReadOnly(),
+        'unsealable': storage._unsealable,
+        'scrub': None if scrub is None else scrub.stats(),
+        'quorum': None if replica is None else replica.stats(),
+        **({} if storage.isReadOnly() else _of_commits(
+            storage._sequencer, storage._turns, storage._counts)),
+    }
 
-    # Of the storage.
-    _counts: Counts
-    _is_read_only: bool
-    _replica: Replica | None
-    _scrub: Any
-    _sequencer: Sequencer
-    _turns: Turns
-    durability: Durability
-    _find: Callable[[Metadata], Transaction | None]
 
-    #: How many transactions had no room for a seal.
-    _unsealable = 0
+def _of_commits(sequencer: Sequencer, turns: Turns,
+                counts: Counts) -> dict[str, object]:
+    with sequencer.mutex:
+        commits, syncs = sequencer.commits, sequencer.syncs
+        committed_bytes = sequencer.committed_bytes
+        pipeline = sequencer.pipeline.stats()
+    return {
+        'commits': commits,
+        'committed_bytes': committed_bytes,
+        'syncs': syncs,
+        'commits_per_sync': commits / syncs if syncs else 0.0,
+        'sync_latency': sequencer.latency.summary(),
+        'commit_latency': counts.commit_time.summary(),
+        'lock_wait': turns.waits.summary(),
+        'lock_waiting': turns.waiting,
+        'conflicts': counts.conflicts,
+        'conflicts_resolved': counts.conflicts_resolved,
+        **pipeline,
+    }
 
-    def stats(self) -> dict[str, object]:
-        """Figures for monitoring, as a dictionary."""
-        return {
-            'durability': self.durability.policy.name,
-            'read_only': self._is_read_only,
-            'unsealable': self._unsealable,
-            'scrub': None if self._scrub is None else self._scrub.stats(),
-            'quorum': None if self._replica is None else self._replica.stats(),
-            **({} if self._is_read_only else self._stats_of_commits()),
-        }
 
-    @property
-    def waits_for_log(self) -> str | None:
-        """Why commits wait for the log, in words, if they wait for longer than
-        usual (`quorum`)."""
-        return None if self._replica is None else self._replica.trouble
-
-    @property
-    def may_answer(self) -> Callable[[], bool] | None:
-        """A function that a server calls before each answer: may the answer be
-        sent?  None: always."""
-        return None if self._replica is None else self._replica.may_answer
-
-    @property
-    def server_instance(self) -> bytes | None:
-        """The random name that a server should have for this run."""
-        return None if self._replica is None else self._replica.instance
-
-    @property
-    def log_identity(self) -> bytes | None:
-        """The name of the log, for clients that meet another node of it."""
-        return None if self._replica is None else self._replica.log_identity
-
-    def _stats_of_commits(self) -> dict[str, object]:
-        sequencer, counts = self._sequencer, self._counts
-        with sequencer.mutex:
-            commits, syncs = sequencer.commits, sequencer.syncs
-            committed_bytes = sequencer.committed_bytes
-            pipeline = sequencer.pipeline.stats()
-        return {
-            'commits': commits,
-            'committed_bytes': committed_bytes,
-            'syncs': syncs,
-            'commits_per_sync': commits / syncs if syncs else 0.0,
-            'sync_latency': sequencer.latency.summary(),
-            'commit_latency': counts.commit_time.summary(),
-            'lock_wait': self._turns.waits.summary(),
-            'lock_waiting': self._turns.waiting,
-            'conflicts': counts.conflicts,
-            'conflicts_resolved': counts.conflicts_resolved,
-            **pipeline,
-        }
-
-    def histograms(self) -> dict[str, Histogram]:
-        """All durations that `stats` summarizes."""
-        return {} if self._is_read_only else {
-            'sync_latency': self._sequencer.latency,
-            'commit_latency': self._counts.commit_time,
-            'lock_wait': self._turns.waits,
-        }
+def histograms(storage: Any) -> dict[str, Histogram]:
+    """All durations that `stats` summarizes."""
+    return {} if storage.isReadOnly() else {
+        'sync_latency': storage._sequencer.latency,
+        'commit_latency': storage._counts.commit_time,
+        'lock_wait': storage._turns.waits,
+    }

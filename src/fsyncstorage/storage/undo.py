@@ -8,11 +8,10 @@ transaction cannot be undone.
 
 Everything is looked up in a `View` of what is appended, and in the transaction
 that is under way, which may have undone others before.  Nothing is changed
-here: the caller (undoing) gets all records, or an error.
+here: the caller (checks) gets all records, or an error.
 """
 
 import os
-import typing
 from collections.abc import Callable
 
 from ZODB.POSException import ConflictError
@@ -28,23 +27,18 @@ from ..format.scan import RECORD_HEADER
 from ..format.scan import unpack_header
 from ..format.view import View
 from ..format.view import read_header
+from .transaction import Record
 from .transaction import Transaction
 
 Resolve = Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
 
 
-class Record(typing.NamedTuple):
-    """A record that undoes another."""
-
-    oid: bytes
-    previous: int   # position of the current record
-    data: bytes     # b'': it points back to its data
-    back: int       # 0: the creation of the object is undone
-
-
 def records(view: View, under_way: Transaction, position: int,
             resolve: Resolve) -> list[Record]:
     """The records that undo the transaction at this position.
+
+    Each has its data, or points back to them; if it points to 0, the creation
+    of the object is undone.
 
     `resolve(oid, current tid, tid, earlier data, current data)` returns data,
     or raises ConflictError.
@@ -65,8 +59,9 @@ def records(view: View, under_way: Transaction, position: int,
         except UndoError as error:
             failures[oid] = error
         else:
-            result.append(
-                Record(oid, view.index.get(oid, 0), data, back))
+            record = Record(oid, data, back=back)
+            record.previous = view.index.get(oid, 0)
+            result.append(record)
         position += RECORD_HEADER + (size or 8)
     if position > end:
         raise UndoError('non-undoable transaction')
