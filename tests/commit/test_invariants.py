@@ -714,10 +714,12 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
         storage.journal.reserve.is_real = is_real
         first = commit(storage, {1: b'first'})
         events, writing, closing = [], threading.Event(), threading.Event()
-        lock, release = storage.journal.writing, storage._release
+        lock, release = storage._commit_lock, storage._release
 
         class Seen:
             """The lock; tells when the close is about to wait for it."""
+
+            acquire, release = lock.acquire, lock.release
 
             def __enter__(self):
                 if storage.journal.is_closed:
@@ -737,7 +739,7 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
             events.append('released')
             release()
 
-        storage.journal.writing, storage._release = Seen(), released
+        storage._commit_lock, storage._release = Seen(), released
         disk.before_write = block
         committer = Thread(commit, storage, {2: b'second'})
         self.assertTrue(writing.wait(30))

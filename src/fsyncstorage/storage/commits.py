@@ -536,7 +536,7 @@ class Commits(BaseStorage):
         self._checks.check(under_way)
         if under_way.blobs:
             self._prepare_blobs(under_way, under_way.blobs)
-        with self._commit_lock, self.journal.writing:
+        with self._commit_lock:
             self._refuse_when_stopped()
             self.journal.cut_off_tail()
             tid = self.journal.new_tid(under_way)
@@ -646,7 +646,7 @@ class Commits(BaseStorage):
         if self._place.is_of(under_way):
             try:
                 if under_way.alone:
-                    with self._commit_lock, self.journal.writing:
+                    with self._commit_lock:
                         self.journal.cut_off_tail()
             finally:
                 self._place.leave(under_way)
@@ -748,31 +748,30 @@ class Commits(BaseStorage):
             self._commit_lock.release()
 
     def _append_now(self, under_way: Transaction, f: Told) -> Commit:
-        with self.journal.writing:
-            try:
-                self._refuse_when_stopped()
-                if under_way.fenced:
-                    raise Fenced
-                if self.journal.has_tail:
-                    self.journal.cut_off_tail()
-                tid = self.journal.new_tid(under_way)
-                commit = self._commit(under_way, tid, self.journal.end, f)
-                if under_way.blobs:
-                    self._name_blobs(under_way, commit)
-                counts = under_way.sealed and not commit.status_last
-                self.journal.write(under_way, tid, counts)
-                if not counts and not commit.status_last:
-                    self.journal.write_status(commit)
-                self.journal.append(under_way, commit)
-                return commit
-            except BaseException:
+        try:
+            self._refuse_when_stopped()
+            if under_way.fenced:
+                raise Fenced
+            if self.journal.has_tail:
                 self.journal.cut_off_tail()
-                raise
+            tid = self.journal.new_tid(under_way)
+            commit = self._commit(under_way, tid, self.journal.end, f)
+            if under_way.blobs:
+                self._name_blobs(under_way, commit)
+            counts = under_way.sealed and not commit.status_last
+            self.journal.write(under_way, tid, counts)
+            if not counts and not commit.status_last:
+                self.journal.write_status(commit)
+            self.journal.append(under_way, commit)
+            return commit
+        except BaseException:
+            self.journal.cut_off_tail()
+            raise
 
     def _append_alone(self, under_way: Transaction, f: Told) -> Commit:
         """Write the final status: it has its place."""
         assert under_way.tid is not None
-        with self._commit_lock, self.journal.writing:
+        with self._commit_lock:
             self._refuse_when_stopped()
             if under_way.fenced:
                 raise Fenced

@@ -9,8 +9,7 @@ A journal belongs to one storage.  `end` and `positions` are those of what is
 appended (I6); `view` is what readers see, which is published.
 
 Locks, in the order in which they are taken: `append_lock`, for each write to
-the end of the file; `writing`, to find the file open and to write or cut it;
-`lock`, for what changes together.  docs/internals/commit.rst has all of them.
+the end of the file; `lock`, for what changes together.  docs/internals/commit.rst has all of them.
 
 The sequencer calls `_sync_batch` to sync, and `_show` to let readers see what
 it has published: commit.sequencer says when.  Where there is a replica
@@ -86,7 +85,6 @@ class Journal:
     def _renew(self) -> None:
         self.lock = threading.RLock()
         self.append_lock = threading.Lock()
-        self.writing = threading.RLock()
         self.sequencer = Sequencer(
             self.name, self.view, self._durability, self._sync_batch,
             self._show, self._end_dropped)

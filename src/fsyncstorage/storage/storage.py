@@ -292,7 +292,7 @@ class FsyncStorage(
         self._turns.end()
         if self._replica is not None:
             self._replica.closing()
-        with self.journal.writing:
+        with self._commit_lock:
             pass  # now none is being written; a later one finds it closed
         try:
             if self._scrub is not None:
