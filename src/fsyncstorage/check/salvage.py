@@ -115,7 +115,7 @@ class _Target(FsyncStorage):
 
     _refuses_last_oids = False  # the oids in the file were accepted once
 
-    def _place_of_same(self, place, oid, data):
+    def place_of_same(self, place, oid, data):
         return u64(place)
 
     def places(self, transaction):
@@ -126,7 +126,7 @@ class _Target(FsyncStorage):
     def make_durable(self):
         """Sync.  A close syncs, too, but does not report a failure."""
         self._sequencer.drain()
-        self._sequencer.sync_to(self._pos)
+        self._sequencer.sync_to(self.journal.end)
 
 
 class _Copy:

@@ -104,7 +104,7 @@ class Checks:
     def _compare_record(self, under_way: Transaction, record: Record,
                         view: View, position: int) -> None:
         if record.restored is not None:
-            _point_to_same(under_way, record, record.restored, view)
+            self._point_to_same(under_way, record, record.restored)
         elif not record.stored:
             self._refuse_deletion(under_way, record, view, position)
         elif position:
@@ -116,6 +116,19 @@ class Checks:
                     under_way, record, committed):
                 return  # the client has to resolve it
         record.previous = position
+
+    def _point_to_same(self, under_way: Transaction, record: Record,
+                       restored: Restored) -> None:
+        """Let a restored record point to the same data in the transaction that
+        it names."""
+        if restored.tid is not None:
+            data = under_way.read_data(record.data) if record.stored else None
+            try:
+                place = self._storage.place_of_same(
+                    restored.tid, record.oid, data)
+            except UndoError:
+                place = 0  # a pack may have removed it: so it has its own
+            under_way.points_to(record, place)
 
     def _merge(self, under_way: Transaction, record: Record,
                committed: bytes) -> bool:
@@ -300,19 +313,3 @@ def _is_of_base(view: View, record: Record) -> bool:
         ).startswith(record.oid + serial)
     except (OSError, ValueError):
         return False
-
-
-def _point_to_same(under_way: Transaction, record: Record,
-                   restored: Restored, view: View) -> None:
-    """Let a restored record point to the same data in the transaction that it
-    names."""
-    if restored.tid is not None:
-        data = under_way.read_data(record.data) if record.stored else None
-        try:
-            place = undo.find_data(
-                view, undo.find_transaction(
-                    view, restored.tid, stop_at_pack=False),
-                record.oid, data)
-        except UndoError:
-            place = 0  # a pack may have removed it: so it has its own
-        under_way.points_to(record, place)

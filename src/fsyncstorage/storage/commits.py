@@ -99,6 +99,7 @@ from ..format.view import check_oid
 from ..format.view import check_serial
 from ..format.view import serial_or_none
 from . import outcome
+from . import undo
 from .checks import Checks
 from .conflicts import Conflicts
 from .journal import Journal
@@ -374,6 +375,15 @@ class Commits(BaseStorage):
         under_way.alone = True
         self._add(under_way, Record(
             oid, data or b'', serial=serial, restored=Restored(prev_txn)))
+
+    def place_of_same(self, tid: bytes, oid: bytes,
+                      data: bytes | None) -> int:
+        """The position of the object's record in the transaction `tid`, if it
+        has these data; else 0."""
+        view = self.journal.appended
+        return undo.find_data(
+            view, undo.find_transaction(view, tid, stop_at_pack=False), oid,
+            data)
 
     def restoreBlob(self, oid: bytes, serial: bytes, data: bytes,
                     blobfilename: str, prev_txn: bytes | None,

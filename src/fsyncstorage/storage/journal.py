@@ -9,7 +9,8 @@ A journal belongs to one storage.  `end` and `positions` are those of what is
 appended (I6); `view` is what readers see, which is published.
 
 Locks, in the order in which they are taken: `append_lock`, for each write to
-the end of the file; `lock`, for what changes together.  docs/internals/commit.rst has all of them.
+the end of the file; `lock`, for what changes together.
+docs/internals/commit.rst has all of them.
 
 The sequencer calls `_sync_batch` to sync, and `_show` to let readers see what
 it has published: commit.sequencer says when.  Where there is a replica
