@@ -108,7 +108,11 @@ from .statistics import Counts
 from .told import AsyncFinish
 from .told import ForAClient
 from .told import Told
+from .transaction import ASKED
+from .transaction import BEGUN
+from .transaction import FAILED
 from .transaction import LENGTH_BEHIND
+from .transaction import VOTED
 from .transaction import Metadata
 from .transaction import Record
 from .transaction import Restored
@@ -232,7 +236,7 @@ class Commits(BaseStorage):
             if self._is_read_only:
                 raise ReadOnlyError()
             raise StorageTransactionError(self, transaction)
-        if under_way.asked:
+        if under_way.state is not BEGUN:
             raise StorageTransactionError(
                 'a transaction that was voted takes no more records')
         return under_way
@@ -326,7 +330,7 @@ class Commits(BaseStorage):
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes,
                                         transaction: Metadata) -> None:
         under_way = self._known(transaction, 'checkCurrentSerial')
-        if under_way.asked:
+        if under_way.state is not BEGUN:
             raise StorageTransactionError(
                 'a transaction that was voted checks no more serials')
         check_oid(oid)
@@ -455,33 +459,33 @@ class Commits(BaseStorage):
         transaction holds nothing, and takes more records.
         """
         under_way = self._known(transaction, 'tpc_vote')
-        if under_way.voted:
+        if under_way.state is VOTED:
             raise StorageTransactionError(
                 'tpc_vote called twice for the same transaction')
-        if under_way.failed:
+        if under_way.state is FAILED:
             raise StorageTransactionError(
                 'tpc_vote called again, after it failed: the transaction can'
                 ' only be aborted')
         self._refuse_when_stopped()
         under_way.client = client
-        is_first, under_way.asked = not under_way.asked, True
+        is_first, under_way.state = under_way.state is BEGUN, ASKED
         under_way.asked_at = under_way.asked_at or time.monotonic()
         try:
             self._vote(under_way, wait, is_first)
-            under_way.voted = True
+            under_way.state = VOTED
             if self._begun.get(under_way.key) is not under_way:
                 raise StorageTransactionError(
                     'the transaction was aborted while it was voted')
         except Occupied:
             raise
         except VoteAgain:
-            under_way.asked = False
+            under_way.state = BEGUN
             self._let_go(under_way)
             if under_way.blobs is not None:  # its client may take its time
                 self._leave_log(under_way.blobs)
             raise
         except BaseException:
-            under_way.failed = True
+            under_way.state = FAILED
             self._let_go(under_way)
             raise
         return under_way.resolved
@@ -706,7 +710,7 @@ class Commits(BaseStorage):
         With an AsyncFinish as `f`, return at once.
         """
         under_way = self._known(transaction, 'tpc_finish')
-        if not under_way.voted:
+        if under_way.state is not VOTED:
             raise StorageTransactionError('tpc_finish called before tpc_vote')
         try:
             try:

@@ -7,19 +7,16 @@ and keeps nothing else of it.
 
 Its states::
 
-    begun     it takes records, and compares them with nothing; they are kept
+    BEGUN     it takes records, and compares them with nothing; they are kept
               in memory, or, above a certain size, all of them in a file that
               has no name (spool), until the vote.  Or it undoes others: then
               it takes nothing else
-    asked     `asked` is set: it takes no more records, and waits for its
-              objects
-    voted     `voted` is set: it holds its objects
-    failed    `failed` is set: its vote failed, perhaps half way.  It can only
-              be aborted
-    written   `tid` and `start` are set, and the `place` of each record: it is
-              in the file
+    ASKED     it takes no more records, and waits for its objects
+    VOTED     it holds its objects
+    FAILED    its vote failed, perhaps half way: it can only be aborted
 
-A vote that ends with VoteAgain makes it `begun` again.
+A vote that ends with VoteAgain makes it BEGUN again.  When it is written, it
+has a tid and a `start`, and each record has its `place`.
 
 Before a transaction is written, nothing in it depends on its place: tid,
 positions and checksum are made in `write`.  What a record replaces or points
@@ -62,6 +59,8 @@ from . import spool
 from .spool import Kept
 from .spool import Spool
 from .told import ForAClient
+
+BEGUN, ASKED, VOTED, FAILED = 'begun', 'asked', 'voted', 'failed'
 
 # The data of a transaction up to this size are kept in memory.
 SPOOL_IN_MEMORY = 1 << 20
@@ -158,7 +157,7 @@ class Transaction:
     __slots__ = ('caller', 'key', 'given_tid', 'status', 'policy', 'alone',
                  'blobs', 'known_to', 'records', 'last', 'read', 'undone',
                  'undone_in', 'resolved', 'client', 'resolving', 'is_spilled',
-                 'gave_way', 'asked', 'asked_at', 'voted', 'failed',
+                 'gave_way', 'state', 'asked_at',
                  'sealed', 'commit_id', 'fenced', 'length', 'tid', 'start',
                  'commit', 'blob_keys', '_texts', '_extension', '_lengths',
                  '_header_length', '_kept', '_directory', '_spool')
@@ -207,7 +206,7 @@ class Transaction:
         self.client: ForAClient | None = None
         #: Seconds that it took to resolve its conflicts.
         self.resolving = 0.0
-        self.asked = self.voted = self.failed = False
+        self.state = BEGUN
         #: It has waited for all that was appended (records).
         self.gave_way = False
         #: When its vote was first called.
