@@ -12,7 +12,6 @@ it has published: commit.sequencer says when.  Where there is a replica
 
 import functools
 import os
-from collections.abc import Callable
 from collections.abc import Sequence
 
 from ZODB.POSException import StorageTransactionError
@@ -41,7 +40,7 @@ class Appending(Records):
     #: The map for local reads, while it is built or used.
     _map: ObjectMap | None = None
     #: Only under a policy that is replicated.
-    _replica: Replica | None = None
+    replica: Replica | None = None
 
     def _refuse_unless_later(self, tid: bytes) -> None:
         last = self._sequencer.pipeline.appended.tid
@@ -87,59 +86,27 @@ class Appending(Records):
             self._reserve.renew()
         self._has_tail = False
 
-    def _stage_blobs(self, under_way: Transaction, wait: bool) -> None:
-        """Bring the blobs into the log, before the transaction has its turn.
-
-        This takes long, and no other transaction has to wait for it.  So
-        another may change an object in that time; then this vote fails, or has
-        a conflict to resolve.
-        """
-        assert self._replica is not None and under_way.blobs is not None
-        if not under_way.alone:
-            self._check(under_way)  # fail early if it must fail
-        self._replica.stage(under_way.blobs, has_turn=False, wait=wait)
-
-    def _waits_for_room(self, under_way: Transaction,
-                        function: Callable[[], object]) -> bool:
-        """Does it wait for room in a log?  Then call the function when there
-        is room."""
-        stored = under_way.blobs
-        return (self._replica is not None and stored is not None
-                and self._replica.call_when_room(stored, function))
-
     def about_to_close(self) -> None:
         """Let votes fail that wait for a log, or resolve a conflict.
 
         For a server, which ends its threads before it closes the storage."""
         if self._resolver is not None:
             self._resolver.close()
-        if self._replica is not None:
-            self._replica.end_votes()
-
-    def _take_back_blobs(self, stored: Stored) -> None:
-        try:
-            stored.take_back()
-        finally:  # whatever the disk does
-            self._leave_log(stored)
-
-    def _leave_log(self, stored: Stored) -> None:
-        """Give back the room that these blobs have in a log."""
-        if self._replica is not None and stored.replicated is not None:
-            self._replica.unstage(stored)
-            stored.replicated = None
+        if self.replica is not None:
+            self.replica.closing()
 
     def _prepare_blobs(self, under_way: Transaction, stored: Stored) -> None:
         """Part of the vote: do what can fail, except for the names."""
-        if self._replica is not None:
+        if self.replica is not None:
             # Now also the blobs that an undo has copied since.
-            self._replica.stage(stored, has_turn=True, wait=True)
+            self.replica.keep_blobs(stored)
         stored.prepare(under_way.policy.name != 'none')
 
     def _name_blobs(self, under_way: Transaction, commit: Commit) -> None:
         assert under_way.blobs is not None
         with self._lock:  # a pack removes empty directories under this lock
             keys = under_way.blob_keys = under_way.blobs.name(commit.tid)
-        commit.replicated = under_way.blobs.replicated
+        commit.kept = under_way.blobs.kept
         if commit.blobs is not None:
             commit.blobs.add(keys)
 
@@ -186,10 +153,10 @@ class Appending(Records):
         """The sequencer's sync: of these commits, and all before the point."""
         sync_disk = functools.partial(self._sync_all_of, batch)
         try:
-            if self._replica is None:
+            if self.replica is None:
                 sync_disk()
             else:
-                self._replica.sync(
+                self.replica.sync(
                     point.end, functools.partial(self._final_bytes, batch),
                     batch, sync_disk)
         except Exception:
@@ -199,13 +166,6 @@ class Appending(Records):
             raise
         if (object_map := self._map) is not None:
             object_map.is_durable(point.end)
-
-    def became_of(self, id: bytes, since: bytes) -> bytes | None:
-        """For a server: the outcome of a commit of an earlier server, see
-        commit.replica."""
-        if self._replica is None:
-            raise LookupError('there is no log that would have it')
-        return self._replica.became_of(id, since)
 
     def _bytes(self, position: int, length: int) -> bytes:
         descriptor = self._file.descriptor  # as in DataFile
@@ -260,7 +220,3 @@ class Appending(Records):
         server."""
         if (object_map := self._map) is not None:
             object_map.retire()
-
-    def stop_writing(self, reason: str, remedy: str) -> None:
-        """Refuse commits.  Those that were appended go on."""
-        self._sequencer.stop_writing(reason, remedy)

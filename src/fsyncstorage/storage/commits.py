@@ -9,8 +9,7 @@ A commit's life::
                 waits: DURABLE, PUBLISHED, acknowledged
 
 Begin and store take no lock, and compare nothing.  A vote takes one of two
-paths, and the finish continues on it.  (A log gets the blobs before all that:
-`_stage_blobs`.)
+paths, and the finish continues on it.  (A log gets the blobs before all that.)
 
 *Shared*, for nearly all (`_vote_shared`, `_append_shared`):
 
@@ -143,6 +142,8 @@ class Commits(Undoing, Appending):
     def _refuse_when_stopped(self) -> None:
         if self._closed:
             raise self._is_closed()
+        if self.replica is not None:
+            self.replica.may_write()
         if self._sequencer.pipeline.stopped:
             self._sequencer.pipeline.refuse_when_stopped()
 
@@ -163,7 +164,8 @@ class Commits(Undoing, Appending):
 
         Without `wait`, raise Occupied if the vote would have to wait.  The
         transaction then keeps its turn, or its place in the queues.  When its
-        turn has come, which `call_when_served` tells, call this again.
+        turn has come, which `call_when_served` tells, call this again.  (It
+        waits for a log all the same: a vote with blobs needs a thread.)
 
         A server passes on whose vote it is (`client`).  After VoteAgain the
         transaction holds nothing, and takes more records.
@@ -192,11 +194,14 @@ class Commits(Undoing, Appending):
             under_way.asked = False
             self._let_go(under_way)
             if under_way.blobs is not None:  # its client may take its time
-                self._leave_log(under_way.blobs)
+                under_way.blobs.leave_log()
             raise
         except BaseException:
             under_way.failed = True
-            self._let_go(under_way)
+            if self._begun.get(under_way.key) is under_way:
+                self._let_go(under_way)
+            else:
+                self._end(under_way)  # with what the abort did not know of
             raise
         return under_way.resolved
 
@@ -206,15 +211,14 @@ class Commits(Undoing, Appending):
     def call_when_served(self, transaction: Metadata,
                          function: Callable[[], object]) -> bool:
         """After a vote that did not wait: call the function when this
-        transaction has its turn, or room in a log, or if it never will.
+        transaction has its turn, or if it never will.
 
         Return False if there is nothing to wait for.  The function must only
         notify another thread.  Any thread may call it, more than once.
         """
         under_way = self._find(transaction)
         return under_way is not None and (
-            self._waits_for_room(under_way, function)
-            or self._turns.call_when_served(under_way, function))
+            self._turns.call_when_served(under_way, function))
 
     def _vote(self, under_way: Transaction, wait: bool,
               is_first: bool) -> None:
@@ -225,8 +229,13 @@ class Commits(Undoing, Appending):
             # conflicts that were resolved may have made it larger since.)
             under_way.alone = (under_way.alone or under_way.is_large()
                                or not self._reserve.is_real)
-        if self._replica is not None and under_way.blobs:
-            self._stage_blobs(under_way, wait)
+        if self.replica is not None and under_way.blobs:
+            # This takes long, so no other transaction has to wait for it.
+            # Another may change an object in that time; then this vote fails,
+            # or has a conflict to resolve.
+            if not under_way.alone:
+                self._check(under_way)  # if it must fail, fail early
+            self.replica.keep_blobs(under_way.blobs)
         if under_way.alone:
             self._vote_alone(under_way, wait)
         else:
@@ -274,8 +283,8 @@ class Commits(Undoing, Appending):
 
     def _reserve_room(self, under_way: Transaction) -> None:
         length = under_way.length
-        if self._replica is not None:
-            self._replica.check_size(length)
+        if self.replica is not None:
+            self.replica.may_write(length)
         self._reserve.promise(under_way, length)
         if self._quota is not None and under_way.records:
             last = under_way.records[-1]
@@ -297,7 +306,7 @@ class Commits(Undoing, Appending):
         its files, too.  May be repeated if interrupted."""
         try:
             if under_way.blobs is not None:
-                self._take_back_blobs(under_way.blobs)
+                under_way.blobs.take_back()
         finally:
             self._let_go(under_way)
             under_way.close()

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from ..commit.policies import Durability
-from ..commit.replica import Replica
 from ..commit.sequencer import Sequencer
 from ..commit.turns import Turns
 from ..histogram import Histogram
@@ -47,7 +46,7 @@ class Statistics:
     # Of the storage.
     _counts: Counts
     _is_read_only: bool
-    _replica: Replica | None
+    replica: Any
     _scrub: Any
     _sequencer: Sequencer
     _turns: Turns
@@ -64,31 +63,9 @@ class Statistics:
             'read_only': self._is_read_only,
             'unsealable': self._unsealable,
             'scrub': None if self._scrub is None else self._scrub.stats(),
-            'quorum': None if self._replica is None else self._replica.stats(),
+            'quorum': None if self.replica is None else self.replica.stats(),
             **({} if self._is_read_only else self._stats_of_commits()),
         }
-
-    @property
-    def waits_for_log(self) -> str | None:
-        """Why commits wait for the log, in words, if they wait for longer than
-        usual (`quorum`)."""
-        return None if self._replica is None else self._replica.trouble
-
-    @property
-    def may_answer(self) -> Callable[[], bool] | None:
-        """A function that a server calls before each answer: may the answer be
-        sent?  None: always."""
-        return None if self._replica is None else self._replica.may_answer
-
-    @property
-    def server_instance(self) -> bytes | None:
-        """The random name that a server should have for this run."""
-        return None if self._replica is None else self._replica.instance
-
-    @property
-    def log_identity(self) -> bytes | None:
-        """The name of the log, for clients that meet another node of it."""
-        return None if self._replica is None else self._replica.log_identity
 
     def _stats_of_commits(self) -> dict[str, object]:
         sequencer, counts = self._sequencer, self._counts

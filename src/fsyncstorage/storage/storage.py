@@ -201,7 +201,7 @@ class FsyncStorage(
         #: Bytes from here on were cut back.  Until something behind this
         #: position is durable, a power cut can bring parts of them back.
         self._cut_back_to = -1
-        self._replica = replica
+        self.replica = replica
         self.pack_hooks = None if replica is None else replica.pack_hooks
         try:
             opening.refuse_past_a_log(file_name, replica, read_only)
@@ -256,8 +256,8 @@ class FsyncStorage(
             return
         self._reserve = Reserve(self._file, lambda: self._pos)
         self._file.sync()
-        if self._replica is not None:
-            self._replica.begin(self._file_name, self._pos, self._bytes)
+        if self.replica is not None:
+            self.replica.begin(self._file_name, self._pos, self._bytes)
         leftovers.remove(self)
         datafile.disk.sync_directory(self._home)
         self._spare = Spare(self._home)
@@ -302,8 +302,6 @@ class FsyncStorage(
     def _close(self) -> None:
         self.packs.wake()
         self._turns.end()
-        if self._replica is not None:
-            self._replica.closing()
         with self._writing:
             pass  # now none is being written; a later one finds it closed
         try:
@@ -314,8 +312,8 @@ class FsyncStorage(
                 self._sequencer.offer()
                 self._sequencer.drain()
                 self._sequencer.sync_to(self._pos)
-                if self._replica is not None:
-                    self._replica.keep()
+                if self.replica is not None:
+                    self.replica.close()  # another node may lead from here on
                 self._unsynced.remove(self._sequencer.appended.tid)
                 self._checkpoints.write_or_warn()
                 # Only if no thread writes; else the next opening does it.
@@ -334,14 +332,12 @@ class FsyncStorage(
 
     def _release(self) -> None:
         """Free all threads, files and locks, also after a failed opening."""
-        if self._replica is not None:
-            self._replica.stop()  # threads may wait for it
+        if self.replica is not None:
+            self.replica.close()  # threads may wait for it
         if self._checkpoints is not None:
             self._checkpoints.close()
         if self._sequencer is not None:
             self._sequencer.flusher.close()
-        if self._replica is not None:
-            self._replica.close()  # while the file is ours
         if self._spare is not None:
             self._spare.close()
         for under_way in list(self._begun.values()):
@@ -371,7 +367,7 @@ class FsyncStorage(
         self._sequencer = self._new_sequencer(self._appended)
         # As in a storage that only reads.
         self._checkpoints = self._spare = None  # type: ignore[assignment]
-        self._scrub = self._replica = self._resolver = None
+        self._scrub = self.replica = self._resolver = None
         for under_way in self._begun.values():
             under_way.abandon()
         self._begun = {}  # aborts would remove the parent's blobs
