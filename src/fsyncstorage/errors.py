@@ -96,15 +96,19 @@ class Fenced(StorageTransactionError, TransientError):
                          ' server, has given it up before it was finished')
 
 
+class LeaderChanged(StorageError, TransientError):
+    """This node does not write any more, and another one may (`quorum`).
+
+    Nothing of this transaction was promised to anybody, so it can be tried
+    again, at the node that leads.
+    """
+
+
 class Occupied(Exception):
     """A vote or a finish would have to wait, and the caller refused that.
 
     The same call can be made again.
     """
-
-
-class NoRoomInLog(Occupied):
-    """A vote would have to wait for room in a log.  It holds nothing now."""
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:

@@ -85,7 +85,7 @@ class BlobNodeTest(NodeTest):
 
     def lead(self, node='a', **options):
         storage = super().lead(node, blob_dir=self.blob_dir(node), **options)
-        tidied = storage._replica._staging._tidying
+        tidied = storage.replica._staging._tidying
         until(lambda: tidied._swept is not None,
               'it has looked for what was left')
         return storage

@@ -14,7 +14,7 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.serialize import referencesf
 
 from fsyncstorage import datafile
-from fsyncstorage.errors import DiskError
+from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.pack import progress
 from fsyncstorage.quorum.files import state as states
@@ -129,9 +129,9 @@ class Order(AgreeingCase):
     def test_nothing_else_is_kept_until_the_file_is_replaced(self):
         """What is read then may be of either file."""
         def look():
-            keeper = self.storage._replica._keeper
+            keeper = self.storage.replica._keeper
             keeper.synced(dataclasses.replace(
-                self.storage._replica._writer.state))
+                self.storage.replica._writer.state))
             keeper.save()
             kept.append(states.load(self.path_of('a')))
 
@@ -180,20 +180,20 @@ class NotTold(AgreeingCase):
 
     def test_another_leads_before_the_swap_is_told(self):
         before = self.content(), self.names()
-        keep = self.storage._replica._keeper.save_becoming
+        keep = self.storage.replica._keeper.save_becoming
 
         def save_becoming(*args):
             keep(*args)
             self.another_leads()
 
         with mock.patch.object(
-                self.storage._replica._keeper, 'save_becoming', save_becoming):
+                self.storage.replica._keeper, 'save_becoming', save_becoming):
             with self.assertRaisesRegex(
                     FileStorageError, 'could not be told'):
                 self.pack()
         self.assertEqual((self.content(), self.names()), before)
         self.assertFalse(self.storage._commit_lock.locked())
-        with self.assertRaises(DiskError):
+        with self.assertRaises(LeaderChanged):
             commit(self.storage, {100: b'x'})
         self.storage.close()
         self.storage = self.lead()
@@ -209,7 +209,7 @@ class NotKnown(AgreeingCase):
         """The answer to the swap does not come before the close."""
         self.patch(replicator, LONGEST_WAIT_AT_CLOSE=0.0)
         self.before = self.content()
-        keep = self.storage._replica.keep_becoming
+        keep = self.storage.replica.keep_becoming
         befallen = threading.Event()
 
         def keep_becoming(becoming):
@@ -217,12 +217,12 @@ class NotKnown(AgreeingCase):
             befalls()
             befallen.set()
 
-        self.patch(self.storage._replica, keep_becoming=keep_becoming)
+        self.patch(self.storage.replica, keep_becoming=keep_becoming)
         pack = Thread(self.pack)
         # Before it, what waits is the record that a pack begins.
         self.assertTrue(befallen.wait(PATIENCE))
-        until(lambda: self.storage._replica._outage.seconds
-              and self.storage._replica._writer.left, 'it waits')
+        until(lambda: self.storage.replica._outage.seconds
+              and self.storage.replica._writer.left, 'it waits')
         self.storage.close()
         with self.assertRaises(OutcomeUnknown):
             pack.result()
@@ -311,7 +311,7 @@ class Kept(NodeTest):
         self.disk.hold_syncs()
         committer = Thread(commit, storage, {1: b'x'})
         self.disk.wait_for_sync()
-        storage._replica._keeper.save()
+        storage.replica._keeper.save()
         self.assertEqual(self.kept(), before)
         self.disk.release_syncs()
         committer.result()
@@ -323,7 +323,7 @@ class Kept(NodeTest):
         storage.line.hold_answers()
         committer = Thread(commit, storage, {1: b'x'})
         storage.line.wait_for_question()
-        storage._replica._keeper.save()
+        storage.replica._keeper.save()
         self.assertEqual(self.kept(), before)
         storage.line.release_answers()
         committer.result()
@@ -334,7 +334,7 @@ class Kept(NodeTest):
         before = self.kept()
         self.engine.away |= {1, 2}
         commit(storage, {1: b'x'})  # the log answers, two do not by themselves
-        storage._replica._keeper.save()
+        storage.replica._keeper.save()
         self.assertEqual(self.kept(), before)
         self.engine.away.clear()
         self.until_kept(storage)

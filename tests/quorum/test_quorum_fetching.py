@@ -108,7 +108,7 @@ class OneMemberIsWrong(FetchingTest):
                 self.are_the_same_blobs('a', node)
 
     def are_the_same_blobs(self, one, other):
-        self.storage._replica.keep()
+        self.storage.replica.keep()
         self.assertEqual(self.blob_files(one), self.blob_files(other))
 
     def test_one_is_wrong_and_another_is_away(self):
@@ -250,7 +250,7 @@ class Packs(BlobNodeTest):
         self.changed(1, b'new', tid)
         with self.dies(), self.assertRaises(Killed):
             self.pack()
-        self.storage._replica.keep()
+        self.storage.replica.keep()
         self.storage.close()
         self.assertEqual(len(self.contents('a')), 2)
         self.lead()

@@ -61,7 +61,7 @@ class Opening(NodeTest):
                 self.path_of('a'), durability=policy, read_only=True)
             self.assertEqual(reading.load(oid(1)), (b'x', tid))
             self.assertIsNone(reading.stats()['quorum'])
-            self.assertIsNone(reading.waits_for_log)
+            self.assertIsNone(reading.replica)
             reading.close()
 
     def test_a_file_that_has_more_than_the_log(self):

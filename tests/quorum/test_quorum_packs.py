@@ -175,7 +175,7 @@ class History:
         for node, follower in self.followers.items():
             self._is_what_the_log_says(node, follower.whole)
         self._is_what_the_log_says(
-            self.primary, self.storage._replica._writer.state)
+            self.primary, self.storage.replica._writer.state)
 
     def _is_what_the_log_says(self, node, state):
         expected = contents(self.engine.records[:state.place.sequence])

@@ -12,7 +12,7 @@ from ZODB.POSException import StorageError
 from ZODB.utils import u64
 
 from fsyncstorage.errors import DiskError
-from fsyncstorage.errors import WritingStopped
+from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.quorum.beginning.copying import copied
 from fsyncstorage.quorum.following import standby
 from fsyncstorage.quorum.history.record import Place
@@ -128,21 +128,21 @@ class Silence(RolesTest):
         self.a.open()
         storage = self.a.leads()
         built = storage.object_map()
-        self.assertTrue(storage.may_answer())
+        self.assertTrue(storage.replica.may_answer())
         with self.assertLogs('fsyncstorage', 'WARNING') as logged:
             self.a.is_away = True
-            until(lambda: not storage.may_answer(), 'it is silent')
+            until(lambda: not storage.replica.may_answer(), 'it is silent')
             until(lambda: built.is_retired, 'its map is retired')
             with self.assertRaisesRegex(NoMap, 'another node'):
                 storage.object_map()
             until(lambda: logged.records, 'it says so')
-            self.assertIn('no client is answered', storage.waits_for_log)
+            self.assertIn('no client is answered', storage.replica.trouble)
             # Nor may those that ask nothing go on to read from their caches.
             until(lambda: self.a.host.silences, 'it has hung up')
             self.a.is_away = False
-            until(storage.may_answer, 'it answers')
+            until(storage.replica.may_answer, 'it answers')
             until(lambda: 'answered again' in logged.output[-1], 'said')
-        self.assertIsNone(storage.waits_for_log)
+        self.assertIsNone(storage.replica.trouble)
         commit(storage, {1: b'x'})
         self.assertEqual(self.a.host.done, [])
         until(lambda: self.a.host.silences == [True, False], 'and goes on')
@@ -158,7 +158,7 @@ class Silence(RolesTest):
             until(lambda: not self.engine.is_full, 'room is made')
             until(lambda: any('answered again' in each
                               for each in logs.output), 'it goes on')
-        self.assertTrue(storage.may_answer())
+        self.assertTrue(storage.replica.may_answer())
 
 
 class Retreat(RolesTest):
@@ -166,7 +166,7 @@ class Retreat(RolesTest):
     def is_over(self, again=True):
         self.assertTrue(self.a.host.has_ended.wait(PATIENCE))
         self.assertEqual(self.a.host.done, ['hang up', ('end', again)])
-        self.assertFalse(self.a.storage.may_answer())
+        self.assertFalse(self.a.storage.replica.may_answer())
 
     def test_another_node_has_taken_over(self):
         """As when a process was frozen, or cut off: its commits fail."""
@@ -177,9 +177,9 @@ class Retreat(RolesTest):
             commit(storage, {2: b'y'})
             self.a.is_away = False
             self.is_over()
-        with self.assertRaisesRegex(WritingStopped, 'start this node again'):
+        with self.assertRaisesRegex(LeaderChanged, 'does not lead any more'):
             commit(self.a.storage, {1: b'x'})
-        self.assertIn('does not lead', self.a.storage.waits_for_log)
+        self.assertIn('does not lead', self.a.storage.replica.trouble)
 
     def test_a_successor_that_is_found_without_a_commit(self):
         """The lease is not asked: it goes on."""
@@ -187,7 +187,7 @@ class Retreat(RolesTest):
             self.both()
             with self.assertLogs('fsyncstorage', 'CRITICAL') as logged:
                 led(FakeLog(self.engine),
-                    self.a.storage._replica._writer.state, 'other')
+                    self.a.storage.replica._writer.state, 'other')
                 self.is_over()
             self.assertIn('in epoch 2', logged.output[0])
 
@@ -218,9 +218,9 @@ class Retreat(RolesTest):
         with mock.patch.object(primary, 'LOOK_EVERY', 3600.0):
             self.a.open()
             storage = self.a.leads()
-            self.assertTrue(storage.may_answer())
-            storage._replica._writer.fenced = 'by another'
-            self.assertFalse(storage.may_answer())
+            self.assertTrue(storage.replica.may_answer())
+            storage.replica._writer.fenced = 'by another'
+            self.assertFalse(storage.replica.may_answer())
 
     def test_it_cannot_come_to_the_end_of_the_log(self):
         """As where the disk is full: another node may lead meanwhile, and it
@@ -281,7 +281,7 @@ class StepDown(RolesTest):
         self.log = FakeLog(self.engine)
 
     def requests(self):
-        return self.a.storage._replica._requests
+        return self.a.storage.replica._requests
 
     def test_it_is_asked_for_from_anywhere(self):
         self.patch(stepdown, LOOK_EVERY=0.01)

@@ -8,21 +8,22 @@ from unittest import mock
 
 from ZODB.POSException import ConflictError
 from ZODB.POSException import StorageError
-from ZODB.POSException import StorageTransactionError
 
 from fsyncstorage.errors import ConflictsLeft
-from fsyncstorage.errors import NoRoomInLog
+from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.errors import OutcomeUnknown
-from fsyncstorage.errors import WritingStopped
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.staged import new_sum
 from fsyncstorage.quorum.leading import held as counted
 from fsyncstorage.quorum.leading import loglimit
 from fsyncstorage.quorum.log import outage
 from fsyncstorage.quorum.log.interface import Unanswered
+from fsyncstorage.server import ballot
+from fsyncstorage.server import committer
 from fsyncstorage.storage.told import ForAClient
 
 from ..server.serving import Served
+from ..server.serving import record
 from ..support import PATIENCE
 from ..support import Thread
 from ..support import begin
@@ -124,8 +125,8 @@ class NoMajority(StagingTest):
         transaction = self.begin_blobs(storage, {1: b'blob'})
         storage.line.is_away = True
         vote = Thread(storage.tpc_vote, transaction)
-        until(lambda: storage.waits_for_log, 'it waits, and says so')
-        self.assertIn('a vote with blobs waits', storage.waits_for_log)
+        until(lambda: storage.replica.trouble, 'it waits, and says so')
+        self.assertIn('a vote with blobs waits', storage.replica.trouble)
         return transaction, vote
 
     def test_it_waits_and_goes_on(self):
@@ -135,7 +136,7 @@ class NoMajority(StagingTest):
             until(lambda: logs.output, 'said')
             storage.line.is_away = False
             vote.result()
-        self.assertIsNone(storage.waits_for_log)
+        self.assertIsNone(storage.replica.trouble)
         self.assertIn('its log answers again', logs.output[-1])
         storage.tpc_finish(transaction)
         self.assertEqual(len(self.blobs_in_the_log()), 1)
@@ -145,7 +146,7 @@ class NoMajority(StagingTest):
         storage = self.lead()
         _, vote = self.waiting(storage)
         storage.close()
-        with self.assertRaisesRegex(WritingStopped, 'is being closed'):
+        with self.assertRaisesRegex(LeaderChanged, 'is being closed'):
             vote.result()
 
     def test_the_fence(self):
@@ -164,7 +165,7 @@ class NoMajority(StagingTest):
         with self.assertLogs('fsyncstorage', 'WARNING'):
             with self.assertRaises(OutcomeUnknown):
                 commit(storage, {2: b'x'})
-            with self.assertRaisesRegex(WritingStopped, 'come into its log'):
+            with self.assertRaisesRegex(LeaderChanged, 'come into its log'):
                 vote.result()
 
 
@@ -178,7 +179,7 @@ class RoomTest(StagingTest):
         self.patch(loglimit, PAUSE=0.01, TROUBLE_AFTER=0.05)
         self.patch(counted, GRAIN=1)
         self.storage = self.lead()
-        self.limit = self.storage._replica._limit
+        self.limit = self.storage.replica._limit
         self.limit.limit = self.limit.named + self.LIMIT
 
     @property
@@ -204,8 +205,8 @@ class NoRoomInTheLog(RoomTest):
             second, voting = self.waiting({2: bytes(300), 3: bytes(300)})
             until(lambda: said.output, 'said')
             self.assertIn('votes with blobs wait until others end',
-                          self.storage.waits_for_log)
-            self.assertIn('600 of blobs', self.storage.waits_for_log)
+                          self.storage.replica.trouble)
+            self.assertIn('600 of blobs', self.storage.replica.trouble)
             self.assertEqual(len(self.engine.all_staged()), 1)
             self.storage.tpc_abort(first)
             voting.result()
@@ -213,7 +214,7 @@ class NoRoomInTheLog(RoomTest):
             until(lambda: len(said.output) > 1, 'that it goes on')
             self.assertIn('has room again', said.output[1])
         self.storage.tpc_finish(second)
-        self.assertIsNone(self.storage.waits_for_log)
+        self.assertIsNone(self.storage.replica.trouble)
         self.assertEqual(self.staged, 0)
 
     def test_first_come_first_served(self):
@@ -229,23 +230,32 @@ class NoRoomInTheLog(RoomTest):
             self.storage.tpc_abort(each)
         until(lambda: self.staged == 0, 'all is given back')
 
+    def test_it_holds_nothing_while_it_waits(self):
+        first = self.vote_blobs(self.storage, {1: bytes(600)})
+        second, voting = self.waiting({2: bytes(600)})
+        self.assertEqual(owners(self.storage._turns), 1)
+        self.storage.tpc_abort(first)
+        voting.result()
+        self.storage.tpc_abort(second)
+
     def test_an_abort_by_another_thread(self):
-        """It waits no more, and has no room."""
+        """Its vote ends when it is decided about the room, and keeps nothing.
+        """
         first = self.vote_blobs(self.storage, {1: bytes(600)})
         second, voting = self.waiting({2: bytes(600)})
         self.storage.tpc_abort(second)
-        with self.assertRaisesRegex(
-                StorageTransactionError, 'was aborted|not in progress'):
-            voting.result()
-        self.assertEqual((len(self.limit._line), self.staged), (0, 600))
         self.storage.tpc_abort(first)
+        with self.assertRaises((StorageError, FileNotFoundError)):
+            voting.result()
+        self.assertEqual(len(self.limit._line), 0)
         until(lambda: self.staged == 0, 'all is given back')
+        self.nothing_is_left()
 
     def test_what_failed_counts_until_it_is_removed(self):
         self.storage.line.before_stage = lambda: self.engine.blobs and 1 / 0
         transaction = self.begin_blobs(
             self.storage, {1: bytes(300), 2: bytes(300), 3: bytes(300)})
-        tidying = self.storage._replica._staging._tidying
+        tidying = self.storage.replica._staging._tidying
         with mock.patch.object(tidying, 'drop') as drop:
             with self.assertRaises(ZeroDivisionError):
                 self.storage.tpc_vote(transaction)
@@ -255,46 +265,6 @@ class NoRoomInTheLog(RoomTest):
             tidying.drop(call.args[0])
         until(lambda: self.staged == 0, 'given back')
         self.nothing_is_left()
-
-
-class WithoutAThread(RoomTest):
-    """A vote that must not wait in its thread is called, and made again."""
-
-    def no_room(self, contents):
-        """A vote that has found none, and an event."""
-        transaction, called = self.begin_blobs(
-            self.storage, contents), threading.Event()
-        with self.assertRaises(NoRoomInLog):
-            self.storage.tpc_vote(transaction, wait=False)
-        self.assertTrue(
-            self.storage.call_when_served(transaction, called.set))
-        return transaction, called
-
-    def setUp(self):
-        super().setUp()
-        self.first = self.vote_blobs(self.storage, {1: bytes(600)})
-
-    def test_it_is_called(self):
-        second, called = self.no_room({2: bytes(600)})
-        self.assertFalse(called.is_set())
-        self.assertEqual(owners(self.storage._turns), 1)  # it holds nothing
-        self.storage.tpc_abort(self.first)
-        assert called.wait(PATIENCE)
-        self.storage.tpc_vote(second, wait=False)
-        self.assertEqual(self.staged, 600)
-        self.storage.tpc_finish(second)
-        self.assertEqual(self.staged, 0)
-
-    def test_there_is_room_before_it_asks_to_be_called(self):
-        second = self.begin_blobs(self.storage, {2: bytes(600)})
-        with self.assertRaises(NoRoomInLog):
-            self.storage.tpc_vote(second, wait=False)
-        self.storage.tpc_abort(self.first)
-        until(lambda: not self.limit._line, 'it has got the room')
-        called = threading.Event()
-        waits = self.storage.call_when_served(second, called.set)
-        self.assertTrue(called.is_set() or not waits)
-        self.storage.tpc_abort(second)
 
 
 class Again(RoomTest):
@@ -358,6 +328,24 @@ class Failing(StagingTest):
                 self.nothing_is_left()
 
 
+class WaitingInAServer(RoomTest, Served):
+
+    def test_only_other_blobs_wait(self):
+        """However many wait for room in the log, and for however long."""
+        self.patch(loglimit, LONGEST_STILL=3600.0)
+        first = self.vote_blobs(self.storage, {1: bytes(600)})
+        server = self.serve(self.storage)
+        for number in range(committer.VOTERS + 1):
+            peer = self.connect(server)
+            peer.begin()
+            peer.send_blob(2 + number, bytes(600))
+            peer.ask('vote', peer.id)
+        until(lambda: len(self.limit._line) == committer.VOTERS, 'they wait')
+        self.patch(ballot, SMALL=0)  # a thread votes the next one
+        self.connect(server).commit({50: record()})
+        self.storage.tpc_abort(first)
+
+
 class BehindAServer(BlobNodeTest, Served):
 
     def test_its_end_while_no_majority_answers(self):
@@ -369,5 +357,5 @@ class BehindAServer(BlobNodeTest, Served):
         peer.begin()
         peer.send_blob(1, bytes(600))
         peer.ask('vote', peer.id)
-        until(lambda: self.storage._replica._staging._votes, 'it waits')
+        until(lambda: self.storage.replica._staging._votes, 'it waits')
         Thread(server.close).result()

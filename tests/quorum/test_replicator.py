@@ -13,13 +13,18 @@ import pickle
 import random
 import threading
 
+from transaction.interfaces import TransientError
+from ZODB.utils import z64
+
 from fsyncstorage import AsyncFinish
 from fsyncstorage.commit.replica import NotReplicated
+from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.quorum.history.record import MOST
 from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.leading import replicator
+from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.log import outage
 from fsyncstorage.storage.transaction import STATUS_OFFSET
 
@@ -136,13 +141,13 @@ class NoMajority(NodeTest):
     def test_commits_wait_and_readers_go_on(self):
         storage = self.lead()
         first = commit(storage, {1: b'first'})
-        self.assertIsNone(storage.waits_for_log)
+        self.assertIsNone(storage.replica.trouble)
         storage.line.is_away = True
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
             committer = Thread(commit, storage, {1: b'second'}, {1: first})
             until(lambda: storage.stats()['quorum']['outages'], 'it is said')
             self.assertEqual(storage.load(oid(1)), (b'first', first))
-            self.assertIn('not answered', storage.waits_for_log)
+            self.assertIn('not answered', storage.replica.trouble)
             self.assertEqual(
                 storage.stats()['quorum']['trouble'][:7], 'the log')
             voted = vote(storage, {2: b'x'})
@@ -151,7 +156,7 @@ class NoMajority(NodeTest):
             second = committer.result()
         self.assertEqual(storage.load(oid(1)), (b'second', second))
         storage.tpc_finish(voted)
-        self.assertIsNone(storage.waits_for_log)
+        self.assertIsNone(storage.replica.trouble)
         self.has_what_the_log_has()
         self.assertIn('has not answered for', logs.output[0])
         self.assertIn('answers again', logs.output[-1])
@@ -168,8 +173,27 @@ class TheFence(NodeTest):
         self.assertEqual(storage.stats()['failed'], True)
         self.assertIn('takes nothing more', storage.stats()['writing_stopped'])
         self.assertTrue(storage.stats()['quorum']['fenced'])
-        with self.assertRaisesRegex(WritingStopped, 'start this node again'):
+        with self.assertRaisesRegex(LeaderChanged, 'takes nothing more'):
             begin(storage)
+
+    def test_transactions_that_meet_it(self):
+        """Nothing was promised to anybody: they can be tried again."""
+        storage = self.lead()
+        commit(storage, {1: b'first'})
+        begun, voted = begin(storage), vote(storage, {2: b'x'})
+        storage.store(oid(3), z64, b'x', '', begun)
+        self.fence()
+        with self.assertRaises(Fenced):
+            storage.replica._writer.find_successor()
+        size = storage.getSize()
+        with self.assertRaises(TransientError):
+            storage.tpc_vote(begun)
+        with self.assertRaises(TransientError):
+            storage.tpc_finish(voted)
+        with self.assertRaises(TransientError):
+            begin(storage)
+        self.assertEqual(storage.getSize(), size)
+        self.assertFalse(storage.has_stopped)
 
     def test_a_commit_behind_it(self):
         """I7: it may be there, and nothing is written any more."""
@@ -280,7 +304,7 @@ class FailedDisk(NodeTest):
             with self.subTest(failing):
                 self.setUp()
                 storage = self.lead()
-                replica, reads = storage._replica, itertools.count(1)
+                replica, reads = storage.replica, itertools.count(1)
                 real = replica._batch
 
                 def batch(end, read, commits, real=real, reads=reads,
@@ -413,7 +437,7 @@ class Lives(NodeTest):
             [Fault.NONE, Fault.BEFORE, Fault.AFTER, Fault.DELAYED],
             k=choices.randrange(4)))
         number = next(numbers)
-        with contextlib.suppress(WritingStopped):
+        with contextlib.suppress(LeaderChanged):
             try:
                 tid = commit(storage, {number: b'x' * number})
             except OutcomeUnknown:

@@ -2,6 +2,7 @@
 what happens at its limit (I16)."""
 
 import random
+import threading
 from unittest import mock
 
 from ZODB.POSException import StorageTransactionError
@@ -18,7 +19,6 @@ from fsyncstorage.quorum.leading import trimming
 from fsyncstorage.quorum.leading.earlier import Earlier
 from fsyncstorage.quorum.leading.loglimit import LogLimit
 from fsyncstorage.quorum.leading.loglimit import Trims
-from fsyncstorage.quorum.leading.loglimit import Wanted
 from fsyncstorage.quorum.leading.trimming import Trimming
 from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.log.interface import Full
@@ -307,13 +307,14 @@ class AtTheLimit(RoundsCase):
                     self.writing.keep()  # also behind a Trim
 
         go_on(is_behind=False)
-        wanted = Wanted(4000)
-        self.limit.ask(wanted)
+        wanted = Thread(
+            self.limit.take, 4000, lambda: None, threading.Event().wait)
+        until(lambda: self.limit._line, 'it waits')
         go_on(is_behind=True)
-        self.assertFalse(wanted.is_given)
+        self.assertTrue(wanted.is_alive())
         self.assertEqual(self.engine.all_staged(), {blob})
         go_on(is_behind=False)
-        self.assertTrue(wanted.is_given)
+        wanted.result()
         self.assertEqual(self.engine.all_staged(), set())
 
 
@@ -380,7 +381,7 @@ class Served(NodeTest):
         storage = self.lead(trims=Trims(A, self.LIMIT, drops))
         for number in range(4):
             in_time(commit, storage, {number: bytes(5000)})
-            in_time(storage._replica.keep)
+            in_time(storage.replica.keep)
         return storage
 
     def test_commits_wait_for_the_node_that_is_behind(self):
@@ -390,7 +391,7 @@ class Served(NodeTest):
         committer = Thread(commit, storage, {9: b'x'})
         with self.assertLogs(loglimit.__name__, 'WARNING') as said:
             until(lambda: said.output, 'trouble')
-        self.assertIn('the node b', storage.waits_for_log)
+        self.assertIn('the node b', storage.replica.trouble)
         self.assertIn('log-limit', said.output[0])
         self.assertTrue(committer.is_alive())
         self.assertEqual(len(self.engine.records), before)
@@ -399,7 +400,7 @@ class Served(NodeTest):
         self.engine.note(
             B, Note(B, place_of(self.engine.records[-1])).packed())
         committer.result()
-        self.assertIsNone(storage.waits_for_log)
+        self.assertIsNone(storage.replica.trouble)
         self.has_what_the_log_has()
 
     def test_or_they_go_on_without_it(self):
@@ -424,7 +425,7 @@ class Served(NodeTest):
         for number in range(30):
             committer = Thread(commit, storage, {number: bytes(3000)})
             # What is kept is kept later than in use.
-            until(lambda: (storage._replica.keep(),
+            until(lambda: (storage.replica.keep(),
                            not committer.is_alive())[1], 'a commit')
             committer.result()
         self.assertGreater(self.engine.first, 10)

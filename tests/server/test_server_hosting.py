@@ -13,10 +13,10 @@ import threading
 from types import SimpleNamespace
 from unittest import mock
 
-from fsyncstorage import FsyncStorage
 from fsyncstorage import wire
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import probes
+from fsyncstorage.quorum.leading.replicator import Replicator
 from fsyncstorage.server import hosting
 from fsyncstorage.server import listening
 from fsyncstorage.server.connection import announcement
@@ -50,10 +50,11 @@ class NodeServed(Served):
         super().setUp()
         all_is_cached(self)
         self.may_answer = True
-        self.patch(
-            FsyncStorage, server_instance=INSTANCE,
-            may_answer=staticmethod(lambda: self.may_answer))
         self.storage = self.open()
+        self.storage.replica = mock.Mock(
+            spec=Replicator, instance=INSTANCE, log_identity=b'log',
+            trouble=None, may_answer=lambda: self.may_answer,
+            sync=lambda end, read, commits, sync_disk: sync_disk())
         self.server = self.serve(self.storage)
         self.zeo = self.connect(self.server)
         self.zeo.commit({1: record()})

@@ -72,6 +72,7 @@ class Still(TestCase):
             voting = Thread(self.storage.tpc_vote, transaction)
             until(lambda: self.storage.stats()['lock_waiting'], 'it waits')
             with self.assertLogs('fsyncstorage', 'CRITICAL'):
-                self.storage.stop_writing('of a reason', 'do something')
+                self.storage._sequencer.stop_writing(
+                    'of a reason', 'do something')
         with self.assertRaisesRegex(Exception, 'of a reason; do something'):
             voting.result()

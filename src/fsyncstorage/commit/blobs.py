@@ -6,7 +6,7 @@ name.  The vote makes the directory that the file will be in, and makes the
 content durable.  The file gets its real name, which contains the tid, just
 before the transaction is written.  An abort removes the transaction's own
 files, and no others.  Where a log has the contents, too (commit.replica),
-`Stored` keeps what the log knows of them.
+`Stored` has what the log keeps of them.
 
 `Placed` has the keys of blobs that have their names.  A leader makes these
 names durable before it writes the status of the transaction.  Under the policy
@@ -18,8 +18,8 @@ No file is held open: each is opened for its sync, one at a time (spare).
 import contextlib
 import os
 import tempfile
+import typing
 from collections.abc import Iterator
-from typing import Any
 
 import ZODB.blob
 from ZODB.utils import cp
@@ -40,6 +40,13 @@ KEY = 16
 AT_ONCE = 500
 
 
+class Kept(typing.Protocol):
+    """What a log keeps of the blobs of a transaction."""
+
+    def drop(self) -> None:
+        """No transaction will name them."""
+
+
 class Stored:
 
     def __init__(self, helper: ZODB.blob.FilesystemHelper,
@@ -52,8 +59,8 @@ class Stored:
         self._files: dict[tuple[bytes, bytes | None], str] = {}
         self._prepared: set[str] = set()
         self._named: list[str] = []
-        #: What a replica knows of them; None: nothing.
-        self.replicated: Any = None
+        #: What a log has of them; None: nothing.
+        self.kept: Kept | None = None
 
     def __bool__(self) -> bool:
         return bool(self._files)
@@ -112,9 +119,16 @@ class Stored:
         datafile.make_directories(
             os.path.dirname(path), self._durable_names.discard)
 
+    def leave_log(self) -> None:
+        """Give back the room that they have in a log."""
+        if self.kept is not None:
+            self.kept.drop()
+            self.kept = None
+
     def take_back(self) -> None:
         """Remove the files: all that can be removed, even if one cannot."""
         with contextlib.ExitStack() as files:
+            files.callback(self.leave_log)
             for path in *self._files.values(), *self._named:
                 files.callback(datafile.remove_if_there, path)
 

@@ -41,7 +41,7 @@ class Commit:
     """One transaction between its append and its acknowledgement."""
 
     __slots__ = ('tid', 'start', 'end', 'point', 'status', 'promised',
-                 'status_last', 'blobs', 'replicated', 'on_publish',
+                 'status_last', 'blobs', 'kept', 'on_publish',
                  'on_done', 'told', 'id', 'orphan', 'state', 'error',
                  'sleepers')
 
@@ -60,8 +60,8 @@ class Commit:
         self.status_last = False
         #: The blobs that must be durable before that, too.
         self.blobs: typing.Any = None
-        #: What a replica knows of these blobs (commit.replica).
-        self.replicated: typing.Any = None
+        #: What a log has of these blobs (commit.replica).
+        self.kept: typing.Any = None
         #: Called with the tid, in order, just before readers see the commit.
         self.on_publish: Callable[[bytes], object] | None = None
         #: Called with (tid, error or None) when the commit is settled.

@@ -1,14 +1,21 @@
-"""What a storage needs from the log that its commits also go to.
+"""What a storage asks of the log that its commits also go to: four questions.
 
 Under a policy that is *replicated* the storage is given a `Replica`, and uses
 nothing of a log but this interface.  So it imports no module of the log.
+
+1. `may_write`: may this node write?  At each begin, vote and append.
+2. `sync`: are this batch and all before it kept, by a majority and by the
+   disk?  It takes the place of a sync of the disk.
+3. `keep_blobs`: does the log have the blobs of this vote?
+4. `may_answer`: may an answer that was read here be sent?
 
 The storage owns its replica, from its opening to its close.  `sync` is called
 by one thread at a time, the leader (commit.sequencer); the other methods may
 be called by any thread.
 
 Left to others: the log, its records, and who may write
-(quorum.leading.replicator).
+(quorum.leading.replicator).  A server, the metrics and a pack ask the same
+object for more (its names, its trouble, its figures), by `storage.replica`.
 """
 
 import typing
@@ -39,28 +46,12 @@ class NotReplicated(Exception):
         self.remedy = remedy
 
 
+@typing.runtime_checkable
 class Replica(typing.Protocol):
 
-    @property
-    def pack_hooks(self) -> typing.Any:
-        """What a pack of the storage asks, because the other nodes pack, too.
-
-        (This is pack.agreed.Hooks, but this room does not know packs.)"""
-
-    #: The instance that a server of the storage has: the ids of its commits
-    #: begin with it, and the log knows it.  None: any.
-    instance: bytes | None
-
-    @property
-    def log_identity(self) -> bytes:
-        """The name of the log: storages with the same name have one history.
-        """
-
-    def may_answer(self) -> bool:
-        """May an answer that was read here be sent?  If not, another node may
-        have committed since.
-
-        Called before each answer, by any thread."""
+    #: What a pack of the storage asks, because the other nodes pack, too.
+    #: (This is pack.agreed.Hooks, but this room does not know packs.)
+    pack_hooks: typing.Any
 
     def begin(self, path: str, end: int, read: Read) -> None:
         """The file of this name is open, locked and synced, and ends here.
@@ -69,29 +60,12 @@ class Replica(typing.Protocol):
         the log does not have the file up to here.
         """
 
-    def check_size(self, size: int) -> None:
-        """Part of a vote: raise if a transaction of `size` bytes is too large.
-        """
+    def may_write(self, size: int = 0) -> None:
+        """Raise LeaderChanged if this node writes no more: then nothing of the
+        transaction was promised to anybody, and it can be tried again.
 
-    def stage(self, blobs: Stored, has_turn: bool, wait: bool) -> None:
-        """Part of a vote: bring these blobs into the log, so that a batch can
-        name them.
-
-        This may take long, so it is called before the transaction has its
-        turn; then again when it has its turn, for blobs that were added since.
-        It notes in `blobs.replicated` what the commit of the transaction will
-        have.  Raise if the blobs cannot be brought into the log.  Without
-        `wait`, raise NoRoomInLog if there is no room for them: then they keep
-        a place in a queue, and the call is made again.
-        """
-
-    def call_when_room(self, blobs: Stored,
-                       function: Callable[[], object]) -> bool:
-        """After NoRoomInLog: call the function, in any thread, when `stage`
-        will not wait.  Return False if the blobs do not wait for room."""
-
-    def unstage(self, blobs: Stored) -> None:
-        """The transaction was aborted: nothing will name its blobs."""
+        In a vote, `size` is that of the transaction: raise if it is too large
+        for the log."""
 
     def sync(self, end: int, read: Read, commits: Sequence[Commit],
              sync_disk: Callable[[], object]) -> None:
@@ -105,34 +79,28 @@ class Replica(typing.Protocol):
         perhaps more.
         """
 
-    @property
-    def trouble(self) -> str | None:
-        """Why commits wait for the log, if they do for longer than usual."""
+    def keep_blobs(self, blobs: Stored) -> None:
+        """Part of a vote: bring these blobs into the log, so that a batch can
+        name them; raise if they cannot be brought there.
 
-    def stats(self) -> dict[str, object]:
-        """Figures for the operator."""
-
-    def became_of(self, id: bytes, since: bytes) -> bytes | None:
-        """The tid of a commit of an epoch that has ended, if it is in the log;
-        None if it is not, and never will be.
-
-        Such a commit is later than the tid `since`.  LookupError if this node
-        cannot know.
+        This may take long, so it is called before the transaction has its
+        turn; then again when it has its turn, for blobs that were added since,
+        which must wait for no other vote.  It notes in `blobs.kept` what the
+        commit of the transaction will have.
         """
 
-    def end_votes(self) -> None:
-        """The storage is about to be closed: votes do not wait any more."""
+    def may_answer(self) -> bool:
+        """May an answer that was read here be sent?  If not, another node may
+        have committed since.
+
+        Called before each answer, by any thread."""
 
     def closing(self) -> None:
         """The storage is being closed: votes do not wait any more, and a
         `sync` that has no answer within some seconds raises NotReplicated.
         May be repeated."""
 
-    def keep(self) -> None:
-        """Nothing is under way any more: save the state on the disk."""
-
-    def stop(self) -> None:
-        """From now on no `sync` waits for the log.  May be repeated."""
-
     def close(self) -> None:
-        """Release everything.  May be repeated."""
+        """Nothing is under way any more, or nothing more will be kept: save
+        the state on the disk, let no `sync` wait for the log, and release
+        everything.  May be repeated."""

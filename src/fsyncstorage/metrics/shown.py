@@ -74,7 +74,8 @@ class Shown:
             return None if self.node is None else str(self.node.trouble)
         if self.storage.has_stopped:
             return str(self.storage.stats()['writing_stopped'])
-        waits: str | None = self.storage.waits_for_log
+        replica = self.storage.replica
+        waits: str | None = None if replica is None else replica.trouble
         return waits
 
     def now(self) -> Reading | None:

@@ -10,8 +10,7 @@ Its states, which the event loop owns (the committer changes them)::
     BEGUN      the client stores
     OUTSIDE    its vote waits for room in the storage
     VOTING     the loop or a thread votes it, or it waits for a thread
-    WAITING    its vote waits for its objects, or before that for room in the
-               log of the storage; no thread is blocked
+    WAITING    its vote waits for its objects; no thread is blocked
     ASIDE      its vote waits for a transaction to be published
     VOTED      the storage has it: it holds its objects, and its client has
                `transaction-timeout` to finish it
@@ -321,6 +320,10 @@ class Ballot(Timed):
     def is_small(self):
         return not (self._size > SMALL or self._is_spilled
                     or self._has_blobs or self._has_undo)
+
+    @property
+    def may_have_blobs(self):
+        return self._has_blobs or self._has_undo
 
     def is_light(self):
         """Would the vote of a storage of ours neither conflict nor wait?"""

@@ -9,9 +9,7 @@ objects: the storage says that they are not free (Occupied), the ballot waits,
 and the storage notifies the loop when its turn has come (`call_when_served`).
 So the ballots of all clients stand in the queues of their objects, like other
 threads that commit in the same storage, and each holds its objects and nothing
-else (I12).  Before that, a vote may wait in the same way for room in the log
-of a storage (NoRoomInLog).  It fails if the votes that wait for the log would
-leave too little of `ROOM` to other votes.
+else (I12).
 
 A vote that conflicts with a transaction that is appended and not yet published
 is put *aside* (I6).  It is repeated when that transaction is published, or
@@ -27,6 +25,8 @@ Threads do everything else.  `VOTERS` of them vote, so that the sync of a blob
 does not delay the votes of others.  One more resolves conflicts (Unresolved):
 only other conflicts wait for code of users.  One more finishes and aborts:
 these steps never queue behind votes, because their ballots hold objects.
+Where a log gets the blobs of votes, and may have no room for a minute, ballots
+with blobs have room and threads of their own: only other blobs wait for them.
 
 Any other storage, or one in a wrapper with a vote of its own, gets one ballot
 at a time, in one thread (oneatatime); the others wait outside (`entrance`).
@@ -44,11 +44,9 @@ import threading
 import time
 
 from ZODB.POSException import StorageError
-from ZODB.POSException import StorageTransactionError
 from ZODB.utils import maxtid
 
 from ..errors import ConflictsLeft
-from ..errors import NoRoomInLog
 from ..errors import Occupied
 from ..errors import Unpublished
 from ..errors import Unresolved
@@ -63,6 +61,7 @@ from .ballot import VOTING
 from .ballot import WAITING
 from .entrance import Entrance
 from .fairline import FairLine
+from .hosting import replica_of
 from .mailbox import attempt
 from .oneatatime import OneAtATime
 from .threads import Threads
@@ -73,13 +72,11 @@ LONG = 0.02
 # ... threads carry out all steps for this many seconds.
 RETREAT = 2
 
-# Threads that vote.
+# Threads that vote; as many more vote blobs into a log.
 VOTERS = 4
-# Bytes of all ballots that are in a storage.
+# Bytes of all ballots that are in a storage; of those whose blobs a log gets.
 ROOM = 128 << 20
-# Of these, bytes of ballots that wait for room in the log, which may take a
-# minute.  The rest is for other votes.
-MOST_FOR_THE_LOG = ROOM // 2
+ROOM_FOR_THE_LOG = ROOM // 2
 
 
 class Committer:
@@ -97,17 +94,22 @@ class Committer:
         self._entrance = Entrance(ROOM if self._side_by_side else 0)
         #: Of ballots that weigh more than all of the room: one at a time.
         self._giants = Entrance(0)
+        #: Of ballots whose blobs a log gets.
+        self._has_log = replica_of(storage) is not None
+        self._entrance_to_the_log = Entrance(ROOM_FOR_THE_LOG)
         self._aside = {}  # ballot -> tid that it waits for
         #: How often a transaction that was appended may never be published.
         self._failures = 0
-        #: Ballots that wait for a thread that votes, without and with a
-        #: conflict to resolve.
-        self._queue, self._conflicts = FairLine(VOTERS), FairLine(1)
+        #: Ballots that wait for a thread that votes: most of them, those with
+        #: a conflict to resolve, and those whose blobs a log gets.
+        self._lines = self._queue, self._conflicts, self._for_the_log = (
+            FairLine(VOTERS), FairLine(1), FairLine(VOTERS))
         self._not_before = 0
         # (No thread is started before it is needed.)
         self._appender = Threads(1, f'appender of {name}')
-        self._voters = (Threads(VOTERS + 1, f'voter of {name}')
-                        if self._side_by_side else self._appender)
+        self._voters = (Threads(
+            sum(line.most for line in self._lines), f'voter of {name}')
+            if self._side_by_side else self._appender)
 
     # From ballots
 
@@ -131,8 +133,8 @@ class Committer:
 
     def abort(self, ballot):
         with self._lock:
-            if (ballot.state is VOTING and ballot not in self._queue
-                    and ballot not in self._conflicts):
+            if ballot.state is VOTING and not any(
+                    ballot in line for line in self._lines):
                 ballot.aborted = True  # dropped when its thread is done
             elif ballot.state not in (FINISHING, OVER):
                 self._drop(ballot)
@@ -157,8 +159,8 @@ class Committer:
         """
         with self._lock:
             self._closing = True
-            self._queue.clear()
-            self._conflicts.clear()
+            for line in self._lines:
+                line.clear()
         about_to_close = getattr(self.storage, 'about_to_close', None)
         if about_to_close is not None:  # ends what the threads may wait for
             attempt(about_to_close)
@@ -202,6 +204,7 @@ class Committer:
         ballot.state = OUTSIDE
         weight = ballot.weight
         entrance = (self._giants if weight > self._entrance.room
+                    else self._entrance_to_the_log if self._needs_log(ballot)
                     else self._entrance)
         if entrance.ask(ballot, weight, ballot.client.session):
             self._go_on(ballot)
@@ -232,12 +235,17 @@ class Committer:
 
     def _leave_to_a_thread(self, ballot):
         ballot.state = VOTING
-        line = self._conflicts if ballot.has_to_resolve else self._queue
+        line = (self._conflicts if ballot.has_to_resolve
+                else self._for_the_log if self._needs_log(ballot)
+                else self._queue)
         if ballot.is_asked:  # it has got its objects: others wait for it
             line.add_ahead(ballot)
         else:
             line.add(ballot, ballot.client.session)
         self._hand_out(line)
+
+    def _needs_log(self, ballot):
+        return self._has_log and ballot.may_have_blobs
 
     def _hand_out(self, line):
         while line and line.under_way < line.most:
@@ -282,7 +290,7 @@ class Committer:
             ballot.has_to_resolve = True
             self._leave_to_a_thread(ballot)
         elif isinstance(error, Occupied):
-            self._wait(ballot, error)
+            self._wait(ballot)
         elif isinstance(error, Unpublished):
             self._leave(ballot)
             self._put_aside(ballot, error.tid)
@@ -299,38 +307,17 @@ class Committer:
             ballot.voted(self._service.loop, self._service.timeout)
             ballot.tell(result, None)
 
-    def _wait(self, ballot, error):
+    def _wait(self, ballot):
         """Wait for its turn.  If it has that already, a thread votes it, which
         may block for what is left."""
         ballot.state = WAITING
-        if isinstance(error, NoRoomInLog):
-            ballot.waits(times.LOG)
-            if self._weight_of_those_for_the_log() > MOST_FOR_THE_LOG:
-                self._refuse(ballot)
-                return
-        else:
-            ballot.waits(times.OBJECTS)
+        ballot.waits(times.OBJECTS)
         if not self.storage.call_when_served(
                 ballot.transaction,
                 functools.partial(self._post, self._served, ballot)):
             ballot.has_turn = True
             ballot.goes_on()
             self._leave_to_a_thread(ballot)
-
-    def _weight_of_those_for_the_log(self):
-        return sum(ballot.weight for ballot in self._ballots
-                   if ballot.waits_for is times.LOG)
-
-    def _refuse(self, ballot):
-        """The vote fails, for a ballot that was given to the storage."""
-        ballot.goes_on()
-        error = StorageTransactionError(
-            'the log of the storage has no room now, and this transaction'
-            ' is too large to wait for some beside others. Nothing of it was'
-            ' stored: try again later')
-        self._service.refused(ballot, error)
-        self._drop(ballot)
-        ballot.tell(None, error)
 
     def _put_aside(self, ballot, tid):
         if (tid <= self.storage.lastTransaction()
@@ -420,8 +407,8 @@ class Committer:
 
     def _drop(self, ballot):
         """Abort it, whether the storage has it or not."""
-        self._queue.discard(ballot)
-        self._conflicts.discard(ballot)
+        for line in self._lines:
+            line.discard(ballot)
         self._aside.pop(ballot, None)
         ballot.over()
         if self._closing:
@@ -471,7 +458,8 @@ class Committer:
             self._leave(ballot)
 
     def _leave(self, ballot):
-        for entrance in self._entrance, self._giants:
+        for entrance in (
+                self._entrance, self._giants, self._entrance_to_the_log):
             for admitted in entrance.leave(ballot):
                 # (Not in this step: a ballot that fails would admit the next
                 # one, and so on, one inside the other.)

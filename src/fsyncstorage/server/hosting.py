@@ -17,11 +17,11 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+from ..commit.replica import Replica
 from ..metrics import exporters
 from ..metrics import probes
 from ..storage.host import Host
@@ -45,21 +45,11 @@ def nodes_among(openers: Sequence[Any]) -> list[str]:
             is not None]
 
 
-# (In a storage that is not ours, these attributes may be anything.)
-
-def may_answer_of(storage: Any) -> Callable[[], bool] | None:
-    found = getattr(storage, 'may_answer', None)
-    return found if callable(found) else None
-
-
-def instance_of(storage: Any) -> bytes | None:
-    found = getattr(storage, 'server_instance', None)
-    return found if isinstance(found, bytes) else None
-
-
-def log_of(storage: Any) -> bytes | None:
-    found = getattr(storage, 'log_identity', None)
-    return found if isinstance(found, bytes) else None
+def replica_of(storage: Any) -> Any:
+    """The replica of a storage whose node leads; None: it is no node."""
+    found = getattr(storage, 'replica', None)
+    # (In a storage that is not ours, the attribute may be anything.)
+    return found if isinstance(found, Replica) else None
 
 
 def refuse_unless_possible(openers: Sequence[Any], passed: object) -> None:

@@ -35,8 +35,7 @@ from .door import Door
 from .door import Full
 from .figures import Traffic
 from .frames import Room
-from .hosting import instance_of
-from .hosting import may_answer_of
+from .hosting import replica_of
 from .listening import Listener
 from .mailbox import Mailbox
 from .mailbox import attempt
@@ -66,8 +65,9 @@ class Server(StorageServer):
         #: Called before each answer: may it leave?  None: always.
         self.may_answer: Callable[[], bool] | None = None
         for storage in storages.values():  # at most one is a node (hosting)
-            self.instance = instance_of(storage) or self.instance
-            self.may_answer = may_answer_of(storage) or self.may_answer
+            if (replica := replica_of(storage)) is not None:
+                self.instance = replica.instance or self.instance
+                self.may_answer = replica.may_answer
         self.connections: set[Connection | Channel] = set()
         self.services: dict[str, Service] = {}
         #: Tickets of sessions that have not opened a commit channel yet.

@@ -41,6 +41,7 @@ from .calls import is_tid
 from .clients import Clients
 from .committer import Committer
 from .figures import Figures
+from .hosting import replica_of
 from .mailbox import attempt
 from .packs import Packs
 from .workers import Workers
@@ -343,11 +344,11 @@ class Service:
 
     def became_of(self, id, since):
         """The outcome and the tid of a commit made at another server."""
-        ask = getattr(self.storage, 'became_of', None)
-        if ask is None:
+        replica = replica_of(self.storage)
+        if replica is None:
             return commits.NOT_KNOWN, z64
         try:
-            tid = ask(id, since)
+            tid = replica.became_of(id, since)
         except LookupError:
             return commits.NOT_KNOWN, z64
         if tid is None:

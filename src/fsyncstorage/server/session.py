@@ -27,7 +27,7 @@ from . import quiet
 from .ballot import Kept
 from .blobstream import BlobStreams
 from .clients import Shown
-from .hosting import log_of
+from .hosting import replica_of
 from .mailbox import attempt
 from .onetransaction import OneTransaction
 
@@ -155,8 +155,8 @@ class Session(OneTransaction, Shown, ZEOStorage):
             about['packs'] = wire.PACKS
         if not self.read_only:
             about['ticket'] = self._ticket()
-            if (log := log_of(self.storage)) is not None:
-                about['log'] = log
+            if (replica := replica_of(self.storage)) is not None:
+                about['log'] = replica.log_identity
         return info
 
     def _ticket(self):

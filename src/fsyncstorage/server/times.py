@@ -18,8 +18,8 @@ logger = quiet.get_logger(__name__)
 MOST_NAMED = 5
 
 # What a ballot waits for before it is voted.
-ROOM, LOG, OBJECTS, PUBLISHING, CLIENT = (
-    'room', 'room in the log', 'its objects', 'another to be published',
+ROOM, OBJECTS, PUBLISHING, CLIENT = (
+    'room', 'its objects', 'another to be published',
     'its client to resolve conflicts')
 
 

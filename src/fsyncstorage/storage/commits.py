@@ -9,8 +9,7 @@ A commit's life::
                 waits: DURABLE, PUBLISHED, acknowledged
 
 Begin and store take no lock, and compare nothing.  A vote takes one of two
-paths, and the finish continues on it.  (A log gets the blobs before all that:
-`_stage_blobs`.)
+paths, and the finish continues on it.  (A log gets the blobs before all that.)
 
 *Shared*, for nearly all (`_vote_shared`, `_append_shared`):
 
@@ -164,7 +163,7 @@ class Commits(BaseStorage):
     journal: Journal
     _quota: int | None
     _refuse_when_stopped: Callable[[], None]
-    _replica: Replica | None
+    replica: Replica | None
     _sequencer: Sequencer
     _turns: Turns
 
@@ -453,7 +452,8 @@ class Commits(BaseStorage):
 
         Without `wait`, raise Occupied if the vote would have to wait.  The
         transaction then keeps its turn, or its place in the queues.  When its
-        turn has come, which `call_when_served` tells, call this again.
+        turn has come, which `call_when_served` tells, call this again.  (It
+        waits for a log all the same: a vote with blobs needs a thread.)
 
         A server passes on whose vote it is (`client`).  After VoteAgain the
         transaction holds nothing, and takes more records.
@@ -482,11 +482,14 @@ class Commits(BaseStorage):
             under_way.state = BEGUN
             self._let_go(under_way)
             if under_way.blobs is not None:  # its client may take its time
-                self._leave_log(under_way.blobs)
+                under_way.blobs.leave_log()
             raise
         except BaseException:
             under_way.state = FAILED
-            self._let_go(under_way)
+            if self._begun.get(under_way.key) is under_way:
+                self._let_go(under_way)
+            else:
+                self._end(under_way)  # with what the abort did not know of
             raise
         return under_way.resolved
 
@@ -496,15 +499,14 @@ class Commits(BaseStorage):
     def call_when_served(self, transaction: Metadata,
                          function: Callable[[], object]) -> bool:
         """After a vote that did not wait: call the function when this
-        transaction has its turn, or room in a log, or if it never will.
+        transaction has its turn, or if it never will.
 
         Return False if there is nothing to wait for.  The function must only
         notify another thread.  Any thread may call it, more than once.
         """
         under_way = self._find(transaction)
         return under_way is not None and (
-            self._waits_for_room(under_way, function)
-            or self._turns.call_when_served(under_way, function))
+            self._turns.call_when_served(under_way, function))
 
     def vote_is_plain(self, transaction: Metadata) -> bool:
         """Would the vote neither conflict nor wait for the disk, as far as can
@@ -520,8 +522,13 @@ class Commits(BaseStorage):
             # conflicts that were resolved may have made it larger since.)
             under_way.alone = (under_way.alone or under_way.is_large()
                                or not self.journal.reserve.is_real)
-        if self._replica is not None and under_way.blobs:
-            self._stage_blobs(under_way, wait)
+        if self.replica is not None and under_way.blobs:
+            # This takes long, so no other transaction has to wait for it.
+            # Another may change an object in that time; then this vote fails,
+            # or has a conflict to resolve.
+            if not under_way.alone:
+                self._checks.check(under_way)  # if it must fail, fail early
+            self.replica.keep_blobs(under_way.blobs)
         if under_way.alone:
             self._vote_alone(under_way, wait)
         else:
@@ -569,8 +576,8 @@ class Commits(BaseStorage):
 
     def _reserve_room(self, under_way: Transaction) -> None:
         length = under_way.length
-        if self._replica is not None:
-            self._replica.check_size(length)
+        if self.replica is not None:
+            self.replica.may_write(length)
         self.journal.reserve.promise(under_way, length)
         if (self._quota is not None and under_way.records
                 and not under_way.undone):
@@ -579,60 +586,18 @@ class Commits(BaseStorage):
                 self._quota, under_way, self.journal.reserve.total - length,
                 under_way.records[-1].size)
 
-    # Blobs of the vote
-
-    def _stage_blobs(self, under_way: Transaction, wait: bool) -> None:
-        """Bring the blobs into the log, before the transaction has its turn.
-
-        This takes long, and no other transaction has to wait for it.  So
-        another may change an object in that time; then this vote fails, or has
-        a conflict to resolve.
-        """
-        assert self._replica is not None and under_way.blobs is not None
-        if not under_way.alone:
-            self._checks.check(under_way)  # fail early if it must fail
-        self._replica.stage(under_way.blobs, has_turn=False, wait=wait)
-
-    def _waits_for_room(self, under_way: Transaction,
-                        function: Callable[[], object]) -> bool:
-        """Does it wait for room in a log?  Then call the function when there
-        is room."""
-        stored = under_way.blobs
-        return (self._replica is not None and stored is not None
-                and self._replica.call_when_room(stored, function))
-
-    def about_to_close(self) -> None:
-        """Let votes fail that wait for a log, or resolve a conflict.
-
-        For a server, which ends its threads before it closes the storage."""
-        self._conflicts.close()
-        if self._replica is not None:
-            self._replica.end_votes()
-
-    def _take_back_blobs(self, stored: Stored) -> None:
-        try:
-            stored.take_back()
-        finally:  # whatever the disk does
-            self._leave_log(stored)
-
-    def _leave_log(self, stored: Stored) -> None:
-        """Give back the room that these blobs have in a log."""
-        if self._replica is not None and stored.replicated is not None:
-            self._replica.unstage(stored)
-            stored.replicated = None
-
     def _prepare_blobs(self, under_way: Transaction, stored: Stored) -> None:
         """Part of the vote: do what can fail, except for the names."""
-        if self._replica is not None:
+        if self.replica is not None:
             # Now also the blobs that an undo has copied since.
-            self._replica.stage(stored, has_turn=True, wait=True)
+            self.replica.keep_blobs(stored)
         stored.prepare(under_way.policy.name != 'none')
 
     def _name_blobs(self, under_way: Transaction, commit: Commit) -> None:
         assert under_way.blobs is not None
         with self._lock:  # a pack removes empty directories under this lock
             keys = under_way.blob_keys = under_way.blobs.name(commit.tid)
-        commit.replicated = under_way.blobs.replicated
+        commit.kept = under_way.blobs.kept
         if commit.blobs is not None:
             commit.blobs.add(keys)
 
@@ -648,7 +613,7 @@ class Commits(BaseStorage):
         its files, too.  May be repeated if interrupted."""
         try:
             if under_way.blobs is not None:
-                self._take_back_blobs(under_way.blobs)
+                under_way.blobs.take_back()
         finally:
             self._let_go(under_way)
             under_way.close()

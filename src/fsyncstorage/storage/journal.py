@@ -112,6 +112,8 @@ class Journal:
     def refuse_when_stopped(self) -> None:
         if self._closed_because:
             self.refuse_when_closed()
+        if self.replica is not None:
+            self.replica.may_write()
         if self.sequencer.pipeline.stopped:
             self.sequencer.pipeline.refuse_when_stopped()
 

@@ -311,7 +311,7 @@ def build(storage: Any) -> ObjectMap:
 
 
 def _refuse_when_silent(storage: Any) -> None:
-    if storage.may_answer is not None and not storage.may_answer():
+    if storage.replica is not None and not storage.replica.may_answer():
         raise NoMap('another node may have committed since')
 
 

@@ -39,7 +39,7 @@ class Counts:
 
 def stats(storage: Any) -> dict[str, object]:
     """Figures for monitoring, as a dictionary."""
-    scrub, replica = storage._scrub, storage._replica
+    scrub, replica = storage._scrub, storage.replica
     return {
         'durability': storage.durability.policy.name,
         'read_only': storage.isReadOnly(),

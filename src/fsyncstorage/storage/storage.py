@@ -184,7 +184,7 @@ class FsyncStorage(
         self._making_map = threading.Lock()
         #: What holds the append lock for a pack.
         self._still: contextlib.ExitStack | None = None
-        self._replica = replica
+        self.replica = replica
         self.pack_hooks = None if replica is None else replica.pack_hooks
         try:
             opening.refuse_past_a_log(file_name, replica, read_only)
@@ -242,9 +242,9 @@ class FsyncStorage(
             return
         journal.reserve = Reserve(journal.file, lambda: journal.end)
         journal.file.sync()
-        if self._replica is not None:
-            journal.replica = self._replica
-            self._replica.begin(self._file_name, journal.end, journal.read)
+        if self.replica is not None:
+            journal.replica = self.replica
+            self.replica.begin(self._file_name, journal.end, journal.read)
         leftovers.remove(self)
         datafile.disk.sync_directory(self._home)
         journal.spare = Spare(self._home)
@@ -290,8 +290,6 @@ class FsyncStorage(
     def _close(self) -> None:
         self.packs.wake()
         self._turns.end()
-        if self._replica is not None:
-            self._replica.closing()
         with self._commit_lock:
             pass  # now none is being written; a later one finds it closed
         try:
@@ -302,8 +300,8 @@ class FsyncStorage(
                 self._sequencer.offer()
                 self._sequencer.drain()
                 self._sequencer.sync_to(self.journal.end)
-                if self._replica is not None:
-                    self._replica.keep()
+                if self.replica is not None:
+                    self.replica.close()  # another node may lead from here on
                 self._unsynced.remove(self._sequencer.appended.tid)
                 self.journal.checkpoints.write_or_warn()
                 # Only if no thread writes; else the next opening does it.
@@ -322,13 +320,11 @@ class FsyncStorage(
 
     def _release(self) -> None:
         """Free all threads, files and locks, also after a failed opening."""
-        if self._replica is not None:
-            self._replica.stop()  # threads may wait for it
+        if self.replica is not None:
+            self.replica.close()  # threads may wait for it
         journal = self.journal
         if journal is not None:
             journal.end_threads()
-        if self._replica is not None:
-            self._replica.close()  # while the file is ours
         for under_way in list(self._begun.values()):
             under_way.close()
         if journal is not None:
@@ -350,7 +346,7 @@ class FsyncStorage(
         self._making_map = threading.Lock()
         self._place = Place()
         # As in a storage that only reads.
-        self._scrub = self._replica = None
+        self._scrub = self.replica = None
         self._conflicts = Conflicts(self._file_name)
         for under_way in self._begun.values():
             under_way.abandon()
@@ -430,6 +426,14 @@ class FsyncStorage(
             return None
 
     # Conflicts
+
+    def about_to_close(self) -> None:
+        """Let votes fail that wait for a log, or resolve a conflict.
+
+        For a server, which ends its threads before it closes the storage."""
+        self._conflicts.close()
+        if self.replica is not None:
+            self.replica.closing()
 
     def distrust_records(self, resolve: bool = True) -> None:
         """Called by a server: from now on, records come from clients.
@@ -567,11 +571,7 @@ class FsyncStorage(
         server."""
         self.journal.retire_map()
 
-    def stop_writing(self, reason: str, remedy: str) -> None:
-        """Refuse commits.  Those that were appended go on."""
-        self._sequencer.stop_writing(reason, remedy)
-
-    # Figures, and what its log says
+    # Figures
 
     def stats(self) -> dict[str, object]:
         """Figures for monitoring, as a dictionary."""
@@ -580,35 +580,6 @@ class FsyncStorage(
     def histograms(self) -> dict[str, Histogram]:
         """All durations that `stats` summarizes."""
         return statistics.histograms(self)
-
-    @property
-    def waits_for_log(self) -> str | None:
-        """Why commits wait for the log, in words, if they wait for longer than
-        usual (`quorum`)."""
-        return None if self._replica is None else self._replica.trouble
-
-    @property
-    def may_answer(self) -> Callable[[], bool] | None:
-        """A function that a server calls before each answer: may the answer be
-        sent?  None: always."""
-        return None if self._replica is None else self._replica.may_answer
-
-    @property
-    def server_instance(self) -> bytes | None:
-        """The random name that a server should have for this run."""
-        return None if self._replica is None else self._replica.instance
-
-    @property
-    def log_identity(self) -> bytes | None:
-        """The name of the log, for clients that meet another node of it."""
-        return None if self._replica is None else self._replica.log_identity
-
-    def became_of(self, id: bytes, since: bytes) -> bytes | None:
-        """For a server: the outcome of a commit of an earlier server, see
-        commit.replica."""
-        if self._replica is None:
-            raise LookupError('there is no log that would have it')
-        return self._replica.became_of(id, since)
 
     # What its base classes lack
 

@@ -148,7 +148,7 @@ def _engine(records, staged):
 
 def keep(site):
     """Save what the node keeps, as its thread does now and then."""
-    site.storage._replica._keeper.save()
+    site.storage.replica._keeper.save()
 
 
 # Verdicts

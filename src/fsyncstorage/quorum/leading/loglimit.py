@@ -29,12 +29,8 @@ The size of what was there before this writer led is known when it was read
 limit.  The reading does not take long; and without this rule several writers,
 one after the other, might fill the engine.
 
-A waiter that has a thread looks again each `PAUSE`.  A waiter that has no
-thread is called back: by the thread that gives room back, or by `look`, which
-the thread that trims calls twice a second.  (In an outage of the log that
-thread waits for an answer, and a waiter without a thread waits until the
-outage ends.)  The lock is a leaf.  An interrupt of the main thread may lose
-room until the next start.
+Each waiter looks again after each `PAUSE`.  The lock is a leaf.  An interrupt
+of the main thread may lose room until the next start.
 """
 
 import collections
@@ -73,7 +69,7 @@ class Trims(typing.NamedTuple):
     drops: bool = False
 
 
-class Wanted:
+class _Wanted:
     """The room that a vote asks for, in bytes of blobs.  It is decided once
     whether the room is given or refused."""
 
@@ -83,12 +79,6 @@ class Wanted:
         self.is_given = False
         #: Why it was refused.
         self.refused: str | None = None
-        #: Called when it is decided, by any thread, perhaps twice.
-        self.tell: Callable[[], object] = lambda: None
-
-    @property
-    def is_decided(self) -> bool:
-        return self.is_given or self.refused is not None
 
 
 class LogLimit:
@@ -104,7 +94,7 @@ class LogLimit:
         self._changed = threading.Lock()
         self._staged = 0
         #: Votes that wait, in their order of arrival.
-        self._line: collections.OrderedDict[Wanted, None] = (
+        self._line: collections.OrderedDict[_Wanted, None] = (
             collections.OrderedDict())
         #: When a vote in the line was last given room.
         self._moved = 0.0
@@ -184,47 +174,39 @@ class LogLimit:
             f' {self.limit}: make several transactions of it, or set log-limit'
             ' higher on each node. Nothing of it was stored')
 
-    def ask(self, wanted: Wanted) -> None:
-        """Ask for room, which is given now or later.
+    def take(self, size: int, go_on: Callable[[], object],
+             pause: Callable[[float], object]) -> None:
+        """Wait for room, and take it; the caller gives it back.
 
-        A caller that has got the room gives it back (`gives_back`); one that
-        does not want it any more calls `leave`.
+        `go_on` raises to end the wait.  Raise StorageTransactionError if there
+        was no room for too long.
         """
+        wanted = _Wanted(size)
         with self._changed:
             self._line[wanted] = None
         self._serve()
-
-    def call_when_decided(self, wanted: Wanted,
-                          function: Callable[[], object]) -> None:
-        """Call the function when it is decided, or now, if it is already.
-        The function only notifies another thread."""
-        wanted.tell = function
-        if wanted.is_decided:
-            function()
-
-    def wait(self, wanted: Wanted, go_on: Callable[[], object],
-             pause: Callable[[float], object]) -> None:
-        """Wait until it is decided; `go_on` raises to end the wait."""
         try:
-            while not wanted.is_decided:
+            while not wanted.is_given and wanted.refused is None:
                 go_on()
                 self.look()
                 pause(PAUSE)
+        except BaseException:
+            self._leave(wanted)
+            raise
         finally:
             self._say()
+        if wanted.refused is not None:
+            raise StorageTransactionError(f'{self._name}: {wanted.refused}')
 
-    def leave(self, wanted: Wanted) -> None:
+    def _leave(self, wanted: _Wanted) -> None:
         """The room is not wanted any more, and was not used."""
         with self._changed:
             self._line.pop(wanted, None)
             if wanted.is_given:
-                wanted.is_given = False
                 self._staged -= wanted.size
-            if wanted.refused is None:  # its thread may wait; another aborts
-                wanted.refused = 'its transaction was aborted'
         self._serve()
 
-    def takes_anyway(self, size: int) -> None:
+    def take_anyway(self, size: int) -> None:
         """Take room without asking, for a vote that must not wait."""
         with self._changed:
             self._staged += size
@@ -250,10 +232,9 @@ class LogLimit:
             self._staged += first.size
             first.is_given = True
             self._moved = time.monotonic()
-            first.tell()
 
     @property
-    def _first(self) -> Wanted:
+    def _first(self) -> _Wanted:
         return next(iter(self._line))
 
     # A sync
@@ -288,7 +269,6 @@ class LogLimit:
                 first.refused = (
                     f'no room for {first.size} bytes of blobs: {words}.'
                     ' Nothing of this transaction was stored: try again later')
-                first.tell()
                 self._serve_line()
         self._say()
 

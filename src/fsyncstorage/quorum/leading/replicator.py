@@ -51,7 +51,9 @@ from ...commit import pipeline
 from ...commit.blobs import Stored
 from ...commit.replica import NotReplicated
 from ...commit.replica import Read
+from ...commit.replica import Replica
 from ...commit.wakeable import WakeableThread
+from ...errors import LeaderChanged
 from ...pack.agreed import Becoming
 from ..history.batch import Batch
 from ..history.fates import Fates
@@ -85,7 +87,7 @@ WATCH_EVERY = 0.25
 START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 
 
-class Replicator:
+class Replicator(Replica):
 
     #: (A subclass sets it, for a node that has the lease: primary.)
     instance: bytes | None = None
@@ -149,21 +151,24 @@ class Replicator:
 
     # A vote
 
-    def check_size(self, size: int) -> None:
+    def may_write(self, size: int = 0) -> None:
+        why = self._why_no_more
+        if why is not None:
+            raise LeaderChanged(f'{why}. Nothing of this transaction was'
+                                ' stored; the node that leads takes it')
         self._limit.check(size)
 
-    def stage(self, blobs: Stored, has_turn: bool, wait: bool) -> None:
+    @property
+    def _why_no_more(self) -> str | None:
+        """Why this node does not write any more, if it does not."""
+        fenced = self._writer.fenced
+        return None if fenced is None else _no_more(fenced)
+
+    def keep_blobs(self, blobs: Stored) -> None:
         assert self._keeper is not None
         self._limit.check_blobs(sum(map(os.path.getsize, blobs.files())))
         self._staging.kept(self._keeper.kept.place.sequence)
-        self._staging.stage(blobs, has_turn, wait)
-
-    def call_when_room(self, blobs: Stored,
-                       function: Callable[[], object]) -> bool:
-        return self._staging.call_when_room(blobs, function)
-
-    def unstage(self, blobs: Stored) -> None:
-        self._staging.unstage(blobs)
+        self._staging.stage(blobs)
 
     # A sync
 
@@ -186,7 +191,7 @@ class Replicator:
             self._outage.answered()
             state = self._writer.state
             self._staging.is_in_the_log(
-                filter(None, (commit.replicated for commit in commits)),
+                filter(None, (commit.kept for commit in commits)),
                 state.place.sequence)
             self._keeper.synced(state)
 
@@ -221,8 +226,8 @@ class Replicator:
             begin, end, read,
             [Commit(commit.id, commit.tid) for commit in ours
              if commit.id is not None],
-            [blob for commit in ours if commit.replicated is not None
-             for blob in commit.replicated.named(commit.tid)])
+            [blob for commit in ours if commit.kept is not None
+             for blob in commit.kept.named(commit.tid)])
 
     def _wait_for_answer(self) -> None:
         """Read the answer of one try; if there is none, pause before the next.
@@ -337,10 +342,8 @@ class Replicator:
 
     @property
     def trouble(self) -> str | None:
-        if self._writer.fenced is not None:
-            return _no_more(self._writer.fenced)
-        return (self._outage.trouble or self._limit.trouble
-                or self._staging.trouble)
+        return (self._why_no_more or self._outage.trouble
+                or self._limit.trouble or self._staging.trouble)
 
     def stats(self) -> dict[str, object]:
         state = self._writer.state
@@ -359,13 +362,10 @@ class Replicator:
 
     # The close
 
-    def end_votes(self) -> None:
-        self._staging.closing()
-
     def closing(self) -> None:
         self._is_closing = True
         self._watch.wake()
-        self.end_votes()
+        self._staging.closing()
 
     def _give_up_if_late(self) -> None:
         if self._is_closing and max(
@@ -374,7 +374,9 @@ class Replicator:
             self.stop()
 
     def keep(self) -> None:
-        if self._keeper is not None:
+        """Save what the node keeps, unless nothing more is to be asked."""
+        if self._keeper is not None and not self._stopped.is_set() and (
+                self._why_no_more is None):
             self._outage.tries()
             self._keeper.save()
             self._outage.answered()
@@ -393,6 +395,7 @@ class Replicator:
             stack.callback(self._staging.close)
             stack.callback(self._watch.close)
             stack.callback(self.stop)
+            stack.callback(self.keep)
 
     def _close_log(self) -> None:
         with self._syncing:  # a committer's close may have been interrupted

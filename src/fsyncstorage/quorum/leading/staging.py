@@ -7,12 +7,11 @@ parallel.  It takes the memory of one chunk.
 *No answer*: the vote waits, as commits do, and `trouble` says so.  It fails
 when the storage is closed, or nothing more of this writer gets into the log.
 *No room* within log-limit: the vote waits before it stages anything
-(loglimit).  A vote that must not wait in its thread raises `NoRoomInLog`, and
-is repeated when it is decided whether it gets the room (`call_when_room`).
+(loglimit).
 *No room* in the engine: the vote fails at once, and what it has staged is
 removed.
 
-What was staged for a transaction is noted with its blobs (`Ours`), and is
+What was staged for a transaction is noted with its blobs (`Staged`), and is
 handed to its commit, from which the record is made.  A list of the objects is
 written as well; with it a start finds files that the log does not name
 (newblobs).
@@ -30,13 +29,11 @@ from collections.abc import Generator
 from collections.abc import Iterable
 
 from ZODB.POSException import StorageError
-from ZODB.POSException import StorageTransactionError
 
 from ... import datafile
 from ...commit.blobs import Stored
 from ...commit.replica import NotReplicated
-from ...errors import NoRoomInLog
-from ...errors import WritingStopped
+from ...errors import LeaderChanged
 from ..files import newblobs
 from ..history.fold import State
 from ..history.record import Blob
@@ -50,12 +47,11 @@ from ..log.outage import Outage
 from ..log.outage import Patience
 from .earlier import Earlier
 from .loglimit import LogLimit
-from .loglimit import Wanted
 from .tidying import Tidying
 from .writer import Writer
 
 
-class _Staged(typing.NamedTuple):
+class _Blob(typing.NamedTuple):
 
     id: bytes
     oid: bytes
@@ -65,23 +61,28 @@ class _Staged(typing.NamedTuple):
     checksum: bytes
 
 
-class Ours:
+class Staged:
     """What was staged for one transaction."""
 
-    def __init__(self) -> None:
+    def __init__(self, staging: 'Staging') -> None:
+        self._staging = staging
         #: By the path of the file.
-        self.staged: dict[str, _Staged] = {}
+        self.blobs: dict[str, _Blob] = {}
         #: The path of the list of its objects.
         self.list: str | None = None
-        #: Room that the vote has asked for, and not used yet.
-        self.room: Wanted | None = None
 
     def named(self, tid: bytes) -> list[Blob]:
         """These blobs, as a record names them."""
         return [
             Blob(each.id, each.oid, each.serial or tid, each.size,
                  each.checksum, shared=False)
-            for each in self.staged.values()]
+            for each in self.blobs.values()]
+
+    def drop(self) -> None:
+        """The transaction was aborted, and its files are removed."""
+        self._staging.drop([each.id for each in self.blobs.values()])
+        if self.list is not None:
+            datafile.remove_if_there(self.list)
 
 
 class Staging:
@@ -129,72 +130,42 @@ class Staging:
 
     # A vote
 
-    def stage(self, blobs: Stored, has_turn: bool, wait: bool) -> None:
-        """Stage what is not staged yet; `blobs.replicated` becomes an `Ours`.
+    def stage(self, blobs: Stored) -> None:
+        """Stage what is not staged yet; `blobs.kept` becomes a `Staged`.
 
-        Without `wait`, raise NoRoomInLog if it would have to wait for room.  A
-        vote that has its turn takes the room without waiting: others, which
-        have some, may wait for that turn.
+        A vote waits for room for what it stages first.  What is added later
+        takes its room without waiting: the vote may have its turn, and others
+        that have room may wait for that turn.
         """
-        ours = blobs.replicated
-        if ours is None:
-            ours = blobs.replicated = Ours()
         files = blobs.files()
-        for path in [*ours.staged.keys() - files.keys()]:
-            self._drop([ours.staged.pop(path).id])  # another is in its place
-        new = [path for path in files if path not in ours.staged]
+        staged = blobs.kept
+        if is_first := staged is None:
+            staged = Staged(self)
+        assert isinstance(staged, Staged)
+        for path in [*staged.blobs.keys() - files.keys()]:
+            self.drop([staged.blobs.pop(path).id])  # another is in its place
+        new = [path for path in files if path not in staged.blobs]
         if not new:
             return
         sizes = {path: os.path.getsize(path) for path in new}
-        if has_turn:
-            self._limit.takes_anyway(sum(sizes.values()))
+        if is_first:
+            self._refuse_to_go_on()
+            self._limit.take(
+                sum(sizes.values()), self._refuse_to_go_on, self._closing.wait)
         else:
-            self._take_room(ours, sum(sizes.values()), wait)
+            self._limit.take_anyway(sum(sizes.values()))
         try:
-            ours.room = None  # from here on, the room is given back below
             with self._vote() as patience:
                 for path in new:
-                    ours.staged[path] = self._staged(
+                    staged.blobs[path] = self._staged(
                         path, *files[path], sizes.pop(path), patience)
         finally:
+            blobs.kept = staged
             self._limit.gives_back(sum(sizes.values()))  # of files not begun
-        before, ours.list = ours.list, newblobs.write(
+        before, staged.list = staged.list, newblobs.write(
             self._path, {oid for oid, _ in files.values()})
         if before is not None:
             datafile.remove_if_there(before)
-
-    def _take_room(self, ours: Ours, size: int, wait: bool) -> None:
-        """Return when `ours.room` was given."""
-        room = ours.room
-        if room is None:
-            self._refuse_to_go_on()
-            room = ours.room = Wanted(size)
-            self._limit.ask(room)
-        if not room.is_decided and not wait:
-            raise NoRoomInLog
-        try:
-            self._limit.wait(room, self._refuse_to_go_on, self._closing.wait)
-        except BaseException:
-            self._leave_the_line(ours)
-            raise
-        if room.refused is not None:
-            self._leave_the_line(ours)
-            raise StorageTransactionError(f'{self._path}: {room.refused}')
-
-    def _leave_the_line(self, ours: Ours) -> None:
-        room, ours.room = ours.room, None
-        if room is not None:
-            self._limit.leave(room)
-
-    def call_when_room(self, blobs: Stored,
-                       function: Callable[[], object]) -> bool:
-        """Does this vote wait for room, or has it just been decided?  Then
-        the function is called after the decision."""
-        ours = blobs.replicated
-        if ours is None or ours.room is None:
-            return False
-        self._limit.call_when_decided(ours.room, function)
-        return True
 
     @contextlib.contextmanager
     def _vote(self) -> Generator[Patience, None, None]:
@@ -209,7 +180,7 @@ class Staging:
                 self._changed.notify_all()
 
     def _staged(self, path: str, oid: bytes, serial: bytes | None,
-                expected: int, patience: Patience) -> _Staged:
+                expected: int, patience: Patience) -> _Blob:
         id, size, checksum = new_id(self._writer.state.epoch), 0, new_sum()
         try:
             with self._lock:  # before its first chunk is put
@@ -220,11 +191,11 @@ class Staging:
                     size += len(chunk)
                     checksum.update(chunk)
         except BaseException as error:
-            self._drop([id])
+            self.drop([id])
             if isinstance(error, Unanswered):
                 self._refuse_to_go_on()
             raise
-        return _Staged(id, oid, serial, size, checksum.digest())
+        return _Blob(id, oid, serial, size, checksum.digest())
 
     def _put(self, id: bytes, number: int, chunk: bytes) -> None:
         self._refuse_to_go_on()
@@ -246,19 +217,11 @@ class Staging:
         if self._closing.is_set():
             why = 'it is being closed'
         if why is not None:
-            raise WritingStopped(
+            raise LeaderChanged(
                 f'{self._path}: the blobs of this transaction do not come into'
                 f' its log any more ({why}). Nothing of it was stored')
 
-    def unstage(self, blobs: Stored) -> None:
-        """The transaction was aborted, and its files are removed."""
-        ours = typing.cast(Ours, blobs.replicated)
-        self._leave_the_line(ours)
-        self._drop([each.id for each in ours.staged.values()])
-        if ours.list is not None:
-            datafile.remove_if_there(ours.list)
-
-    def _drop(self, ids: Iterable[bytes]) -> None:
+    def drop(self, ids: Iterable[bytes]) -> None:
         assert self._tidying is not None
         with self._lock:
             dropped = [(id, self._open.pop(id, 0)) for id in ids]
@@ -271,16 +234,16 @@ class Staging:
 
     # A batch
 
-    def is_in_the_log(self, transactions: Iterable[Ours],
+    def is_in_the_log(self, transactions: Iterable[Staged],
                       sequence: int) -> None:
         """The batch of these transactions is in the log, and its last record
         has this number."""
-        for ours in transactions:
-            if ours.list is not None:
-                self._lists.until(sequence, ours.list)
+        for staged in transactions:
+            if staged.list is not None:
+                self._lists.until(sequence, staged.list)
             with self._lock:
                 sizes = [self._open.pop(each.id, 0)  # 0: already reported
-                         for each in ours.staged.values()]
+                         for each in staged.blobs.values()]
             self._limit.gives_back(sum(sizes))
 
     def kept(self, sequence: int) -> None:

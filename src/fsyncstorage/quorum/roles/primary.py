@@ -72,8 +72,6 @@ class Storage(typing.Protocol):
 
     def retire_map(self) -> None: ...
 
-    def stop_writing(self, reason: str, remedy: str) -> None: ...
-
 
 class Primary(Replicator):
 
@@ -118,7 +116,7 @@ class Primary(Replicator):
         told that its outcome is not known can ask the node that leads.)"""
         return (self._holding.is_believed and self._over is None
                 and self._writer.fenced is None
-                and not (self._storage and self._storage.has_stopped))
+                and (self._storage is None or not self._storage.has_stopped))
 
     # The watch
 
@@ -191,8 +189,13 @@ class Primary(Replicator):
         self._holding.close()
         if self._storage is not None:
             self._storage.retire_map()
-            self._storage.stop_writing(reason, START_AGAIN)
         self._host.end(reason, again)
+
+    @property
+    def _why_no_more(self) -> str | None:
+        if self._over is not None:
+            return f'this node does not lead any more: {self._over}'
+        return super()._why_no_more
 
     def _refuse_when_stopped(self) -> None:
         if self._over is not None:
@@ -203,9 +206,8 @@ class Primary(Replicator):
 
     @property
     def trouble(self) -> str | None:
-        if self._over is not None:
-            return f'this node does not lead any more: {self._over}'
-        if self._storage is not None and not self.may_answer():
+        if self._over is None and self._storage is not None and (
+                not self.may_answer()):
             why = self._holding.trouble
             return _SILENT if why is None else f'{_SILENT} ({why})'
         return super().trouble
@@ -218,15 +220,9 @@ class Primary(Replicator):
     # The close
 
     def closing(self) -> None:
-        """(The lease is kept until `keep`, as commits may be under way.)"""
+        """(The lease is kept until `close`, as commits may be under way.)"""
         super().closing()  # first: it ends long waits for the log
         self._look_no_more()
-
-    def keep(self) -> None:
-        """(From here on another node may lead: nothing is under way any more,
-        and to write the index may take a while.)"""
-        super().keep()
-        self._holding.close()
 
     def close(self) -> None:
         # In reverse, and each one even if another raises.
@@ -234,7 +230,8 @@ class Primary(Replicator):
             stack.callback(super().close)
             stack.callback(self._asking.close)
             stack.callback(self.stop)
-            stack.callback(self._holding.close)
+            stack.callback(self._holding.close)  # another node may lead now
+            stack.callback(self.keep)
             stack.callback(self._look_no_more)
 
     def _look_no_more(self) -> None:
