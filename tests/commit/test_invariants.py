@@ -753,6 +753,24 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
         self.assertEqual(
             self.open(f'reserves {is_real}').lastTransaction(), tid)
 
+    def test_closing_while_a_pack_waits_for_what_an_owner_publishes(self):
+        """The owner publishes nothing any more."""
+        storage = self.open()
+        storage.own_publishing(lambda: None)
+        told = []
+        storage.tpc_finish(vote(storage, {1: b'x'}), AsyncFinish(
+            lambda tid, error: told.append(error)))
+
+        def hold_still():
+            storage.hold_still()
+            storage.move_on()
+
+        pack = Thread(hold_still)
+        until(storage._commit_lock.locked, 'it holds the lock')
+        Thread(storage.close).result()
+        pack.result()
+        self.assertEqual(told, [None])
+
     def test_closing_refuses_what_comes_too_late(self):
         storage = self.open()
         commit(storage, {1: b'x'})

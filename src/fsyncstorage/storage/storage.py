@@ -290,13 +290,15 @@ class FsyncStorage(
     def _close(self) -> None:
         self.packs.wake()
         self._turns.end()
+        # (First: a pack may have the append lock until these are published.)
+        self._sequencer.owned_by(None)
+        self._sequencer.offer()
         with self._commit_lock:
             pass  # now none is being written; a later one finds it closed
         try:
             if self._scrub is not None:
                 self._scrub.end()
             if not self._is_read_only:
-                self._sequencer.owned_by(None)
                 self._sequencer.offer()
                 self._sequencer.drain()
                 self._sequencer.sync_to(self.journal.end)
@@ -409,7 +411,8 @@ class FsyncStorage(
         return self.journal.current().next_record(next)
 
     def loadBlob(self, oid: bytes, serial: bytes) -> str:
-        if serial > self.journal.current().tid:
+        journal = self.journal
+        if serial > journal.view.tid and serial > journal.current().tid:
             raise POSKeyError(oid)  # its transaction is not published
         return super().loadBlob(oid, serial)
 
