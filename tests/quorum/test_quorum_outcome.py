@@ -1,7 +1,6 @@
 """A client that loses its server in the middle of a commit asks the next one,
 which is another node: at every moment of the loss (I3, I16).  In one trip,
-what is not kept is sent again (test_quorum_repeating).  Goes with
-`quorum/history/fates.py`.
+what is not kept is sent again (test_quorum_repeating).
 """
 
 import contextlib
@@ -71,21 +70,19 @@ class NodesTest(NodeTest):
             path, FakeLog(self.engine), threading.Event(), blob_dir=blob_dir)
         name = self._name(node)
         writer = Writer(line, follower.state, identify(name))
-        writer.lead(node.encode().ljust(16), name.encode().ljust(16))
+        writer.lead(node.encode().ljust(16))
         settle(writer)
         self.storage = FsyncStorage(
             path, durability='quorum',
             opened=follower.hand_over(writer.state.epoch),
-            replica=Replicator(line, writer, follower.fates),
+            replica=Replicator(line, writer),
             blob_dir=blob_dir)
         self.addCleanup(self.storage.close)
         self.storage.line = line
-        self.server = self.servers[node] = self._serve(
-            node, writer.state.server)
+        self.server = self.servers[node] = self._serve(node)
 
-    def _serve(self, node, instance):
+    def _serve(self, node):
         server = Server(self.addresses[node], {'1': self.storage})
-        server.instance = instance
         server.storage = self.storage
         thread = Thread(server.loop)
         self.addCleanup(thread.result)

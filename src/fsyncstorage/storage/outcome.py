@@ -124,8 +124,10 @@ def _may_still_come(storage: Any) -> str:
     """Why the next opening may find a transaction that is not there now."""
     if storage.isReadOnly():
         return 'the storage is read-only, and another process may write'
-    if 0 <= storage._cut_back_to >= storage._sequencer.durable.end:
-        # After a power cut, what was cut off could be there again.
+    if storage.replica is not None or (
+            0 <= storage._cut_back_to >= storage._sequencer.durable.end):
+        # Another node may lead, and have it; or what was cut off could be
+        # there again after a power cut.
         storage._sequencer.sync_again()
     # The disk may have what could not be cut off, or was not synced.
     return storage._sequencer.pipeline.stopped or ''
