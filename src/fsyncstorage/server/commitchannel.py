@@ -24,6 +24,7 @@ import functools
 from ZODB.POSException import StorageTransactionError
 
 from .. import wire
+from ..storage import outcome
 from ..wire import commits
 from ..wire import commitserver
 from ..wire import sessions
@@ -81,7 +82,7 @@ class _Transaction:
         self._channel = channel
         self.session = channel.session
         self.number = number
-        self.commit_id = sessions.id_in_file(sessions.commit_id(
+        self.commit_id = outcome.id_of(sessions.commit_id(
             channel.server.instance, channel.session.ticket, number))
 
     def begin(self, user, description, extension, tid, status):

@@ -33,7 +33,6 @@ from ZODB.utils import z64
 from ..commit.policies import DEFAULT_READER_THREADS
 from ..storage import outcome
 from ..wire import commits
-from ..wire import sessions as names
 from . import calls
 from . import handout
 from . import quiet
@@ -367,7 +366,7 @@ class Service:
 
     def _look_for(self, id, since, tell):
         try:
-            found = self.storage.outcome(names.id_in_file(id), since)
+            found = self.storage.outcome(outcome.id_of(id), since)
         except Exception as error:  # of a storage that is closed, for example
             found = outcome.Outcome(outcome.UNKNOWN, reason=str(error))
         if found.word == outcome.UNKNOWN:

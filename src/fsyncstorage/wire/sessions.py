@@ -4,7 +4,6 @@ and the question that a client asks when an answer was lost.
 It touches no file, socket, thread or clock.
 """
 
-import hashlib
 import struct
 import typing
 
@@ -90,12 +89,6 @@ class InDoubt(typing.NamedTuple):
 
 def commit_id(instance: bytes, ticket: bytes, number: int) -> bytes:
     return _COMMIT_ID.pack(instance, ticket, number)
-
-
-def id_in_file(id: bytes) -> bytes:
-    """The commit id by which the file of a storage names this commit: so it
-    can be found by another server that has the file."""
-    return hashlib.blake2b(id, digest_size=16).digest()
 
 
 def read_commit_id(id: bytes) -> CommitId:
