@@ -217,7 +217,7 @@ def leading(path, log):
     writer.lead(PRIMARY)
     while not writer.advance():
         pass
-    replica = Timed(log, writer, follower.fates, Trims(PRIMARY, LIMIT))
+    replica = Timed(log, writer, Trims(PRIMARY, LIMIT))
     return FsyncStorage(
         path, replica=replica, opened=follower.hand_over(),
         durability='quorum'), replica

@@ -20,7 +20,6 @@ from ZODB.FileStorage import FileStorage
 from ZODB.POSException import ConflictError
 from ZODB.tests.MinPO import MinPO
 
-from fsyncstorage.commit import turns
 from fsyncstorage.commit.turns import MOST_PASSED
 from fsyncstorage.commit.turns import Turns
 
@@ -71,20 +70,29 @@ class OneStorage(unittest.TestCase):
         self.turns.let_go('one')
         self.assertEqual(self.served, ['other'])
 
+    def test_who_needs_no_object(self):
+        """It waits for those that are alone, and for nobody else."""
+        self.turns.ask('one', 'a')
+        self.waits('other', 'a')
+        self.assertTrue(self.turns.ask('of none', ''))
+        self.assertFalse(self.turns.ask_alone('alone'))
+        self.waits('behind', '')
+        for owner in 'one', 'of none', 'other', 'alone':
+            self.turns.let_go(owner)
+        self.assertEqual(self.served, ['other', 'behind'])
+
     def test_a_crowd_at_one_object_costs_little(self):
         """Each call looks at a few of those that wait, not at all of them."""
-        looks = 0
-        excludes = turns._Wish.excludes
+        looks, is_free, crowd = 0, self.turns._is_free, 500
 
-        def count(*arguments):
+        def count(wish):
             nonlocal looks
             looks += 1
-            return excludes(*arguments)
+            return is_free(wish)
 
-        crowd = 500
-        with mock.patch.object(turns._Wish, 'excludes', count):
-            for number in range(crowd):
-                self.turns.ask(number, 'a')
+        for number in range(crowd):
+            self.turns.ask(number, 'a')
+        with mock.patch.object(self.turns, '_is_free', count):
             for number in range(crowd):
                 self.turns.let_go(number)
         self.assertLess(looks, 4 * crowd)
@@ -212,7 +220,7 @@ class Votes(RuleBasedStateMachine):
             self.let_go(number)
         for storage in self.storages:
             left = [name for name, value in vars(storage).items()
-                    if isinstance(value, dict) and value]
+                    if isinstance(value, (dict, set)) and value]
             assert not left and storage._alone is None, left
 
 

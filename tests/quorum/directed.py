@@ -58,7 +58,7 @@ def another_one_leads_within_a_batch(machine):
     """And packs; who follows is shown each record more than once."""
     length = 2 * ROOM + 3
     machine.a_node_leads(epochs=1, lengths=[length], wrong=0)
-    machine.write(which=0, length=length, commits=0,
+    machine.write(which=0, length=length,
                   faults=[Fault.NONE, Fault.BEFORE])
     machine.lead(which=0, reads=True, faults=[])
     for _ in range(2):
@@ -113,14 +113,14 @@ def another_one_leads_past_the_first(machine):
 
 def one_whose_lease_is_over_writes_at_the_wrong_one(machine):
     another_one_leads_past_the_first(machine)
-    machine.write(which=0, length=1, commits=0, faults=[])
+    machine.write(which=0, length=1, faults=[])
 
 
 def the_wrong_one_renews_a_lease_that_another_one_has(machine):
     another_one_leads_past_the_first(machine)
     machine.lose_the_lease(back=2)
     machine.renew(which=0)
-    machine.write(which=0, length=1, commits=0, faults=[])
+    machine.write(which=0, length=1, faults=[])
 
 
 ALL = [

@@ -30,8 +30,6 @@ from hypothesis.stateful import rule
 from fsyncstorage.quorum.history import fold
 from fsyncstorage.quorum.history.batch import Batch
 from fsyncstorage.quorum.history.batch import chunks
-from fsyncstorage.quorum.history.record import COMMIT
-from fsyncstorage.quorum.history.record import Commit
 from fsyncstorage.quorum.history.record import Data
 from fsyncstorage.quorum.history.record import Epoch
 from fsyncstorage.quorum.history.record import PackBegin
@@ -65,7 +63,7 @@ NODES = 3
 #: Seconds for which others wait, and for which its holder believes in it.
 LEASE, BELIEVED = 10.0, 9.0
 #: What a chunk has room for.
-ROOM = COMMIT + 2
+ROOM = 46
 
 WHICH = strategies.integers(0, NODES - 1)
 LENGTHS = strategies.sampled_from((1, 2, ROOM, ROOM + 1, 2 * ROOM + 3))
@@ -359,20 +357,18 @@ class Histories(RuleBasedStateMachine):
         self.tries(node, faults)
 
     @precondition(leading)
-    @rule(which=WHICH, length=LENGTHS, commits=strategies.integers(0, 2),
-          faults=OF_APPENDS)
-    def write(self, which, length, commits, faults):
-        self.writes(self.leading(which), length, commits, faults)
+    @rule(which=WHICH, length=LENGTHS, faults=OF_APPENDS)
+    def write(self, which, length, faults):
+        self.writes(self.leading(which), length, faults)
 
-    def writes(self, node, length, commits=0, faults=()):
+    def writes(self, node, length, faults=()):
         """The batch goes to the node's own file at once, too."""
         self.batches += 1
         end, written = node.state.end, bytes([self.batches % 251]) * length
         node.content = node.content[:end] + written
         node.writer.write(Batch(
             end, end + length,
-            lambda at, length: written[at - end:at - end + length],
-            [Commit(bytes(36), bytes(8))] * commits))
+            lambda at, length: written[at - end:at - end + length]))
         self.begins(node, lambda content: content + written)
         self.tries(node, faults)
 
@@ -611,7 +607,7 @@ class Histories(RuleBasedStateMachine):
         a batch, or within one."""
         if within and self.leading():
             self.writes(
-                self.leading(), 2 * ROOM, 0, [Fault.NONE, Fault.BEFORE])
+                self.leading(), 2 * ROOM, [Fault.NONE, Fault.BEFORE])
         self.forged = True
         # (Whoever else writes has the lease.)
         self.engine.now += LEASE
@@ -683,7 +679,7 @@ def forged(state, packs):
         state, Epoch(OTHER), state.end + 1, epoch=state.epoch + 1,
         writer=OTHER)
     yield following(state, Data(
-        state.end, chunk.end + 1, (), (), b'x'), at + 1, **fields)
+        state.end, chunk.end + 1, (), b'x'), at + 1, **fields)
     for pack in packs:
         yield following(state, PackSwap(pack, 4, bytes(32)), state.end)
         yield following(state, PackEnd(pack), state.end)

@@ -19,7 +19,7 @@ MAGIC = b'FS30'
 
 # Where a field is in the bytes of a record, and in those of its Data.
 VERSION, KIND, SEQUENCE, EPOCH = 8, 9, 26, 50
-BEGIN, END, COMMITS, BLOBS = (FRONT + offset for offset in (0, 8, 16, 20))
+BEGIN, END, BLOBS = (FRONT + offset for offset in (0, 8, 16))
 
 
 def with_sum(raw):
@@ -53,11 +53,11 @@ def following(state, body, position=None, **fields):
         'body': body, **fields}))
 
 
-def data(state, content, end=None, commits=(), blobs=()):
+def data(state, content, end=None, blobs=()):
     """The next chunk of a batch: its last one, unless it ends later."""
     return Data(
         state.end, state.next + len(content) if end is None else end,
-        commits, blobs, content)
+        blobs, content)
 
 
 def settle(writer, tries=20):

@@ -221,7 +221,7 @@ class NotStarted(FollowTest):
         Logged(log, 'other').lead().write(10, 20, 30, 40, 50)
 
     def later_record(self, log):
-        with mock.patch.object(records, 'VERSION', 2):
+        with mock.patch.object(records, 'VERSION', 99):
             raw = following(self.logged.state, records.Trim(1))
         log.append(log.head, place_of(raw), raw)
 
@@ -334,7 +334,7 @@ class Applied(FollowTest):
     def test_a_batch_that_is_no_transactions_does_not_count(self):
         end = self.follower.whole.end
         raw = following(self.logged.state, Data(
-            end, end + 30, (), (), b'x' * 30))
+            end, end + 30, (), b'x' * 30))
         self.engine.append(self.engine.head, place_of(raw), raw)
         with self.assertRaisesRegex(Refused, 'report it'):
             self.apply_all(self.follower)

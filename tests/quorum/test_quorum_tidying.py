@@ -53,7 +53,7 @@ class NamedTest(TestCase):
     def name(self, *ids):
         """In a record of its own."""
         self.writer._begin([lambda: Data(
-            self.writer.state.end, self.writer.state.end + 1, (), tuple(
+            self.writer.state.end, self.writer.state.end + 1, tuple(
                 Blob(id, bytes(8), bytes(8), 0, bytes(32), False)
                 for id in ids), b'x')])
         settle(self.writer)

@@ -26,6 +26,7 @@ from fsyncstorage.quorum.history.record import Trim
 from fsyncstorage.quorum.leading import replicator
 from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.log import outage
+from fsyncstorage.storage import outcome
 from fsyncstorage.storage.transaction import STATUS_OFFSET
 
 from ..commit.test_interrupts import Interrupter
@@ -48,10 +49,10 @@ EIO = OSError(errno.EIO, 'Input/output error')
 UNSEALABLE = pickle.dumps({'x': 'y' * 65480})
 
 
-def later(storage, records, told, id=None, **metadata):
+def later(storage, records, told, **metadata):
     """Finish without waiting; `told` gets the tid and the error."""
     storage.tpc_finish(vote(storage, records, **metadata), AsyncFinish(
-        lambda tid, error: told.append((tid, error)), id=id))
+        lambda tid, error: told.append((tid, error))))
 
 
 class Promises(NodeTest):
@@ -194,6 +195,19 @@ class TheFence(NodeTest):
             begin(storage)
         self.assertEqual(storage.getSize(), size)
         self.assertFalse(storage.has_stopped)
+
+    def test_a_question_for_a_commit(self):
+        """The node that leads may have it, as long as ours knows."""
+        storage = self.lead()
+        since, id = commit(storage, {1: b'first'}), b'i' * 16
+        self.assertEqual(
+            storage.outcome(id, since).word, outcome.NOT_COMMITTED)
+        storage.line._log.faults.extend([Fault.BEFORE])
+        self.fence()
+        with self.assertLogs('fsyncstorage', 'CRITICAL'):
+            found = storage.outcome(id, since)
+        self.assertEqual(found.word, outcome.UNKNOWN)
+        self.assertIn('takes nothing more', found.reason)
 
     def test_a_commit_behind_it(self):
         """I7: it may be there, and nothing is written any more."""

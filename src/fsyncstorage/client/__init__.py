@@ -21,9 +21,7 @@
       |                         waits for an Answer (answer)
       |       Committing (committing)     a transaction on it
       |       Finishing (finishing)       what its finish changes here
-      |         Said (said)         all its messages, to be sent again
       |       outcome             what became of it, if its answer was lost
-      |       repeating           sends it again, to the next node of a log
       |       TLSConnection (tlsconnection)   read and written concurrently
       |     Introduction (introduction)   tells the server about the client
       |     Outgoing (outgoing) a transaction's messages on ZEO's connection

@@ -8,13 +8,7 @@ The server hears of the transaction when its first piece leaves.  A
 transaction belongs to one thread at a time.  If a piece is lost here (by an
 interrupt, or because data cannot be encoded), the transaction can only be
 aborted: the server would commit the rest of it.
-
-Where the server is a node of a log, all messages are kept until the vote is
-answered.  So the transaction can begin again, on the stream to another node
-(repeating).
 """
-
-import logging
 
 from ZEO.asyncio.client import exc_factories
 from ZEO.asyncio.marshal import decoder
@@ -30,9 +24,6 @@ from ..wire import plainbegin
 from ..wire.sessions import in_doubt
 from .outgoing import GATHERED
 from .outgoing import OVERHEAD
-from .said import Said
-
-logger = logging.getLogger(__name__)
 
 # ZEO does not know these errors.  An application may look for OutcomeUnknown,
 # or try again.
@@ -42,9 +33,6 @@ OURS = {f'{each.__module__}.{each.__qualname__}': each
 # Bytes of stores that share a frame: what a server processes before it checks
 # the time.
 MOST_IN_A_FRAME = 1 << 15
-
-# Cannot be sent again: the server takes away the file that it names.
-ONLY_ONCE = 'storeBlobShared',
 
 
 class Committing:
@@ -57,16 +45,6 @@ class Committing:
     has_waited = False
     #: What finishes it together with its vote; None: it goes in two trips.
     trip = None
-    #: All its messages (Said); None: it cannot be sent again.
-    said = None
-    #: How often it was sent again; and since when its answer has been lost,
-    #: by the monotonic clock (repeating).
-    times_again = 0
-    lost_since = None
-    #: The name of the storage.
-    name = ''
-    #: How often a server had lost something, when it was begun (doom).
-    falls = 0
     #: Encodes calls; None: there was no call yet.
     _encode = None
     #: All messages that were taken to be sent have left.
@@ -76,10 +54,7 @@ class Committing:
 
     def __init__(self, stream, *description):
         """`description` are the arguments of tpc_begin, the id first."""
-        if stream.node is None:
-            stream.check()
-        else:
-            self.said = Said()
+        stream.check()
         self.stream = stream
         self._description = description
         self._messages = []  # (method, arguments), or iterators of such
@@ -90,64 +65,16 @@ class Committing:
         for each in args:
             if each.__class__ is bytes:
                 size += len(each)
-        if self.said is not None:
-            self._keep((method, args), size)
-        self._add(method, args, size)
-
-    def add_iterator(self, make):
-        """Send messages that are too large to be held in memory: those that
-        `make()` yields, each time that it is called."""
-        if self.said is not None:
-            self._keep(make, OVERHEAD)
-        self._send_all(make)
-
-    def _keep(self, message, size):
-        if message.__class__ is tuple and message[0] in ONLY_ONCE:
-            self.keep_no_more()
-            return
-        try:
-            self.said.add(message, size)
-        except BaseException as error:  # a full disk, an interrupt
-            self.keep_no_more()
-            if not isinstance(error, Exception):
-                raise
-            logger.info('%s: a transaction could not be sent again: %r',
-                        self.name, error)
-
-    def keep_no_more(self):
-        said, self.said = self.said, None
-        if said is not None:
-            said.close()
-
-    def begin_again(self, stream):
-        """Begin it as a new transaction on this stream, with all its messages.
-
-        When this returns they have left, but for those that are gathered.
-        """
-        self.number = None  # first, since it belongs to another stream
-        self.finishing = self._encode = None
-        self.has_waited = False
-        self.stream = stream
-        self._messages, self._size = [], 0
-        self._is_whole = self._is_answered = True
-        for message in self.said:
-            if message.__class__ is tuple:
-                method, args = message
-                self._add(method, args, OVERHEAD + sum(
-                    len(each) for each in args if each.__class__ is bytes))
-            else:
-                self._send_all(message)
-
-    def _add(self, method, args, size):
         self._messages.append((method, args))
         self._size += size
         if self._size >= GATHERED:
             self.stream.send(self._taken())
             self._is_whole = True
 
-    def _send_all(self, make):
+    def add_iterator(self, messages):
+        """Send messages that are too large to be held in memory."""
         frames, size = [self._taken()], 0
-        for method, args in make():
+        for method, args in messages:
             frames += self._frames([(method, args)])
             size += len(frames[-1])
             if size >= GATHERED:
@@ -232,7 +159,6 @@ class Committing:
     def _voted(self, event):
         self._is_whole = True
         if event.__class__ in (commits.Voted, commits.Done):
-            self.keep_no_more()
             return event.oids
         if event.__class__ is commits.Conflicts:
             return self._decoded(event)

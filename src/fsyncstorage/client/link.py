@@ -37,10 +37,6 @@ from .plainprefetch import PlainPrefetches
 from .process import Process
 from .readchannel import Lost
 from .reader import Reader
-from .repeating import call_again
-from .repeating import node_of
-from .repeating import say
-from .repeating import vote
 from .watch import is_possible
 from .zeoconnection import ZeoConnection
 
@@ -54,17 +50,13 @@ GATHERED = {
 # Calls of a transaction that are answered.
 ON_THE_STREAM = {'vote', 'tpc_abort'}
 
-# Calls within a commit that change nothing, so they may be repeated if they
-# are lost; the second one is made where a client resolves conflicts.
-ASKED_AGAIN = {'new_oids', 'loadSerial'}
-
 
 class Link(ClientThread):
 
     #: The server that was met last; None: it has no name, or there was none.
     instance = None
-    #: The same, as a node of a log; None: it is no node.
-    node = None
+    #: It was a node of a log: another one goes on with the same history.
+    is_node = False
 
     #: Reads without the server (LocalReads); None: there is none.
     local = None
@@ -95,8 +87,6 @@ class Link(ClientThread):
         self.load_times = {'local': self.local_counts.times,
                            'channel': Histogram(), 'connection': Histogram()}
         self._committing = {}  # id of a transaction -> Committing
-        #: How long each waited until it was sent again (repeating).
-        self.repeats = Histogram()
         self._plain_prefetches = PlainPrefetches(super().prefetch)
         self._process = Process('storage')
         # Without addresses: ZEO would connect before `setup_delegation`.
@@ -172,7 +162,6 @@ class Link(ClientThread):
                 '%s: no commit channel to %s: %s; committing without',
                 self.name, address, error)
         else:
-            self._stream.node = node_of(about)
             self._stream.check()
         finally:
             self._is_opening = False
@@ -230,9 +219,9 @@ class Link(ClientThread):
     def meet(self, info):
         """A server was chosen, and the cache is verified."""
         about = info.get('fsyncstorage', {})
-        self.node = None
+        self.is_node = (self._stream is not None
+                        and isinstance(about.get('log'), bytes))
         if self._stream is not None:
-            self.node = self._stream.node
             protocol = self.client.protocol
             protocol.sends_little()
             protocol.load_before = functools.partial(
@@ -344,7 +333,7 @@ class Link(ClientThread):
     def stream_to_begin(self):
         """The commit channel for a transaction; None if there is none, or no
         server.  After a node of a log, wait for that of the next node."""
-        if self.stream is None and self.node is not None:
+        if self.stream is None and self.is_node:
             return self.stream_behind(None, self.timeout)
         return self.stream
 
@@ -353,10 +342,8 @@ class Link(ClientThread):
         # is gone, and whose abort was interrupted.
         self.over(transaction)
         if stream is not None:
-            self._committing[transaction] = committing = Committing(
+            self._committing[transaction] = Committing(
                 stream, transaction, *description)
-            committing.falls = self.client.client.falls
-            committing.name = self.name
             return
         protocol = self.client.protocol
         # In this order: a connection that ends is first not operational, then
@@ -374,24 +361,22 @@ class Link(ClientThread):
             if not committing.is_kept:
                 with contextlib.suppress(ClientDisconnected):
                     committing.abort()
-            committing.keep_no_more()
             del self._committing[transaction]
 
     def async_(self, method, *args):
         if method not in GATHERED:
             super().async_(method, *args)
         elif (committing := self._committing.get(args[-1])) is not None:
-            say(self, committing, committing.add, method, args)
+            committing.add(method, args)
         else:
             self._gather(self._outgoing.add, method, args)
 
-    def send_blob(self, transaction, make):
-        """`make()` yields its messages, each time that it is called."""
+    def send_blob(self, transaction, messages):
         committing = self._committing.get(transaction)
         if committing is not None:
-            say(self, committing, committing.add_iterator, make)
+            committing.add_iterator(messages)
         else:
-            self._gather(self._outgoing.add_iterator, make())
+            self._gather(self._outgoing.add_iterator, messages)
 
     def _gather(self, add, *args):
         add(*args)
@@ -409,7 +394,7 @@ class Link(ClientThread):
             return self._ping(**options)
         committing = method in ON_THE_STREAM and self._committing.get(args[0])
         if committing and method == 'vote':
-            return vote(self, committing)
+            return self._vote(committing)
         if committing:
             with contextlib.suppress(ClientDisconnected):
                 return committing.abort()
@@ -421,9 +406,6 @@ class Link(ClientThread):
                 self._outgoing.vote(self.client, *args), wait)
         elif method == 'tpc_abort' and self._forget(*args):
             return None
-        elif method in ASKED_AGAIN and self.node is not None:
-            return call_again(self.timeout, self._committing, super().call,
-                              method, *args)
         return super().call(method, *args, wait=wait, **options)
 
     def _ping(self, timeout=None):
@@ -463,7 +445,7 @@ class Link(ClientThread):
         """The Committing; None: not begun, over, or without commit channel."""
         return self._committing.get(transaction)
 
-    def vote_once(self, committing):
+    def _vote(self, committing):
         """On ClientDisconnected, it is not committed, and never will be."""
         trip = committing.trip
         if trip is None:

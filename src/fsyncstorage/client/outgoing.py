@@ -17,6 +17,8 @@ from ZEO.Exceptions import ClientDisconnected
 GATHERED = 1 << 20
 # Bytes that are counted for a message in addition to its object.
 OVERHEAD = 100
+# Bytes of a blob in one message.
+MESSAGE_SIZE = 1 << 16
 
 _LENGTH = struct.Struct('>I')
 
@@ -111,3 +113,12 @@ class Outgoing:
 
         self._protocol.write_message_iter(messages())
         await future
+
+
+def blob_messages(path, oid, serial, data, transaction):
+    """Yield the messages that store a blob."""
+    yield 'storeBlobStart', ()
+    with open(path, 'rb') as file:
+        while piece := file.read(MESSAGE_SIZE):
+            yield 'storeBlobChunk', (piece,)
+    yield 'storeBlobEnd', (oid, serial, data, transaction)

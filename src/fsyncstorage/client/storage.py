@@ -4,7 +4,6 @@ It is ZEO's ClientStorage, with our own connection (link), cache of objects
 (cache) and cache of blobs (blobs).
 """
 
-import functools
 import logging
 import os
 import threading
@@ -33,9 +32,9 @@ from .doom import REASON
 from .doom import Doom
 from .link import Link
 from .onetrip import OneTrip
+from .outgoing import blob_messages
 from .packs import Packs
 from .readchannel import Lost
-from .said import blob_messages
 from .written import Written
 from .zeoconnection import AUTO
 
@@ -134,11 +133,6 @@ class FsyncClient(OneTrip):
             raise
 
     @property
-    def falls(self) -> int:
-        """How often a server has lost what was seen (doom)."""
-        return self._doom.falls
-
-    @property
     def has_db(self) -> bool:
         """Is there a database, whose transactions may have begun?"""
         return self._db is not None
@@ -186,7 +180,6 @@ class FsyncClient(OneTrip):
                 'reads_locally':
                 local is not None and local.source is not None,
                 'local_reads': self._server.local_counts.loads,
-                'commits_repeated': self._server.repeats.count,
                 **({} if self._blobs is None else self._blobs.stats())}
 
     def load_times(self) -> dict[str, Histogram]:
@@ -352,8 +345,8 @@ class FsyncClient(OneTrip):
             raise
 
     def _check_trans(self, trans: Any, meth: str) -> Any:
-        """As ZEO's; but a commit channel itself says whether it still exists,
-        and a transaction may be sent again over the next channel."""
+        """As ZEO's; but a commit channel itself says whether it still exists.
+        """
         written = self._written(trans)
         if written is not None and self._server.committing(id(trans)):
             written.connection_generation = self._connection_generation
@@ -404,8 +397,7 @@ class FsyncClient(OneTrip):
         transaction.storeBlob(oid, staged)
         self.store(oid, serial, data, version, txn)
         self._server.send_blob(
-            id(txn), functools.partial(
-                blob_messages, staged, oid, serial, data, id(txn)))
+            id(txn), blob_messages(staged, oid, serial, data, id(txn)))
 
     def finish_with_vote(self, txn: Any,
                          tpc_finish: Callable[[Any], object]) -> bool:

@@ -63,8 +63,6 @@ _BACKGROUND = object()
 
 class Stream:
 
-    #: The server, if it is a node of a log (repeating).
-    node = None
     #: When it is over: the last tid that came on it.
     last_tid = None
     #: Its server has stopped: a finish without an answer is not committed.

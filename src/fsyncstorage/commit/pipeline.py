@@ -42,7 +42,7 @@ class Commit:
 
     __slots__ = ('tid', 'start', 'end', 'point', 'status', 'promised',
                  'status_last', 'blobs', 'kept', 'on_publish',
-                 'on_done', 'told', 'id', 'orphan', 'state', 'error',
+                 'on_done', 'told', 'orphan', 'state', 'error',
                  'sleepers')
 
     def __init__(self, start: int, point: Point, status: bytes = b' ',
@@ -69,8 +69,6 @@ class Commit:
             Callable[[bytes, BaseException | None], object] | None) = None
         #: That was called.
         self.told = False
-        #: A client asks by this id for the outcome (wire.sessions).
-        self.id: bytes | None = None
         #: No thread waits for this commit.
         self.orphan = False
         self.state = APPENDED

@@ -7,28 +7,24 @@ holds nothing.  So within one storage owners cannot wait for each other in a
 circle.  Over several storages they cannot either, because all transactions
 vote in the same order of storages.
 
-For each object, the waiting owners queue in the order in which they asked.  If
-an owner cannot have all of its objects yet, a later owner that can may pass
-it, at most `MOST_PASSED` times.  (Otherwise one slow transaction would delay
-all owners that want an object of a waiting owner, and so on.)
+Waiting owners stand in one queue, in the order in which they asked.  If an
+owner cannot have all of its objects yet, a later owner that can may pass it,
+at most `MOST_PASSED` times.  (Otherwise one slow transaction would delay all
+owners that want an object of a waiting owner, and so on.)
 
 An owner can also ask to be *alone*: it waits until all that asked before it
 are done, and all that ask after it wait for it.
 
 A thread can wait for its turn, and an event loop can be called back.  The
 mutex is a leaf: a thread that holds it does not wait, read or write, and calls
-nothing but functions that wake a thread or notify an event loop.  If several
-owners wait for an object that stays taken, a call looks only at the first of
-them.
+nothing but functions that wake a thread or notify an event loop.
 """
 
 import threading
 import time
-import typing
 from collections.abc import Callable
 from collections.abc import Hashable
 from collections.abc import Iterable
-from collections.abc import Iterator
 
 from ..histogram import Histogram
 from .interrupts import WholeOrStopped
@@ -44,28 +40,32 @@ _NONE: _Oids = frozenset()
 
 
 class _Wish:
-    """What an owner waits for."""
+    """What an owner has, or waits for."""
 
-    __slots__ = 'owner', 'written', 'read', 'oids', 'alone', 'passed'
+    __slots__ = 'owner', 'written', 'read', 'alone', 'passed', 'wake', 'since'
 
-    def __init__(self, owner: Owner, written: _Oids = _NONE,
-                 read: _Oids = _NONE, alone: bool = False) -> None:
+    def __init__(self, owner: Owner, written: _Oids, read: _Oids,
+                 alone: bool) -> None:
         self.owner = owner
         self.written = written
         self.read = read
-        self.oids = written | read
         self.alone = alone
+        #: How many later owners have passed it.
         self.passed = 0
+        #: Wakes or notifies its waiter, if there is one; it may be called
+        #: twice.  And since when that waits.
+        self.wake: Callable[[], object] | None = None
+        self.since = 0.0
 
-    def excludes(self, other: '_Wish', oid: bytes) -> bool:
-        """Does one of the two need this object for itself alone?"""
-        return oid in self.written or oid in other.written
+    @property
+    def oids(self) -> _Oids:
+        return self.written | self.read if self.read else self.written
 
-
-#: Wishes in the order in which they were made.
-_Wishes = dict[_Wish, None]
-
-_T = typing.TypeVar('_T')
+    def excludes(self, other: '_Wish') -> bool:
+        """Does one of the two need an object for itself alone that the other
+        one needs, too?"""
+        return not (self.written.isdisjoint(other.oids)
+                    and self.read.isdisjoint(other.written))
 
 
 class Turns:
@@ -75,20 +75,14 @@ class Turns:
         self._mutex = threading.Lock()
         self._stop_writing = stop
         self._whole_or_stopped = WholeOrStopped(self._stop)
-        # The objects that each owner writes, and those it only reads.
-        self._granted: dict[Owner, tuple[_Oids, _Oids]] = {}
+        self._granted: dict[Owner, _Wish] = {}
+        #: In the order in which they asked.
         self._waiting: dict[Owner, _Wish] = {}
-        # For each object: the owner that writes it, or the owners that read
-        # it; and the wishes that wait for it.
-        self._writers: dict[bytes, Owner] = {}
-        self._readers: dict[bytes, dict[Owner, None]] = {}
-        self._queues: dict[bytes, _Wishes] = {}
-        # The wish that is alone, or asks to be; and all that came after it.
+        #: What the granted ones write, and how many of them read each object;
+        #: and the one that is alone.
+        self._written: set[bytes] = set()
+        self._read: dict[bytes, int] = {}
         self._alone: _Wish | None = None
-        self._behind: _Wishes = {}
-        # For each owner, the function that wakes or notifies its waiter, and
-        # since when it waits.  The function may be called twice.
-        self._waiters: dict[Owner, tuple[Callable[[], object], float]] = {}
         #: How long the owners waited that were served in the end.
         self.waits = Histogram()
         self._ended = False
@@ -96,7 +90,9 @@ class Turns:
     @property
     def waiting(self) -> int:
         """How many threads and loops wait for their objects."""
-        return len(self._waiters)
+        with self._mutex:
+            return sum(wish.wake is not None
+                       for wish in self._waiting.values())
 
     # Asking and waiting
 
@@ -105,26 +101,26 @@ class Turns:
         """Does the owner have all of these objects now?  Else it waits.
 
         If it asks again, its first call counts."""
-        with self._mutex, self._whole_or_stopped:
-            if self._ended or owner in self._granted or owner in self._waiting:
-                return owner in self._granted
-            written = frozenset(written)
-            read = frozenset(read) - written if read else _NONE
-            if (not self._queues and self._alone is None
-                    and self._writers.keys().isdisjoint(written)
-                    and (not read or self._writers.keys().isdisjoint(read))
-                    and (not self._readers or self._readers.keys().isdisjoint(
-                        written))):  # mostly
-                self._grant(owner, written, read)
-                return True
-            return self._join(_Wish(owner, written, read))
+        written = frozenset(written)
+        return self._ask(_Wish(
+            owner, written, frozenset(read) - written if read else _NONE,
+            alone=False))
 
     def ask_alone(self, owner: Owner) -> bool:
         """Is the owner alone now?  Else it waits.  It may ask again."""
+        return self._ask(_Wish(owner, _NONE, _NONE, alone=True))
+
+    def _ask(self, wish: _Wish) -> bool:
+        owner = wish.owner
         with self._mutex, self._whole_or_stopped:
-            if self._ended or owner in self._granted or owner in self._waiting:
-                return owner in self._granted
-            return self._join(_Wish(owner, alone=True))
+            if not (self._ended or owner in self._granted
+                    or owner in self._waiting):
+                if not self._waiting and self._is_free(wish):  # mostly
+                    self._grant(wish)
+                else:
+                    self._waiting[owner] = wish
+                    self._serve(wish.oids)
+            return owner in self._granted
 
     def wait(self, owner: Owner, seconds: float | None = None) -> bool:
         """Wait until the owner is served; return false if it never will be, or
@@ -147,27 +143,11 @@ class Turns:
         If one of these is true already, return False, and call nothing.
         """
         with self._mutex:
-            if self._ended or owner not in self._waiting:
+            wish = self._waiting.get(owner)
+            if self._ended or wish is None:
                 return False
-            self._waiters[owner] = function, time.monotonic()
+            wish.wake, wish.since = function, time.monotonic()
             return True
-
-    def _join(self, wish: _Wish) -> bool:
-        """Let the wish wait; return whether it is served at once."""
-        self._waiting[wish.owner] = wish
-        if self._alone is not None:
-            self._behind[wish] = None
-            return False
-        return self._come(wish)
-
-    def _come(self, wish: _Wish) -> bool:
-        """Put the wish last in the queues; return whether it is served now."""
-        if wish.alone:
-            self._alone = wish
-            return self._serve_alone()
-        for oid in wish.oids:
-            self._queues.setdefault(oid, {})[wish] = None
-        return self._serve(wish)
 
     # Letting go
 
@@ -176,23 +156,17 @@ class Turns:
         with self._mutex, self._whole_or_stopped:
             if self._ended:
                 return  # nobody is served any more
-            if owner in self._granted:
-                written, read = self._granted.pop(owner)
-                for oid in written:
-                    del self._writers[oid]
-                if read:
-                    self._leave(owner, read, self._readers)
-                oids = written | read if read else written
-            elif owner in self._waiting:
-                wish = self._waiting.pop(owner)
-                oids = wish.oids
-                self._behind.pop(wish, None)
-                self._leave(wish, oids, self._queues)
-                self._wake(owner)  # another thread may wait for its turn
+            wish = self._granted.pop(owner, None)
+            if wish is not None:
+                self._free(wish)
             else:
-                return
-            if self._queues or self._alone is not None:  # rarely
-                self._serve_others(owner, oids)
+                wish = self._waiting.pop(owner, None)
+                if wish is None:
+                    return
+                if wish.wake is not None:
+                    wish.wake()  # another thread may wait for its turn
+            if self._waiting:  # rarely
+                self._serve(None if wish.alone else wish.oids)
 
     def end(self) -> None:
         """Serve no owner any more."""
@@ -206,104 +180,72 @@ class Turns:
 
     def _end(self) -> None:
         self._ended = True
-        for owner in list(self._waiters):
-            self._wake(owner)
+        for wish in *self._waiting.values(), *self._granted.values():
+            if wish.wake is not None:
+                wish.wake()
 
-    def _wake(self, owner: Owner) -> None:
-        if owner in self._waiters:
-            function, since = self._waiters[owner]
-            function()
-            # Only now: after an interrupt before, `_end` calls it again.
-            del self._waiters[owner]
-            if owner in self._granted:
-                self.waits.add(time.monotonic() - since)
+    # Serving.  (The mutex is held.)
+
+    def _serve(self, freed: _Oids | None) -> None:
+        """Grant what can be granted now that these objects were freed, or are
+        wanted by others no more; None: it may be any."""
+        earlier: list[_Wish] = []
+        for wish in list(self._waiting.values()):
+            if wish.alone:
+                if not earlier and self._is_free(wish):
+                    self._grant(wish)
+                return  # all that asked after it wait for it
+            oids = wish.oids
+            is_concerned = (
+                freed is None or not oids or not freed.isdisjoint(oids))
+            if (is_concerned and self._is_free(wish)
+                    and self._may_pass(wish, earlier)):
+                self._grant(wish)
+                if freed is not None:
+                    freed -= wish.written
+                    if not freed:
+                        return  # so a crowd at one object costs little
+            else:
+                earlier.append(wish)
+
+    def _is_free(self, wish: _Wish) -> bool:
+        """Can it be had beside all that was granted?"""
+        if wish.alone:
+            return not self._granted
+        return (self._alone is None
+                and self._written.isdisjoint(wish.written)
+                and (not wish.read or self._written.isdisjoint(wish.read))
+                and (not self._read
+                     or self._read.keys().isdisjoint(wish.written)))
 
     @staticmethod
-    def _leave(one: _T, oids: _Oids, where: dict[bytes, dict[_T, None]]
-               ) -> None:
-        for oid in oids:
-            # A wish that came after an owner alone stands in no queue.
-            if oid in where:
-                where[oid].pop(one, None)
-                if not where[oid]:
-                    del where[oid]
-
-    # Serving
-
-    def _serve_others(self, owner: Owner, oids: _Oids) -> None:
-        """This owner let go of these objects, or stopped waiting for them."""
-        if self._alone is not None and self._alone.owner == owner:
-            self._alone = None
-            self._serve_those_behind()
-        else:
-            self._serve_those_at(oids)
-
-    def _serve_those_at(self, oids: _Oids) -> None:
-        in_vain = set()
-        for oid in oids:
-            for wish in list(self._queues.get(oid, ())):
-                if wish in in_vain:
-                    continue  # nothing was freed since it was tried
-                if self._is_taken(oid, wish):
-                    break  # they are served when its holder lets go
-                if not self._serve(wish):
-                    in_vain.add(wish)
-        if self._alone is not None:
-            self._serve_alone()
-
-    def _serve_those_behind(self) -> None:
-        """Admit the wishes that came after the owner that was alone, up to the
-        next one that asks to be alone."""
-        while self._behind and self._alone is None:
-            wish = next(iter(self._behind))
-            del self._behind[wish]
-            self._come(wish)
-
-    def _serve(self, wish: _Wish) -> bool:
-        for oid in wish.oids:
-            if self._is_taken(oid, wish):
-                return False  # the usual case, checked before the queues
-        passed = set()
-        for oid in wish.oids:
-            for other in self._before(oid, wish):
-                if other.passed >= MOST_PASSED:
-                    return False
-                passed.add(other)
-        for other in passed:
-            other.passed += 1
-        self._leave(wish, wish.oids, self._queues)
-        del self._waiting[wish.owner]
-        self._grant(wish.owner, wish.written, wish.read)
-        return True
-
-    def _is_taken(self, oid: bytes, wish: _Wish) -> bool:
-        """Is the object held by an owner that cannot share it with this wish?
-        """
-        return oid in self._writers or (
-            oid in wish.written and oid in self._readers)
-
-    def _before(self, oid: bytes, wish: _Wish) -> Iterator[_Wish]:
-        """The wishes that this one would pass at this object."""
-        for other in self._queues[oid]:
-            if other is wish:
-                return
-            if other.excludes(wish, oid):
-                yield other
-
-    def _serve_alone(self) -> bool:
-        wish = self._alone
-        assert wish is not None
-        if self._granted:  # else none that came before can wait
+    def _may_pass(wish: _Wish, earlier: list[_Wish]) -> bool:
+        passed = [each for each in earlier if each.excludes(wish)]
+        if any(each.passed >= MOST_PASSED for each in passed):
             return False
-        del self._waiting[wish.owner]
-        self._grant(wish.owner, _NONE, _NONE)
+        for each in passed:
+            each.passed += 1
         return True
 
-    def _grant(self, owner: Owner, written: _Oids, read: _Oids) -> None:
-        self._granted[owner] = written, read
-        for oid in written:
-            self._writers[oid] = owner
-        for oid in read:
-            self._readers.setdefault(oid, {})[owner] = None
-        if self._waiters:
-            self._wake(owner)
+    def _grant(self, wish: _Wish) -> None:
+        self._granted[wish.owner] = wish
+        self._written |= wish.written
+        for oid in wish.read:
+            self._read[oid] = self._read.get(oid, 0) + 1
+        if wish.alone:
+            self._alone = wish
+        self._waiting.pop(wish.owner, None)
+        if wish.wake is not None:
+            wish.wake()
+            # Only now: after an interrupt before, `_end` calls it again.
+            wish.wake = None
+            self.waits.add(time.monotonic() - wish.since)
+
+    def _free(self, wish: _Wish) -> None:
+        self._written -= wish.written
+        for oid in wish.read:
+            self._read[oid] -= 1
+            if not self._read[oid]:
+                del self._read[oid]
+        if wish.alone:
+            self._alone = None

@@ -32,8 +32,6 @@ FIGURES: list[tuple[type[Any], str, str]] = [
     (GAUGE, 'reads_locally',
      'Whether objects are read from the data file, without the server.'),
     (COUNTER, 'local_reads', 'Loads that were answered from the data file.'),
-    (COUNTER, 'commits_repeated',
-     'How often a commit was sent again, to the next node of a log.'),
     (GAUGE, 'blob_cache_bytes', 'Bytes of the blobs in the blob cache.'),
     (COUNTER, 'blob_cache_evictions',
      'Blobs that were removed from the blob cache for others.'),

@@ -47,6 +47,7 @@ from ZODB.POSException import StorageError
 from ..commit import asking
 from ..errors import Occupied
 from ..errors import VoteAgain
+from ..storage import outcome
 from ..storage.told import ForAClient
 from . import chosentids
 from .oneatatime import remove_if_possible
@@ -128,6 +129,8 @@ class Ballot(Timed):
         if asked is not None:
             asking.put_beside(described, asked)
             length += asked.size
+        if client.commit_id is not None and tid is None:
+            outcome.name(described, client.commit_id)
         self._committer = committer
         self.storage = committer.storage
         #: The client resolves conflicts itself, so it gets them.

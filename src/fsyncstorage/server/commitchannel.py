@@ -24,6 +24,7 @@ import functools
 from ZODB.POSException import StorageTransactionError
 
 from .. import wire
+from ..storage import outcome
 from ..wire import commits
 from ..wire import commitserver
 from ..wire import sessions
@@ -81,8 +82,8 @@ class _Transaction:
         self._channel = channel
         self.session = channel.session
         self.number = number
-        self.commit_id = sessions.commit_id(
-            channel.server.instance, channel.session.ticket, number)
+        self.commit_id = outcome.id_of(sessions.commit_id(
+            channel.server.instance, channel.session.ticket, number))
 
     def begin(self, user, description, extension, tid, status):
         if status not in STATUSES:
@@ -374,7 +375,7 @@ class CommitChannel:
         if commit.instance == self.server.instance:
             self.server.outcomes.ask(commit.ticket, commit.number, question)
         else:
-            question(*self.session.service.became_of(id, since))
+            self.session.service.became_of(id, since, question)
 
     def _tell_outcome(self, number, outcome, tid):
         del self._questions[number]

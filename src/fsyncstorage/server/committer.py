@@ -385,8 +385,7 @@ class Committer:
         self.storage.tpc_finish(ballot.transaction, AsyncFinish(
             lambda tid, error: error and self._post(
                 self._service.failed, ballot, error),
-            lambda tid: self._service.published(ballot, tid, True), wait,
-            ballot.client.commit_id))
+            lambda tid: self._service.published(ballot, tid, True), wait))
         ballot.appended_at = time.monotonic()
 
     def _finish_now(self, ballot):

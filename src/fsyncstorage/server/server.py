@@ -66,7 +66,6 @@ class Server(StorageServer):
         self.may_answer: Callable[[], bool] | None = None
         for storage in storages.values():  # at most one is a node (hosting)
             if (replica := replica_of(storage)) is not None:
-                self.instance = replica.instance or self.instance
                 self.may_answer = replica.may_answer
         self.connections: set[Connection | Channel] = set()
         self.services: dict[str, Service] = {}

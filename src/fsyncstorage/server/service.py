@@ -31,6 +31,7 @@ from ZODB.POSException import UndoError
 from ZODB.utils import z64
 
 from ..commit.policies import DEFAULT_READER_THREADS
+from ..storage import outcome
 from ..wire import commits
 from . import calls
 from . import handout
@@ -44,6 +45,8 @@ from .figures import Figures
 from .hosting import replica_of
 from .mailbox import attempt
 from .packs import Packs
+from .threads import Threads
+from .workers import END_WITHIN
 from .workers import Workers
 
 logger = quiet.get_logger(__name__)
@@ -60,6 +63,12 @@ SLOW_THREADS = 4
 # Most oids that are looked up or remembered, for clients that connect again.
 # A client that has missed more drops its cache, which is better.
 MOST_INVALIDATIONS = 1 << 18
+
+_ON_THE_WIRE = {
+    outcome.COMMITTED: commits.COMMITTED,
+    outcome.NOT_COMMITTED: commits.NOT_COMMITTED,
+    outcome.UNKNOWN: commits.NOT_KNOWN,
+}
 
 # The greatest number that fits into a frame of a commit channel.
 GREATEST = (1 << 64) - 1
@@ -129,6 +138,8 @@ class Service:
             getattr(storage, 'reader_threads', DEFAULT_READER_THREADS),
             mailbox)
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
+        #: Looks for commits of another node; it may wait for a log.
+        self._asker = Threads(1, f'questions to {name}')
         self.packs = Packs(self)
         self.figures = Figures()
         #: Seconds from which on a commit is slow.
@@ -162,6 +173,7 @@ class Service:
         self.committer.close()
         self.readers.close()
         self.slow.close()
+        self._asker.shutdown(END_WITHIN)
 
     def publish(self):
         """Publish and announce what the policy allows by now."""
@@ -342,18 +354,25 @@ class Service:
         return {'length': _size(lambda: len(self.storage)),
                 'size': _size(self.storage.getSize)}
 
-    def became_of(self, id, since):
-        """The outcome and the tid of a commit made at another server."""
-        replica = replica_of(self.storage)
-        if replica is None:
-            return commits.NOT_KNOWN, z64
+    def became_of(self, id, since, tell):
+        """Tell the outcome and the tid of a commit made at another node of a
+        log: a thread looks for it, as nobody else should wait for that."""
         try:
-            tid = replica.became_of(id, since)
-        except LookupError:
-            return commits.NOT_KNOWN, z64
-        if tid is None:
-            return commits.NOT_COMMITTED, z64
-        return commits.COMMITTED, tid
+            if replica_of(self.storage) is None:
+                raise RuntimeError('the storage is no node of a log')
+            self._asker.submit(self._look_for, id, since, tell)
+        except RuntimeError:
+            tell(commits.NOT_KNOWN, z64)
+
+    def _look_for(self, id, since, tell):
+        try:
+            found = self.storage.outcome(outcome.id_of(id), since)
+        except Exception as error:  # of a storage that is closed, for example
+            found = outcome.Outcome(outcome.UNKNOWN, reason=str(error))
+        if found.word == outcome.UNKNOWN:
+            logger.info('%s: what became of a commit is not known: %s',
+                        self.name, found.reason)
+        self._mailbox.post(tell, _ON_THE_WIRE[found.word], found.tid or z64)
 
     # Verification of a client's cache
 

@@ -773,7 +773,7 @@ class Commits(BaseStorage):
             start, view, under_way.status, policy.promises)
         if isinstance(f, AsyncFinish):
             commit.on_publish, commit.on_done = f.publish, f.done
-            commit.id, commit.orphan = f.id, True
+            commit.orphan = True
         else:
             commit.on_publish = f
         if under_way.blobs and policy.name != 'none':

@@ -20,6 +20,7 @@ Left to others: that nobody begins a transaction with the commit id once more
 (the caller).
 """
 
+import hashlib
 import itertools
 import os
 import typing
@@ -62,6 +63,11 @@ def name(metadata: Metadata, id: bytes) -> None:
     """Give a transaction this commit id, before it begins."""
     _refuse_id(id)
     setattr(metadata, _BESIDE, id)
+
+
+def id_of(name: bytes) -> bytes:
+    """The commit id of a commit that its client names otherwise."""
+    return hashlib.blake2b(name, digest_size=len(NO_ID)).digest()
 
 
 def id_for(metadata: Metadata, tid: bytes | None) -> bytes:
@@ -123,8 +129,10 @@ def _may_still_come(storage: Any) -> str:
     """Why the next opening may find a transaction that is not there now."""
     if storage.isReadOnly():
         return 'the storage is read-only, and another process may write'
-    if 0 <= storage.journal.cut_off_at >= storage._sequencer.durable.end:
-        # After a power cut, what was cut off could be there again.
+    if storage.replica is not None or (
+            0 <= storage.journal.cut_off_at >= storage._sequencer.durable.end):
+        # Another node may lead, and have it; or what was cut off could be
+        # there again after a power cut.
         storage._sequencer.sync_again()
     # The disk may have what could not be cut off, or was not synced.
     return storage._sequencer.pipeline.stopped or ''

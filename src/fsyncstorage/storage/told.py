@@ -55,20 +55,16 @@ class AsyncFinish:
     Without `wait`, `tpc_finish` raises Occupied if it would have to wait for
     the append lock.  The transaction stays voted, and can be finished later.
 
-    A client that has lost the answer asks for the outcome by this `id`
-    (wire.sessions).
-
     The object is passed as the argument `f` because storage wrappers (zlib,
     encryption) pass that argument on.
     """
 
     def __init__(self, done: Callable[[bytes, BaseException | None], object],
                  publish: Callable[[bytes], object] | None = None,
-                 wait: bool = True, id: bytes | None = None) -> None:
+                 wait: bool = True) -> None:
         self.done = done
         self.publish = publish
         self.wait = wait
-        self.id = id
 
 
 #: The argument `f` of `tpc_finish`.

@@ -51,7 +51,7 @@ SUFFIX = replica.SUFFIX
 SUFFIX_OF_NEW = '.quorum.new'
 
 MAGIC = b'\xf5QNODE\r\n'
-VERSION = 1
+VERSION = 2
 
 #: How many bytes of the file a tie reads, and the size of their hash.
 TIED = 4096
@@ -81,8 +81,8 @@ class Kept(typing.NamedTuple):
 
 # Magic, version, flags for the optional parts: a pack, a file to come.
 _FRONT = struct.Struct('>8sBB')
-# Log, sequence, link, epoch, writer, generation, end, server, named.
-_STATE = struct.Struct(f'>16sQ16sQ16sQQ16s{OID}s')
+# Log, sequence, link, epoch, writer, generation, end.
+_STATE = struct.Struct('>16sQ16sQ16sQQ')
 # Its id, end, time, whether it collects, length of the version, version.
 _PACK = struct.Struct(f'>16sQ8sBB{LONGEST_VERSION}s')
 _TIE = struct.Struct(f'>{OID}s{DIGEST}s')
@@ -112,7 +112,7 @@ def pack(kept: Kept) -> bytes:
     fields = b''.join((
         _FRONT.pack(MAGIC, VERSION, has),
         _STATE.pack(state.log, *state.place, state.epoch, state.writer,
-                    state.generation, state.end, state.server, state.named),
+                    state.generation, state.end),
         _PACK.pack(*of_pack, len(version), version),
         _TIE.pack(*tie),
         _NODE.pack(node),
@@ -129,8 +129,7 @@ def parse(raw: bytes) -> Kept:
     _, version, has = front
     if version != VERSION:
         raise Damaged(f'this release does not know version {version}')
-    (log, sequence, link, epoch, writer, generation, end, server,
-     named) = state
+    log, sequence, link, epoch, writer, generation, end = state
     pack, pack_end, time, collects, length, text = of_pack
     if (has > _HAS_PACK | _HAS_BECOMING or collects > 1
             or length > LONGEST_VERSION
@@ -141,7 +140,7 @@ def parse(raw: bytes) -> Kept:
         State(
             log, Place(sequence, link), epoch, writer, generation, end, None,
             Pack(pack, pack_end, time, bool(collects), text[:length])
-            if has & _HAS_PACK else None, server, named),
+            if has & _HAS_PACK else None),
         Tie(*tie), node,
         Becoming(*becoming) if has & _HAS_BECOMING else None)
 

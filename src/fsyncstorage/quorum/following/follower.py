@@ -47,7 +47,6 @@ from ...pack.unopened import BlobDirectory
 from ...storage import opening
 from ..files import state as states
 from ..files.state import Kept
-from ..history.fates import Fates
 from ..history.fold import Apply
 from ..history.fold import State
 from ..history.fold import Why
@@ -100,7 +99,6 @@ class Follower:
         #: a pack.
         self.is_replacing = False
         #: What became of commits, for clients that ask when this node leads.
-        self.fates = Fates(state.server, state.named)
         #: The state after the last record.
         self.state = state
         #: The states after the last whole batch, after the last one that is
@@ -160,7 +158,6 @@ class Follower:
             self.whole = state
         self.state = state
         self._begun = None
-        self.fates.applied(applied)
         self._repacking.goes_by(state)  # last: it may fail, and is not needed
 
     def _take_back(self) -> None:

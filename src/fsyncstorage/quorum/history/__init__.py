@@ -5,5 +5,4 @@
 - staged        what the log has of a staged blob: its id, chunks and checksum
 - fold          what a node makes of the next record: it applies it, skips it
                 or refuses it
-- fates         what became of commits, for clients that ask the next server
 """

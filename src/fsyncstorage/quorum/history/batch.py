@@ -9,10 +9,8 @@ from collections.abc import Callable
 from collections.abc import Sequence
 
 from .record import BLOB
-from .record import COMMIT
 from .record import ROOM
 from .record import Blob
-from .record import Commit
 from .record import Data
 
 
@@ -22,13 +20,11 @@ class Batch(typing.NamedTuple):
     #: Reads bytes of the file, by position and length, with the status that
     #: each transaction finally has, whatever the file says at that moment.
     read: Callable[[int, int], bytes]
-    commits: Sequence[Commit] = ()
     blobs: Sequence[Blob] = ()
 
 
 class Chunk(typing.NamedTuple):
     batch: Batch
-    commits: tuple[Commit, ...]
     blobs: tuple[Blob, ...]
     position: int
     length: int
@@ -39,25 +35,20 @@ class Chunk(typing.NamedTuple):
         if len(data) != self.length:
             raise OSError(
                 f'{len(data)} bytes at {self.position}, not {self.length}')
-        return Data(batch.begin, batch.end, self.commits, self.blobs, data)
+        return Data(batch.begin, batch.end, self.blobs, data)
 
 
 def chunks(batch: Batch, room: int = ROOM) -> list[Chunk]:
-    """The chunks of a batch: first all commits, then all blobs, then all
-    bytes."""
+    """The chunks of a batch: first all blobs, then all bytes."""
     if batch.end <= batch.begin:
         raise ValueError(f'a batch from {batch.begin} to {batch.end}')
     made: list[Chunk] = []
-    commits, blobs = tuple(batch.commits), tuple(batch.blobs)
-    position = batch.begin
+    blobs, position = tuple(batch.blobs), batch.begin
     while position < batch.end:
-        some = commits[:room // COMMIT]
-        left = room - len(some) * COMMIT
-        commits = commits[len(some):]
-        few = () if commits else blobs[:left // BLOB]
-        left -= len(few) * BLOB
-        blobs = blobs[len(few):]
-        length = 0 if commits or blobs else min(left, batch.end - position)
-        made.append(Chunk(batch, some, few, position, length))
+        some = blobs[:room // BLOB]
+        blobs = blobs[len(some):]
+        length = 0 if blobs else min(
+            room - len(some) * BLOB, batch.end - position)
+        made.append(Chunk(batch, some, position, length))
         position += length
     return made

@@ -32,7 +32,6 @@ from dataclasses import replace
 
 from . import record as records
 from .record import NOBODY
-from .record import OID
 from .record import Data
 from .record import Ends
 from .record import Epoch
@@ -102,10 +101,6 @@ class State:
     incomplete: Incomplete | None = None
     #: The pack that is under way.
     pack: Pack | None = None
-    #: The server through which clients commit in this epoch, or NOBODY.
-    server: bytes = NOBODY
-    #: The last tid of a commit that has an id (even if it was given up).
-    named: bytes = bytes(OID)
 
     @property
     def next(self) -> int:
@@ -259,16 +254,14 @@ def _after(state: State, record: Record) -> State:
     body = record.body
     if isinstance(body, Data):
         next = record.position + len(body.data)
-        named = max((each.tid for each in body.commits), default=state.named)
         if next == body.end:
-            return replace(state, end=next, incomplete=None, named=named)
+            return replace(state, end=next, incomplete=None)
         return replace(
-            state, incomplete=Incomplete(record.batch, body.end, next),
-            named=named)
+            state, incomplete=Incomplete(record.batch, body.end, next))
     if isinstance(body, Epoch):
         return replace(
             state, epoch=record.epoch, writer=record.writer,
-            server=body.server, incomplete=None, pack=None)
+            incomplete=None, pack=None)
     if isinstance(body, PackBegin):
         return replace(state, pack=Pack(
             record.batch, record.position, body.time, body.collects,

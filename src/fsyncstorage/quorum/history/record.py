@@ -31,17 +31,15 @@ import zlib
 from dataclasses import dataclass
 
 MAGIC = b'\xf5QUORUM\n'
-VERSION = 1
+VERSION = 2
 
-#: Bytes of an identity: of a log, a writer, a node, a batch, a staged blob, a
-#: server.
+#: Bytes of an identity: of a log, a writer, a node, a batch, a staged blob.
 IDENTITY = 16
 #: Stands for "no identity".
 NOBODY = bytes(IDENTITY)
 #: Bytes of a link.
 LINK = 16
-#: Bytes of a commit's id (wire.commits), of an oid, a tid and a checksum.
-COMMIT_ID = 36
+#: Bytes of an oid, a tid and a checksum.
 OID = 8
 CHECKSUM = 32
 #: The most bytes after the front of a record.  An engine must take records of
@@ -61,20 +59,19 @@ FRONT = _FRONT.size + _CRC.size
 LARGEST = FRONT + MOST
 
 # The fixed parts at the begin of each kind.
-_DATA = struct.Struct('>QQII')
-_EPOCH = struct.Struct('>16s16s')
+_DATA = struct.Struct('>QQI')
+_EPOCH = struct.Struct('>16s')
 _BEGIN = struct.Struct('>8sB')
 _SWAP = struct.Struct('>16sQ32s')
 _END = struct.Struct('>16s')
 _TRIM = struct.Struct('>Q')
 
-_COMMIT = struct.Struct('>36s8s')
 _BLOB = struct.Struct('>16s8s8sQ32sB')
 _PLACE = struct.Struct('>Q16s')
 
-#: Bytes of one commit and of one blob in a chunk, and how many bytes a chunk
-#: has for its commits, blobs and data together.
-COMMIT, BLOB = _COMMIT.size, _BLOB.size
+#: Bytes of one blob in a chunk, and how many bytes a chunk has for its blobs
+#: and data together.
+BLOB = _BLOB.size
 ROOM = MOST - _DATA.size
 
 
@@ -117,13 +114,6 @@ def parse_place(raw: bytes) -> Place:
     return Place._make(_PLACE.unpack(raw))
 
 
-class Commit(typing.NamedTuple):
-    """A commit whose client may ask what became of it."""
-
-    id: bytes
-    tid: bytes
-
-
 class Blob(typing.NamedTuple):
     """The blob staged under an identity is the blob of this object record."""
 
@@ -142,46 +132,37 @@ class Blob(typing.NamedTuple):
 class Data:
     """A chunk of a batch.
 
-    The commits and the blobs of a batch are in its first chunks, before any
-    bytes; so its last chunk has bytes, and ends where the batch does.
+    The blobs of a batch are in its first chunks, before any bytes; so its last
+    chunk has bytes, and ends where the batch does.
     """
 
     #: Where the batch begins and ends in the file.
     begin: int
     end: int
-    commits: tuple[Commit, ...]
     blobs: tuple[Blob, ...]
     #: The bytes at the position of the record.
     data: bytes
 
     def packed(self) -> bytes:
         return b''.join((
-            _DATA.pack(
-                self.begin, self.end, len(self.commits), len(self.blobs)),
-            *(_COMMIT.pack(*each) for each in self.commits),
+            _DATA.pack(self.begin, self.end, len(self.blobs)),
             *(_BLOB.pack(*each) for each in self.blobs), self.data))
 
     @classmethod
     def parsed(cls, rest: bytes) -> 'Data':
-        begin, end, commits, blobs = _DATA.unpack_from(rest)
-        blobs_at = _DATA.size + commits * _COMMIT.size
-        data_at = blobs_at + blobs * _BLOB.size
+        begin, end, blobs = _DATA.unpack_from(rest)
+        data_at = _DATA.size + blobs * _BLOB.size
         if data_at > len(rest):
-            raise ValueError(f'{commits} commits and {blobs} blobs')
+            raise ValueError(f'{blobs} blobs')
         return cls(
             begin, end,
-            tuple(map(Commit._make, _COMMIT.iter_unpack(
-                rest[_DATA.size:blobs_at]))),
             tuple(
                 Blob._make((*fields, _as_flag(shared))) for *fields, shared
-                in _BLOB.iter_unpack(rest[blobs_at:data_at])),
+                in _BLOB.iter_unpack(rest[_DATA.size:data_at])),
             rest[data_at:])
 
     def check(self, position: int) -> None:
         _check_numbers(self.begin, self.end)
-        for commit in self.commits:
-            _check_size(COMMIT_ID, commit.id)
-            _check_size(OID, commit.tid)
         for blob in self.blobs:
             _check_size(IDENTITY, blob.staged)
             _check_size(OID, blob.oid, blob.tid)
@@ -193,7 +174,7 @@ class Data:
                 f' {self.begin} to {self.end}')
         if not self.data and (
                 position != self.begin or position == self.end
-                or not (self.commits or self.blobs)):
+                or not self.blobs):
             raise ValueError(f'a chunk without bytes, at {position}')
 
 
@@ -205,21 +186,16 @@ class Epoch:
     """
 
     node: bytes
-    #: The instance of the server through which its clients commit, or NOBODY:
-    #: ids of commits begin with it (wire.sessions).  So when a client asks for
-    #: a commit, a later writer knows its epoch, and that no more commits of
-    #: that epoch arrive: no other epoch has the same instance.
-    server: bytes = NOBODY
 
     def packed(self) -> bytes:
-        return _EPOCH.pack(self.node, self.server)
+        return _EPOCH.pack(self.node)
 
     @classmethod
     def parsed(cls, rest: bytes) -> 'Epoch':
         return cls(*_EPOCH.unpack(rest))
 
     def check(self, position: int) -> None:
-        _check_size(IDENTITY, self.node, self.server)
+        _check_size(IDENTITY, self.node)
 
 
 @dataclass(frozen=True, slots=True)

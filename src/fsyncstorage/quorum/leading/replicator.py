@@ -56,9 +56,7 @@ from ...commit.wakeable import WakeableThread
 from ...errors import LeaderChanged
 from ...pack.agreed import Becoming
 from ..history.batch import Batch
-from ..history.fates import Fates
 from ..history.fold import State
-from ..history.record import Commit
 from ..history.record import PackBegin
 from ..history.record import PackEnd
 from ..history.record import PackSwap
@@ -89,8 +87,6 @@ START_AGAIN = 'start this node again: it will follow, or say why it cannot'
 
 class Replicator(Replica):
 
-    #: (A subclass sets it, for a node that has the lease: primary.)
-    instance: bytes | None = None
     _keeper: Keeper | None = None
     _trimming: Trimming | None = None
     _is_closed = False
@@ -98,14 +94,11 @@ class Replicator(Replica):
     _why = 'it was closed before its log had all'
 
     def __init__(self, log: Log, writer: Writer,
-                 fates: Fates | None = None,
                  trims: Trims | None = None) -> None:
         """The log is that of the writer, and is used by nobody else: `close`
-        closes it.  `fates` knows all commits that were in the log before this
-        epoch.  Without `trims`, the log is not trimmed."""
+        closes it.  Without `trims`, the log is not trimmed."""
         self._log = log
         self._writer = writer
-        self._fates = fates
         self._outage = Outage('commits wait')
         self._trims = trims
         self._earlier = Earlier(log)
@@ -180,6 +173,8 @@ class Replicator(Replica):
             try:
                 self._fenced_or(self._offer, end, read, commits)
                 sync_disk()
+                if not self._writer.left:
+                    self._fenced_or(self._ask_whether_it_leads)
                 while self._writer.left:
                     self._fenced_or(self._wait_for_answer)
                     self._fenced_or(self._offer, end, read, commits)
@@ -224,10 +219,13 @@ class Replicator(Replica):
         ours = [commit for commit in commits if commit.start >= begin]
         return Batch(
             begin, end, read,
-            [Commit(commit.id, commit.tid) for commit in ours
-             if commit.id is not None],
             [blob for commit in ours if commit.kept is not None
              for blob in commit.kept.named(commit.tid)])
+
+    def _ask_whether_it_leads(self) -> None:
+        """A sync with nothing to offer is asked for to know that."""
+        while not self._tried(self._writer.find_successor):
+            self._refuse_when_stopped()
 
     def _wait_for_answer(self) -> None:
         """Read the answer of one try; if there is none, pause before the next.
@@ -255,11 +253,6 @@ class Replicator(Replica):
             step(*args)
         except Fenced as error:
             raise NotReplicated(_no_more(error), START_AGAIN) from None
-
-    def became_of(self, id: bytes, since: bytes) -> bytes | None:
-        if self._fates is None:
-            raise LookupError('this node has not followed')
-        return self._fates.of(id, since)
 
     # Records that are no batch
 

@@ -56,7 +56,6 @@ from ..history.fold import State
 from ..history.fold import Why
 from ..history.fold import step
 from ..history.record import IDENTITY
-from ..history.record import NOBODY
 from ..history.record import Body
 from ..history.record import Epoch
 from ..history.record import PackBegin
@@ -123,8 +122,8 @@ class Writer:
 
     # What is to be written
 
-    def lead(self, node: bytes, server: bytes = NOBODY) -> None:
-        self._begin([lambda: Epoch(node, server)])
+    def lead(self, node: bytes) -> None:
+        self._begin([lambda: Epoch(node)])
 
     def write(self, batch: Batch) -> None:
         self._begin([chunk.body for chunk in chunks(batch)])

@@ -40,18 +40,17 @@ import typing
 from ...commit.replica import NotReplicated
 from ...commit.wakeable import WakeableThread
 from ...storage.host import Host
-from ..history.fates import Fates
 from ..history.record import Place
 from ..leading.loglimit import Trims
 from ..leading.replicator import START_AGAIN
 from ..leading.replicator import Replicator
 from ..leading.writer import Fenced
+from ..leading.writer import Writer
 from ..log.interface import Log
 from ..log.interface import Missing
 from ..log.interface import Unanswered
 from .holding import Holding
 from .stepdown import Requests
-from .takeover import Led
 
 logger = logging.getLogger(__name__)
 
@@ -77,11 +76,10 @@ class Primary(Replicator):
 
     _storage: Storage | None = None
 
-    def __init__(self, log: Log, led: Led, fates: Fates, trims: Trims,
+    def __init__(self, log: Log, writer: Writer, trims: Trims,
                  holding: Holding, node: str, host: Host) -> None:
         """The log and the lease belong to the primary: `close` ends them."""
-        super().__init__(log, led.writer, fates, trims)
-        self.instance = led.instance
+        super().__init__(log, writer, trims)
         self._holding = holding
         self._node = node
         self._host = host

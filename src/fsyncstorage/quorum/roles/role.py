@@ -247,19 +247,20 @@ class Node:
             log = self._open_log()
             stack.callback(log.close)
             try:
-                led = lead(follower, log, node_name(self._setup.node),
-                           lambda: self._holding.is_believed, self._stopping)
+                writer = lead(follower, log, node_name(self._setup.node),
+                              lambda: self._holding.is_believed,
+                              self._stopping)
             except (Refused, OSError) as error:
                 self._holding.give_up()
                 follower.close()
                 follower = self._begin_anew(log, error)
-                led = None
+                writer = None
             found: tuple[Opened, Primary] | Follower = follower
-            if led is not None:
+            if writer is not None:
                 primary = Primary(
-                    log, led, follower.fates, self._setup.trims,
-                    self._holding, self._setup.node, self._host)
-                found = follower.hand_over(led.writer.state.epoch), primary
+                    log, writer, self._setup.trims, self._holding,
+                    self._setup.node, self._host)
+                found = follower.hand_over(writer.state.epoch), primary
             stack.pop_all()
         return found
 

@@ -11,17 +11,14 @@ What it does then (`step_down`):
    that was in the log when the request was read: so there is a node that
    follows now.  The primary goes on as usual.  If there is no such note in
    time, it stays the primary, and says so.
-2. At a moment at which no transaction is voted but not finished, the process
-   leaves (storage.host): it closes the storage as if the process ended, with
-   all that is on its way to the disk, gives the lease back, and begins anew.
-   If there is no such moment, votes are held back until there is one
-   (`votes_held_back`).  That lasts less than a second at a time, because what
-   takes longer may take very long.  Each part has a time limit, also while the
-   server's loop is busy.
+2. Votes are held back until no transaction is voted but not finished
+   (`votes_held_back`).  Then the process leaves (storage.host): it closes the
+   storage as if the process ended, with all that is on its way to the disk,
+   gives the lease back, and begins anew.  If that moment does not come within
+   seconds, the votes go on: what takes longer may take very long.
 
 So the answer to a vote is a promise that is kept.  Votes that have no answer
-by then end with their connections: clients of ours send them to the next node
-(client.repeating).
+by then end with their connections, and can be tried again at the next node.
 
 After step 1 the primary does not wait for the other node again: that one reads
 to the head before it leads, and is only a moment behind.  Its note would
@@ -50,15 +47,12 @@ logger = logging.getLogger(__name__)
 REQUEST = RESERVED + b'step-down'
 
 #: In seconds: how often the primary looks; how long it waits for a note of
-#: another node, and how often it looks for that; how long it looks for a
-#: moment without voted transactions, how long these may take while votes are
-#: held back, and how long it may take to leave after that.
+#: another node, and how often it looks for that; how long voted transactions
+#: may take while votes are held back, and how long it may take to leave after
+#: that, while the server's loop may be busy.
 LOOK_EVERY = 1.0
 LONGEST_WAIT, NOTES_EVERY = 15.0, 0.2
-LONGEST_SEARCH, LONGEST_STILLNESS, LONGEST_LEAVE = 1.0, 0.5, 0.25
-#: How often it tries both, one after the other.
-TRIES = 4
-LONGEST = TRIES * (LONGEST_SEARCH + LONGEST_STILLNESS + LONGEST_LEAVE)
+LONGEST_STILLNESS, LONGEST_LEAVE = 2.0, 1.0
 
 
 def ask(log: Log) -> bool:
@@ -131,15 +125,11 @@ class Requests:
                     f' {LONGEST_WAIT:.0f} s ago')
         with contextlib.suppress(Unanswered):
             self._log.forget(REQUEST)
-        for _ in range(TRIES):
-            if self._host.leave(LONGEST_SEARCH) or self._leave_in_stillness():
+        with self._storage.votes_held_back(LONGEST_STILLNESS) as is_still:
+            if is_still and self._host.leave(LONGEST_LEAVE):
                 return None
         return ('there was no moment without a transaction that is voted and'
-                f' not finished, for {LONGEST:.0f} s')
-
-    def _leave_in_stillness(self) -> bool:
-        with self._storage.votes_held_back(LONGEST_STILLNESS) as is_still:
-            return is_still and self._host.leave(LONGEST_LEAVE)
+                f' not finished, for {LONGEST_STILLNESS:.0f} s')
 
     def _another_follows(self) -> bool:
         head = self._head()

@@ -7,21 +7,15 @@
    acknowledged before (I16).  Only then the file is handed over to a storage,
    and what the epoch has given up is cut off.
 
-Each writer has a new server instance, which is in the record of its epoch: so
-no two epochs have the same instance (record.Epoch).
-
 It gives up when the node may not go on, because the lease is lost.  A record
 that was offered by then may get into the log later.  That does no harm: it is
 there only if no other node has led, and then its epoch is empty.
 """
 
-import os
 import threading
-import typing
 from collections.abc import Callable
 
 from ..following.follower import Follower
-from ..history.record import IDENTITY
 from ..leading.writer import Fenced
 from ..leading.writer import Writer
 from ..log.interface import Log
@@ -32,17 +26,10 @@ from ..log.outage import Patience
 from ..log.reading import Reader
 
 
-class Led(typing.NamedTuple):
-    """A writer that leads, and the instance for its server."""
-
-    writer: Writer
-    instance: bytes
-
-
 def lead(follower: Follower, log: Log, node: bytes,
          may_go_on: Callable[[], bool],
-         stopping: threading.Event) -> Led | None:
-    """Lead; return None if the node may not go on.
+         stopping: threading.Event) -> Writer | None:
+    """The writer that leads; None if the node may not go on.
 
     While the log does not answer, it waits, even if the lease is lost by then.
     Raise Unanswered when it is stopped; Refused, OSError if the follower
@@ -59,10 +46,9 @@ def lead(follower: Follower, log: Log, node: bytes,
             patience.answer(follower.apply, applied)
         follower.sync()
         writer = Writer(log, follower.state, has_lease=may_go_on)
-        instance = os.urandom(IDENTITY)
-        writer.lead(node, instance)
+        writer.lead(node)
         if _is_first(writer, may_go_on, stopping):
-            return Led(writer, instance)
+            return writer
     return None
 
 
