@@ -335,6 +335,27 @@ class BlobsLeft(Halves):
                 storage.close()
                 self.remove_all()
 
+    def test_a_pack_that_cannot_take_them_away(self):
+        """It has succeeded; the next start tries it again."""
+        remove = datafile.disk.remove
+
+        def failing(path):
+            if path.endswith('.blob'):
+                raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+            remove(path)
+
+        def interrupted(**options):
+            storage = self.packable(**options)
+            with mock.patch.object(datafile.disk, 'remove', failing), \
+                    self.assertLogs('fsyncstorage', 'ERROR') as logs:
+                self.pack(storage)
+            self.assertIn('could not be taken away', logs.output[0])
+            self.assertEqual(len(self.blobs_below('blobs')), 2)
+            storage.close()
+
+        self.reopened_after(interrupted, pack_keep_old=False)
+        self.assertEqual(len(self.blobs_below('blobs')), 1)
+
     def test_those_of_a_pack_that_has_not_made_the_file_stay(self):
         storage = self.reopened_after(self.interrupted)
         self.assertEqual(len(self.blobs_below('blobs')), 2)

@@ -24,6 +24,7 @@ that are not needed stay in it until the next pack.
 """
 
 import binascii
+import contextlib
 import errno
 import io
 import logging
@@ -119,19 +120,25 @@ def take_up(storage: Any, path: str) -> None:
     """At a start, take away the blobs that a crash has left in a list.
 
     The data file already has the name that it keeps.  The list of any other
-    pack is removed.  Nobody needs these blobs, so a start does not fail
-    because of them.
+    pack is removed.
     """
     name = os.path.join(storage.blob_dir, LIST)
-    try:
+    with _errors_logged(path):
         if os.path.isfile(name) and not os.path.islink(name):
             with open(name, 'rb') as listed:
                 if _is_of(path, listed):
                     logger.warning(
                         '%s: a crash had interrupted a pack: the blobs that it'
                         ' has left out are taken away now', path)
-                    take_away(storage, listed, is_resumed=True)
+                    _take_away(storage, listed, is_resumed=True)
         datafile.remove_if_there(name)
+
+
+@contextlib.contextmanager
+def _errors_logged(path: str) -> Iterator[None]:
+    """A context that raises no error: nobody needs these blobs."""
+    try:
+        yield
     except (OSError, ValueError) as error:  # ValueError: a damaged line
         logger.error(
             '%s: blobs that a pack has left out could not be taken away (%s):'
@@ -152,14 +159,19 @@ def _is_of(path: str, listed: io.BufferedReader) -> bool:
                 and index.fingerprint(file, end) == int(whose[2]))
 
 
-def take_away(storage: Any, listed: io.BufferedReader,
-              is_resumed: bool = False) -> None:
+def take_away(storage: Any, path: str, listed: datafile.DataFile) -> None:
     """Take away the listed blobs: the packed file has its name durably.
 
     If the storage is closed in the meantime, the name of the list may belong
-    to the list of another pack; `listed` is still that of this one.  With
-    `is_resumed`, it goes on where a crash has interrupted it.
+    to the list of another pack; `listed` is still that of this one.
     """
+    with _errors_logged(path), listed.reader() as lines:
+        _take_away(storage, lines)
+
+
+def _take_away(storage: Any, listed: io.BufferedReader,
+               is_resumed: bool = False) -> None:
+    """With `is_resumed`, it goes on where a crash has interrupted it."""
     blob_dir = storage.blob_dir
     old = blob_dir + '.old'
     if os.path.lexists(old) and not is_resumed:

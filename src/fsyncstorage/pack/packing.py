@@ -183,8 +183,8 @@ class _Packing:
             if not storage.pack_keep_old:
                 datafile.remove_if_there(storage._file_name + naming.OLD)
             if bulk.removed is not None:
-                with bulk.removed.reader() as listed:
-                    packedblobs.take_away(storage, listed)
+                packedblobs.take_away(
+                    storage, storage._file_name, bulk.removed)
         except BaseException:
             if not (bulk.is_named or self._agreement.is_final):
                 bulk.leave_nothing()

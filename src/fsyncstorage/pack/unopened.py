@@ -211,21 +211,12 @@ class UnopenedPack:
         """
         naming.replace(self._path, keep_old)
         made.file.name = self._path
-        if self._blobs is not None:
-            self._take_away_blobs(self._blobs)
+        assert self._bulk is not None
+        if self._blobs is not None and self._bulk.removed is not None:
+            packedblobs.take_away(
+                self._blobs, self._path, self._bulk.removed)
         self._release()
         self.watch.over(made.becoming.size)
-
-    def _take_away_blobs(self, blobs: BlobDirectory) -> None:
-        listed = os.path.join(blobs.blob_dir, packedblobs.LIST)
-        try:
-            with open(listed, 'rb') as file:
-                packedblobs.take_away(blobs, file)
-        except (OSError, ValueError) as error:  # ValueError: a damaged line
-            logger.error(
-                '%s: blobs that the pack has left out could not be taken away'
-                ' (%s); fsync-check --blobs lists those that are left',
-                self._path, error)
 
     def close(self) -> None:
         """End the pack, and remove its files.
