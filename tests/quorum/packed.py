@@ -10,7 +10,6 @@ from fsyncstorage.format.window import Window
 from fsyncstorage.pack import checksum
 from fsyncstorage.pack import work
 from fsyncstorage.pack.agreed import Becoming
-from fsyncstorage.pack.output import Pacer
 from fsyncstorage.pack.plan import Job
 
 from ..memory import scratch_directory
@@ -27,10 +26,12 @@ def packed(content, pack):
 
     with scratch_directory() as directory:
         path = os.path.join(directory, 'new')
-        with datafile.open_new(path) as new:
+        with datafile.open_new(path) as new, \
+                datafile.open_new(path + '.index') as index:
             copier = work.copied(
-                Job(pack.time, pack.end, pack.collects, None), pread, new,
-                Pacer(new), None, references, lambda *progress: None)
+                Job(pack.time, pack.end, pack.collects, None),
+                work.Files(pread, new, index, None), references,
+                lambda *progress: None, lambda: pack.end)
             copier.copy_later(Window(pread, len(content)))
             copier.flush()
         with open(path, 'rb') as file:

@@ -2,7 +2,7 @@
 
 It reads the old file and appends to the new one, and to the list of blobs that
 are not kept.  It renames no file, takes no lock and knows no storage.  So a
-child process can do it (child), or this one.
+child process can do it (process), or this one.
 
 Left to others: what is kept (plan), and the copies (copying).
 
@@ -14,14 +14,20 @@ A forecast decides what is kept by the same code as a pack, and then copies to
 nowhere, by the same code, too.
 """
 
+import dataclasses
+import errno
+import math
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from .. import datafile
+from ..format import index
 from ..format.references import references
 from ..format.window import Pread
 from ..format.window import Window
+from ..processes.rate import NO_LIMIT
 from ..processes.rate import Rate
 from .checksum import Checksum
 from .copying import Copier
@@ -45,56 +51,78 @@ from .progress import Tell
 _BLOCK = 512
 # Bytes of an index for each object; fewer, unless oids are sparse.
 _INDEX = 12
+# Bytes of the old file that may be left to the storage's process, whose
+# interpreter clients use.
+SMALL_REST = 1 << 18
+# If this many rounds were not enough, committers are as fast as the copying.
+MOST_ROUNDS = 20
 
 
-class NoRoom(Exception):
-    """There is not enough room for the new file."""
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """The open files of a pack."""
 
-    def __init__(self, needed: int, free: int) -> None:
-        super().__init__(needed, free)
-        self.needed = needed
-        self.free = free
+    #: Called like os.pread, for the old file.
+    pread: Pread
+    new: datafile.DataFile
+    index: datafile.DataFile
+    #: The list of blobs that are not kept, if there is a blob directory.
+    removed: datafile.DataFile | None
 
 
-def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
-           removed: datafile.DataFile | None, references: References,
-           tell: Tell) -> Copier:
-    """Copy what is needed of the old file, up to `job.end`.
+def copied(job: Job, files: Files, references: References, tell: Tell,
+           size: Callable[[], int]) -> Copier:
+    """Copy what is needed of the old file, and write an index of the new one.
 
-    Raises the errors of `planned`, NoRoom, OSError.
+    `size()` returns up to where the old file can be copied by now.  All but a
+    small rest is copied of that, and synced.
+
+    Raises the errors of `planned`, NothingToDo, OSError.
     """
-    rate = pacer.rate = Rate(job.rate)
-    window = Window(reading_at(rate, pread), job.end)
+    rate = Rate(job.rate)
+    pacer = Pacer(files.new, rate)
+    window = Window(reading_at(rate, files.pread), job.end)
     plan = planned(job, window, references, tell)
-    _refuse_without_room(new, window, plan, job.share, tell)
-    checksum = Checksum.of_file(new.fileno()) if job.sums else None
+    _refuse_without_room(files.new, window, plan, job.share, tell)
+    checksum = Checksum.of_file(files.new.fileno()) if job.sums else None
     copier = Copier(
-        Output(new, 0, pacer.written, checksum), GoneBlobs(removed))
-    copier.copy_to_pack_end(window, plan, tell)
-    _refuse_to_copy_all(copier, plan)
-    del plan
-    copier.copy_later(window, tell)
+        Output(files.new, 0, pacer.written, checksum),
+        GoneBlobs(files.removed))
+    copier.copy_planned(window, plan, tell)
+    if files.removed is not None:
+        files.removed.sync()
+
+    def catch_up() -> None:
+        rest: float = math.inf
+        for _ in range(MOST_ROUNDS):
+            copier.flush()
+            pacer.sync(copier.written_to)
+            end = size()
+            before, rest = rest, end - copier.copied_to
+            if not SMALL_REST <= rest < before:
+                return
+            copier.copy_later(Window(files.pread, end), tell)
+
+    # To write a large index takes long.  So the index is written before the
+    # last rounds of copying, and lacks what these rounds copy.
+    catch_up()
+    index.write_unchanging(
+        files.index, copier.written_to, copier.index, files.new,
+        Pacer(files.index).written)
+    catch_up()
+    # No rate limits the copy of the rest: at the end, commits wait for it
+    # (I2).
+    pacer.rate = NO_LIMIT
     return copier
-
-
-def _refuse_to_copy_all(copier: Copier, plan: Plan) -> None:
-    if copier.written_to == plan.pack_end:
-        raise NothingToDo('Nothing can be freed')
 
 
 def copied_to_nowhere(window: Window, plan: Plan, tell: Tell,
                       removed: GoneBlobs | None = None,
                       tally: Tally | None = None) -> Copier:
     """Raises NothingToDo."""
-
-    def tell_of_count(phase: str, done: int, total: int) -> None:
-        tell(COUNT, done, total)
-
     copier = Copier(Nowhere(), removed, tally=tally)
-    copier.copy_to_pack_end(window, plan, tell_of_count)
-    _refuse_to_copy_all(copier, plan)
-    copier.copy_later(window, tell_of_count)
-    copier.flush()
+    copier.copy_planned(
+        window, plan, lambda phase, done, total: tell(COUNT, done, total))
     return copier
 
 
@@ -159,7 +187,9 @@ def _refuse_without_room(new: datafile.DataFile, window: Window, plan: Plan,
     copier = copied_to_nowhere(window, plan, tell)
     needed = room(copier.written_to, plan, share)
     if free < needed:
-        raise NoRoom(needed, free)
+        raise OSError(
+            errno.ENOSPC, f'the new file and its index need {needed:,} bytes,'
+            f' and {free:,} are free')
 
 
 def free_bytes(where: int | str) -> int | None:

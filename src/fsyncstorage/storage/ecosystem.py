@@ -1,10 +1,9 @@
 """The inner names of a FileStorage that other programs use.
 
 FsyncStorage is not a FileStorage, but keeps the names that programs read or
-set.  Some are used by this package, too: `_lock`, `_commit_lock` (for a
-`packer`, see pack.packing and ZODB.FileStorage.interfaces), `_file_name`,
-`_oid` (for ZODB.tests), and `_is_read_only`.  The others are here.
-Each has a test in tests/storage/test_ecosystem.py.
+set.  Some are used by this package, too: `_lock`, `_commit_lock`,
+`_file_name`, `_oid` (for ZODB.tests), and `_is_read_only`.  The others are
+here.  Each has a test in tests/storage/test_ecosystem.py.
 """
 
 from typing import Any
@@ -90,10 +89,6 @@ class Ecosystem(FileStorageFormatter, BaseStorage):
 
     def _blob_storeblob(self, oid: bytes, serial: bytes, path: str) -> None:
         raise Unsupported('a blob file is given to storeBlob or restoreBlob')
-
-    # For external packers from before ZODB 3.10 (zc.FileStorage), BaseStorage
-    # makes `_lock_acquire` and the like.  (The `packer` of a storage gets the
-    # names of the append lock from pack.packing.)
 
     # Public in FileStorage, though in no interface.
 

@@ -164,7 +164,9 @@ class FsyncStorage(
             self.durability.policy, replica, read_only, create,
             self._checksums)
         if packer is not None:
-            self.packer = packer
+            raise ValueError(
+                'a packer of your own is not used: a pack here runs in a'
+                ' process of its own already, and survives a power cut')
         file_name = opening.checked(file_name, read_only, create, stop)
         self._is_read_only = bool(read_only)
         self._quota = quota
@@ -292,8 +294,9 @@ class FsyncStorage(
         # (First: a pack may have the append lock until these are published.)
         self._sequencer.owned_by(None)
         self._sequencer.offer()
-        with self._commit_lock:
-            pass  # now none is being written; a later one finds it closed
+        if self._still is None:  # else a pack has the lock, and writes nothing
+            with self._commit_lock:
+                pass  # nothing is being written; what comes finds it closed
         try:
             if self._scrub is not None:
                 self._scrub.end()
@@ -487,8 +490,6 @@ class FsyncStorage(
              gc: bool | None = None) -> None:
         self._refuse_when_stopped()
         packing.pack(self, t, referencesf, self._pack_gc if gc is None else gc)
-
-    packer = staticmethod(packing.copy_what_is_needed)
 
     def nobody_has_the_place(self) -> contextlib.AbstractContextManager[None]:
         """For a pack; the wait for that ends if the pack must end.
