@@ -21,7 +21,6 @@ from ..commit.blobs import Stored
 from ..commit.pipeline import Commit
 from ..commit.pipeline import Point
 from ..commit.replica import Replica
-from ..commit.spare import Spare
 from ..errors import SyncFailed
 from ..errors import WritingStopped
 from ..format.view import View
@@ -35,7 +34,6 @@ from .transaction import Transaction
 class Appending(Records):
 
     _checkpoints: Checkpoints
-    _spare: Spare
     _unsynced_blobs: Placed
     #: The map for local reads, while it is built or used.
     _map: ObjectMap | None = None
@@ -186,13 +184,13 @@ class Appending(Records):
         """Sync the file and the blobs: a transaction becomes durable together
         with its blobs, under every policy."""
         if self.blob_dir:
-            self._unsynced_blobs.sync(self._spare)
+            self._unsynced_blobs.sync()
         unfinished = []
         for commit in batch:
             if commit.status_last:
                 unfinished.append(commit)
                 if commit.blobs:
-                    commit.blobs.sync(self._spare)
+                    commit.blobs.sync()
         if unfinished:
             self._file.sync()
             for commit in unfinished:

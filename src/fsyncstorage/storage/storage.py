@@ -43,7 +43,6 @@ from ..commit.contention import Contention
 from ..commit.replica import Replica
 from ..commit.reserve import Reserve
 from ..commit.sequencer import Sequencer
-from ..commit.spare import Spare
 from ..commit.turns import Turns
 from ..errors import WritingStopped
 from ..format.objectmap import INSTANCE_SIZE
@@ -97,7 +96,6 @@ class FsyncStorage(
     _lock_file: zc.lockfile.LockFile | None = None
     # A read-only storage has none of these.
     _checkpoints: Checkpoints = None  # type: ignore[assignment]  # see above
-    _spare: Spare = None              # type: ignore[assignment]  # see above
     _scrub: Scrub | None = None
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
@@ -259,7 +257,6 @@ class FsyncStorage(
             self.replica.begin(self._file_name, self._pos, self._bytes)
         leftovers.remove(self)
         datafile.disk.sync_directory(self._home)
-        self._spare = Spare(self._home)
         if self.blob_dir:
             #: Blobs that are not durable, of acknowledged transactions (under
             #: `none`): they are synced before the next sync of the data.
@@ -267,8 +264,7 @@ class FsyncStorage(
                 self.fshelper, self._durable_directories, removable=True)
             if self._unsynced.found:  # the data was synced just now
                 opening.sync_unsynced_blobs(
-                    self._unsynced_blobs, self._view, self._index_position,
-                    self._spare)
+                    self._unsynced_blobs, self._view, self._index_position)
         if not self.durability.policy.promises:
             self._unsynced.make()
         self._checkpoints = Checkpoints(self, index_checkpoint)
@@ -337,8 +333,6 @@ class FsyncStorage(
             self._checkpoints.close()
         if self._sequencer is not None:
             self._sequencer.flusher.close()
-        if self._spare is not None:
-            self._spare.close()
         for under_way in list(self._begun.values()):
             under_way.close()
         if self._file is not None:
@@ -365,7 +359,7 @@ class FsyncStorage(
         self._writing = threading.RLock()
         self._sequencer = self._new_sequencer(self._appended)
         # As in a storage that only reads.
-        self._checkpoints = self._spare = None  # type: ignore[assignment]
+        self._checkpoints = None  # type: ignore[assignment]
         self._scrub = self.replica = self._resolver = None
         for under_way in self._begun.values():
             under_way.abandon()
