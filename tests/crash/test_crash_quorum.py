@@ -383,7 +383,7 @@ def mislead(follower):
              for raw in there[-1:] for blob in parse(raw).body.blobs[:1]]
     blobs.append(Blob(b'nobody'.ljust(16), oid(9), tid, 13, bytes(32), False))
     raw = following(state, data(
-        state, b'late' * 300, state.end + 1200, (), tuple(blobs)))
+        state, b'late' * 300, state.end + 1200, tuple(blobs)))
     with contextlib.suppress(Refused):
         follower.apply(step(state, raw))
         raise AssertionError('it was applied')

@@ -283,7 +283,8 @@ class Sequencer:
                 if commit.sleepers:
                     commit.wake()
                 self.pipeline.publish(commit)
-                commit = self.pipeline.next_to_publish()
+                commit = (self.pipeline.next_to_publish()
+                          if self.pipeline.queue else None)
         if self.pipeline.failed:
             # From now on readers see only what is durable.
             self._show(self.pipeline.visible)
