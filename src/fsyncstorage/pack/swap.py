@@ -17,7 +17,6 @@ import zc.lockfile
 from ZODB.fsIndex import fsIndex
 
 from .. import datafile
-from ..commit import blobs
 from ..format import index
 from . import naming
 from . import packedblobs
@@ -129,7 +128,6 @@ def _replace(storage: Any, file: datafile.DataFile, new_index: fsIndex,
         naming.give_name(path, to_rename)
         file.name = path
         storage.replace_file(file, new_index, end)
-        blobs.sync_directory(storage._home)
     except BaseException as error:
         if (isinstance(error, OSError) and storage._file is not file
                 and os.path.lexists(path)):

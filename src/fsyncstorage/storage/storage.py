@@ -459,7 +459,8 @@ class FsyncStorage(
 
     def replace_file(self, file: datafile.DataFile, index: fsIndex,
                      end: int) -> None:
-        """Serve from another file with the same current state.
+        """Serve from another file with the same current state, and make its
+        name durable.
 
         The append lock is held, and everything is settled and synced.
         Readers that are under way go on with the old file, which is closed
@@ -483,6 +484,7 @@ class FsyncStorage(
         del old_map  # only now: to free its memory takes a while
         old.unlock()
         self._reserve.move(file)
+        blobs.sync_directory(self._home)
 
     def reopened(self) -> datafile.DataFile:
         """The data file, opened once more, for reading only: for a reader that
