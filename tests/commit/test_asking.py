@@ -16,6 +16,7 @@ from ZODB.FileStorage import FileStorage
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import z64
 
+from fsyncstorage import datafile
 from fsyncstorage import durability
 from fsyncstorage.commit.policies import POLICIES
 from fsyncstorage.errors import OutcomeUnknown
@@ -147,15 +148,16 @@ class Blobs(AskingCase):
         self.storage = self.open(
             'none', durability='none', blob_dir=self.path('blobs'))
         self.synced = []
-        spare = self.storage.journal.spare
-        self.patch(spare, sync_path=self.noted(spare.sync_path),
-                   sync_directory=self.noted(spare.sync_directory))
+        self.patch(datafile, sync_path=self.noted(datafile.sync_path))
+        self.patch(datafile.disk, sync_directory=self.noted(
+            datafile.disk.sync_directory))
 
     def noted(self, function):
 
-        def call(path):
-            self.synced.append((path, self.status_of_last()))
-            return function(path)
+        def call(path, *args):
+            if self.storage._sequencer.pipeline.queue:  # else of a vote
+                self.synced.append((path, self.status_of_last()))
+            return function(path, *args)
 
         return call
 

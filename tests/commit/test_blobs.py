@@ -392,9 +392,9 @@ class Blobs(TestCase):
                 again.append(place(2))
 
         with mock.patch.object(self.disk, 'sync_directory', sync_directory):
-            place(1).sync(storage.journal.spare)
+            place(1).sync()
             del synced[:]
-            again[0].sync(storage.journal.spare)
+            again[0].sync()
         self.assertIn(storage.blob_dir, synced)
 
     def test_a_torn_marker_stays_until_there_is_a_whole_one(self):

@@ -7,6 +7,7 @@ import threading
 from ZODB.POSException import ConflictError
 
 from fsyncstorage.commit import contention
+from fsyncstorage.commit.wakeable import Sleeper
 from fsyncstorage.storage import AsyncFinish
 
 from ..support import PATIENCE
@@ -17,12 +18,20 @@ from ..support import commit
 from ..support import until
 
 
+class Patient(Sleeper):
+    """It is woken, however long that takes."""
+
+    def sleep(self, seconds=None):
+        if not self._asleep.acquire(timeout=PATIENCE):
+            raise AssertionError('nobody has handed on')
+
+
 class OfAStorage(TestCase):
 
     def setUp(self):
         super().setUp()
         self.patch(contention, AT_ONCE=PATIENCE, RUN=PATIENCE)
-        self.patch(contention._Sleeper, sleep=self.sleep)
+        self.patch(contention, Sleeper=Patient)
         self.storage = self.open(durability='none')
         # One that is alone does not look.
         under_way = begin(self.storage)
@@ -30,11 +39,6 @@ class OfAStorage(TestCase):
         self.contention = self.storage._contention
         self.commit_twice(1)  # now this thread has the run
         self.assertEqual(self.contention._runner, threading.get_ident())
-
-    @staticmethod
-    def sleep(sleeper, seconds):
-        if not sleeper._asleep.acquire(timeout=PATIENCE):
-            raise AssertionError('nobody has handed on')
 
     def commit_twice(self, oid, f=None):
         self.first = commit(self.storage, {oid: b'1'}, f=f)

@@ -6,6 +6,7 @@ from hypothesis import stateful
 from hypothesis import strategies
 
 from fsyncstorage.commit import pipeline
+from fsyncstorage.commit.pipeline import SETTLED
 from fsyncstorage.commit.pipeline import Commit
 from fsyncstorage.commit.pipeline import Pipeline
 from fsyncstorage.errors import OutcomeUnknown
@@ -98,7 +99,7 @@ class AnyInterleaving(stateful.RuleBasedStateMachine):
 
     @stateful.invariant()
     def every_commit_in_the_queue_can_still_be_settled(self):
-        assert not any(each.settled for each in self.line.queue)
+        assert not any(each.state in SETTLED for each in self.line.queue)
         if self.line.failed:
             assert all(each.state is pipeline.DURABLE or not each.promised
                        for each in self.line.queue)

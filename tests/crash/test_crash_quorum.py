@@ -339,7 +339,7 @@ def give_up_a_batch(engine):
     """Its blobs are staged, and it never comes to its end."""
     state, id = state_behind(engine), b'given up'.ljust(16)
     engine.blobs[id, 0] = b'nobody has it'
-    raw = following(state, data(state, b'x', state.end + 9, (), tuple(
+    raw = following(state, data(state, b'x', state.end + 9, tuple(
         Blob(id, oid(number), tid, 13, bytes(32), False)
         for number in (1, 9) for tid in (b'\x7f' * 8, bytes(8)))))
     engine.append(engine.head, place_of(raw), raw)
@@ -383,7 +383,7 @@ def mislead(follower):
              for raw in there[-1:] for blob in parse(raw).body.blobs[:1]]
     blobs.append(Blob(b'nobody'.ljust(16), oid(9), tid, 13, bytes(32), False))
     raw = following(state, data(
-        state, b'late' * 300, state.end + 1200, (), tuple(blobs)))
+        state, b'late' * 300, state.end + 1200, tuple(blobs)))
     with contextlib.suppress(Refused):
         follower.apply(step(state, raw))
         raise AssertionError('it was applied')

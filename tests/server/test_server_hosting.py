@@ -41,8 +41,6 @@ from .test_manager import FakeManager
 from .test_server_runner import RunnerTestCase
 from .test_server_runner import realized
 
-INSTANCE = b'the instance ...'
-
 
 class NodeServed(Served):
 
@@ -52,7 +50,7 @@ class NodeServed(Served):
         self.may_answer = True
         self.storage = self.open()
         self.storage.replica = mock.Mock(
-            spec=Replicator, instance=INSTANCE, log_identity=b'log',
+            spec=Replicator, log_identity=b'log',
             trouble=None, may_answer=lambda: self.may_answer,
             sync=lambda end, read, commits, sync_disk: sync_disk())
         self.server = self.serve(self.storage)

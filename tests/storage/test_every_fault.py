@@ -19,8 +19,8 @@ from ZODB.POSException import POSError
 from ZODB.POSException import POSKeyError
 
 from fsyncstorage import datafile
+from fsyncstorage.commit import blobs
 from fsyncstorage.commit import policies
-from fsyncstorage.commit import spare
 from fsyncstorage.storage.transaction import SPOOL_IN_MEMORY
 
 from ..memory import scratch_directory
@@ -91,7 +91,7 @@ class EveryFault(TestCase):
                 self.at_every_call(policy, errno.EMFILE, ('open',))
 
     def test_no_descriptor_for_a_while(self):
-        with mock.patch.object(spare, 'PAUSE', 0.001):
+        with mock.patch.object(blobs, 'PAUSE', 0.001):
             self.at_every_call(
                 'group-commit', errno.ENFILE, ('open',), times=5)
 
@@ -106,7 +106,7 @@ class EveryFault(TestCase):
         for at in itertools.count(1 + first, step):
             disk = FaultyDisk(error, operations, at, times)
             with self.subTest(at=at):
-                self.one_run(policy, disk, goes_on=error in spare.PASSING)
+                self.one_run(policy, disk, goes_on=error in blobs.PASSING)
             if disk.failed is None:
                 break
         self.assertGreater(at, 20)

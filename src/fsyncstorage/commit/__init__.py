@@ -4,7 +4,6 @@
 - reserve   room on the disk for voted transactions
 - contention runs, for threads that commit again and again without a pause
 - blobs     blob files that are durable before their transaction counts
-- spare     a descriptor that is held back for syncs
 - pipeline  the states of commits: appended, durable, published
 - policies  when a commit is acknowledged, and the settings of a storage
 - asking    a transaction that asks for more than its storage gives

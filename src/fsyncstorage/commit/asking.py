@@ -43,6 +43,7 @@ from .policies import Policy
 from .policies import policy_named
 
 KEY = 'durability'
+NAMES = *POLICIES, QUORUM.name
 # The error shows this many characters of a value.
 LONGEST_SHOWN = 40
 
@@ -53,10 +54,8 @@ _UNPICKLES = TransactionMetaData.extension
 
 class Asked(NamedTuple):
 
-    #: The name of a policy; None: the value is no such name.
-    name: str | None
-    #: What an error shows of the value.
-    shown: str
+    #: The name of a policy; or of another value, what an error shows of it.
+    what: str
     #: The extension without the request, as it is stored.
     extension: bytes
 
@@ -68,14 +67,14 @@ class Asked(NamedTuple):
     def heeded(self, own: Policy) -> tuple[Policy, bytes]:
         """The policy and the extension of the transaction; `own` is the policy
         of the storage."""
-        if self.name is None:
+        if self.what not in NAMES:
             raise StorageTransactionError(
-                f'the transaction has {self.shown} as its durability, which is'
-                f' no policy: these are {", ".join([*POLICIES, QUORUM.name])}')
-        policy = policy_named(self.name)
+                f'the transaction has {self.what} as its durability, which is'
+                f' no policy: these are {", ".join(NAMES)}')
+        policy = policy_named(self.what)
         if policy.replicated and not own.replicated:
             raise StorageTransactionError(
-                f'the transaction asks for durability {self.name}, which a'
+                f'the transaction asks for durability {self.what}, which a'
                 f' storage has for all or for none; this one has {own.name}')
         if policy.is_more_than(own) and not own.promises:
             # The storage decides how syncs are shared, and how many a commit
@@ -115,12 +114,12 @@ def asked_in(extension: dict[Any, Any] | None) -> Asked | None:
         return None
     value = extension[KEY]
     if value.__class__ is not str:
-        return Asked(None, f'a {type(value).__name__:.{LONGEST_SHOWN}}', b'')
-    if value not in POLICIES and value != QUORUM.name:
-        return Asked(None, repr(value[:LONGEST_SHOWN]), b'')
+        what = f'a {type(value).__name__:.{LONGEST_SHOWN}}'
+    else:
+        what = value if value in NAMES else repr(value[:LONGEST_SHOWN])
     rest = copy.copy(extension)
     del rest[KEY]
-    return Asked(value, value, encoded(rest))
+    return Asked(what, encoded(rest))
 
 
 def put_beside(metadata: Any, what: Asked) -> None:

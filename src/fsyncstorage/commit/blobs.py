@@ -12,12 +12,15 @@ files, and no others.  Where a log has the contents, too (commit.replica),
 names durable before it writes the status of the transaction.  Under the policy
 `none`, which promises nothing, the contents are also made durable only then.
 
-No file is held open: each is opened for its sync, one at a time (spare).
+No file is held open: each is opened for its sync, one at a time.
 """
 
 import contextlib
+import errno
+import logging
 import os
 import tempfile
+import time
 import typing
 from collections.abc import Iterator
 
@@ -26,7 +29,8 @@ from ZODB.utils import cp
 from ZODB.utils import z64
 
 from .. import datafile
-from .spare import Spare
+
+logger = logging.getLogger(__name__)
 
 # Files in `blobs/tmp` have names that begin with this, from when a server
 # begins to receive them until they get their real names.
@@ -38,6 +42,10 @@ KEY = 16
 # At most this many files are synced before the directories that name them: so
 # the memory of a sync is bounded, however many blobs there are.
 AT_ONCE = 500
+#: Errors of an opening that can go away, perhaps when the operator acts; and
+#: seconds between two attempts.
+PASSING = errno.EMFILE, errno.ENFILE, errno.ENOMEM
+PAUSE = 0.02
 
 
 class Kept(typing.Protocol):
@@ -172,7 +180,7 @@ class Placed:
         if os.path.exists(self._path(oid, serial)):
             self._keys += oid + serial
 
-    def sync(self, spare: Spare) -> None:
+    def sync(self) -> None:
         """Make the files and their names durable, and forget them.
 
         Blobs that are added during the call stay for the next one.
@@ -180,16 +188,16 @@ class Placed:
         left = len(self._keys)
         while left:
             keys = bytes(self._keys[:min(left, AT_ONCE * KEY)])
-            self._sync(list(self._paths(keys)), spare)
+            self._sync(list(self._paths(keys)))
             del self._keys[:len(keys)]
             left -= len(keys)
 
-    def _sync(self, paths: list[str], spare: Spare) -> None:
+    def _sync(self, paths: list[str]) -> None:
         directories: set[str] = set()
         for path in paths:
             if not self._names_only:
                 try:
-                    spare.sync_path(path)
+                    datafile.sync_path(path, _opened)
                 except self._gone:
                     continue
             directories.update(self._names_to_sync(path))
@@ -198,15 +206,15 @@ class Placed:
         noted = directories - {os.path.dirname(path) for path in paths}
         self._durable_names |= noted
         try:
-            self._sync_directories(directories, spare)
+            self._sync_directories(directories)
         except BaseException:
             self._durable_names -= noted
             raise
 
-    def _sync_directories(self, directories: set[str], spare: Spare) -> None:
+    def _sync_directories(self, directories: set[str]) -> None:
         for path in sorted(directories, reverse=True):  # inner ones first
             try:
-                spare.sync_directory(path)
+                sync_directory(path)
             except self._gone:
                 continue
 
@@ -229,6 +237,33 @@ class Placed:
             yield directory
             if directory in self._durable_names:
                 break
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory durable."""
+    datafile.disk.sync_directory(path, _opened)
+
+
+def _opened(path: str, flags: int) -> int:
+    """Open what is to be synced, however long that takes.
+
+    Its transaction is in the data file already, with others behind it: so it
+    can no longer fail alone.  But a process that has no descriptor left must
+    not stop writing either, because no sync has failed (I7).
+    """
+    is_said = False
+    while True:
+        try:
+            return datafile.disk.open(path, flags)
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+            if not is_said:
+                is_said = True
+                logger.error(
+                    'a sync cannot open its file (%s): it tries again until a'
+                    ' descriptor is free, and commits wait for it', error)
+            time.sleep(PAUSE)
 
 
 def prepare(base: str) -> str:

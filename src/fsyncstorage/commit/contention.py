@@ -27,25 +27,13 @@ from collections.abc import Hashable
 from time import perf_counter as clock
 from time import thread_time as worked
 
+from .wakeable import Sleeper
+
 # A thread that has waited for less than this since it left returns without a
 # pause.
 AT_ONCE = 50e-6
 # A run ends after this time, if another thread waits for a run.
 RUN = 1e-3
-
-
-class _Sleeper:
-
-    def __init__(self, thread: int) -> None:
-        self.thread = thread
-        self._asleep = threading.Lock()
-        self._asleep.acquire()
-
-    def sleep(self, seconds: float) -> None:
-        self._asleep.acquire(timeout=seconds)
-
-    def wake(self) -> None:
-        self._asleep.release()
 
 
 class _Left(threading.local):
@@ -63,7 +51,9 @@ class Contention:
     def __init__(self) -> None:
         #: Owners that have the lock, or are about to take it.
         self.inside: set[Hashable] = set()
-        self._sleepers: collections.deque[_Sleeper] = collections.deque()
+        #: The threads that wait for a run, by their numbers.
+        self._sleepers: collections.OrderedDict[int, Sleeper] = (
+            collections.OrderedDict())
         self._left = _Left()
 
     def come(self, owner: Hashable, may_sleep: bool = True) -> None:
@@ -89,28 +79,20 @@ class Contention:
         """If this thread has the run, give it to the first sleeping thread."""
         if self._runner == threading.get_ident():
             try:
-                first = self._sleepers.popleft()
-            except IndexError:
+                thread, sleeper = self._sleepers.popitem(last=False)
+            except KeyError:
                 return  # no thread sleeps, or the sleeper has just timed out
-            self._begin_run(first.thread)
-            first.wake()
+            self._begin_run(thread)
+            sleeper.wake()
 
     def _is_handed_on(self, thread: int) -> bool:
         """Sleep; return False if this thread was not handed the run."""
-        sleeper = _Sleeper(thread)
-        self._sleepers.append(sleeper)
+        sleeper = self._sleepers[thread] = Sleeper()
         try:
             sleeper.sleep((len(self._sleepers) + 1) * RUN)
         finally:
-            is_handed_on = not self._remove(sleeper)
+            is_handed_on = self._sleepers.pop(thread, None) is None
         return is_handed_on
-
-    def _remove(self, sleeper: _Sleeper) -> bool:
-        try:
-            self._sleepers.remove(sleeper)
-        except ValueError:
-            return False
-        return True
 
     def _begin_run(self, thread: int) -> None:
         self._runner = thread

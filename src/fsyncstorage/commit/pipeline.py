@@ -82,10 +82,6 @@ class Commit:
             sleeper.wake()
 
     @property
-    def settled(self) -> bool:
-        return self.state in SETTLED
-
-    @property
     def needs_sync(self) -> bool:
         return self.promised and self.state is APPENDED
 

@@ -142,36 +142,32 @@ def number_of_bytes(value: object, what: str) -> int:
 
 def index_checkpoint(value: object) -> int:
     """Bytes after which an index is written."""
-    size = number_of_bytes(value, 'index-checkpoint')
-    if size < SMALLEST_CHECKPOINT:
-        raise ValueError(
-            f'index-checkpoint must be at least 16KB, not {value!r}: an index'
-            ' would be written all the time')
-    return size
+    return _at_least(SMALLEST_CHECKPOINT, value, 'index-checkpoint',
+                     'an index would be written all the time')
 
 
 def pack_rate(value: object) -> int | None:
     """Bytes a second that a pack may read and write; None: no limit."""
     if value is None or str(value).strip().lower() == 'none':
         return None
-    rate = number_of_bytes(value, 'pack-rate (or none)')
-    if rate < LOWEST_PACK_RATE:
-        raise ValueError(
-            f'pack-rate must be none, or at least 1MB, not {value!r}: a pack'
-            ' would never end')
-    return rate
+    return _at_least(LOWEST_PACK_RATE, value, 'pack-rate (or none)',
+                     'a pack would never end')
 
 
 def scrub_rate(value: object) -> int | None:
     """Bytes a second that a scrub reads; None: there is no scrub."""
     if str(value).strip().lower() == 'off':
         return None
-    rate = number_of_bytes(value, 'scrub-rate (or off)')
-    if rate < SLOWEST_SCRUB:
+    return _at_least(SLOWEST_SCRUB, value, 'scrub-rate (or off)',
+                     'a large file would not be read within a year')
+
+
+def _at_least(least: int, value: object, what: str, else_: str) -> int:
+    size = number_of_bytes(value, what)
+    if size < least:
         raise ValueError(
-            f'scrub-rate must be off, or at least 64KB, not {value!r}: a large'
-            ' file would not be read within a year')
-    return rate
+            f'{what} must be at least {least >> 10}KB, not {value!r}: {else_}')
+    return size
 
 
 def slow_commit_log(value: object) -> float:

@@ -32,7 +32,6 @@ Left to others: what a sync does (`sync`), how readers come to see a
 transaction (`show`), and what an interrupt leads to (interrupts).
 """
 
-import contextlib
 import logging
 import threading
 import time
@@ -115,7 +114,7 @@ class Sequencer:
             if commit.orphan and commit.promised and self._leader is None:
                 self.flusher.wake()
             if self._gathering is not None:
-                self._welcome(self._gathering)
+                self._welcome()
 
     # The recipe
 
@@ -140,9 +139,7 @@ class Sequencer:
 
     def _lead_a_batch(self) -> None:
         if self._policy.gathers:
-            patience = self._company.patience(self.pipeline.needing_sync)
-            if patience:
-                self._gather(patience)
+            self._gather()
         self._sync_a_batch(self._policy.alone)
         self.offer()
 
@@ -167,18 +164,21 @@ class Sequencer:
 
     # 2. Wait for company
 
-    def _gather(self, patience: float) -> None:
-        gathering = Sleeper()
-        with self.mutex:
-            self._gathering = gathering
-            self._welcome(gathering)  # all may have come by now
-        gathering.sleep(patience)
-        self._gathering = None
+    def _gather(self) -> None:
+        patience = self._company.patience(self.pipeline.needing_sync)
+        if patience:
+            gathering = Sleeper()
+            with self.mutex:
+                self._gathering = gathering
+                self._welcome()  # all may have come by now
+            gathering.sleep(patience)
+            self._gathering = None
 
-    def _welcome(self, gathering: Sleeper) -> None:
-        """Wake the leader that waits for company, if all have come."""
-        if self._company.complete(self.pipeline.needing_sync):
-            gathering.wake()
+    def _welcome(self) -> None:
+        """Wake a leader that waits for company, if all have come."""
+        if self._gathering is not None and self._company.complete(
+                self.pipeline.needing_sync):
+            self._gathering.wake()
 
     # 3. Sync
 
@@ -279,35 +279,29 @@ class Sequencer:
                 # is harmless, a missing one is not.
                 commit.on_publish = None
             self._show(commit.point)
-            commit = self._published(commit)
+            with self.mutex:
+                if commit.sleepers:
+                    commit.wake()
+                self.pipeline.publish(commit)
+                commit = (self.pipeline.next_to_publish()
+                          if self.pipeline.queue else None)
         if self.pipeline.failed:
             # From now on readers see only what is durable.
             self._show(self.pipeline.visible)
 
-    # 6. Wake and tell
-
-    def _published(self, commit: Commit) -> Commit | None:
-        """The commit is published; return the next one."""
-        with self.mutex:
-            if commit.sleepers:
-                commit.wake()
-            self.pipeline.publish(commit)
-            if not self.pipeline.queue:  # mostly
-                return None
-            return self.pipeline.next_to_publish()
+    # 6. Tell
 
     def _tell_all(self) -> None:
         """Call `on_done` of all settled commits.  No lock is held."""
         while self.pipeline.untold:
-            with contextlib.suppress(IndexError):  # another thread took it
-                self._tell(self.pipeline.untold.popleft())
-
-    def _tell(self, commit: Commit) -> None:
-        if not commit.told:
-            commit.told = True
-            assert commit.on_done is not None
             try:
-                commit.on_done(commit.tid, commit.error)
+                commit = self.pipeline.untold.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            try:
+                if not commit.told and commit.on_done is not None:
+                    commit.told = True
+                    commit.on_done(commit.tid, commit.error)
             except Exception:
                 logger.exception('%s: a finished transaction could not be'
                                  ' reported', self._name)

@@ -97,30 +97,28 @@ class Turns:
     # Asking and waiting
 
     def ask(self, owner: Owner, written: Iterable[bytes],
-            read: Iterable[bytes] = ()) -> bool:
-        """Does the owner have all of these objects now?  Else it waits.
+            read: Iterable[bytes] = (), alone: bool = False) -> bool:
+        """Does the owner have all of these objects now, or is it `alone`?
+        Else it waits.
 
         If it asks again, its first call counts."""
         written = frozenset(written)
-        return self._ask(_Wish(
+        wish = _Wish(
             owner, written, frozenset(read) - written if read else _NONE,
-            alone=False))
-
-    def ask_alone(self, owner: Owner) -> bool:
-        """Is the owner alone now?  Else it waits.  It may ask again."""
-        return self._ask(_Wish(owner, _NONE, _NONE, alone=True))
-
-    def _ask(self, wish: _Wish) -> bool:
-        owner = wish.owner
+            alone)
         with self._mutex, self._whole_or_stopped:
             if not (self._ended or owner in self._granted
                     or owner in self._waiting):
-                if not self._waiting and self._is_free(wish):  # mostly
+                if not self._waiting and (
+                        not self._granted or self._is_free(wish)):  # mostly
                     self._grant(wish)
                 else:
                     self._waiting[owner] = wish
                     self._serve(wish.oids)
             return owner in self._granted
+
+    def ask_alone(self, owner: Owner) -> bool:
+        return self.ask(owner, (), alone=True)
 
     def wait(self, owner: Owner, seconds: float | None = None) -> bool:
         """Wait until the owner is served; return false if it never will be, or
@@ -158,7 +156,11 @@ class Turns:
                 return  # nobody is served any more
             wish = self._granted.pop(owner, None)
             if wish is not None:
-                self._free(wish)
+                self._written -= wish.written
+                if wish.read:
+                    self._read_no_more(wish.read)
+                if wish.alone:
+                    self._alone = None
             else:
                 wish = self._waiting.pop(owner, None)
                 if wish is None:
@@ -241,11 +243,8 @@ class Turns:
             wish.wake = None
             self.waits.add(time.monotonic() - wish.since)
 
-    def _free(self, wish: _Wish) -> None:
-        self._written -= wish.written
-        for oid in wish.read:
+    def _read_no_more(self, oids: _Oids) -> None:
+        for oid in oids:
             self._read[oid] -= 1
             if not self._read[oid]:
                 del self._read[oid]
-        if wish.alone:
-            self._alone = None

@@ -81,7 +81,6 @@ def _replace(storage: Any, bulk: Bulk, copier: Copier) -> None:
     try:
         bulk.give_name()
         storage.replace_file(bulk.new, copier.index, copier.written_to)
-        storage.journal.spare.sync_directory(storage._home)
     except BaseException as error:
         if isinstance(error, OSError) and not bulk.is_named:
             raise  # nothing was renamed but the index

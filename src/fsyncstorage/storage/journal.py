@@ -33,7 +33,6 @@ from ..commit.policies import Durability
 from ..commit.replica import Replica
 from ..commit.reserve import Reserve
 from ..commit.sequencer import Sequencer
-from ..commit.spare import Spare
 from ..datafile import DataFile
 from ..errors import SyncFailed
 from ..errors import WritingStopped
@@ -51,7 +50,6 @@ class Journal:
     # The storage sets these if it may write.
     reserve: Reserve = None          # type: ignore[assignment]  # see above
     checkpoints: Checkpoints = None  # type: ignore[assignment]  # see above
-    spare: Spare = None              # type: ignore[assignment]  # see above
     #: Blobs that are not durable, of acknowledged transactions (under `none`):
     #: they are synced before the next sync of the data.
     unsynced_blobs: Placed | None = None
@@ -124,8 +122,6 @@ class Journal:
 
     def close(self) -> None:
         """Its threads have ended."""
-        if self.spare is not None:
-            self.spare.close()
         self.file.unlock()
         self.file.close()
 
@@ -138,7 +134,7 @@ class Journal:
         self.view = self.appended
         self._renew()
         # As in a storage that only reads.
-        self.checkpoints = self.spare = None  # type: ignore[assignment]
+        self.checkpoints = None  # type: ignore[assignment]
         self.replica = None
         self.map = None  # not retired: the parent goes on with it
         self.file.abandon(because)
@@ -280,13 +276,13 @@ class Journal:
         """Sync the file and the blobs: a transaction becomes durable together
         with its blobs, under every policy."""
         if self.unsynced_blobs is not None:
-            self.unsynced_blobs.sync(self.spare)
+            self.unsynced_blobs.sync()
         unfinished = []
         for commit in batch:
             if commit.status_last:
                 unfinished.append(commit)
                 if commit.blobs:
-                    commit.blobs.sync(self.spare)
+                    commit.blobs.sync()
         if unfinished:
             self.file.sync()
             for commit in unfinished:

@@ -40,7 +40,6 @@ from ..commit import blobs
 from ..commit.policies import Policy
 from ..commit.replica import SUFFIX as SUFFIX_OF_A_NODE
 from ..commit.replica import Replica
-from ..commit.spare import Spare
 from ..format import index
 from ..format import scan
 from ..format import seal
@@ -405,8 +404,8 @@ def blob_helper(path: str, create: bool,
     return helper
 
 
-def sync_unsynced_blobs(unsynced: blobs.Placed, view: View, position: int,
-                        spare: Spare) -> None:
+def sync_unsynced_blobs(unsynced: blobs.Placed, view: View,
+                        position: int) -> None:
     """Sync the blobs of transactions from this position on.
 
     If the process before this one was killed, without a power cut, their
@@ -415,4 +414,4 @@ def sync_unsynced_blobs(unsynced: blobs.Placed, view: View, position: int,
     for transaction in ViewIterator(view, position=position):
         for record in transaction:
             unsynced.add_if_there(record.oid, record.tid)
-    unsynced.sync(spare)
+    unsynced.sync()

@@ -42,7 +42,6 @@ from ..commit import blobs
 from ..commit import policies
 from ..commit.replica import Replica
 from ..commit.reserve import Reserve
-from ..commit.spare import Spare
 from ..commit.turns import Turns
 from ..errors import WritingStopped
 from ..format.objectmap import INSTANCE_SIZE
@@ -248,14 +247,13 @@ class FsyncStorage(
             self.replica.begin(self._file_name, journal.end, journal.read)
         leftovers.remove(self)
         datafile.disk.sync_directory(self._home)
-        journal.spare = Spare(self._home)
         if self.blob_dir:
             journal.unsynced_blobs = blobs.Placed(
                 self.fshelper, self._durable_directories, removable=True)
             if self._unsynced.found:  # the data was synced just now
                 opening.sync_unsynced_blobs(
                     journal.unsynced_blobs, journal.view,
-                    self._index_position, journal.spare)
+                    self._index_position)
         if not self.durability.policy.promises:
             self._unsynced.make()
         journal.checkpoints = Checkpoints(journal, index_checkpoint)
@@ -535,7 +533,8 @@ class FsyncStorage(
 
     def replace_file(self, file: datafile.DataFile, index: fsIndex,
                      end: int) -> None:
-        """Serve from another file with the same current state.
+        """Serve from another file with the same current state, and make its
+        name durable.
 
         The append lock is held, and everything is settled and synced.
         """
@@ -544,6 +543,7 @@ class FsyncStorage(
             # one.  (`reopened` waits for the end of the swap.)
             self._scrub.begin_anew()
         self.journal.replace_file(file, index, end)
+        blobs.sync_directory(self._home)
 
     def reopened(self) -> datafile.DataFile:
         """The data file, opened once more, for reading only: for a reader that

@@ -26,7 +26,6 @@ import ZODB.blob
 from ... import datafile
 from ...commit.blobs import UPLOAD
 from ...commit.blobs import Placed
-from ...commit.spare import Spare
 from ...errors import DiskError
 from ...storage import opening
 from ..files import newblobs
@@ -65,7 +64,6 @@ class Fetching:
         self.helper: ZODB.blob.FilesystemHelper = opening.blob_helper(
             self.blob_dir, create=False, read_only=False)
         self._durable_names: set[str] = set()
-        self._spare = Spare(self.blob_dir)
         #: The batch that is not whole yet: its blobs, by oid and tid, and the
         #: path of their list.
         self._batch: dict[tuple[bytes, bytes], Blob] = {}
@@ -129,9 +127,6 @@ class Fetching:
         """The state after this record is kept."""
         self._lists.kept(sequence)
 
-    def close(self) -> None:
-        self._spare.close()
-
     # One blob
 
     def _bring(self, log: Log, blob: Blob) -> None:
@@ -185,7 +180,7 @@ class Fetching:
             Placed(
                 self.helper, self._durable_names,
                 b''.join(oid + tid for oid, tid in batch)
-                ).sync(self._spare)
+                ).sync()
         except OSError as error:
             raise DiskError(
                 f'{self.blob_dir}: a sync failed ({error}): what is on the'

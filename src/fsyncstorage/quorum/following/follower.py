@@ -243,11 +243,10 @@ class Follower:
             self._sync_file()
             self.synced = self.whole
         self.sync()
-        if self.blobs is not None:
-            if self.blobs.has_lists:  # else the lists stay until a start
-                with contextlib.suppress(Unanswered, OSError):
-                    self.save()
-            self.blobs.close()
+        if self.blobs is not None and self.blobs.has_lists:
+            # (If that fails, the lists stay until a start.)
+            with contextlib.suppress(Unanswered, OSError):
+                self.save()
         self._is_handed_over = True  # last: else `close` closes the file
         return opening.Opened(
             self._lock_file, self._file, self._indexing.content, epoch)
@@ -256,8 +255,6 @@ class Follower:
         """Close the file, unless it was handed over."""
         self._repacking.close()
         if not self._is_handed_over:
-            if self.blobs is not None:
-                self.blobs.close()
             self._file.unlock()  # an error may keep it open for longer
             self._file.close()
             self._lock_file.close()

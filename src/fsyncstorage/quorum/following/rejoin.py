@@ -115,7 +115,6 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
         blobs = None
         if blob_dir is not None:
             blobs = Fetching(path, blob_dir)
-            stack.callback(blobs.close)
             lists.remove_files(blobs.helper, kept.tie.tid)
         if kept is not found:
             states.save(path, kept.state, _reading(file), kept.node)

@@ -217,11 +217,6 @@ class Primary(Replicator):
 
     # The close
 
-    def closing(self) -> None:
-        """(The lease is kept until `close`, as commits may be under way.)"""
-        super().closing()  # first: it ends long waits for the log
-        self._look_no_more()
-
     def close(self) -> None:
         # In reverse, and each one even if another raises.
         with contextlib.ExitStack() as stack:

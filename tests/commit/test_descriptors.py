@@ -10,8 +10,8 @@ import resource
 import threading
 
 from fsyncstorage import datafile
+from fsyncstorage.commit import blobs
 from fsyncstorage.commit import policies
-from fsyncstorage.commit import spare
 
 from ..support import TestCase
 from ..support import Thread
@@ -48,7 +48,7 @@ class NoDescriptors(TestCase):
         super().setUp()
         self.disk = NoDescriptorDisk()
         self.patch(datafile, disk=self.disk)
-        self.patch(spare, PAUSE=0.001)
+        self.patch(blobs, PAUSE=0.001)
 
     def store(self, storage, number, content=b'content'):
         transaction = begin(storage)
