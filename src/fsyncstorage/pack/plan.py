@@ -66,7 +66,6 @@ class Job(typing.NamedTuple):
     end: int        # the old file is read up to here before the pack decides
     gc: bool
     rate: int | None = None     # most bytes to read or write in a second
-    share: float = 1.0          # bytes on the disk per byte (1: uncompressed)
     sums: bool = False          # is the checksum of the new file wanted?
 
 

@@ -39,7 +39,6 @@ from ZODB.serialize import referencesf
 from .. import datafile
 from . import naming
 from . import packedblobs
-from . import work
 from .agreed import VERSION
 from .agreed import Becoming
 from .agreed import Begin
@@ -138,7 +137,7 @@ class UnopenedPack:
         bulk = self._bulk = Bulk(path, blob_dir, old, self._size, self.watch)
         return bulk.copied(
             Job(begin.stop, begin.end, begin.collects_garbage, self._rate,
-                work.share_on_disk(old), sums=True),
+                sums=True),
             referencesf, self._own_process)
 
     def wait(self, seconds: float) -> bool:
