@@ -47,11 +47,8 @@ def process_recorded():
 
         pid = os.getpid()
 
-        def __init__(self, job, old, *files):
-            *files, self._watch = files
-            self._job, self._files = job, work.Files(
-                lambda length, position: os.pread(
-                    old.fileno(), length, position), *files)
+        def __init__(self, *job):
+            self._job, self._files, self._watch = job
 
         def copied(self, size):
             copier = work.copied(

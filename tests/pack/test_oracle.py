@@ -103,12 +103,12 @@ class Oracle(TestCase):
         new = datafile.open_new(self.path('Data.fs.pack'))
         removed = datafile.open_new(self.path('removed'))
         index = datafile.open_new(self.path('Data.fs.pack.index'))
-        with open(self.path(), 'rb') as old, new, index, removed:
+        old = datafile.open_existing(self.path())
+        with old, new, index, removed:
             try:
                 copier = work.copied(
                     work.Job(stop, len(content), gc),
-                    work.Files(lambda length, position: os.pread(
-                        old.fileno(), length, position), new, index, removed),
+                    work.Files(old, removed, new, index),
                     references.references, tell, lambda: len(content))
             except work.NothingToDo:
                 return oracle.NOTHING

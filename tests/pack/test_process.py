@@ -290,14 +290,13 @@ class Bytes(ProcessTestCase):
             commit(storage, {1000 + number: bytes(100 * number)})
             ends.append(storage.getSize())
         sizes = iter(ends[1:])
-        with open(self.path(), 'rb') as old, \
+        with datafile.open_existing(self.path()) as old, \
                 datafile.open_new(self.path('new')) as new, \
                 datafile.open_new(self.path('index')) as index, \
                 mock.patch.multiple(work, SMALL_REST=1, MOST_ROUNDS=3):
             copier = work.copied(
                 work.Job(packing.stop_of(storage, time.time()), ends[0], True),
-                work.Files(lambda length, position: os.pread(
-                    old.fileno(), length, position), new, index, None),
+                work.Files(old, None, new, index),
                 referencesf, lambda *told: None, sizes.__next__)
         # Before and after it has written the index.
         self.assertEqual(copier.copied_to, ends[6])

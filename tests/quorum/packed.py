@@ -21,18 +21,17 @@ def packed(content, pack):
 
     Raise NothingToDo if there is nothing to free.
     """
-    def pread(length, position):
-        return content[position:position + length]
-
     with scratch_directory() as directory:
         path = os.path.join(directory, 'new')
-        with datafile.open_new(path) as new, \
+        with datafile.open_new(path + '.old') as old, \
+                datafile.open_new(path) as new, \
                 datafile.open_new(path + '.index') as index:
+            old.write_at(content, 0)
             copier = work.copied(
                 Job(pack.time, pack.end, pack.collects, None),
-                work.Files(pread, new, index, None), references,
+                work.Files(old, None, new, index), references,
                 lambda *progress: None, lambda: pack.end)
-            copier.copy_later(Window(pread, len(content)))
+            copier.copy_later(Window.of_data_file(old, len(content)))
             copier.flush()
         with open(path, 'rb') as file:
             return file.read()

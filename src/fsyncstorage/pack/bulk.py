@@ -101,8 +101,9 @@ class Bulk:
             if not (but_new and file is self.new):
                 file.close()
 
-    def pread(self, length: int, position: int) -> bytes:
-        return os.pread(self.old.fileno(), length, position)
+    @property
+    def _files(self) -> work.Files:
+        return work.Files(self.old, self.removed, self.new, self.index)
 
     def copied(self, job: Job, referencesf: References,
                own_process: bool) -> Copier:
@@ -119,21 +120,19 @@ class Bulk:
             # It takes gigabytes of memory for a hostile record of a few bytes.
             referencesf = references
         copier = work.copied(
-            job, work.Files(self.pread, self.new, self.index, self.removed),
-            referencesf, self._watch.tell, self._size)
+            job, self._files, referencesf, self._watch.tell, self._size)
         self._watch.gone_blobs = copier.gone_blobs
         return copier
 
     def copy_rest(self, copier: Copier, end: int) -> None:
         """Copy what was appended in the meantime, up to `end`."""
         self._watch.tell(SWAP, copier.copied_to, end)
-        copier.copy_later(Window(self.pread, end))
+        copier.copy_later(Window.of_data_file(self.old, end))
         copier.flush()  # a full disk must fail here
 
     def _by_process(self, job: Job) -> Copier:
-        with contextlib.closing(Process(
-                job, self.old, self.new, self.index, self.removed,
-                self._watch)) as child:
+        with contextlib.closing(
+                Process(job, self._files, self._watch)) as child:
             logger.info('%s: packing in a process of its own (%s)',
                         self._path, child.pid)
             return self._copier(job, child.copied(self._size))

@@ -35,7 +35,6 @@ from . import naming
 from . import packedblobs
 from . import process
 from . import swap
-from . import work
 from .agreed import Agreement
 from .bulk import Bulk
 from .copying import Copier
@@ -196,9 +195,8 @@ class _Packing:
                 gc: bool) -> Copier:
         storage = self._storage
         end = self._end(self._agreement.begins(stop, gc, referencesf))
-        job = Job(stop, end, gc, storage.pack_rate,
-                  work.share_on_disk(self._bulk.old),
-                  self._agreement.is_wanted)
+        job = Job(
+            stop, end, gc, storage.pack_rate, self._agreement.is_wanted)
         return self._bulk.copied(job, referencesf, storage.pack_process)
 
     def _replace_the_file(self, copier: Copier) -> None:

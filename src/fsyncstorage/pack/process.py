@@ -28,7 +28,6 @@ from ..processes import starting
 from ..processes.parent import Message
 from ..processes.parent import ParentProcess
 from ..processes.parent import serve
-from ..processes.reading import Reader
 from .checksum import BLOCK
 from .checksum import SIZE
 from .plan import Job
@@ -67,21 +66,13 @@ def is_possible(references: References) -> bool:
 
 
 class Process:
-    """`old`, `new`, `index` and `removed` are open files.
 
-    A forecast has no new file.
-    """
-
-    def __init__(self, job: Job, old: datafile.DataFile,
-                 new: datafile.DataFile | None,
-                 index: datafile.DataFile | None,
-                 removed: datafile.DataFile | None,
-                 watch: Watch) -> None:
+    def __init__(self, job: Job, files: Files, watch: Watch) -> None:
         self._watch = watch
-        files = {'old': old, 'new': new, 'index': index, 'removed': removed}
         numbers = {name: None if file is None else file.fileno()
-                   for name, file in files.items()}
-        self._job = {**numbers, **job._asdict(), 'stop': job.stop.hex()}
+                   for name, file in vars(files).items()}
+        self._job = {
+            'files': numbers, **job._asdict(), 'stop': job.stop.hex()}
         self._process = starting.ChildProcess(
             'fsyncstorage.pack.process',
             [number for number in numbers.values() if number is not None])
@@ -166,16 +157,15 @@ def _work(job: Message, parent: ParentProcess) -> Message:
         answer: int = parent.command()['size']
         return answer
 
-    pread = Reader(job['old'])
-    removed = None if job['removed'] is None else _file(job['removed'])
+    opened: dict[str, Any] = {
+        name: None if number is None else _file(number)
+        for name, number in job['files'].items()}
+    files = Files(**opened)
     wanted = Job(*(job[name] for name in Job._fields))._replace(
         stop=bytes.fromhex(job['stop']))
-    if job['new'] is None:
-        return {'result': [
-            'forecast', foreseen(wanted, pread, removed, parent.tell)]}
-    copier = copied(
-        wanted, Files(pread, _file(job['new']), _file(job['index']), removed),
-        references, parent.tell, size)
+    if files.new is None:
+        return {'result': ['forecast', foreseen(wanted, files, parent.tell)]}
+    copier = copied(wanted, files, references, parent.tell, size)
     checksum = copier.checksum
     return {'result': ['done', {
         'copied_to': copier.copied_to, 'written_to': copier.written_to,

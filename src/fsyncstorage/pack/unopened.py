@@ -1,27 +1,14 @@
 """The pack of a file that no storage has open: that of a following node.
 
-The node that writes has said that a pack begins (agreed), and this node makes
-the same new file from its own file.  A thread does nearly all of it, by a
-child process where that is possible (bulk).  Meanwhile the caller goes on to
-append to the data file.  When the node that writes says that its new file
-takes the place of the old one, `made` copies the rest, and compares.  It hands
-out the new file only if size and checksum are the same.  Then `replace` gives
-the new file its name.
-
-There may be no such file (NotMade): this node was away when the pack began, it
-has other code, its disk is full, or its own file is damaged.  Then the node
-copies the file of another node, or packs again.  To pack again, it needs only
-its own file up to the place of the swap, so this works even if no node has the
-new file any more.
+A thread makes the new file (bulk), while the caller goes on to append to the
+data file.  At the swap, `made` copies the rest, and hands out the new file if
+it is the one that the node which writes has made.  If there is no such file
+(NotMade), the pack can begin anew: it needs only the old file.
 
 The caller has the locks of the data file, only appends to it, and notes
-durably what a start must know (generation): before `replace`, what the file
-becomes; after it, that the file is the new one.  One thread calls the methods
+durably what a start must know (generation).  One thread calls the methods
 here, except for `cancel`, which any thread may call.
-
-Blobs that are not kept are listed, as in the pack of a storage.  They are
-taken away when the file has its name; after a crash in between, the next start
-does it.
+(docs/internals/pack.rst, "A node that follows")
 """
 
 import contextlib
@@ -39,7 +26,6 @@ from ZODB.serialize import referencesf
 from .. import datafile
 from . import naming
 from . import packedblobs
-from . import work
 from .agreed import VERSION
 from .agreed import Becoming
 from .agreed import Begin
@@ -138,7 +124,7 @@ class UnopenedPack:
         bulk = self._bulk = Bulk(path, blob_dir, old, self._size, self.watch)
         return bulk.copied(
             Job(begin.stop, begin.end, begin.collects_garbage, self._rate,
-                work.share_on_disk(old), sums=True),
+                sums=True),
             referencesf, self._own_process)
 
     def wait(self, seconds: float) -> bool:

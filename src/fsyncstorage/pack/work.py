@@ -25,10 +25,10 @@ from typing import Any
 from .. import datafile
 from ..format import index
 from ..format.references import references
-from ..format.window import Pread
 from ..format.window import Window
 from ..processes.rate import NO_LIMIT
 from ..processes.rate import Rate
+from ..processes.reading import Reader
 from .checksum import Checksum
 from .copying import Copier
 from .counting import Tally
@@ -62,12 +62,13 @@ MOST_ROUNDS = 20
 class Files:
     """The open files of a pack."""
 
-    #: Called like os.pread, for the old file.
-    pread: Pread
-    new: datafile.DataFile
-    index: datafile.DataFile
+    #: No other reader may share this open file while the pack copies.
+    old: datafile.DataFile
     #: The list of blobs that are not kept, if there is a blob directory.
     removed: datafile.DataFile | None
+    #: The new file and its index; a forecast has none.
+    new: datafile.DataFile | None = None
+    index: datafile.DataFile | None = None
 
 
 def copied(job: Job, files: Files, references: References, tell: Tell,
@@ -80,14 +81,16 @@ def copied(job: Job, files: Files, references: References, tell: Tell,
     Raises the errors of `planned`, NothingToDo, OSError.
     """
     rate = Rate(job.rate)
-    pacer = Pacer(files.new, rate)
-    window = Window(reading_at(rate, files.pread), job.end)
+    new = files.new
+    assert new is not None and files.index is not None
+    pread = Reader(files.old.fileno())
+    pacer = Pacer(new, rate)
+    window = Window(reading_at(rate, pread), job.end)
     plan = planned(job, window, references, tell)
-    _refuse_without_room(files.new, window, plan, job.share, tell)
-    checksum = Checksum.of_file(files.new.fileno()) if job.sums else None
+    _refuse_without_room(files, window, plan, tell)
+    checksum = Checksum.of_file(new.fileno()) if job.sums else None
     copier = Copier(
-        Output(files.new, 0, pacer.written, checksum),
-        GoneBlobs(files.removed))
+        Output(new, 0, pacer.written, checksum), GoneBlobs(files.removed))
     copier.copy_planned(window, plan, tell)
     if files.removed is not None:
         files.removed.sync()
@@ -101,13 +104,13 @@ def copied(job: Job, files: Files, references: References, tell: Tell,
             before, rest = rest, end - copier.copied_to
             if not SMALL_REST <= rest < before:
                 return
-            copier.copy_later(Window(files.pread, end), tell)
+            copier.copy_later(Window(pread, end), tell)
 
     # To write a large index takes long.  So the index is written before the
     # last rounds of copying, and lacks what these rounds copy.
     catch_up()
     index.write_unchanging(
-        files.index, copier.written_to, copier.index, files.new,
+        files.index, copier.written_to, copier.index, new,
         Pacer(files.index).written)
     catch_up()
     # No rate limits the copy of the rest: at the end, commits wait for it
@@ -126,22 +129,22 @@ def copied_to_nowhere(window: Window, plan: Plan, tell: Tell,
     return copier
 
 
-def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
-             tell: Tell) -> dict[str, Any]:
+def foreseen(job: Job, files: Files, tell: Tell) -> dict[str, Any]:
     """What a pack would free, and what it would need; nothing is changed.
 
     It is plain data.  `removed` gets the list of blobs that are not kept.
     Raises the errors of `planned`, OSError.
     """
-    window = Window(reading_at(Rate(job.rate), pread), job.end)
+    window = Window(
+        reading_at(Rate(job.rate), Reader(files.old.fileno())), job.end)
     tally, copier, needed = Tally(window), None, 0
     begun = is_planned = time.monotonic()
     try:
         plan = planned(job, window, _references, tell)
         is_planned = time.monotonic()
         copier = copied_to_nowhere(
-            window, plan, tell, GoneBlobs(removed), tally)
-        needed = room(copier.written_to, plan, job.share)
+            window, plan, tell, GoneBlobs(files.removed), tally)
+        needed = room(copier.written_to, plan, files)
     except NothingToDo:
         pass
     now = time.monotonic()
@@ -170,22 +173,22 @@ def _references(record: bytes) -> list[bytes]:
     return references(record)
 
 
-def room(size: int, plan: Plan, share: float) -> int:
+def room(size: int, plan: Plan, files: Files) -> int:
     """Bytes that a new file of this size needs on the disk.
 
-    The disk takes about the given share of its bytes (less than 1 if it
-    compresses).  Its index is added, with the most bytes that it can have.
+    Its index is added, with the most bytes that it can have.
     """
-    return int(size * share) + _INDEX * len(plan.objects)
+    return (int(size * share_on_disk(files.old))
+            + _INDEX * len(plan.objects))
 
 
-def _refuse_without_room(new: datafile.DataFile, window: Window, plan: Plan,
-                         share: float, tell: Tell) -> None:
-    free = free_bytes(new.fileno())
-    if free is None or free >= room(window.end, plan, share):
+def _refuse_without_room(files: Files, window: Window, plan: Plan,
+                         tell: Tell) -> None:
+    free = free_bytes(files.old.fileno())
+    if free is None or free >= room(window.end, plan, files):
         return
     copier = copied_to_nowhere(window, plan, tell)
-    needed = room(copier.written_to, plan, share)
+    needed = room(copier.written_to, plan, files)
     if free < needed:
         raise OSError(
             errno.ENOSPC, f'the new file and its index need {needed:,} bytes,'

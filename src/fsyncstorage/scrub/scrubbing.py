@@ -1,19 +1,11 @@
 """A scrub, seen from the process of its storage.
 
-It makes one pass after the other.  For each pass it starts a child process
-(child), which reads the file up to where it is durable now, and ends.  A
-thread here receives the reports of the child:
-
-- damage is logged, once in each pass;
-- how far the child is, and what it has found, is noted, so that the next child
-  can go on (notes);
-- a child that ends too soon, or reports nothing, is logged as a warning, and
-  another child goes on later.  If that one is interrupted at the same place,
-  too, it is logged as an error.
+For each pass, a thread here starts a child process (child), which reads the
+file up to where it is durable now, and ends.  The reports of the child are
+logged, and noted (notes), so that the next child can go on.
 
 A pack replaces the file.  Then the child is ended, and the next one begins
-anew with the new file (`begin_anew`).  `end` also ends the child.  From then
-on its reports do not count any more.
+anew with the new file (`begin_anew`).
 
 State and its owner: the notes, and the process whose reports count, belong to
 `_mutex`.  This lock is a leaf: nothing is read, written or waited for while it
