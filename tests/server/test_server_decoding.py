@@ -56,6 +56,15 @@ STOCK = [
 ]
 
 
+def fits(kind, value):
+    """May an argument of this kind be that?"""
+    try:
+        calls.Call(kind).check('a call', (value,))
+    except TypeError:
+        return False
+    return True
+
+
 class Decoding(unittest.TestCase):
 
     def decode(self, data, encoding=b'Z', registered=True):
@@ -98,7 +107,7 @@ class Decoding(unittest.TestCase):
         self.assertNotEqual(found['user_name'], '/a/c')
 
     def refused(self, data, encoding=b'Z', registered=True):
-        with self.assertRaises(ValueError):
+        with self.assertRaises((ValueError, TypeError)):
             self.decode(data, encoding, registered)
 
     def test_before_it_has_registered(self):
@@ -149,7 +158,7 @@ class Decoding(unittest.TestCase):
                     ):
                         try:
                             self.decode(broken, protocol[:1])
-                        except ValueError:
+                        except (ValueError, TypeError):
                             pass
 
     def test_bounds(self):
@@ -175,7 +184,7 @@ class Decoding(unittest.TestCase):
             (1, False, 'ping', []), (1, False, 'ping', {}),
         ):
             with self.subTest(message):
-                with self.assertRaises(ValueError):
+                with self.assertRaises(TypeError):
                     calls.parts(message)
 
 
@@ -206,7 +215,7 @@ class Table(unittest.TestCase):
                 with self.assertRaises(TypeError):
                     call.check(name, ())
             for value in wrong:
-                if not all(is_kind(value) for is_kind in call.kinds):
+                if not all(fits(kind, value) for kind in call.kinds):
                     with self.assertRaises(TypeError):
                         call.check(name, (value,) * len(call.kinds))
 

@@ -129,7 +129,7 @@ class _Transaction:
             return  # it is published nevertheless
         # (A storage that is not ours may give something that is no tid.)
         self._channel.record.note(
-            self.number, tid if calls.is_tid(tid) else None,
+            self.number, tid if calls.is_oid(tid) else None,
             again=self.is_settled)
         self.is_settled = True
 

@@ -90,6 +90,10 @@ class Patience:
         self._timer = None
         self._came = 0
 
+    @property
+    def is_tried(self):
+        return self._timer is not None
+
     def came(self, size):
         """This many bytes have arrived, of a frame that is not complete."""
         self._came += size

@@ -139,30 +139,38 @@ class OneTransaction:
     # Its end
 
     def vote(self, id):
-        return self._ask(
-            id, BEGUN, lambda later: self._ballot.vote(self._voted))
+        return self._ask(id, BEGUN, self._vote)
+
+    def tpc_finish(self, id):
+        return self._ask(id, VOTED, self._finish)
 
     def _ask(self, id, state, ask):
         """Ask the ballot, unless the transaction has failed; raise unless it
         has this id and this state."""
+        answer = answers.Later(self.connection)
         failed, error = self._failed
         if failed is not None and failed == id:
             self._failed = None, None
-            return answers.Later(lambda later: self._tell(later, error))
+            self._tell(answer, error)
+            return answer
         self._check_tid(id, exc=StorageTransactionError)
         if self._ballot.state is not state:
             raise StorageTransactionError(f'Already {self._ballot.state}')
-        self._answer = answers.Later(ask)
-        return self._answer
+        self._answer = answer
+        ask()
+        return answer
 
-    def _tell(self, later, error):
+    def _tell(self, answer, error):
         if isinstance(error, NotFinishedInTime):
             # A stock client has this error from the end of its connection
             # alone.  (It ends its connection itself after any error of a
             # finish.)
             self.end()
         else:
-            later.done(None, error)
+            answer.done(None, error)
+
+    def _vote(self):
+        self._ballot.vote(self._voted)
 
     def _voted(self, result, error):
         answer = self._answer
@@ -170,9 +178,8 @@ class OneTransaction:
             self._forget()
         answer.done(result, error)
 
-    def tpc_finish(self, id):
-        return self._ask(
-            id, VOTED, lambda later: self._ballot.finish(self._finished))
+    def _finish(self):
+        self._ballot.finish(self._finished)
 
     def _finished(self, tid, error):
         """If there is a tid, the transaction is being announced."""
@@ -184,15 +191,13 @@ class OneTransaction:
             return
         self.count_commit(ballot)
         if error is not None:
-            frames = connection.async_frame(
-                'invalidateTransaction', tid, ballot.oids
-            ) + connection.error_frame(answer.msgid, error)
+            first = connection.async_frame(
+                'invalidateTransaction', tid, ballot.oids)
         else:
-            frames = connection.async_frame(
-                'info', self.service.announced_size
-            ) + connection.reply_frame(answer.msgid, tid)
+            first = connection.async_frame(
+                'info', self.service.announced_size)
         connection.gathers_once_more = True
-        connection.outbox.announce(frames)
+        connection.outbox.announce(first + answer.frame(tid, error))
 
     def tpc_abort(self, id):
         if id == self._failed[0]:

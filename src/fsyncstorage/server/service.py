@@ -37,7 +37,6 @@ from . import handout
 from . import quiet
 from . import times
 from .calls import is_oid
-from .calls import is_tid
 from .clients import Clients
 from .committer import Committer
 from .figures import Figures
@@ -215,7 +214,7 @@ class Service:
     def changed_elsewhere(self, tid, oids):
         """The storage is a client of another server, which announced this."""
         try:
-            if not is_tid(tid):
+            if not is_oid(tid):
                 raise ValueError(f'a transaction id that is none: {tid!r:.99}')
             # No client has an object of any other oid.
             news = _News(tid, list(filter(is_oid, oids)))

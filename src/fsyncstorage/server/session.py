@@ -22,6 +22,7 @@ from ..format import extension
 from ..wire import commits
 from ..wire import sessions
 from . import answers
+from . import calls
 from . import listing
 from . import quiet
 from .ballot import Kept
@@ -132,7 +133,9 @@ class Session(OneTransaction, Shown, ZEOStorage):
     def alive(self):
         """For a client that has heard nothing for a while: the answer leaves
         at once, even if a `ping` would have to wait in the outbox."""
-        return answers.AtOnce(lambda answer: answer.done(None, None))
+        answer = answers.Later(self.connection)
+        self.connection.outbox.overtake(answer.frame(None, None))
+        return answer
 
     def lastTransaction(self):
         return self.service.last_tid
@@ -187,16 +190,20 @@ class Session(OneTransaction, Shown, ZEOStorage):
             except BlockingIOError:
                 pass  # the record is not cached
         self.service.figures.loads_from_disk += 1
-        return answers.Load(lambda load: self._readers.submit(
-            load.done, self.storage.loadBefore, oid, tid))
+        answer = answers.Load(
+            self.connection, self.connection.outbox.begin_load)
+        self._readers.submit(answer.done, self.storage.loadBefore, oid, tid)
+        return answer
 
     def _read(self, method, *arguments):
-        return answers.Read(lambda later: self._readers.submit(
-            later.done, method, *arguments))
+        answer = answers.Read(self.connection)
+        self._readers.submit(answer.done, method, *arguments)
+        return answer
 
     def _slow(self, method, *arguments):
-        return answers.Read(lambda later: self._slow_calls.submit(
-            later.done, method, *arguments))
+        answer = answers.Read(self.connection)
+        self._slow_calls.submit(answer.done, method, *arguments)
+        return answer
 
     def loadSerial(self, oid, serial):
         return self._read(self.storage.loadSerial, oid, serial)
@@ -234,9 +241,12 @@ class Session(OneTransaction, Shown, ZEOStorage):
         if known is not None or not self.service.young_enough(tid):
             return known
         # Later announcements leave after the answer.
-        return answers.InPlace(lambda answer: self._slow_calls.submit(
+        answer = answers.Load(
+            self.connection, self.connection.outbox.reserve)
+        self._slow_calls.submit(
             answer.done, self.service.look_up_invalidations, tid,
-            self.service.last_tid))
+            self.service.last_tid)
+        return answer
 
     # (No locks: the slow calls of a client run one at a time.)
 
@@ -275,6 +285,8 @@ class Session(OneTransaction, Shown, ZEOStorage):
         return method(iid)
 
     def iterator_gc(self, iids):
+        if not all(map(calls.is_number, iids)):
+            raise TypeError('iterator_gc with something that is no number')
         self.connection.unanswered += 1
         self._slow_calls.submit(
             lambda result, error: self.connection.answered(),
@@ -286,8 +298,9 @@ class Session(OneTransaction, Shown, ZEOStorage):
             _close(self._iterators.pop(iid, None))
 
     def sendBlob(self, oid, serial):
-        return answers.Read(lambda later: self._streams.add(
-            self.storage.loadBlob, oid, serial, later.done))
+        answer = answers.Read(self.connection)
+        self._streams.add(self.storage.loadBlob, oid, serial, answer.done)
+        return answer
 
     def new_oids(self, n=100):
         if self.read_only:
@@ -299,8 +312,9 @@ class Session(OneTransaction, Shown, ZEOStorage):
     # Packs: as in stock, a client that only reads may also call `pack`
 
     def pack(self, pack_time, wait=1):
-        answer = self.service.packs.pack(self, pack_time)
-        return answer if wait else None
+        answer = answers.Later(self.connection) if wait else None
+        self.service.packs.pack(self, pack_time, answer)
+        return answer
 
     def pack_status(self):
         return self.service.packs.of_storage.status()
@@ -311,7 +325,9 @@ class Session(OneTransaction, Shown, ZEOStorage):
 
     def pack_forecast(self, pack_time):
         self._refuse_a_reader()
-        return self.service.packs.forecast(self, pack_time)
+        answer = answers.Later(self.connection)
+        self.service.packs.forecast(self, pack_time, answer)
+        return answer
 
     def _refuse_a_reader(self):
         if self.read_only:
