@@ -15,6 +15,7 @@ from ZopeUndo.Prefix import Prefix
 from fsyncstorage.format import plainpickle
 from fsyncstorage.server import calls
 from fsyncstorage.server import decoding
+from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.server.session import Session
 
 from .serving import ErrorReply
@@ -200,10 +201,14 @@ class Table(unittest.TestCase):
         for name, call in {**calls.REGISTERED, **calls.UNREGISTERED}.items():
             if name == 'new_oid':
                 continue  # stock offers it, and has it not
-            signature = inspect.signature(getattr(Session, name))
-            for count in call.needed, len(call.kinds):
+            counts = call.needed, len(call.kinds)
+            method = getattr(Session, name, None)
+            if name in calls.OF_A_TRANSACTION:
+                counts = calls.OF_A_TRANSACTION[name],
+                method = getattr(Ballot, name)
+            for count in counts:
                 with self.subTest(name):
-                    signature.bind(None, *[None] * count)
+                    inspect.signature(method).bind(None, *[None] * count)
 
     def test_wrong_arguments(self):
         wrong = (None, True, 0, -1, 1.5, '', 'x', b'', b'x' * 7, (), [], {},

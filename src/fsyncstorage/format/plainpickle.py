@@ -39,6 +39,8 @@ LARGEST_KEY = 1 << 60
 # Bytes of the longest line, which is a name or a number.
 LONGEST_LINE = 1000
 
+_TOO_MANY = 'too many tuples, lists and dictionaries'
+
 _GOOD_KEYS = str, bytes, bool, type(None)
 
 # Opcodes that make one value: NONE, NEWTRUE, NEWFALSE, EMPTY_TUPLE.
@@ -75,9 +77,9 @@ class Reader:
     def __init__(self, most_steps: int, most_containers: int) -> None:
         self._most_steps = most_steps
         self._most_containers = most_containers
-        self._begin(b'')
 
-    def _begin(self, data: bytes) -> None:
+    def load(self, data: bytes) -> Any:
+        """The value of a pickle."""
         self._data = data
         self._position = 0
         self._containers_left = self._most_containers
@@ -86,10 +88,6 @@ class Reader:
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, str | bytes] = {}
-
-    def load(self, data: bytes) -> Any:
-        """The value of a pickle."""
-        self._begin(data)
         try:
             self._run()
             value, = self._stack
@@ -99,7 +97,7 @@ class Reader:
             raise Unreadable(str(error)) from None
         finally:
             # Keep nothing of this pickle until the next one.
-            self._data, self._stack, self._memo = b'', [], {}
+            del self._data, self._stack, self._memo
         if self._unfinished:
             raise Unreadable('a class in place of a value')
         return value
@@ -152,7 +150,9 @@ class Reader:
                 if start < 0:
                     raise Unreadable('a tuple of more than there is')
                 stack[start:] = [tuple(stack[start:])]
-                self._count_container()
+                self._containers_left -= 1
+                if self._containers_left < 0:
+                    raise Unreadable(_TOO_MANY)
             elif opcode == 0x80:  # PROTO
                 at += 1
             elif opcode == 0x2e:  # STOP
@@ -195,13 +195,10 @@ class Reader:
         del self._stack[start:]
         return items
 
-    def _count_container(self) -> None:
+    def _push_container(self, container: object) -> None:
         self._containers_left -= 1
         if self._containers_left < 0:
-            raise Unreadable('too many tuples, lists and dictionaries')
-
-    def _push_container(self, container: object) -> None:
-        self._count_container()
+            raise Unreadable(_TOO_MANY)
         self._stack.append(container)
 
     # What the opcodes do

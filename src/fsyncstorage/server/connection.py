@@ -217,7 +217,7 @@ class Connection(asyncio.Protocol):
                 self._paused = True
                 self.transport.pause_reading()
             return
-        if self._frame_patience.is_tried and (taken or not self._buffer):
+        if self._frame_patience.timer and (taken or not self._buffer):
             self._frame_patience.over()
         if self._buffer:
             self._frame_patience.came(came)
@@ -387,7 +387,10 @@ class Connection(asyncio.Protocol):
             self.send_error(message_id, error)
             return
         try:
-            result = getattr(self.session, name)(*arguments)
+            if name in calls.OF_A_TRANSACTION:
+                result = self.session.store(name, arguments)
+            else:
+                result = getattr(self.session, name)(*arguments)
         except Exception as error:
             if not isinstance(error, calls.REFUSALS):
                 logger.error('%s: %s: %r', self.session.log_label, name, error,
