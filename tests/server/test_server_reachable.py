@@ -5,9 +5,10 @@ import ssl
 import unittest
 from unittest import mock
 
-from fsyncstorage.server import reachable
+from fsyncstorage.metrics import address
 from fsyncstorage.server.runzeo import Options
 from fsyncstorage.server.runzeo import Runner
+from fsyncstorage.server.runzeo import open_to_others
 
 from .serving import Served
 
@@ -17,7 +18,7 @@ LOGGER = 'fsyncstorage.server.runzeo'
 class Addresses(unittest.TestCase):
 
     def exposed(self, *hosts, context=None):
-        return [host for host, _ in reachable.open_to_others(
+        return [host for host, _ in open_to_others(
             [(host, 8100) for host in hosts], context)]
 
     def test_which_are_open(self):
@@ -25,7 +26,7 @@ class Addresses(unittest.TestCase):
         self.assertEqual(self.exposed(*hosts), hosts)
         self.assertEqual(self.exposed(
             '127.0.0.1', '127.8.9.10', '::1', '::ffff:127.0.0.1'), [])
-        self.assertEqual(reachable.open_to_others(['/run/zeo'], None), [])
+        self.assertEqual(open_to_others(['/run/zeo'], None), [])
 
     def test_client_certificates_close_them(self):
         """Encryption alone does not."""
@@ -58,7 +59,7 @@ class AtStart(Served):
         # A loopback socket, taken for one that is not.
         with contextlib.ExitStack() as stack:
             stack.enter_context(mock.patch.object(
-                reachable, 'is_loopback', lambda host: False))
+                address, 'is_loopback', lambda host: False))
             logged = stack.enter_context(self.assertLogs(LOGGER, 'WARNING'))
             runner = self.start()
         (_, port), = [each.getsockname() for each

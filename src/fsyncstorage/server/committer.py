@@ -156,7 +156,8 @@ class Committer:
         """End it, unless it is finishing; nobody is told any more."""
         ballot.done = None
         with self._lock:
-            if ballot.state is VOTING and ballot not in self._line_of(ballot):
+            waiting = self._line_of(ballot).waiting
+            if ballot.state is VOTING and ballot not in waiting:
                 ballot.is_dropped = True  # when its thread is done
             elif ballot.state not in (FINISHING, OVER):
                 self._drop(ballot)

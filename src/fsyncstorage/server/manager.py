@@ -1,4 +1,5 @@
-"""Tells the service manager that the server is ready, alive, and stopping.
+"""Tells the service manager that the server is ready, alive, and stopping;
+and takes over the sockets that the manager has opened for it.
 
 It uses the protocol of systemd's `sd_notify`: each message is a datagram to
 the socket that NOTIFY_SOCKET names.
@@ -21,10 +22,14 @@ The variables are taken out of the environment, so that processes which this
 one starts (for a pack, for example) send nothing.  A process that is forked
 from this one has no event loop, and sends nothing either.
 
-Nothing here blocks.  If the manager does not read, the same message is sent
-again a moment later.  If the system has no memory for it, the message is also
-sent again, for a minute.  If the manager cannot be told at all, one line of
-the log says so.
+Nothing here blocks.  If the manager does not read, or the system has no memory
+for a message, it is sent again a moment later.  If the manager cannot be told
+at all, one line of the log says so.
+
+The sockets are systemd's "socket activation": LISTEN_FDS is the number of
+descriptors, of which the first is 3, and LISTEN_PID says for which process
+they are.  They also listen while the server is being restarted.  So a client
+waits in their queue, and is not refused.
 """
 
 import asyncio
@@ -39,11 +44,14 @@ logger = logging.getLogger(__name__)
 
 # Seconds until a message is sent again, when the manager does not read.
 AGAIN = 0.1
-# Errors if the system has no memory for a datagram; and how many times in
-# succession a message is sent again because of them.
-NO_MEMORY = errno.ENOBUFS, errno.ENOMEM
-MOST_AGAIN = 600
+# Errors that pass: the manager does not read, or there is no memory.
+PASSING = errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM
 
+# The first descriptor that is passed, and more addresses than any server has.
+FIRST = 3
+MOST = 64
+
+_FAMILIES = socket.AF_INET, socket.AF_INET6, socket.AF_UNIX
 _VARIABLES = 'NOTIFY_SOCKET', 'WATCHDOG_USEC', 'WATCHDOG_PID'
 
 
@@ -54,8 +62,6 @@ class Manager:
 
     _socket: socket.socket | None = None
     _has_failed = False
-    #: How often in succession there was no memory.
-    _without_memory = 0
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         name, microseconds, process = (
@@ -111,18 +117,44 @@ class Manager:
             return True
         try:
             self._socket.sendto(message.encode(), self._address)
-        except BlockingIOError:
-            return False
         except OSError as error:
-            if (error.errno in NO_MEMORY
-                    and self._without_memory < MOST_AGAIN):
-                self._without_memory += 1
+            if error.errno in PASSING:
                 return False
             if not self._has_failed:
                 self._has_failed = True
                 logger.warning(
                     'the service manager cannot be told %s: %s',
                     message, error)
-        else:
-            self._without_memory = 0
         return True
+
+
+def passed(environment: MutableMapping[str, str]) -> list[socket.socket]:
+    """The sockets; an empty list if there are none for this process.
+
+    Raises ValueError for a descriptor that is no listening stream socket.
+    """
+    process, number, _ = (environment.pop(variable, '') for variable in (
+        'LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES'))
+    if process != str(os.getpid()):
+        return []
+    if not (number.isdecimal() and int(number) <= MOST):
+        raise ValueError(f'LISTEN_FDS is {number!r}, not a number of sockets')
+    return [_listening(FIRST + index) for index in range(int(number))]
+
+
+def _listening(descriptor: int) -> socket.socket:
+    try:
+        found = socket.socket(fileno=descriptor)
+        listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise ValueError(
+            f'descriptor {descriptor}, which was passed to listen on, is no'
+            f' socket: {error.strerror}') from None
+    if (found.family not in _FAMILIES or found.type != socket.SOCK_STREAM
+            or not listens):
+        found.detach()
+        raise ValueError(
+            f'descriptor {descriptor}, which was passed to listen on, is no'
+            ' listening stream socket')
+    found.set_inheritable(False)
+    return found

@@ -33,7 +33,6 @@ from .connection import Connection
 from .door import CHANNEL
 from .door import Door
 from .door import Full
-from .figures import Traffic
 from .frames import Room
 from .hosting import instance_of
 from .hosting import may_answer_of
@@ -42,6 +41,7 @@ from .mailbox import Mailbox
 from .mailbox import attempt
 from .outcomes import Outcomes
 from .service import Service
+from .service import Traffic
 from .session import Session
 
 #: Seconds for the last replies to leave when the server closes.

@@ -32,6 +32,7 @@ from ZODB.utils import oid_repr
 from ZODB.utils import z64
 
 from ..commit.policies import DEFAULT_READER_THREADS
+from ..histogram import Histogram
 from ..wire import commits
 from . import calls
 from . import handout
@@ -39,7 +40,6 @@ from . import quiet
 from .calls import is_oid
 from .clients import Clients
 from .committer import Committer
-from .figures import Figures
 from .mailbox import attempt
 from .packs import Packs
 from .workers import Workers
@@ -64,6 +64,28 @@ MOST_NAMED = 5
 
 # The greatest number that fits into a frame of a commit channel.
 GREATEST = (1 << 64) - 1
+
+
+class Traffic:
+    """Bytes received and sent, on all connections but read channels; of the
+    whole server."""
+
+    received = sent = 0
+
+
+class Figures:
+    """What is counted of one storage, in addition to stock's StorageStats.  It
+    belongs to the event loop; others may read it."""
+
+    def __init__(self):
+        #: Read channels that are open; their requests, and the bytes on them.
+        self.channels = self.requests = self.received = self.sent = 0
+        #: Loads that were answered at once, and loads given to a thread.
+        self.loads_from_memory = self.loads_from_disk = 0
+        #: Invalidations: messages to a client about another's transaction.
+        self.invalidations = 0
+        #: Seconds from the request to vote to the answer to the finish.
+        self.commit_time = Histogram()
 
 
 class _News:
