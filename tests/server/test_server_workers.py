@@ -184,8 +184,8 @@ class Jobs(TestCase):
         errors = [error for _, error in self.results if error is not None]
         self.assertEqual(
             [str(error) for error in errors],
-            ["a call has ended with SystemExit('the end')"] * 4)
-        self.assertEqual(self.workers.busy, 0)
+            ["it was ended by SystemExit('the end')"] * 4)
+        until(lambda: not self.workers.busy, 'none is busy')
 
     def start_no_more_threads(self):
         """Undo it with what is returned."""
@@ -231,7 +231,7 @@ class Jobs(TestCase):
             self.results.clear()
 
     def is_closed(self):
-        return self.workers._threads._closed
+        return self.workers.closed
 
     def test_the_end_does_not_wait_for_ever(self):
         """A job may wait for another server, which does not answer."""

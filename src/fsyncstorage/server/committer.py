@@ -44,7 +44,6 @@ import resource
 import threading
 import time
 
-from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import maxtid
 
@@ -111,8 +110,8 @@ class Committer:
         self._failures = 0
         self._not_before = 0
         # (No thread is started before it is needed.)
-        self._appender = Threads(1, f'appender of {name}')
-        self._voters = (Threads(VOTERS + 1, f'voter of {name}')
+        self._appender = Threads(1, f'appender of {name}', post)
+        self._voters = (Threads(VOTERS + 1, f'voter of {name}', post)
                         if self._side_by_side else self._appender)
 
     # From sessions and commit channels
@@ -189,10 +188,8 @@ class Committer:
             attempt(about_to_close)
         if self._voters is not self._appender:
             self._voters.shutdown()
-        try:
-            self._appender.submit(self._abort_all)
-        except Exception:  # there is no thread, so nothing is finishing
-            self._abort_all()
+        if not self._appender.do(lambda *_: None, self._abort_all):
+            self._abort_all()  # there is no thread, so nothing is finishing
         self._appender.shutdown()
 
     def _abort_all(self):
@@ -252,22 +249,8 @@ class Committer:
     def _there(self, threads, then, ballot, step, *arguments):
         """Carry out a step in a thread; `then(ballot, result, error)` follows
         in the loop."""
-        try:
-            threads.submit(self._carry_out, then, ballot, step, arguments)
-        except Exception as error:  # there is no thread
-            self._post(then, ballot, None, error)
+        if not threads.do(functools.partial(then, ballot), step, *arguments):
             attempt(ballot.withdraw)
-
-    def _carry_out(self, then, ballot, step, arguments):
-        """In a thread."""
-        result = error = None
-        try:
-            result = step(*arguments)
-        except Exception as raised:
-            error = raised
-        except BaseException as raised:  # a record names a module that exits
-            error = StorageError(f'it was ended by {raised!r:.200}')
-        self._post(then, ballot, result, error)
 
     # Voting
 

@@ -121,7 +121,8 @@ class Service:
         self.stats = stats
         self.timeout = timeout
         self.loop = loop
-        self._mailbox = mailbox
+        self.post = mailbox.post
+        self._publishes_soon = False
         self._quiet = None        # a timer
         self._unflushed = False
         self._queue_age = queue_age
@@ -147,14 +148,14 @@ class Service:
         self.own_publishing = getattr(storage, 'own_publishing', None)
         self.votes_side_by_side = (
             bool(self.own_publishing) and _need_not_wait(storage))
-        self.committer = Committer(name, storage, self, mailbox.post)
+        self.committer = Committer(name, storage, self, self.post)
         distrust_records = getattr(storage, 'distrust_records', None)
         if distrust_records:
             distrust_records(resolve=resolves_conflicts)
 
     def start(self):
         if self.own_publishing:
-            self.own_publishing(lambda: self._mailbox.post(self.publish))
+            self.own_publishing(self._publish_soon)
         self.handout = handout.offered(self.storage)
 
     def close(self):
@@ -168,9 +169,22 @@ class Service:
         self.committer.close()
         self.readers.close()
         self.slow.close()
+        self.packs.close()
+
+    def _publish_soon(self):
+        """Called from any thread.  One that was posted, and has not begun, is
+        enough."""
+        if not self._publishes_soon:
+            self._publishes_soon = True
+            try:
+                self.post(self.publish)
+            except BaseException:
+                self._publishes_soon = False
+                raise
 
     def publish(self):
         """Publish and announce what the policy allows by now."""
+        self._publishes_soon = False
         self.storage.publish()
         try:
             self.announce()
