@@ -42,7 +42,7 @@ from .ballot import Kept
 from .ballot import OutOfPlace
 from .blobstream import BlobStreams
 from .clients import Shown
-from .hosting import log_of
+from .hosting import given
 from .mailbox import attempt
 
 
@@ -178,7 +178,7 @@ class Session(Shown, ZEOStorage):
             about['packs'] = wire.PACKS
         if not self.read_only:
             about['ticket'] = self._ticket()
-            if (log := log_of(self.storage)) is not None:
+            if (log := given(self.storage, 'log_identity')) is not None:
                 about['log'] = log
         return info
 
