@@ -1,18 +1,12 @@
 """What each client does, and which objects it holds: for the operator.
 
-A `Tally` counts what one client does.  It belongs to the event loop, which
-adds to plain integers.  An addition takes some 30 ns; nothing else is done
-until somebody asks.  A client's ZEO connection and its commit channel count
-their bytes and messages themselves (connection).
+A `Tally` counts what one client does; the event loop adds to plain integers.
 
 `Clients` may be made and used in any thread, and takes no lock.  That is safe,
-because it changes nothing, and everything that it reads is one of these:
-
-- an attribute that is replaced by another value, never changed in place: a
-  number, a text, a state.  Each value is one that was true at some moment, but
-  the moments differ: a commit may be counted before its bytes are;
-- a list, set or dictionary that the loop changes: it is copied first, by one
-  call of `copy` or one slice, during which no other thread changes it.
+because it changes nothing, and everything that it reads is an attribute that
+is replaced and never changed in place, or is copied first by one call, during
+which no other thread changes it.  The moments of the values differ: a commit
+may be counted before its bytes are.
 
 What a client says of itself is text from a peer.  So it is cut and made
 printable before it is shown.

@@ -2,37 +2,13 @@
 
 The states of a ballot, and what may follow each, are in `ballot`; here is when
 they change.  All of it belongs to the event loop.  A thread gets one step of
-one ballot (its vote, its finish, its abort) and posts the outcome to the loop.
+one ballot: its vote, its finish, its abort.
 
-A vote in a storage of ours never blocks a thread while it waits for its
-objects: the storage says that they are not free (Occupied), the ballot waits,
-and the storage notifies the loop when its turn has come (`call_when_served`).
-So the ballots of all clients stand in the queues of their objects, like other
-threads that commit in the same storage, and each holds its objects and nothing
-else (I12).  Before that, a vote may wait in the same way for room in the log
-of a storage (NoRoomInLog).  It fails if the votes that wait for the log would
-leave too little of `ROOM` to other votes.
-
-A vote that conflicts with a transaction that is appended and not yet published
-is put *aside* (I6).  It is repeated when that transaction is published, or
-when the transaction may never be, because its finish or a sync has failed.
-
-Small transactions of a storage of ours are *light*: if the records that they
-replace are in memory, and no pack is about to swap the files, they wait for
-nothing.  The loop votes and finishes them itself: the way to a thread and back
-would take longer than the rest.  But a slow disk makes writers wait in the
-end.  So after a step that has waited long, threads do all steps for some time.
-
-Threads do everything else.  `VOTERS` of them vote, so that the sync of a blob
-does not delay the votes of others.  One more resolves conflicts (Unresolved):
-only other conflicts wait for code of users.  One more finishes and aborts:
-these steps never queue behind votes, because their ballots hold objects.
-
-Any other storage, or one in a wrapper with a vote of its own, gets one ballot
-at a time, in one thread (oneatatime); the others wait outside.
-
-If no thread can be started for a step, the ballot ends: the storage is told to
-abort it, and its client gets the error.
+No vote blocks a thread while it waits: for its objects (Occupied), for room in
+the log of a storage (NoRoomInLog), or *aside*, for a transaction that it
+conflicts with and that is not published (I6).  Small steps that wait for
+nothing are done in the loop.  docs/internals/server.rst ("Committing") says
+who waits for what, and why there are so many threads.
 
 `close` may be called in another thread.  So `_lock` is held by it, and
 whenever the loop changes something.

@@ -2,34 +2,11 @@
 and takes over the sockets that the manager has opened for it.
 
 It uses the protocol of systemd's `sd_notify`: each message is a datagram to
-the socket that NOTIFY_SOCKET names.
-
-READY=1     in the first turn of the event loop: from now on it serves.  A
-            node (hosting) sends it when it begins to follow
-WATCHDOG=1  twice in the time that WATCHDOG_USEC allows, by a timer of the
-            event loop.  No other thread sends it: if the loop is blocked, the
-            message has to be missing, so that the server is restarted.  Only
-            while there is no loop, the thread that waits for the storage
-            sends it
-STOPPING=1  when the server begins to close; from then on the manager does not
-            expect WATCHDOG=1
-
-MAINPID is never sent.  The process that systemd has started is the one that
-serves: it does not become a daemon, and no child of it serves.  A wrapper has
-to become fsync-runzeo by `exec`; then WATCHDOG_PID is right, too.
-
-The variables are taken out of the environment, so that processes which this
-one starts (for a pack, for example) send nothing.  A process that is forked
-from this one has no event loop, and sends nothing either.
-
-Nothing here blocks.  If the manager does not read, or the system has no memory
-for a message, it is sent again a moment later.  If the manager cannot be told
-at all, one line of the log says so.
-
-The sockets are systemd's "socket activation": LISTEN_FDS is the number of
-descriptors, of which the first is 3, and LISTEN_PID says for which process
-they are.  They also listen while the server is being restarted.  So a client
-waits in their queue, and is not refused.
+the socket that NOTIFY_SOCKET names.  The sockets are its "socket activation":
+LISTEN_FDS is the number of descriptors, and LISTEN_PID says for which process
+they are.  The variables are taken out of the environment, so that processes
+which this one starts have neither.  Nothing here blocks: a message that cannot
+be sent now is sent again a moment later.  docs/internals/server.rst has more.
 """
 
 import asyncio
@@ -78,7 +55,10 @@ class Manager:
             self.every = int(microseconds) / 2e6 or None
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Called in the thread in which the loop will run."""
+        """Tell it in the first turn of the loop that the server is ready, and
+        then by a timer of the loop that it is alive.  No other thread does
+        that: if the loop is blocked, the message has to be missing.  Called in
+        the thread in which the loop will run."""
         if self._socket is not None:
             loop.call_soon(self._begin, loop)
 
@@ -92,7 +72,7 @@ class Manager:
             event.wait(self.every if said else AGAIN)
 
     def stopping(self) -> None:
-        """May be repeated."""
+        """From now on it expects no sign of life.  May be repeated."""
         self._say('STOPPING=1')
         if self._socket is not None:
             self._socket.close()

@@ -4,20 +4,11 @@ Everything here runs in the event loop, except for `close`, statistics, and the
 look-up of invalidations.
 
 When a transaction is *announced*, the client that committed it gets the reply
-to `tpc_finish`, and all other clients get an invalidation.  Transactions are
-announced in the order of their tids, and encoded once for each encoding that
-clients use.  Transactions that were published together are announced together.
-The last tid that was announced is the state of this server.  A client that
-registers, asks for the last transaction or verifies its cache is answered with
-this tid.  So the client hears of every transaction exactly once.
-
-(The storage itself may be ahead: a load can return a transaction that is
-announced a moment later.  Clients cope with a late invalidation.)
-
-A storage of ours leaves its publishing to the loop: transactions are published
-and announced in one callback (`publish`).  Any other storage calls `f`, and is
-durable when `tpc_finish` returns.  Only then are the transaction, and those
-that wait after it, announced.
+to `tpc_finish`, and all other clients get an invalidation, in the order of the
+tids.  The last tid that was announced is the state of this server: a client
+that registers, asks for the last transaction or verifies its cache is answered
+with it, and so hears of every transaction exactly once.  docs/internals/
+server.rst ("Announcing") has more.
 """
 
 import collections

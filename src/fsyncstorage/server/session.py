@@ -271,11 +271,16 @@ class Session(Shown, ZEOStorage):
     # (No locks: the slow calls of a client run one at a time.)
 
     def iterator_start(self, start, stop):
-        return self._slow(self._start_iterator, start, stop)
+        return self._slow(
+            self._start_one, super().iterator_start, start, stop)
 
-    def _start_iterator(self, start, stop):
+    def iterator_record_start(self, txn_iid, tid):
+        return self._slow(
+            self._start_one, super().iterator_record_start, txn_iid, tid)
+
+    def _start_one(self, start, *arguments):
         self._make_room()
-        iterator_id = super().iterator_start(start, stop)
+        iterator_id = start(*arguments)
         self._iterators[iterator_id] = _Shown(self._iterators[iterator_id])
         return iterator_id
 
@@ -287,13 +292,6 @@ class Session(Shown, ZEOStorage):
 
     def iterator_next(self, iid):
         return self._slow(self._next_of, super().iterator_next, iid)
-
-    def iterator_record_start(self, txn_iid, tid):
-        return self._slow(self._start_record_iterator, txn_iid, tid)
-
-    def _start_record_iterator(self, txn_iid, tid):
-        self._make_room()
-        return super().iterator_record_start(txn_iid, tid)
 
     def iterator_record_next(self, iid):
         return self._slow(self._next_of, super().iterator_record_next, iid)
@@ -524,23 +522,24 @@ class Session(Shown, ZEOStorage):
 
 
 class _Shown:
-    """Transactions whose extensions are decoded without calling anything."""
+    """Transactions, whose extensions are decoded without calling anything, or
+    records."""
 
-    def __init__(self, transactions):
-        self._transactions = transactions
+    def __init__(self, found):
+        self._found = found
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        transaction = next(self._transactions)
-        pickle = getattr(transaction, 'extension_bytes', None)
+        found = next(self._found)
+        pickle = getattr(found, 'extension_bytes', None)
         if pickle is not None:  # else the storage gives a dictionary
-            transaction.extension = extension.shown(pickle)
-        return transaction
+            found.extension = extension.shown(pickle)
+        return found
 
     def close(self):
-        _close(self._transactions)
+        _close(self._found)
 
 
 def _close(iterator):
