@@ -138,6 +138,18 @@ class Unread(BoundsTestCase):
         for one in asked:
             self.assertEqual(len(peer.answer(one)[0]), self.SIZE)
 
+    def test_loads_from_memory(self):
+        """The answers to calls that came together do not gather, either."""
+        self.patch(connection, LONGEST_TURN=PATIENCE)
+        service = self.service()
+        self.patch(service, load_cached=self.load)
+        peer = self.client()
+        peer.socket.sendall(b''.join(
+            zeowire.call(number, 'loadBefore', oid(1), maxtid)
+            for number in range(2, 2 + self.ASKED)))
+        self.check()
+        self.assertEqual(len(peer.answer(self.ASKED)[0]), self.SIZE)
+
     def test_of_all_together(self):
         """The ones that hold most have to go; the others are served."""
         self.SIZE = 16 << 20  # more than the system takes
