@@ -189,7 +189,7 @@ class Gathered(Served):
                 self.storage._sequencer.offer()
 
         with mock.patch.object(self.storage, 'publish', and_more):
-            self.server.soon(self.service.publish)
+            self.storage._sequencer.offer()
             until(lambda: len(published) == 2, 'it is published')
 
 

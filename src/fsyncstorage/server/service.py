@@ -88,6 +88,15 @@ class _News:
         self.ballot = ballot
         self.ready = ready
         self.error = None
+        self._frames = {}
+
+    def frame(self, connection):
+        """The invalidation; encoded once for each encoding that is used."""
+        encoding = connection.protocol_version
+        if encoding not in self._frames:
+            self._frames[encoding] = connection.invalidation(
+                self.tid, self.oids)
+        return self._frames[encoding]
 
 
 def _need_not_wait(storage):
@@ -290,8 +299,7 @@ class Service:
             encoding = connection.protocol_version
             if encoding not in of_encoding:
                 of_encoding[encoding] = b''.join(
-                    connection.invalidation(news.tid, news.oids)
-                    for news in batch)
+                    [news.frame(connection) for news in batch])
             connection.outbox.announce(of_encoding[encoding], at_once=False)
             self._unflushed = True
         if self._unflushed and self._quiet is None:
@@ -308,8 +316,7 @@ class Service:
                 self._answer(news)
             else:
                 connection.outbox.announce(
-                    connection.invalidation(news.tid, news.oids),
-                    at_once=False)
+                    news.frame(connection), at_once=False)
                 self._unflushed = True
 
     def _answer(self, news):
