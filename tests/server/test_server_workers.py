@@ -1,5 +1,5 @@
 """Worker threads, and the mailbox by which they reach the loop.  Goes with
-`server/workers.py` and `server/mailbox.py`.
+`server/workers.py` and `server/threads.py`.
 """
 
 import sys
@@ -10,7 +10,7 @@ from unittest import mock
 from fsyncstorage.server import workers
 from fsyncstorage.server.accounts import Account
 from fsyncstorage.server.accounts import Accounts
-from fsyncstorage.server.mailbox import Mailbox
+from fsyncstorage.server.threads import Mailbox
 from fsyncstorage.server.workers import Workers
 
 from ..support import PATIENCE

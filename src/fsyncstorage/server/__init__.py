@@ -42,7 +42,7 @@ From the outside in:
 - workers       threads for jobs that may wait for the disk, and the order of
                 the jobs
 - quiet         loggers that limit the lines which a peer can cause
-- mailbox       how other threads reach the loop
+- threads       the way of the loop into a thread, and of a thread to the loop
 
 The contract with the clients is in docs/internals/server.rst.
 """

@@ -39,9 +39,9 @@ from .door import CLIENT
 from .door import COMMIT_CHANNEL
 from .door import OF_A_TRANSACTION
 from .door import Full
-from .mailbox import attempt
 from .outcomes import Question
 from .outcomes import Record
+from .threads import attempt
 
 logger = quiet.get_logger(__name__)
 

@@ -39,9 +39,9 @@ from .ballot import VOTED
 from .ballot import VOTING
 from .ballot import WAITING
 from .fairline import FairLine
-from .mailbox import attempt
 from .oneatatime import OneAtATime
 from .threads import Threads
+from .threads import attempt
 
 # After a step that waited, and took this many seconds ...
 LONG = 0.02

@@ -36,8 +36,8 @@ from .door import CLIENT
 from .door import Full
 from .frames import LONG
 from .frames import Patience
-from .mailbox import attempt
 from .outbox import Outbox
+from .threads import attempt
 
 logger = quiet.get_logger(__name__)
 

@@ -36,12 +36,12 @@ from .door import Full
 from .frames import Room
 from .hosting import given
 from .listening import Listener
-from .mailbox import Mailbox
-from .mailbox import attempt
 from .outcomes import Outcomes
 from .service import Service
 from .service import Traffic
 from .session import Session
+from .threads import Mailbox
+from .threads import attempt
 
 #: Seconds for the last replies to leave when the server closes.
 FAREWELL = 1

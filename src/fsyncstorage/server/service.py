@@ -31,8 +31,8 @@ from . import quiet
 from .calls import is_oid
 from .clients import Clients
 from .committer import Committer
-from .mailbox import attempt
 from .packs import Packs
+from .threads import attempt
 from .workers import Workers
 
 logger = quiet.get_logger(__name__)

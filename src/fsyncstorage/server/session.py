@@ -44,7 +44,7 @@ from .blobstream import BlobStreams
 from .clients import Tally
 from .clients import said
 from .hosting import given
-from .mailbox import attempt
+from .threads import attempt
 
 
 def _named_as_stock(record):
