@@ -25,7 +25,7 @@ _DROPPING = 0x52, 0x81, 0x62
 def shown(pickle: bytes) -> dict[Any, Any]:
     """The dictionary in an extension."""
     try:
-        value = _Reader(pickle, MOST_STEPS, MOST_CONTAINERS).load()
+        value = _Reader(MOST_STEPS, MOST_CONTAINERS).load(pickle)
     except Unreadable:
         return {}
     return value if value.__class__ is dict else {}

@@ -39,7 +39,16 @@ LARGEST_KEY = 1 << 60
 # Bytes of the longest line, which is a name or a number.
 LONGEST_LINE = 1000
 
+_TOO_MANY = 'too many tuples, lists and dictionaries'
+
 _GOOD_KEYS = str, bytes, bool, type(None)
+
+# Opcodes that make one value: NONE, NEWTRUE, NEWFALSE, EMPTY_TUPLE.
+_CONSTANTS: dict[int, object] = {
+    0x4e: None, 0x88: True, 0x89: False, 0x29: ()}
+# TUPLE, whose values begin at a mark, and TUPLE1 to TUPLE3, with how many
+# values they have.
+_TUPLES = {0x74: 0, 0x85: 1, 0x86: 2, 0x87: 3}
 
 
 class Unreadable(ValueError):
@@ -63,27 +72,37 @@ def _number(form: struct.Struct) -> Callable[[Any], object]:
 
 
 class Reader:
-    """Reads one pickle."""
+    """Reads pickles, one after the other."""
 
-    def __init__(self, data: bytes, most_steps: int,
-                 most_containers: int) -> None:
+    def __init__(self, most_steps: int, most_containers: int) -> None:
+        self._most_steps = most_steps
+        self._most_containers = most_containers
+
+    def load(self, data: bytes) -> Any:
+        """The value of a pickle."""
         self._data = data
         self._position = 0
-        self._most_steps = most_steps
-        self._containers_left = most_containers
+        self._containers_left = self._most_containers
+        #: Values on the stack that stand for something else so far.
+        self._unfinished = 0
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, str | bytes] = {}
-
-    def load(self) -> Any:
         try:
-            return self._run()
+            self._run()
+            value, = self._stack
         except KeyError as error:
             raise Unreadable(f'opcode or memo number {error}') from None
         except (IndexError, ValueError, struct.error) as error:
             raise Unreadable(str(error)) from None
+        finally:
+            # Keep nothing of this pickle until the next one.
+            del self._data, self._stack, self._memo
+        if self._unfinished:
+            raise Unreadable('a class in place of a value')
+        return value
 
-    def _run(self) -> Any:
+    def _run(self) -> None:
         """Carry out the opcodes.
 
         Opcodes that nearly every message has are carried out here: a call for
@@ -114,17 +133,35 @@ class Reader:
                 end = at + 4 + length
                 stack.append(data[at + 4:end])
                 at = end
+            elif opcode == 0x8a:  # LONG1
+                if data[at] > LONGEST_NUMBER:
+                    raise Unreadable(f'a whole number of {data[at]} bytes')
+                end = at + 1 + data[at]
+                stack.append(
+                    int.from_bytes(data[at + 1:end], 'little', signed=True))
+                at = end
+            elif opcode in _CONSTANTS:
+                stack.append(_CONSTANTS[opcode])
+            elif opcode == 0x28:  # MARK
+                self._marks.append(len(stack))
+            elif opcode in _TUPLES:
+                length = _TUPLES[opcode]
+                start = len(stack) - length if length else self._marks.pop()
+                if start < 0:
+                    raise Unreadable('a tuple of more than there is')
+                stack[start:] = [tuple(stack[start:])]
+                self._containers_left -= 1
+                if self._containers_left < 0:
+                    raise Unreadable(_TOO_MANY)
+            elif opcode == 0x80:  # PROTO
+                at += 1
             elif opcode == 0x2e:  # STOP
-                return self._result()
+                return
             else:
                 self._position = at
                 opcodes[opcode](self)
                 at = self._position
         raise Unreadable(f'more than {self._most_steps} opcodes')
-
-    def _result(self) -> Any:
-        value, = self._stack
-        return value
 
     # The bytes of the pickle
 
@@ -161,27 +198,10 @@ class Reader:
     def _push_container(self, container: object) -> None:
         self._containers_left -= 1
         if self._containers_left < 0:
-            raise Unreadable('too many tuples, lists and dictionaries')
+            raise Unreadable(_TOO_MANY)
         self._stack.append(container)
 
     # What the opcodes do
-
-    def _long1(self) -> None:
-        length = self._take_byte()
-        if length > LONGEST_NUMBER:
-            raise Unreadable(f'a whole number of {length} bytes')
-        self._stack.append(
-            int.from_bytes(self._take(length), 'little', signed=True))
-
-    def _tuple(self) -> None:
-        self._push_container(tuple(self._from_mark()))
-
-    def _tuple_of(self, length: int) -> None:
-        if len(self._stack) < length:
-            raise Unreadable('a tuple of more than there is')
-        items = tuple(self._stack[-length:])
-        del self._stack[-length:]
-        self._push_container(items)
 
     def _extend(self, items: list[Any]) -> None:
         target = self._stack[-1]
@@ -213,19 +233,8 @@ class Reader:
     #: The opcodes of a tuple of numbers, texts and bytes, in addition to those
     #: in `_run`; with the names that pickletools has for them.
     simple_opcodes: dict[int, Callable[[Any], object]] = {
-        0x80: lambda self: self._take_byte(),                     # PROTO
-        0x28: lambda self: self._marks.append(len(self._stack)),  # MARK
-        0x4e: lambda self: self._stack.append(None),              # NONE
-        0x88: lambda self: self._stack.append(True),              # NEWTRUE
-        0x89: lambda self: self._stack.append(False),             # NEWFALSE
         0x4a: _number(_SIGNED),                                   # BININT
         0x4d: _number(_SHORT),                                    # BININT2
-        0x8a: _long1,
-        0x29: lambda self: self._stack.append(()),                # EMPTY_TUPLE
-        0x74: _tuple,
-        0x85: lambda self: self._tuple_of(1),                     # TUPLE1
-        0x86: lambda self: self._tuple_of(2),                     # TUPLE2
-        0x87: lambda self: self._tuple_of(3),                     # TUPLE3
         0x71: lambda self: self._put(self._take_byte()),          # BINPUT
         0x72: lambda self: self._put(self._take_length()),        # LONG_BINPUT
         0x68: lambda self: self._recall(self._take_byte()),       # BINGET

@@ -1,29 +1,23 @@
 """A client's messages, decoded: plain data, or an error.
 
-A message may come from anybody.  ZEO's own decoder gives a pickle access to
-all of `builtins`.  So any peer that can connect may run code in such a server,
-before `register`, and even if the server is read-only or speaks msgpack.  The
-decoder here makes plain data and calls nothing:
-
-- before the client has registered, a message is a tuple of numbers, texts and
-  bytes: that is all that `register` needs;
-- from then on it may also hold lists and dictionaries, and the few classes
-  below that stock clients send.
-
-Whatever a message contains, decoding takes at most the memory of the message
-plus a constant, and time in proportion.  docs/internals/server.rst has a table
-of the bounds, with the cost of each.
+A message may come from anybody, and ZEO's own decoder gives a pickle access to
+all of `builtins`.  The decoder here makes plain data and calls nothing: before
+the client has registered, numbers, texts and bytes in tuples; from then on
+also lists and dictionaries, and the few classes below that stock clients send.
+It takes at most the memory of the message plus a constant, and time in
+proportion: docs/internals/server.rst has a table of the bounds.
 
 Left to others: whether the message is a call, and of which method (calls).
 """
 
 import functools
+import io
 
 from ZEO.asyncio import marshal
+from zodbpickle import pickle
 
 from ..format import plainpickle
 from ..format.plainpickle import Unreadable
-from .frames import LONG
 
 # A little more than `register` needs.
 FEW_STEPS = 64
@@ -43,10 +37,8 @@ def decoder(encoding, registered):
             _decode_msgpack, msgpack.unpackb,
             MOST_CONTAINERS if registered else FEW_CONTAINERS)
     if registered:
-        return lambda message: _Reader(
-            message, MOST_STEPS, MOST_CONTAINERS).load()
-    return lambda message: _SimpleReader(
-        message, FEW_STEPS, FEW_CONTAINERS).load()
+        return _Reader(MOST_STEPS, MOST_CONTAINERS).load
+    return _SimpleReader(FEW_STEPS, FEW_CONTAINERS).load
 
 
 class _SimpleReader(plainpickle.Reader):
@@ -69,14 +61,6 @@ class _Reader(plainpickle.Reader):
         (b'builtins', b'dict'): dict,
         (b'ZopeUndo.Prefix', b'Prefix'): _Prefix,
     }
-    #: Number of classes that were named and have not become a value yet.
-    _unfinished = 0
-
-    def _result(self):
-        if self._unfinished:
-            raise Unreadable('a class in place of a value')
-        return super()._result()
-
     def _global(self):
         name = self._take_line(), self._take_line()
         if name not in self._names:
@@ -152,18 +136,16 @@ def _refuse_extension(code, data):
 
 
 def encoder(handshake):
-    """ZEO's encoder, for messages to this peer.
+    """Makes messages to this peer, with the bytes that ZEO's encoder gives
+    them.  (ZEO's own keeps a copy of each message until the next one.)"""
+    if handshake[:1] == b'M':
+        return marshal.encoder(handshake, True)
 
-    It keeps a copy of a message until it encodes the next one, for as long as
-    the peer is connected: so it is made anew after a long one.
-    """
-    encode = marshal.encoder(handshake, True)
+    def encode(*parts):
+        file = io.BytesIO()
+        pickler = pickle.Pickler(file, 3)
+        pickler.fast = True
+        pickler.dump(parts)
+        return file.getvalue()
 
-    def encode_and_forget(*parts):
-        nonlocal encode
-        message = encode(*parts)
-        if len(message) > LONG:
-            encode = marshal.encoder(handshake, True)
-        return message
-
-    return encode_and_forget
+    return encode
