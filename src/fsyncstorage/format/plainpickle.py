@@ -230,18 +230,15 @@ class Reader:
     def _recall(self, number: int) -> None:
         self._stack.append(self._memo[number])
 
-    #: The opcodes of a tuple of numbers, texts and bytes, in addition to those
-    #: in `_run`; with the names that pickletools has for them.
-    simple_opcodes: dict[int, Callable[[Any], object]] = {
+    #: The opcodes, in addition to those in `_run`; with the names that
+    #: pickletools has for them.
+    opcodes: dict[int, Callable[[Any], object]] = {
         0x4a: _number(_SIGNED),                                   # BININT
         0x4d: _number(_SHORT),                                    # BININT2
         0x71: lambda self: self._put(self._take_byte()),          # BINPUT
         0x72: lambda self: self._put(self._take_length()),        # LONG_BINPUT
         0x68: lambda self: self._recall(self._take_byte()),       # BINGET
         0x6a: lambda self: self._recall(self._take_length()),     # LONG_BINGET
-    }
-    opcodes: dict[int, Callable[[Any], object]] = {
-        **simple_opcodes,
         0x47: _number(_FLOAT),                                    # BINFLOAT
         0x5d: lambda self: self._push_container([]),              # EMPTY_LIST
         0x61: lambda self: self._extend([self._stack.pop()]),     # APPEND

@@ -1,11 +1,10 @@
 """A client's messages, decoded: plain data, or an error.
 
 A message may come from anybody, and ZEO's own decoder gives a pickle access to
-all of `builtins`.  The decoder here makes plain data and calls nothing: before
-the client has registered, numbers, texts and bytes in tuples; from then on
-also lists and dictionaries, and the few classes below that stock clients send.
-It takes at most the memory of the message plus a constant, and time in
-proportion: docs/internals/server.rst has a table of the bounds.
+all of `builtins`.  The decoder here calls nothing: it makes plain data, and
+the few classes below that stock clients send.  It takes at most the memory of
+the message plus a constant, and time in proportion: docs/internals/server.rst
+has a table of the bounds, which are close until the client has registered.
 
 Left to others: whether the message is a call, and of which method (calls).
 """
@@ -38,12 +37,7 @@ def decoder(encoding, registered):
             MOST_CONTAINERS if registered else FEW_CONTAINERS)
     if registered:
         return _Reader(MOST_STEPS, MOST_CONTAINERS).load
-    return _SimpleReader(FEW_STEPS, FEW_CONTAINERS).load
-
-
-class _SimpleReader(plainpickle.Reader):
-
-    opcodes = plainpickle.Reader.simple_opcodes
+    return _Reader(FEW_STEPS, FEW_CONTAINERS).load
 
 
 class _Prefix:
