@@ -13,8 +13,8 @@ from ZODB.utils import z64
 from fsyncstorage import datafile
 from fsyncstorage.check import findings
 from fsyncstorage.check import verify
+from fsyncstorage.check import wrapped
 from fsyncstorage.format import scan
-from fsyncstorage.format import wrapped
 from fsyncstorage.format.view import View
 from fsyncstorage.format.window import Window
 from fsyncstorage.storage import recovery

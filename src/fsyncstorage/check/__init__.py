@@ -5,6 +5,7 @@
 - salvage       copies what is sound into a new file
 - verify        what is checked
 - magic         is it a Data.fs at all?
+- wrapped       unpacks what storage wrappers have compressed
 - tails         what is a tail, and what is damage
 - fileorder     positions in the order of the file
 - findings      what was found

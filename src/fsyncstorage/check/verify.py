@@ -41,20 +41,20 @@ from collections import Counter
 from ZODB.fsIndex import fsIndex
 
 from ..format import scan
-from ..format.blobrecord import FRONT
-from ..format.blobrecord import is_of_blob
+from ..format.classes import FRONT_OF_BLOB
+from ..format.classes import is_of_blob
+from ..format.references import TooMuch
 from ..format.references import references
 from ..format.window import Window
-from ..format.wrapped import MOST_VALUES
-from ..format.wrapped import Budget
-from ..format.wrapped import TooMuch
-from ..format.wrapped import unwrap
 from . import findings
 from .fileorder import in_file_order
 from .lost import Lost
 from .magic import wrong_magic
 from .orphans import Orphans
 from .tails import Tails
+from .wrapped import MOST_VALUES
+from .wrapped import Budget
+from .wrapped import unwrap
 
 # Most characters of an error message, which may quote the whole pickle.
 LONGEST_REASON = 200
@@ -334,7 +334,7 @@ class Verification:
             return False
         if is_of_blob(self.window.read(
                 record.position + scan.RECORD_HEADER,
-                min(record.length, FRONT))):
+                min(record.length, FRONT_OF_BLOB))):
             self.blob_data.add(record.position)
             return True
         return False

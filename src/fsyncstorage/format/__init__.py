@@ -12,12 +12,9 @@ From the outside in:
 - seal          the checksum of a transaction, in its extension
 - sealsearch    finds seals, behind damage and at the end of a file
 - extension     the extension of a transaction, shown as plain data
-- plainpickle   reads pickles of plain data, and runs no code
+- pickles       reads pickles, and runs no code
 - references    what a record refers to
-- classname     the name of a record's class
-- classes       the classes of a file, each with a number and figures
-- blobrecord    which records are of blobs
-- wrapped       records that a wrapper has compressed
+- classes       the classes of records, each with a number and figures
 
 No module takes a lock, or starts a thread.
 """

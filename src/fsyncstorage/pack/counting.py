@@ -10,8 +10,8 @@ a pointer becomes longer, so less is freed of its class.)
 import typing
 
 from ..format import scan
+from ..format.classes import FRONT
 from ..format.classes import Classes
-from ..format.classname import FRONT
 from ..format.scan import RECORD_HEADER
 from ..format.window import Window
 from .plan import Objects

@@ -32,7 +32,7 @@ from ..datafile import DataFile
 from ..errors import ConflictsLeft
 from ..errors import Unpublished
 from ..errors import Unresolved
-from ..format import blobrecord
+from ..format.classes import is_of_blob
 from ..format.view import View
 from ..format.view import check_oid
 from ..format.view import pread_cached
@@ -155,7 +155,7 @@ class Records(Statistics, Conflicts):
         if data.__class__ is not bytes or not data:
             data = self._checked_data(data)
         if (self.blob_dir is None and len(data) < LONGEST_OF_A_BLOB
-                and blobrecord.is_of_blob(data)):
+                and is_of_blob(data)):
             self._refuse_blob()
         if oid > self._oid:
             self.set_max_oid(oid)

@@ -29,7 +29,7 @@ from ZODB.POSException import UndoError
 from ZODB.utils import mktemp
 
 from .. import datafile
-from ..format import blobrecord
+from ..format.classes import is_of_blob
 from ..format.view import View
 from ..format.view import check_serial
 from . import undo
@@ -207,7 +207,7 @@ class Undoing(Records):
                 except POSKeyError:
                     continue  # the creation was undone
                 if self.blob_dir is None:
-                    if blobrecord.is_of_blob(data):
+                    if is_of_blob(data):
                         self._refuse_blob()
                 elif self.is_blob_record(data):
                     path = paths[record.oid] = mktemp(

@@ -11,6 +11,8 @@ Left to others: what the pickles contain (references), and what is reported.
 import binascii
 import zlib
 
+from ..format.references import TooMuch
+
 # The longest record whose pickles are read, wrapped or unwrapped.  ZODB warns
 # when a record of half this size is stored.
 LARGEST = 32 << 20
@@ -19,10 +21,6 @@ LARGEST = 32 << 20
 MOST_VALUES = 500_000
 # At least this many bytes are decompressed at a time.
 UNPACKED_AT_ONCE = 1 << 16
-
-
-class TooMuch(Exception):
-    """Reading this would take more memory than the check may use."""
 
 
 class Budget:

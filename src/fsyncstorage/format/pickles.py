@@ -1,0 +1,386 @@
+"""Pickles, read by an interpreter that can call nothing.
+
+A pickle is a program.  Python's own unpickler imports and calls what the
+pickle names, and allocates memory for any length that the pickle announces:
+seven bytes suffice to take 1.6 GB.  A file, a record and a message may come
+from anybody.  So this is the only interpreter of their pickles.  It knows the
+opcodes of the protocols 0 to 3, and makes None, numbers, texts, bytes, tuples,
+lists and dictionaries; there is no code here that imports or calls what a
+pickle names.  What else becomes of values, a subclass decides, by the methods
+under "what values become": by default names, calls and references are refused.
+
+These bounds hold for every pickle:
+
+- a reader of plain data carries out at most `most_steps` opcodes, and makes at
+  most `most_containers` tuples, lists and dictionaries.  So these are nested
+  no deeper than that, and take no more than a constant amount of memory in
+  addition to the bytes of the pickle itself;
+- announced bytes must be there before memory is allocated for them;
+- the memo keeps what the pickle puts there, under any number; but a container
+  that is recalled is refused.  So no container is in two places, or in itself;
+- keys are hashed fast, and their hashes cannot be chosen: see `is_good_key`.
+"""
+
+import pickletools
+import struct
+from codecs import escape_decode
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+HIGHEST_PROTOCOL = 3
+# Bytes of the longest text, which may take four times as many in memory.
+LONGEST_TEXT = 1 << 20
+# Bytes of the longest whole number: an id of 64 bits needs 9.
+LONGEST_NUMBER = 16
+# Whole numbers below this have different hashes; larger ones may share a hash.
+LARGEST_KEY = 1 << 60
+# Bytes of the longest line, which is a name or a number.
+LONGEST_LINE = 1000
+#: Stands for what copyreg knows by a number.
+REGISTERED = b'copyreg', b'extension'
+
+_GOOD_KEYS = str, bytes, bool, type(None)
+# Values that may be in two places.
+_ATOMS = frozenset([str, bytes, bool, type(None), int, float])
+_unpack_length = struct.Struct('<I').unpack_from
+
+
+class Unreadable(ValueError):
+    """The pickle is damaged, not what was expected, or larger than allowed."""
+
+
+def is_good_key(value: Any) -> bool:
+    """May it be hashed?
+
+    A peer could make thousands of floats, large numbers or tuples with the
+    same hash, and then a dictionary of them takes minutes.
+    """
+    kind = value.__class__
+    return kind in _GOOD_KEYS or (
+        kind is int and -LARGEST_KEY < value < LARGEST_KEY)
+
+
+class Reader:
+    """Reads a pickle of plain data; a subclass may make other values of it."""
+
+    longest_text = LONGEST_TEXT
+    longest_number = LONGEST_NUMBER
+    longest_line = LONGEST_LINE
+    #: What is done with a text that is no UTF-8.
+    errors = 'strict'
+
+    def __init__(self, data: bytes, most_steps: int,
+                 most_containers: int) -> None:
+        self._data = data
+        self._at = 0
+        self._most_steps = most_steps
+        self._containers_left = most_containers
+        self._stack: list[Any] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, Any] = {}
+
+    def load(self) -> Any:
+        """The value of the pickle; or Unreadable."""
+        if not self._has_ended(self._most_steps):
+            raise Unreadable(f'more than {self._most_steps} opcodes')
+        if len(self._stack) != 1:
+            raise Unreadable('it has not one value')
+        return self._stack[0]
+
+    def _has_ended(self, most_steps: int) -> bool:
+        """Carry out this many opcodes, at most, up to STOP."""
+        try:
+            return self._walk(most_steps)
+        except KeyError as error:
+            raise Unreadable(f'opcode or memo number {error}') from None
+        except IndexError:
+            raise Unreadable('it ends too early') from None
+        except (ValueError, struct.error) as error:
+            raise Unreadable(str(error)) from None
+
+    def _walk(self, most_steps: int) -> bool:
+        """Carry out opcodes; those that are in nearly every pickle, here: a
+        call for each would cost more than its work.
+
+        A length beyond the data leads to a position behind the end, where
+        there is no opcode.
+        """
+        data, stack, marks, memo = (
+            self._data, self._stack, self._marks, self._memo)
+        longest_text, errors = self.longest_text, self.errors
+        at = self._at
+        value: Any
+        for _ in range(most_steps):
+            code = data[at]
+            at += 1
+            if code == 0x58:    # BINUNICODE
+                begin = at + 4
+                at = begin + _unpack_length(data, at)[0]
+                if at - begin > longest_text:
+                    raise Unreadable(f'a text of {at - begin} bytes')
+                value = data[begin:at].decode('utf-8', errors)
+            elif code == 0x71:  # BINPUT
+                memo[data[at]] = stack[-1]
+                at += 1
+                continue
+            elif code == 0x43:  # SHORT_BINBYTES
+                begin = at + 1
+                at = begin + data[at]
+                value = data[begin:at]
+            elif code == 0x68:  # BINGET
+                value = memo[data[at]]
+                at += 1
+                if value.__class__ not in _ATOMS:
+                    value = self.again(value)
+            elif code == 0x4b:  # BININT1
+                value = data[at]
+                at += 1
+            elif code == 0x28:  # MARK
+                marks.append(len(stack))
+                continue
+            elif code == 0x86:  # TUPLE2
+                value = self.make_tuple([stack.pop(-2), stack.pop()])
+            elif code == 0x51:  # BINPERSID
+                value = self.refer(stack.pop())
+            elif code == 0x42:  # BINBYTES
+                begin = at + 4
+                at = begin + _unpack_length(data, at)[0]
+                value = data[begin:at]
+            elif code == 0x2e:  # STOP
+                self._at = at
+                return True
+            else:
+                self._at = at
+                if code in _CHANGES:
+                    _CHANGES[code](self)
+                    at = self._at
+                    continue
+                value = _MAKES[code](self)
+                at = self._at
+            stack.append(value)
+            if data[at] == 0x71:    # BINPUT, as above: nearly always
+                memo[data[at + 1]] = value
+                at += 2
+            elif data[at] == 0x72:  # LONG_BINPUT
+                memo[_unpack_length(data, at + 1)[0]] = value
+                at += 5
+        self._at = at
+        return False
+
+    # What values become
+
+    def again(self, value: Any) -> Any:
+        """What is recalled from the memo, and is no number and no text."""
+        raise Unreadable(f'a {type(value).__name__} that is in two places')
+
+    def python_2_text(self, text: bytes) -> Any:
+        return text.decode() if text.isascii() else text
+
+    def make_tuple(self, items: Sequence[Any]) -> Any:
+        return self.counted(tuple(items))
+
+    def make_list(self, items: list[Any]) -> Any:
+        return self.counted(items)
+
+    def make_dict(self, items: list[Any]) -> Any:
+        """`items` are keys and values in turn."""
+        made = self.counted({})
+        self.update(items, made)
+        return made
+
+    def counted(self, container: Any) -> Any:
+        """A new container; Unreadable if there are too many of them."""
+        self._containers_left -= 1
+        if self._containers_left < 0:
+            raise Unreadable('too many tuples, lists and dictionaries')
+        return container
+
+    def extend(self, items: list[Any], target: Any) -> None:
+        if target.__class__ is not list:
+            raise Unreadable('something is appended to what is no list')
+        target += items
+
+    def update(self, items: list[Any], target: Any) -> None:
+        if target.__class__ is not dict or len(items) % 2:
+            raise Unreadable('items are set in what is no dictionary')
+        for key in items[::2]:
+            if not is_good_key(key):
+                raise Unreadable(f'a {type(key).__name__} as a key')
+        target.update(zip(items[::2], items[1::2]))
+
+    def name(self, module: bytes, name: bytes) -> Any:
+        """A class or a function."""
+        raise Unreadable(f'the name {module!r:.100}, {name!r:.100}')
+
+    def call(self, function: Any, arguments: Any) -> Any:
+        raise Unreadable('a call')
+
+    def new(self, kind: Any, arguments: Any, /) -> Any:
+        """An object of this class."""
+        raise Unreadable('an object')
+
+    def build(self, made: Any, state: Any, /) -> Any:
+        """The object, when it has got its state."""
+        raise Unreadable('the state of an object')
+
+    def refer(self, to: Any) -> Any:
+        """A persistent reference."""
+        raise Unreadable('a reference')
+
+    # The bytes of the pickle
+
+    def _take(self, length: int) -> bytes:
+        start = self._at
+        self._at = end = start + length
+        if end > len(self._data):
+            raise IndexError
+        return self._data[start:end]
+
+    def _take_byte(self) -> int:
+        self._at += 1
+        return self._data[self._at - 1]
+
+    def _take_number(self, size: int) -> int:
+        return int.from_bytes(self._take(size), 'little')
+
+    def _take_signed(self, length: int) -> int:
+        if length > self.longest_number:
+            raise Unreadable(f'a whole number of {length} bytes')
+        return int.from_bytes(self._take(length), 'little', signed=True)
+
+    def _take_float(self) -> float:
+        number: float = struct.unpack('>d', self._take(8))[0]
+        return number
+
+    def _take_line(self) -> bytes:
+        start = self._at
+        end = self._data.index(b'\n', start, start + self.longest_line)
+        self._at = end + 1
+        return self._data[start:end]
+
+    def _take_digits(self) -> int:
+        line = self._take_line().rstrip(b'L')
+        if len(line) > 2 * self.longest_number:
+            raise Unreadable(f'a whole number of {len(line)} digits')
+        return int(line or b'0')
+
+    def _take_int(self) -> int:
+        is_bool = self._data[self._at:self._at + 3] in (b'00\n', b'01\n')
+        number = self._take_digits()
+        return bool(number) if is_bool else number
+
+    def _take_quoted(self) -> Any:
+        line = self._take_line().strip()
+        if line[:1] not in (b'"', b"'") or line[:1] != line[-1:]:
+            raise Unreadable('text without quotes')
+        return self.python_2_text(escape_decode(line[1:-1])[0])
+
+    def _registered(self, size: int) -> Any:
+        self._take(size)
+        return self.name(*REGISTERED)
+
+    # The stack and the memo
+
+    def _from_mark(self) -> list[Any]:
+        start = self._marks.pop()
+        items = self._stack[start:]
+        del self._stack[start:]
+        return items
+
+    def _last(self, count: int) -> list[Any]:
+        if len(self._stack) < count:
+            raise IndexError
+        items = self._stack[-count:]
+        del self._stack[-count:]
+        return items
+
+    def _pop(self) -> None:
+        if self._marks and self._marks[-1] == len(self._stack):
+            self._marks.pop()
+        else:
+            self._stack.pop()
+
+    def _remember(self, number: int) -> None:
+        self._memo[number] = self._stack[-1]
+
+    def _recalled(self, value: Any) -> Any:
+        return value if value.__class__ in _ATOMS else self.again(value)
+
+    # Other opcodes
+
+    def _proto(self) -> None:
+        if self._take_byte() > HIGHEST_PROTOCOL:
+            raise Unreadable('an unknown protocol')
+
+    def _inst(self) -> Any:
+        arguments = self._from_mark()
+        return self.call(
+            self.name(self._take_line(), self._take_line()), arguments)
+
+    def _obj(self) -> Any:
+        function, *arguments = self._from_mark()
+        return self.call(function, arguments)
+
+
+# Opcodes, by the names that pickletools has for them.
+
+#: These push what they make.
+_MAKE: dict[str, Callable[[Reader], Any]] = {
+    'NONE': lambda self: None,
+    'NEWTRUE': lambda self: True,
+    'NEWFALSE': lambda self: False,
+    'BININT': lambda self: self._take_signed(4),
+    'BININT2': lambda self: self._take_number(2),
+    'INT': Reader._take_int,
+    'LONG': Reader._take_digits,
+    'LONG1': lambda self: self._take_signed(self._take_byte()),
+    'LONG4': lambda self: self._take_signed(self._take_number(4)),
+    'FLOAT': lambda self: float(self._take_line()),
+    'BINFLOAT': Reader._take_float,
+    'STRING': Reader._take_quoted,
+    'SHORT_BINSTRING': lambda self: self.python_2_text(
+        self._take(self._take_byte())),
+    'BINSTRING': lambda self: self.python_2_text(
+        self._take(self._take_number(4))),
+    'UNICODE': lambda self: self._take_line().decode('raw-unicode-escape'),
+    'LONG_BINGET': lambda self: self._recalled(
+        self._memo[self._take_number(4)]),
+    'GET': lambda self: self._recalled(self._memo[int(self._take_line())]),
+    'DUP': lambda self: self._recalled(self._stack[-1]),
+    'EMPTY_TUPLE': lambda self: self.make_tuple([]),
+    'TUPLE': lambda self: self.make_tuple(self._from_mark()),
+    'TUPLE1': lambda self: self.make_tuple(self._last(1)),
+    'TUPLE2': lambda self: self.make_tuple(self._last(2)),
+    'TUPLE3': lambda self: self.make_tuple(self._last(3)),
+    'EMPTY_LIST': lambda self: self.make_list([]),
+    'LIST': lambda self: self.make_list(self._from_mark()),
+    'EMPTY_DICT': lambda self: self.make_dict([]),
+    'DICT': lambda self: self.make_dict(self._from_mark()),
+    'GLOBAL': lambda self: self.name(self._take_line(), self._take_line()),
+    'EXT1': lambda self: self._registered(1),
+    'EXT2': lambda self: self._registered(2),
+    'EXT4': lambda self: self._registered(4),
+    'REDUCE': lambda self: self.call(*self._last(2)),
+    'NEWOBJ': lambda self: self.new(*self._last(2)),
+    'BUILD': lambda self: self.build(*self._last(2)),
+    'INST': Reader._inst,
+    'OBJ': Reader._obj,
+    'PERSID': lambda self: self.refer(self._take_line()),
+    'BINPERSID': lambda self: self.refer(self._stack.pop()),
+}
+#: These push nothing.
+_CHANGE: dict[str, Callable[[Reader], object]] = {
+    'PROTO': Reader._proto,
+    'POP': Reader._pop,
+    'POP_MARK': Reader._from_mark,
+    'LONG_BINPUT': lambda self: self._remember(self._take_number(4)),
+    'PUT': lambda self: self._remember(int(self._take_line())),
+    'APPEND': lambda self: self.extend(self._last(1), self._stack[-1]),
+    'APPENDS': lambda self: self.extend(self._from_mark(), self._stack[-1]),
+    'SETITEM': lambda self: self.update(self._last(2), self._stack[-1]),
+    'SETITEMS': lambda self: self.update(self._from_mark(), self._stack[-1]),
+}
+_CODES = {each.name: ord(each.code) for each in pickletools.opcodes}
+_MAKES = {_CODES[name]: make for name, make in _MAKE.items()}
+_CHANGES = {_CODES[name]: change for name, change in _CHANGE.items()}
