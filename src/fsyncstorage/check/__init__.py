@@ -11,7 +11,6 @@
 - findings      what was found
 - lost          which objects were lost, by class
 - blobfiles     which record each file of a blob directory belongs to
-- orphans       blob files that belong to no record
 - terminal      what the commands share: files, errors, the progress bar
 - info/         `fsync-info`: what takes the space
 """

@@ -39,6 +39,7 @@ import zlib
 from collections import Counter
 
 from ZODB.fsIndex import fsIndex
+from ZODB.utils import z64
 
 from ..format import scan
 from ..format.classes import FRONT_OF_BLOB
@@ -47,10 +48,11 @@ from ..format.references import TooMuch
 from ..format.references import references
 from ..format.window import Window
 from . import findings
+from .blobfiles import ORPHAN
+from .blobfiles import BlobFiles
 from .fileorder import in_file_order
 from .lost import Lost
 from .magic import wrong_magic
-from .orphans import Orphans
 from .tails import Tails
 from .wrapped import MOST_VALUES
 from .wrapped import Budget
@@ -345,8 +347,61 @@ class Verification:
             return
         if self.damaged:
             self.report.no_orphans = 'the data is damaged'
-        else:
-            Orphans(self).search()
+            return
+        found = BlobFiles(self.blob_files, self)
+        found.read()
+        report = self.report
+        report.blobs['files'] = found.of_records
+        if found.later_count:
+            report.blobs['later'] = found.later_count
+        report.no_orphans = self.why_no_orphans(found)
+        if report.no_orphans is None:
+            for oid, tid, _, path in found.orphans:
+                report.add(
+                    findings.ORPHAN, f'a blob file without a record: {path}',
+                    tid=tid, oid=oid)
+            report.add_unlisted(
+                findings.ORPHAN, found.files[ORPHAN] - len(found.orphans))
+        for path, reason in found.unread:
+            report.add(findings.UNREAD,
+                       f'its blob files were not looked at: {path} ({reason})')
+        report.add_unlisted(
+            findings.UNREAD, found.unread_count - len(found.unread))
+
+    @staticmethod
+    def why_no_orphans(found):
+        """Why no file is called an orphan, or None."""
+        if found.is_packed:
+            return 'a pack is under way, or was killed, and removes some'
+        if found.files[ORPHAN] and not found.some_belong:
+            return ('none belongs to a record: is this the blob directory of'
+                    ' another database?')
+        return None
+
+    # What is known of the records, for `BlobFiles`
+
+    since = z64     # all files count
+
+    @property
+    def newest_tid(self):
+        return self.report.last_tid or z64
+
+    def has_file(self, oid, tid):
+        """Is a record known to have this file?
+
+        None: the object has records, and one of them may have the file.
+        """
+        if oid + tid in self.blobs:
+            return True
+        return None if oid in self.index else False
+
+    def is_now(self, oid, tid, newest):
+        return True     # the report makes no difference
+
+    def tell_of_blobs(self, done):
+        """There should be as many files as records."""
+        self.tell('blobs', self.window.end * done // max(
+            len(self.blobs), done, 1))
 
     def transactions_again(self):
         """Yield all transactions whose records were noted.

@@ -20,6 +20,8 @@ Memory: see `objects`; the records of one transaction, 300 bytes each; and, for
 objects that have a blob, the tids of their records, about 300 bytes each.
 """
 
+import bisect
+
 from BTrees.QQBTree import QQBTree
 from ZODB.utils import z64
 
@@ -153,7 +155,31 @@ class Survey:
             tids.append(tid)
             self.blob_records += 1
 
-    # Another reading, for blob files whose record is not known
+    # What is known of the records, for `BlobFiles`
+
+    def has_file(self, oid, tid):
+        """Is a record known to have this file?
+
+        None: the object has records, and one of them may have the file.
+        """
+        number = self.objects.number(oid)
+        tids = self.blobs.get(number, ())
+        at = bisect.bisect_left(tids, tid)
+        if at < len(tids) and tids[at] == tid:
+            return True
+        return False if number is None else None
+
+    def is_now(self, oid, tid, newest):
+        """Is this the file of the current revision?"""
+        number = self.objects.number(oid)
+        if newest is None:
+            newest = self.blobs[number][-1]
+        return tid == newest and self.objects.positions[number]
+
+    def tell_of_blobs(self, done):
+        """There should be as many files as records."""
+        self.tell('blobs', self.window.end * done // max(
+            self.blob_records, done, 1))
 
     def transactions_again(self):
         """Yield all transactions that were read."""
