@@ -43,8 +43,9 @@ def write_index(verification, file, path):
     """Replace the index at `path` by an index of the data in `file`."""
     temporary = path + '.index_tmp'
     file.sync()  # an index must not know more than is on the disk
-    index.save_unchanging(
-        temporary, verification.report.end, verification.index, file)
+    index.save(
+        temporary,
+        index.Snapshot(verification.index, verification.report.end), file)
     datafile.disk.replace(temporary, path)
     datafile.disk.sync_directory(os.path.dirname(os.path.abspath(path)))
 

@@ -7,10 +7,9 @@ From the outside in:
 - objectmap     where objects are, in memory that processes share
 - source        what another process reads, by that map
 - scan          walks through a file, and finds all damage
-- headers       the headers of transactions, without their records
+- headers       the headers of transactions, and their seals, without records
 - window        reads a file by positions, for a scan
 - seal          the checksum of a transaction, in its extension
-- sealsearch    finds seals, behind damage and at the end of a file
 - extension     the extension of a transaction, shown as plain data
 - pickles       reads pickles, and runs no code
 - references    what a record refers to

@@ -418,7 +418,7 @@ def walk(window: Window, position: int = FIRST,
             suspect(damage)
             found = _second_look(window, damage, after)
             if isinstance(found, Damage):
-                found.end = _end_of_damage(window, found)
+                found.end = end_of_damage(window, found)
                 after = found.sound_records or after
             else:
                 after = found
@@ -450,7 +450,8 @@ def _second_look(window: Window, damage: Damage,
             return found
 
 
-def _end_of_damage(window: Window, damage: Damage) -> int:
+def end_of_damage(window: Window, damage: Damage) -> int:
+    """Where the walk goes on behind it."""
     if damage.transaction is not None:
         return damage.transaction.end
     found = find_transaction(window, damage.position + 1)

@@ -131,9 +131,9 @@ class Bulk:
         # No rate limits the copy of the rest: at the end, commits wait for
         # this copy (I2).
         self.pacer.rate = Rate(None)
-        index.write_unchanging(
-            self.index, copier.written_to, copier.index, self.new,
-            Pacer(self.index).written)
+        index.write(
+            self.index, index.Snapshot(copier.index, copier.written_to),
+            self.new, noted=Pacer(self.index).written)
         self.index_to = copier.written_to
         return copier
 

@@ -214,8 +214,8 @@ def do(job: Job, pread: Pread, new: datafile.DataFile,
     pacer = Pacer(new)
     copier = copied(job, pread, new, pacer, removed, references, parent.tell)
     _catch_up(copier, pread, pacer, parent)
-    index.write_unchanging(to_index, copier.written_to, copier.index, new,
-                           Pacer(to_index).written)
+    index.write(to_index, index.Snapshot(copier.index, copier.written_to),
+                new, noted=Pacer(to_index).written)
     _catch_up(copier, pread, pacer, parent)
     checksum = copier.checksum
     return {'done': {

@@ -71,8 +71,8 @@ def swap(storage: Any, agreement: Agreement, end: int, new_index: fsIndex,
             if index_to is None:
                 index_to = end
                 with datafile.open_existing(path + naming.PACKED) as new:
-                    index.save_unchanging(
-                        path + naming.INDEX_OF_PACKED, end, new_index, new)
+                    index.save(path + naming.INDEX_OF_PACKED,
+                               index.Snapshot(new_index, end), new)
             file = naming.completed(path, storage._file, end)
             storage._reserve.prepare(file, end)
             if storage.blob_dir and checksum is not None:

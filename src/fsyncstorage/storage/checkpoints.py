@@ -101,8 +101,7 @@ class Checkpoints:
         storage._sequencer.pipeline.refuse_when_stopped()
         temporary = self.path + '.index_tmp'
         storage._sequencer.sync_to(position)
-        index.save(temporary, position, snapshot.pieces(storage._lock),
-                   index.fingerprint(file, position))
+        index.save(temporary, snapshot, file, storage._lock)
         with self._naming:
             storage._sequencer.pipeline.refuse_when_stopped()
             if snapshot is not self.snapshot:
