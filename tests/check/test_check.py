@@ -12,7 +12,6 @@ import zlib
 from unittest import mock
 
 import transaction
-import zc.lockfile
 import ZODB
 from persistent.TimeStamp import TimeStamp
 from ZODB.blob import Blob
@@ -193,9 +192,7 @@ class StructureTests(CheckCase):
 
     def test_wrong_options(self):
         for options in (
-                ['--blob'], ['Data.fs', '--salvage'],
-                ['Data.fs', '--index', '--repair-index'],
-                ['Data.fs', '--salvage', 'out', '--repair-index']):
+                ['--blob'], ['Data.fs', '--salvage']):
             status, _, err = run_command(commandline.main, *options)
             self.assertEqual((status, err.count('\n')), (CANNOT_RUN, 1))
 
@@ -666,25 +663,6 @@ class IndexTests(CheckCase):
         self.assertIn(
             'data is damaged', self.report('--index', status=DAMAGE)['index'])
 
-    def test_repair(self):
-        right = self.stock_index()
-        for broken in b'', b'rubbish':
-            write(self.index, broken)
-            status, out, err = self.run_check('--repair-index')
-            self.assertEqual((status, err), (0, ''))
-            self.assertIn('A new index was written', out)
-            self.report('--index')
-            loaded = self.stock_index()
-            self.assertEqual(loaded['pos'], right['pos'])
-            self.assertEqual(
-                loaded['index'].items(), right['index'].items())
-            stock = FileStorage(self.path())
-            self.assertTrue(stock._used_index)
-            stock.close()
-            ours = FsyncStorage(self.path())
-            self.assertEqual(ours._index_position, right['pos'])
-            ours.close()
-
     def test_an_index_that_was_written_meanwhile(self):
         """It is read first: it never knows more than the data behind it."""
         db = self.database()
@@ -700,38 +678,6 @@ class IndexTests(CheckCase):
             self.assertIn('7 entries as in the data',
                           self.report('--index')['index'])
         db.close()
-
-    def test_the_data_are_durable_before_a_new_index_is_written(self):
-        disk = self.controlled_disk()
-        self.report('--repair-index')
-        self.assertEqual(disk.log, ['sync', 'write', 'sync'])
-
-    def test_repair_with_a_tail(self):
-        with open(self.path(), 'ab') as file:
-            file.write(b'torn')
-        os.remove(self.index)
-        self.assertTrue(self.report('--repair-index')['index_repaired'])
-        self.assertIn('6 entries', self.report('--index')['index'])
-
-    def test_no_repair_while_it_is_open(self):
-        os.remove(self.index)
-        lock = zc.lockfile.LockFile(self.path() + '.lock')
-        self.addCleanup(lock.close)
-        self.assert_cannot_run(f'in process {os.getpid()}', '--repair-index')
-        self.assertFalse(os.path.exists(self.index))
-
-    def test_no_repair_of_damaged_data(self):
-        data = read(self.path())
-        write(self.path(), changed(data, positions(data)[2] + 60, b'x'))
-        before = read(self.index)
-        status, out, err = self.run_check('--repair-index')
-        self.assertEqual((status, err), (DAMAGE, ''))
-        self.assertIn('No index was written', out)
-        self.assertEqual(read(self.index), before)
-
-        self.assert_cannot_run(
-            'No such file', '--repair-index', path=self.path('nothing'))
-        self.assertFalse(os.path.exists(self.path('nothing.lock')))
 
 
 class ProgressTests(CheckCase):

@@ -8,7 +8,6 @@ import gc
 import io
 import itertools
 import os
-import pickle
 import pickletools
 import random
 import tracemalloc
@@ -370,14 +369,6 @@ class Names(unittest.TestCase):
         for record in (found + b'.', found + b')q\1\x86q\2.',
                        b'(' + found + b'K\1K\2tq\1.'):
             record = begin + record + STATE
-            self.assertEqual(class_name(record), like_zodb(record))
-
-    @given(names, names, strategies.integers(1, 3))
-    def test_of_names_in_the_place_of_a_class(self, module, name, protocol):
-        module += '.module'  # (One text would be written only once.)
-        for value in (module, name), ((module, name), None), (
-                (module, name), ()):
-            record = pickle.dumps(value, protocol) + STATE
             self.assertEqual(class_name(record), like_zodb(record))
 
     def test_of_wrapped_records(self):

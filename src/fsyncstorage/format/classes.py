@@ -6,9 +6,8 @@ they do not see the name at once, they unpickle, which imports and calls what
 the pickle names, and can take 4 GB for a memo index of five bytes.  Here only
 the first bytes of a record are looked at.
 
-ZODB writes the class alone, or in a tuple with arguments; older releases wrote
-a tuple of module and name in place of the class.  This module knows the same
-forms, with the same result.  A record of another form has no name.
+ZODB writes the class alone, or in a tuple with arguments.  A record of another
+form, as releases of ZODB wrote it long ago, has no name.
 
 Names come from the file, so their number and their length have bounds.  When
 there are too many names, further classes count under `OTHERS`, so that totals
@@ -44,12 +43,6 @@ _CLASS = re.compile(rb'(?:\x80.)?\(?c([^\n]*)\n([^\n]*)\n', re.DOTALL)
 # The class of blobs alone, perhaps remembered in the memo.
 _BLOB = re.compile(
     rb'(?:\x80.)?cZODB\.blob\nBlob\n(?:q.|r.{4}|p[0-9]{1,9}\n)?\.', re.DOTALL)
-# Two texts in a tuple: each has its length, and may be remembered.
-_BEFORE_TEXTS = re.compile(rb'(?:\x80.)?\(*', re.DOTALL)
-_TEXT = re.compile(rb'[XT](.{4})|U(.)', re.DOTALL)
-_REMEMBERED = re.compile(rb'(?:q.|r.{4})?', re.DOTALL)
-_ENDS_OF_TUPLES = b't', b'\x86'
-
 # The bound of different names.
 MOST_NAMES = 20_000
 
@@ -73,10 +66,7 @@ def class_name(record: bytes) -> str | None:
     if front[:1] == b'.':
         front = _unwrapped(front, ENOUGH)
     found = _CLASS.match(front)
-    names = found.groups() if found else _names_in_a_tuple(front)
-    if names is None:
-        return None
-    return '.'.join(map(_shown, names))
+    return '.'.join(map(_shown, found.groups())) if found else None
 
 
 def _unwrapped(front: bytes, enough: int) -> bytes:
@@ -92,23 +82,6 @@ def _unwrapped(front: bytes, enough: int) -> bytes:
     except (ValueError, zlib.error):
         return b''
     return front
-
-
-def _names_in_a_tuple(front: bytes) -> tuple[bytes, bytes] | None:
-    """Module and name, if they are in a tuple, which may be in another one."""
-    found = _BEFORE_TEXTS.match(front)
-    texts = []
-    for _ in range(2):
-        found = found and _TEXT.match(front, found.end())
-        if not found or not found.lastindex:
-            return None
-        end = found.end() + int.from_bytes(found[found.lastindex], 'little')
-        texts.append(front[found.end():end])
-        found = _REMEMBERED.match(front, end)
-    if not found or front[found.end():found.end() + 1] not in _ENDS_OF_TUPLES:
-        return None
-    module, name = texts
-    return module, name
 
 
 def _shown(name: bytes) -> str:
