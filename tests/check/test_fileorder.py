@@ -4,7 +4,7 @@ import random
 import unittest
 from unittest import mock
 
-from fsyncstorage.check import fileorder
+from fsyncstorage.check import verify
 
 
 class OrderTests(unittest.TestCase):
@@ -14,9 +14,9 @@ class OrderTests(unittest.TestCase):
         for size in 1, 100, 1 << 40:
             positions = [other.randrange(size) for _ in range(1000)]
             for length in 1, 64, 1 << 24:
-                with mock.patch.object(fileorder, 'SLICE', max(
+                with mock.patch.object(verify, 'SLICE', max(
                         length, size >> 16)):
                     self.assertEqual(
-                        list(fileorder.in_file_order(positions)),
+                        list(verify.in_file_order(positions)),
                         sorted(positions))
-        self.assertEqual(list(fileorder.in_file_order([])), [])
+        self.assertEqual(list(verify.in_file_order([])), [])

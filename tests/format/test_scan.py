@@ -546,13 +546,9 @@ class BackPointerTests(ScanCase):
     def setUp(self):
         super().setUp()
         self.data = sealed(self.varied_file())
-        self.window = window_of(self.data)
-        self.back, self.again = [
+        self.back, _ = [
             record for found in walked(self.data)
             for record in found.records if record.back]
-
-    def chain(self, record, window=None):
-        return list(scan.backward(window or self.window, record))
 
     def test_pointers_to_nothing(self):
         other = [record for found in walked(self.data)
@@ -562,8 +558,9 @@ class BackPointerTests(ScanCase):
                       self.back.position, other.position,
                       len(self.data) - 10, 1 << 60):
             with self.subTest(wrong), self.assertRaisesRegex(
-                    ValueError, 'no record of its object'):
-                self.chain(self.back._replace(back=wrong))
+                    scan.Damage, 'no record of its object'):
+                scan.Chains(window_of(self.data)).source(
+                    self.back._replace(back=wrong))
 
 
 class Block(TestCase):

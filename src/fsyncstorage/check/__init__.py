@@ -7,7 +7,6 @@
 - magic         is it a Data.fs at all?
 - wrapped       unpacks what storage wrappers have compressed
 - tails         what is a tail, and what is damage
-- fileorder     positions in the order of the file
 - findings      what was found
 - lost          which objects were lost, by class
 - blobfiles     which record each file of a blob directory belongs to

@@ -108,7 +108,7 @@ class _ClassesOf:
         record = scan.record_at(self._window, position)
         try:
             return self._named(self._holder(record) or record)
-        except (LookupError, ValueError):   # its data are lost
+        except scan.Damage:     # its data are lost
             return UNKNOWN_CLASS
 
     def _named(self, record):

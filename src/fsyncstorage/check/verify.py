@@ -30,13 +30,14 @@ the results (findings), which objects were lost (lost), words and exit codes
 repairs (salvage).
 """
 
+import array
 import bisect
+import collections
 import contextlib
 import itertools
 import operator
 import os
 import zlib
-from collections import Counter
 
 from ZODB.fsIndex import fsIndex
 from ZODB.utils import z64
@@ -50,7 +51,6 @@ from ..format.window import Window
 from . import findings
 from .blobfiles import ORPHAN
 from .blobfiles import BlobFiles
-from .fileorder import in_file_order
 from .lost import Lost
 from .magic import wrong_magic
 from .tails import Tails
@@ -60,8 +60,24 @@ from .wrapped import unwrap
 
 # Most characters of an error message, which may quote the whole pickle.
 LONGEST_REASON = 200
-# The end of a chain of back pointers is remembered if it has this many steps.
-STEPS = 16
+# Bytes of a slice.  At most 330,000 records fit into it, so that at most this
+# many positions are sorted at a time.
+SLICE = 1 << 24
+
+
+def in_file_order(positions):
+    """Yield the positions in rising order, so that a disk is read in one
+    direction.
+
+    As Python numbers, ten million positions would take 40 bytes each.  So they
+    are distributed over arrays, one for each slice of the file, and each array
+    is sorted only when its positions are needed.
+    """
+    slices = collections.defaultdict(lambda: array.array('Q'))
+    for position in positions:
+        slices[position // SLICE].append(position)
+    for number in sorted(slices):
+        yield from sorted(slices.pop(number))
 
 
 class Ranges:
@@ -106,13 +122,13 @@ class Verification:
         self.without_data = set()
         self.tails = Tails(window)
         self.budget = Budget(window.end)
-        self.led_to = {}                # the ends of long chains of pointers
+        self.chains = scan.Chains(window, self.damaged)
         self.shared = set()             # positions of data pointed to
         self.blob_files = blob_files
         self.blobs = set()              # oid and tid of blob records
         self.blob_data = set()          # positions of those with data
         if blob_files is not None:
-            self.report.blobs = Counter()
+            self.report.blobs = collections.Counter()
         self.stored = stored
         self.tell = tell
 
@@ -214,56 +230,26 @@ class Verification:
             kind, reason, record.position, transaction.tid, record.oid)
 
     def follow_back(self, transaction, record):
-        kind = findings.POINTER
         try:
             holder = self.holder(record)
-        except LookupError as lost:
-            kind, reason = findings.LOST, str(lost)
-        except ValueError as wrong:
-            reason = str(wrong)
+        except scan.Damage as damage:
+            self.report.add(
+                findings.LOST if damage.kind == scan.LOST
+                else findings.POINTER,
+                damage.reason, record.position, transaction.tid, record.oid)
         else:
             if holder is None:
                 self.without_data.add(record.oid)
             else:
                 self.shared.add(holder.position)
-            return
-        self.report.add(
-            kind, reason, record.position, transaction.tid, record.oid)
 
     def holder(self, record):
         """The record that has the data of this one, or None.
 
-        LookupError if the data are lost, ValueError if a pointer is wrong.
+        scan.Damage if the data are lost, or if a pointer is wrong.
         """
-        if record.length:
-            return record
-        if record.position in self.led_to:
-            found = self.led_to[record.position]
-        else:
-            found, steps = self.follow(record)
-            if steps >= STEPS:
-                self.led_to[record.position] = found
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def follow(self, record):
-        """Follow the pointers; return a record, None or an error, and the
-        number of steps."""
-        steps = 0
-        try:
-            for target in itertools.chain(
-                    [record], scan.backward(self.window, record)):
-                if target.back in self.damaged:
-                    return LookupError(
-                        f'its data, at {target.back}, is in a damaged'
-                        ' transaction'), steps
-                if target.position in self.led_to:
-                    return self.led_to[target.position], steps
-                steps += 1
-        except ValueError as wrong:
-            return wrong.with_traceback(None), steps
-        return (target if target.length else None), steps
+        source = self.chains.source(record)
+        return source if source.length else None
 
     # Pickles
 
@@ -273,7 +259,7 @@ class Verification:
             record = scan.record_at(self.window, position)
             try:
                 holder = self.holder(record)
-            except (LookupError, ValueError):   # noted with its transaction
+            except scan.Damage:     # noted with its transaction
                 self.lost.note_unreadable(record.oid)
                 continue
             if holder is not None:
@@ -330,7 +316,7 @@ class Verification:
         current record.
         """
         if not record.length:  # its back pointer was followed before
-            with contextlib.suppress(LookupError, ValueError):
+            with contextlib.suppress(scan.Damage):
                 holder = self.holder(record)
                 return holder and holder.position in self.blob_data
             return False

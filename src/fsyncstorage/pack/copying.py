@@ -26,6 +26,7 @@ from ..format import seal
 from ..format.scan import FIRST
 from ..format.scan import HEADER
 from ..format.scan import RECORD_HEADER
+from ..format.scan import Chains
 from ..format.window import Window
 from ..positions import Positions
 from .checksum import Checksum
@@ -33,7 +34,6 @@ from .counting import Tally
 from .output import Output
 from .packedblobs import GoneBlobs
 from .plan import Plan
-from .pointers import Chains
 from .pointers import Places
 from .progress import COPY
 from .progress import Tell

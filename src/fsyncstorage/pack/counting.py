@@ -13,9 +13,9 @@ from ..format import scan
 from ..format.classes import FRONT
 from ..format.classes import Classes
 from ..format.scan import RECORD_HEADER
+from ..format.scan import Chains
 from ..format.window import Window
 from .plan import Objects
-from .pointers import Chains
 
 #: The class of a record that undoes the creation of its object.
 NO_DATA = '(no data)'

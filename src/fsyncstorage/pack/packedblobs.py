@@ -41,11 +41,11 @@ from ..format import scan
 from ..format.classes import FRONT_OF_BLOB
 from ..format.classes import is_of_blob
 from ..format.scan import RECORD_HEADER
+from ..format.scan import Chains
 from ..format.window import Window
 from . import generation
 from .agreed import Becoming
 from .output import Output
-from .pointers import Chains
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,4 @@
-"""Where back pointers lead: to which data in the old file, and to which place
-in the new one.
-
-An undo writes a record without data, which points back to an earlier record,
-and that one may point back, too.  The ends of these chains are remembered
-(`Chains`), so that a long chain is not walked again and again.
+"""Where back pointers lead in the new file.
 
 Before the *pack end*, only the new places (`Places`) of the kept records that
 later records point back to are noted.  Behind the pack end, a record moves by
@@ -15,39 +10,6 @@ is enough to note the positions where the distance changes.
 import array
 import bisect
 import typing
-
-from ..format import scan
-from ..format.window import Window
-
-
-class Chains:
-
-    def __init__(self, window: Window) -> None:
-        self._window = window
-        self._ends: dict[int, scan.Record] = {}
-
-    def source(self, record: scan.Record) -> scan.Record:
-        """The record that has the data of this one.
-
-        If the creation of the object is undone, the returned record has no
-        data.  scan.Damage if a pointer does not lead to a record of the
-        object.
-        """
-        if not record.back:
-            return record
-        source = record
-        try:
-            for source in scan.backward(self._window, record):
-                end = self._ends.get(source.position)
-                if end is not None:
-                    source = end
-                    break
-        except ValueError as wrong:
-            raise scan.Damage(
-                record.position, record.tid, scan.DAMAGED, str(wrong)
-            ) from None
-        self._ends[record.position] = source
-        return source
 
 
 class Places:
