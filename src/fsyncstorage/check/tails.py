@@ -20,9 +20,11 @@ class Tails:
         self.window = window
         #: The Damage that is the tail, when `walk` has reached it.
         self.tail = None
-        self._later_seals = None
-        # What proves that the suspected place was on disk.
-        self._durable = None
+        # What the seals behind the first suspected place show: where the last
+        # one is, and the end of what was durable when one of them was made.
+        self._last_seal = self._durable = 0
+        self._is_searched = False
+        # Is there a finished transaction behind an unfinished one?
         self._is_passed = False
 
     def walk(self):
@@ -35,9 +37,9 @@ class Tails:
 
     def _look_for_proof(self, damage):
         """Called with rising positions, before the place is read again."""
-        if self._later_seals is None:
-            self._later_seals = LaterSeals(self.window, damage.position + 1)
-        self._durable = self._later_seals.durable(damage.position)
+        if not self._is_searched:
+            self._is_searched = True
+            self._search_seals(damage.position + 1)
         # Several transactions can be unfinished at a time, and after a power
         # cut, a later one may be finished while this one is not.  But a seal
         # says what was on disk before it; and in files without seals, no
@@ -46,12 +48,23 @@ class Tails:
             damage.kind == scan.UNFINISHED and self._is_finished_without_seal(
                 scan.end_of_damage(self.window, damage)))
 
+    def _search_seals(self, start):
+        """Read the rest of the file, once for all places.
+
+        What was durable ends before the seal that says so.  So if the seal
+        that says most is before a place, no seal says anything of the place.
+        """
+        for position, found in headers.find_sound_seals(self.window, start):
+            self._last_seal = max(self._last_seal, position)
+            if self._durable < found.durable <= position:
+                self._durable = found.durable
+
     def _is_tail(self, damage):
         if damage.kind == scan.UNFINISHED:
-            return not self._is_passed and (
-                self._durable is None or self._durable <= damage.position)
+            return self._durable <= damage.position and not self._is_passed
         if damage.kind == scan.SHORT or self.is_without_header(damage):
-            return damage.end == self.window.end and self._durable is None
+            return (damage.end == self.window.end
+                    and self._last_seal <= damage.position)
         return False
 
     def _is_finished_without_seal(self, position):
@@ -66,28 +79,3 @@ class Tails:
         """
         return damage.tid is not None and not any(
             self.window.read(damage.position, scan.HEADER))
-
-
-class LaterSeals:
-    """What the seals behind a position prove to have been durable.
-
-    A seal says how much of the file was durable when it was made.  The file
-    is read once.
-
-    Only those seals are kept that no later seal exceeds.  `durable` must be
-    called with rising positions.
-    """
-
-    def __init__(self, window, start):
-        self._seals = []
-        for position, found in headers.find_sound_seals(window, start):
-            while self._seals and self._seals[-1][1] <= found.durable:
-                self._seals.pop()
-            self._seals.append((position, found.durable))
-        self._seals.reverse()
-
-    def durable(self, position):
-        """The greatest position in a seal behind this one; None: no seal."""
-        while self._seals and self._seals[-1][0] <= position:
-            self._seals.pop()
-        return self._seals[-1][1] if self._seals else None

@@ -89,6 +89,15 @@ def _shown(name: bytes) -> str:
     return text + CUT_OFF if len(name) > LONGEST else text
 
 
+def class_of(window: Window, position: int, length: int) -> str:
+    """The class of the record at a position, with data of this length, or what
+    is shown in its place."""
+    front = window.read(
+        position + scan.RECORD_HEADER, min(length, ENOUGH))
+    is_wrapped = front[:1] == b'.' and front[:2] not in (b'.z', b'.h')
+    return class_name(front) or (WRAPPED if is_wrapped else UNKNOWN_CLASS)
+
+
 class Classes:
     """The classes of a file: each has a number, and figures of its records."""
 
@@ -101,8 +110,8 @@ class Classes:
         #: The beginning of a record -> the number of its class.
         self._by_beginning: dict[bytes, int] = {}
         # Number 0: an object has it until its class is known.
-        self._unknown = self.named(UNKNOWN_CLASS)
-        self.wrapped = self.named(WRAPPED)
+        self.named(UNKNOWN_CLASS)
+        self.named(WRAPPED)
         self.blob = self.named(BLOB)
         self._others = self.named(OTHERS)
 
@@ -124,19 +133,10 @@ class Classes:
         begin = position + scan.RECORD_HEADER
         found = _CLASS.match(window.read(begin, min(length, FRONT)))
         if found is None:
-            return self._of_rare(window.read(begin, min(length, ENOUGH)))
-        beginning = found[0]
-        number = self._by_beginning.get(beginning)
+            return self.named(class_of(window, position, length))
+        number = self._by_beginning.get(found[0])
         if number is None:
-            number = self.named(class_name(beginning) or UNKNOWN_CLASS)
+            number = self.named(class_name(found[0]) or UNKNOWN_CLASS)
             if len(self._by_beginning) < MOST_NAMES:
-                self._by_beginning[beginning] = number
+                self._by_beginning[found[0]] = number
         return number
-
-    def _of_rare(self, front: bytes) -> int:
-        """The same, if the record does not name it in the usual way."""
-        name = class_name(front)
-        if name is not None:
-            return self.named(name)
-        is_wrapped = front[:1] == b'.' and front[:2] not in (b'.z', b'.h')
-        return self.wrapped if is_wrapped else self._unknown
