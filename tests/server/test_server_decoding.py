@@ -154,7 +154,7 @@ class Decoding(unittest.TestCase):
 
     def test_bounds(self):
         longest = pickles.LONGEST_TEXT
-        for value in ([0] * decoding.MOST_STEPS, 'x' * (longest + 1),
+        for value in ([0] * decoding.MOST_STEPS, '\xfc' * longest,
                       [[]] * decoding.MOST_CONTAINERS, 1 << 200):
             self.refused(encoder(b'Z5')(1, False, 'ping', (value,)))
         for value in ([0] * (decoding.LONGEST_ARRAY + 1),

@@ -21,28 +21,28 @@ These bounds hold for every pickle:
 - keys are hashed fast, and their hashes cannot be chosen: see `is_good_key`.
 """
 
+import io
 import pickletools
 import struct
-from codecs import escape_decode
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
 HIGHEST_PROTOCOL = 3
-# Bytes of the longest text, which may take four times as many in memory.
+# Bytes of the longest text that is not ASCII, and may take four times as many
+# in memory.
 LONGEST_TEXT = 1 << 20
 # Bytes of the longest whole number: an id of 64 bits needs 9.
 LONGEST_NUMBER = 16
 # Whole numbers below this have different hashes; larger ones may share a hash.
 LARGEST_KEY = 1 << 60
-# Bytes of the longest line, which is a name or a number.
-LONGEST_LINE = 1000
 #: Stands for what copyreg knows by a number.
 REGISTERED = b'copyreg', b'extension'
 
 _GOOD_KEYS = str, bytes, bool, type(None)
 # Values that may be in two places.
 _ATOMS = frozenset([str, bytes, bool, type(None), int, float])
+_Names = tuple[bytes, bytes]
 _unpack_length = struct.Struct('<I').unpack_from
 
 
@@ -66,13 +66,13 @@ class Reader:
 
     longest_text = LONGEST_TEXT
     longest_number = LONGEST_NUMBER
-    longest_line = LONGEST_LINE
     #: What is done with a text that is no UTF-8.
     errors = 'strict'
 
     def __init__(self, data: bytes, most_steps: int,
                  most_containers: int) -> None:
         self._data = data
+        self._file = io.BytesIO(data)  # (It has no copy of the data.)
         self._at = 0
         self._most_steps = most_steps
         self._containers_left = most_containers
@@ -108,7 +108,7 @@ class Reader:
         """
         data, stack, marks, memo = (
             self._data, self._stack, self._marks, self._memo)
-        longest_text, errors = self.longest_text, self.errors
+        file = self._file
         at = self._at
         value: Any
         for _ in range(most_steps):
@@ -117,9 +117,9 @@ class Reader:
             if code == 0x58:    # BINUNICODE
                 begin = at + 4
                 at = begin + _unpack_length(data, at)[0]
-                if at - begin > longest_text:
-                    raise Unreadable(f'a text of {at - begin} bytes')
-                value = data[begin:at].decode('utf-8', errors)
+                value = data[begin:at]
+                value = (value.decode() if value.isascii()
+                         else self._other_text(value))
             elif code == 0x71:  # BINPUT
                 memo[data[at]] = stack[-1]
                 at += 1
@@ -150,14 +150,21 @@ class Reader:
             elif code == 0x2e:  # STOP
                 self._at = at
                 return True
+            elif code == 0x80:  # PROTO
+                if data[at] > HIGHEST_PROTOCOL:
+                    raise Unreadable('an unknown protocol')
+                at += 1
+                continue
             else:
-                self._at = at
-                if code in _CHANGES:
-                    _CHANGES[code](self)
-                    at = self._at
+                read, do, pushes = _RARE[code]
+                value = None
+                if read is not None:
+                    file.seek(at)
+                    value = read(file)
+                    at = file.tell()
+                value = do(self, value)
+                if not pushes:
                     continue
-                value = _MAKES[code](self)
-                at = self._at
             stack.append(value)
             if data[at] == 0x71:    # BINPUT, as above: nearly always
                 memo[data[at + 1]] = value
@@ -228,58 +235,6 @@ class Reader:
         """A persistent reference."""
         raise Unreadable('a reference')
 
-    # The bytes of the pickle
-
-    def _take(self, length: int) -> bytes:
-        start = self._at
-        self._at = end = start + length
-        if end > len(self._data):
-            raise IndexError
-        return self._data[start:end]
-
-    def _take_byte(self) -> int:
-        self._at += 1
-        return self._data[self._at - 1]
-
-    def _take_number(self, size: int) -> int:
-        return int.from_bytes(self._take(size), 'little')
-
-    def _take_signed(self, length: int) -> int:
-        if length > self.longest_number:
-            raise Unreadable(f'a whole number of {length} bytes')
-        return int.from_bytes(self._take(length), 'little', signed=True)
-
-    def _take_float(self) -> float:
-        number: float = struct.unpack('>d', self._take(8))[0]
-        return number
-
-    def _take_line(self) -> bytes:
-        start = self._at
-        end = self._data.index(b'\n', start, start + self.longest_line)
-        self._at = end + 1
-        return self._data[start:end]
-
-    def _take_digits(self) -> int:
-        line = self._take_line().rstrip(b'L')
-        if len(line) > 2 * self.longest_number:
-            raise Unreadable(f'a whole number of {len(line)} digits')
-        return int(line or b'0')
-
-    def _take_int(self) -> int:
-        is_bool = self._data[self._at:self._at + 3] in (b'00\n', b'01\n')
-        number = self._take_digits()
-        return bool(number) if is_bool else number
-
-    def _take_quoted(self) -> Any:
-        line = self._take_line().strip()
-        if line[:1] not in (b'"', b"'") or line[:1] != line[-1:]:
-            raise Unreadable('text without quotes')
-        return self.python_2_text(escape_decode(line[1:-1])[0])
-
-    def _registered(self, size: int) -> Any:
-        self._take(size)
-        return self.name(*REGISTERED)
-
     # The stack and the memo
 
     def _from_mark(self) -> list[Any]:
@@ -295,7 +250,7 @@ class Reader:
         del self._stack[-count:]
         return items
 
-    def _pop(self) -> None:
+    def _pop(self, _: None) -> None:
         if self._marks and self._marks[-1] == len(self._stack):
             self._marks.pop()
         else:
@@ -307,80 +262,92 @@ class Reader:
     def _recalled(self, value: Any) -> Any:
         return value if value.__class__ in _ATOMS else self.again(value)
 
-    # Other opcodes
+    def _other_text(self, text: bytes) -> str:
+        if len(text) > self.longest_text:
+            raise Unreadable(f'a text of {len(text)} bytes')
+        return text.decode('utf-8', self.errors)
 
-    def _proto(self) -> None:
-        if self._take_byte() > HIGHEST_PROTOCOL:
-            raise Unreadable('an unknown protocol')
+    def _whole_number(self, number: int) -> int:
+        if number.bit_length() > 8 * self.longest_number:
+            raise Unreadable(f'a whole number of {number.bit_length()} bits')
+        return number
 
-    def _inst(self) -> Any:
+    def _inst(self, names: _Names) -> Any:
         arguments = self._from_mark()
-        return self.call(
-            self.name(self._take_line(), self._take_line()), arguments)
+        return self.call(self.name(*names), arguments)
 
-    def _obj(self) -> Any:
+    def _obj(self, _: None) -> Any:
         function, *arguments = self._from_mark()
         return self.call(function, arguments)
 
 
-# Opcodes, by the names that pickletools has for them.
+def _two_lines(file: io.BytesIO) -> _Names:
+    lines = file.readline(), file.readline()
+    if not lines[1].endswith(b'\n'):
+        raise Unreadable('a name that is cut off')
+    return lines[0][:-1], lines[1][:-1]
 
-#: These push what they make.
-_MAKE: dict[str, Callable[[Reader], Any]] = {
-    'NONE': lambda self: None,
-    'NEWTRUE': lambda self: True,
-    'NEWFALSE': lambda self: False,
-    'BININT': lambda self: self._take_signed(4),
-    'BININT2': lambda self: self._take_number(2),
-    'INT': Reader._take_int,
-    'LONG': Reader._take_digits,
-    'LONG1': lambda self: self._take_signed(self._take_byte()),
-    'LONG4': lambda self: self._take_signed(self._take_number(4)),
-    'FLOAT': lambda self: float(self._take_line()),
-    'BINFLOAT': Reader._take_float,
-    'STRING': Reader._take_quoted,
-    'SHORT_BINSTRING': lambda self: self.python_2_text(
-        self._take(self._take_byte())),
-    'BINSTRING': lambda self: self.python_2_text(
-        self._take(self._take_number(4))),
-    'UNICODE': lambda self: self._take_line().decode('raw-unicode-escape'),
-    'LONG_BINGET': lambda self: self._recalled(
-        self._memo[self._take_number(4)]),
-    'GET': lambda self: self._recalled(self._memo[int(self._take_line())]),
-    'DUP': lambda self: self._recalled(self._stack[-1]),
-    'EMPTY_TUPLE': lambda self: self.make_tuple([]),
-    'TUPLE': lambda self: self.make_tuple(self._from_mark()),
-    'TUPLE1': lambda self: self.make_tuple(self._last(1)),
-    'TUPLE2': lambda self: self.make_tuple(self._last(2)),
-    'TUPLE3': lambda self: self.make_tuple(self._last(3)),
-    'EMPTY_LIST': lambda self: self.make_list([]),
-    'LIST': lambda self: self.make_list(self._from_mark()),
-    'EMPTY_DICT': lambda self: self.make_dict([]),
-    'DICT': lambda self: self.make_dict(self._from_mark()),
-    'GLOBAL': lambda self: self.name(self._take_line(), self._take_line()),
-    'EXT1': lambda self: self._registered(1),
-    'EXT2': lambda self: self._registered(2),
-    'EXT4': lambda self: self._registered(4),
-    'REDUCE': lambda self: self.call(*self._last(2)),
-    'NEWOBJ': lambda self: self.new(*self._last(2)),
-    'BUILD': lambda self: self.build(*self._last(2)),
+
+# The rarer opcodes, by the names that pickletools has for them.
+
+#: These push what they make; the second argument is that of the opcode.
+_MAKE: dict[str, Callable[[Reader, Any], Any]] = {
+    'NONE': lambda self, _: None,
+    'NEWTRUE': lambda self, _: True,
+    'NEWFALSE': lambda self, _: False,
+    **dict.fromkeys(
+        ('BININT', 'BININT2', 'FLOAT', 'BINFLOAT', 'UNICODE', 'STRING'),
+        lambda self, value: value),
+    **dict.fromkeys(('INT', 'LONG', 'LONG1', 'LONG4'), Reader._whole_number),
+    **dict.fromkeys(('SHORT_BINSTRING', 'BINSTRING'),
+                    lambda self, text: self.python_2_text(text)),
+    **dict.fromkeys(('LONG_BINGET', 'GET'),
+                    lambda self, number: self._recalled(self._memo[number])),
+    'DUP': lambda self, _: self._recalled(self._stack[-1]),
+    'EMPTY_TUPLE': lambda self, _: self.make_tuple([]),
+    'TUPLE': lambda self, _: self.make_tuple(self._from_mark()),
+    'TUPLE1': lambda self, _: self.make_tuple(self._last(1)),
+    'TUPLE3': lambda self, _: self.make_tuple(self._last(3)),
+    'EMPTY_LIST': lambda self, _: self.make_list([]),
+    'LIST': lambda self, _: self.make_list(self._from_mark()),
+    'EMPTY_DICT': lambda self, _: self.make_dict([]),
+    'DICT': lambda self, _: self.make_dict(self._from_mark()),
+    'GLOBAL': lambda self, names: self.name(*names),
+    **dict.fromkeys(('EXT1', 'EXT2', 'EXT4'),
+                    lambda self, _: self.name(*REGISTERED)),
+    'REDUCE': lambda self, _: self.call(*self._last(2)),
+    'NEWOBJ': lambda self, _: self.new(*self._last(2)),
+    'BUILD': lambda self, _: self.build(*self._last(2)),
     'INST': Reader._inst,
     'OBJ': Reader._obj,
-    'PERSID': lambda self: self.refer(self._take_line()),
-    'BINPERSID': lambda self: self.refer(self._stack.pop()),
+    'PERSID': lambda self, to: self.refer(to),
 }
 #: These push nothing.
-_CHANGE: dict[str, Callable[[Reader], object]] = {
-    'PROTO': Reader._proto,
+_CHANGE: dict[str, Callable[[Reader, Any], object]] = {
     'POP': Reader._pop,
-    'POP_MARK': Reader._from_mark,
-    'LONG_BINPUT': lambda self: self._remember(self._take_number(4)),
-    'PUT': lambda self: self._remember(int(self._take_line())),
-    'APPEND': lambda self: self.extend(self._last(1), self._stack[-1]),
-    'APPENDS': lambda self: self.extend(self._from_mark(), self._stack[-1]),
-    'SETITEM': lambda self: self.update(self._last(2), self._stack[-1]),
-    'SETITEMS': lambda self: self.update(self._from_mark(), self._stack[-1]),
+    'POP_MARK': lambda self, _: self._from_mark(),
+    'LONG_BINPUT': Reader._remember,
+    'PUT': Reader._remember,
+    'APPEND': lambda self, _: self.extend(self._last(1), self._stack[-1]),
+    'APPENDS': lambda self, _: self.extend(
+        self._from_mark(), self._stack[-1]),
+    'SETITEM': lambda self, _: self.update(self._last(2), self._stack[-1]),
+    'SETITEMS': lambda self, _: self.update(
+        self._from_mark(), self._stack[-1]),
 }
-_CODES = {each.name: ord(each.code) for each in pickletools.opcodes}
-_MAKES = {_CODES[name]: make for name, make in _MAKE.items()}
-_CHANGES = {_CODES[name]: change for name, change in _CHANGE.items()}
+#: pickletools makes other values of these arguments.
+_READ_OTHERWISE = {
+    'GLOBAL': _two_lines, 'INST': _two_lines,
+    'SHORT_BINSTRING': pickletools.read_bytes1,
+    'BINSTRING': pickletools.read_bytes4}
+
+
+def _rare(opcode: pickletools.OpcodeInfo) -> tuple[Any, Any, bool]:
+    """What reads its argument, what it does, and does it push the result?"""
+    name = opcode.name
+    read = _READ_OTHERWISE.get(name, opcode.arg and opcode.arg.reader)
+    return read, (_MAKE.get(name) or _CHANGE[name]), name in _MAKE
+
+
+_RARE = {ord(each.code): _rare(each) for each in pickletools.opcodes
+         if each.name in _MAKE or each.name in _CHANGE}

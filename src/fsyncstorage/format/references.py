@@ -54,7 +54,7 @@ class Pickles(Reader):
     after each `STEPS` opcodes.
     """
 
-    longest_text = longest_number = longest_line = sys.maxsize
+    longest_text = longest_number = sys.maxsize
     errors = 'surrogatepass'
 
     #: Is anything called except `__new__` and `__setstate__`?
