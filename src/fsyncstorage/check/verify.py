@@ -268,15 +268,15 @@ class Verification:
     def walk_pickle(self, record, holder):
         try:
             self.budget.spend(holder.length)
-            marks, data = unwrap(
-                self.window.read(holder.position + scan.RECORD_HEADER,
-                                 holder.length), self.budget)
-            if marks:
-                self.report.wrapped[marks] += 1
-            if data is None:
+            data = self.window.read(
+                holder.position + scan.RECORD_HEADER, holder.length)
+            if data[:1] == b'.' != data:
+                self.report.wrapped[data[:2].decode('latin-1')] += 1
+            pickles = unwrap(data, self.budget)
+            if pickles is None:
                 self.report.opaque += 1
                 return
-            oids = references(data, MOST_VALUES)
+            oids = references(pickles, MOST_VALUES)
         except TooMuch as reason:
             self.report.add(
                 findings.UNREAD, f'its pickle was not walked: {reason}',
