@@ -7,6 +7,7 @@ loop, does the jobs that were given to threads, and publishes.
 import collections
 from unittest import mock
 
+from ZEO.StorageServer import StorageStats
 from ZODB.utils import z64
 
 from fsyncstorage.server import committer as module
@@ -64,9 +65,10 @@ class Client:
         self.log_label = name
         self.files = 0  # entered and not closed
         self.kept = Kept()
+        self.stats = StorageStats()
 
     def timed_out(self, ballot):
-        ballot.abort()
+        ballot.world.committer.abort(ballot)
 
     @property
     def session(self):
@@ -117,7 +119,7 @@ class World:
     def refused(self, ballot, error):
         """The ballot is told."""
 
-    def published(self, ballot, tid, durable):
+    def published(self, ballot, tid, durable=True):
         self._news.append((ballot, tid))
 
     def failed(self, ballot, error):
@@ -163,8 +165,9 @@ class World:
         self._last_id += 1
         client = name if isinstance(name, Client) else Client(name)
         ballot = (Ballot if small else Large)(
-            self.committer, client, self._last_id, b'', b'', {}, None, ' ',
-            False)
+            self.committer.storage, client, self._last_id, b'', b'', {}, None,
+            ' ', False)
+        ballot.world = self
         for number in records:
             self.store(ballot, number, serials.get(number, z64),
                        records[number])
@@ -172,15 +175,11 @@ class World:
 
     @staticmethod
     def store(ballot, number, serial, data):
-        ballot.counts(1, len(data))
-        ballot.storage.store(
-            oid(number), serial, data, '', ballot.transaction)
+        ballot.storea(oid(number), serial, data)
 
     @staticmethod
     def restore(ballot, number, serial, data):
-        ballot.counts(1, len(data))
-        ballot.storage.restore(
-            oid(number), serial, data, '', None, ballot.transaction)
+        ballot.restorea(oid(number), serial, data, None)
 
     def vote(self, name, *arguments, **options):
         """A ballot whose vote is asked for."""
@@ -190,10 +189,10 @@ class World:
 
     def ask_vote(self, ballot):
         name = ballot.client.log_label
-        ballot.vote(lambda result, error: self.told.append(
+        self.committer.vote(ballot, lambda result, error: self.told.append(
             (f'vote {name}', result, error)))
 
     def finish(self, ballot):
         name = ballot.client.log_label
-        ballot.finish(lambda tid, error: self.told.append(
+        self.committer.finish(ballot, lambda tid, error: self.told.append(
             (f'finish {name}', tid, error)))

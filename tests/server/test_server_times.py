@@ -1,5 +1,9 @@
 """The line of the log about a slow commit."""
 
+import time
+from unittest import mock
+
+from fsyncstorage.server import committer as module
 from fsyncstorage.server import quiet
 
 from ..support import until
@@ -27,7 +31,7 @@ class Slow(Served):
 
     def lines(self, do):
         """Those that are written because of what is done."""
-        with self.assertLogs('fsyncstorage.server.times') as logged:
+        with self.assertLogs('fsyncstorage.server.service') as logged:
             do()
         return [each.getMessage() for each in logged.records]
 
@@ -37,25 +41,29 @@ class Slow(Served):
             self.peer.commit({1: record(1), 2: record(1)})))
         self.assertRegex(
             line, rf'^one 127\.0\.0\.1:\d+: the commit {tids[0].hex()} took'
-            rf' {SECONDS}: voted {SECONDS}, held until its client finished it'
-            rf' {SECONDS}, (written {SECONDS}, synced|written and synced)'
-            rf' {SECONDS}; of 2 objects: 0x01, 0x02$')
+            rf' {SECONDS}: waited 0\.000 s, voted {SECONDS}, held until its'
+            rf' client finished it {SECONDS}, written and synced {SECONDS}; of'
+            r' 2 objects: 0x01, 0x02$')
 
-    def test_what_it_waited_for(self):
+    def test_how_long_it_waited(self):
+        """For its objects, by the clock of the test."""
         other = self.labelled('other')
         committer = self.server.services['1'].committer
+        now = [time.monotonic()]
+        clock = mock.Mock(monotonic=lambda: now[0], time=time.time)
 
         def wait():
             self.peer.vote({1: record(1)})
             asked = other.ask_vote({1: record(2), 2: record(2)})
             until(lambda: committer.waiting, 'it waits')
+            now[0] += 7
             self.peer.abort()
             other.answer(asked)
             other.finish()
 
-        line, = self.lines(wait)
-        self.assertRegex(
-            line, rf'^other .*: waited for its objects {SECONDS}, voted ')
+        with mock.patch.object(module, 'time', clock):
+            line, = self.lines(wait)
+        self.assertRegex(line, r'^other .*: waited 7\.000 s, voted 0\.000 s')
 
     def test_a_label_and_a_flood(self):
         self.patch(quiet, INTERVAL=3600)  # however slow the machine is

@@ -22,7 +22,7 @@ MOST_CONTAINERS = 200
 def shown(pickle: bytes) -> dict[Any, Any]:
     """The dictionary in an extension."""
     try:
-        value = _Shown(pickle, MOST_STEPS, MOST_CONTAINERS).load()
+        value = _Shown(MOST_STEPS, MOST_CONTAINERS).load(pickle)
     except Unreadable:
         return {}
     return value if value.__class__ is dict else {}

@@ -25,7 +25,6 @@ import io
 import pickletools
 import struct
 from collections.abc import Callable
-from collections.abc import Sequence
 from typing import Any
 
 HIGHEST_PROTOCOL = 3
@@ -42,6 +41,15 @@ REGISTERED = b'copyreg', b'extension'
 _GOOD_KEYS = str, bytes, bool, type(None)
 # Values that may be in two places.
 _ATOMS = frozenset([str, bytes, bool, type(None), int, float])
+#: What `_has_ended` raises where a pickle is no pickle.
+ERRORS = KeyError, IndexError, ValueError, struct.error
+_TOO_MANY = 'too many tuples, lists and dictionaries'
+
+# How many values these take from the stack; 0: all from a mark on.  Tuples are
+# made of them: TUPLE, TUPLE1 to TUPLE3.  Or they are put into what is below:
+# APPEND, APPENDS, SETITEM, SETITEMS.
+_TAKES = {0x74: 0, 0x85: 1, 0x86: 2, 0x87: 3,
+          0x61: 1, 0x65: 0, 0x73: 2, 0x75: 0}
 _Names = tuple[bytes, bytes]
 _unpack_length = struct.Struct('<I').unpack_from
 
@@ -66,50 +74,54 @@ class Reader:
 
     longest_text = LONGEST_TEXT
     longest_number = LONGEST_NUMBER
+    #: Opcodes that make one value: NONE, NEWTRUE, NEWFALSE, EMPTY_TUPLE.
+    constants: dict[int, object] = {
+        0x4e: None, 0x88: True, 0x89: False, 0x29: ()}
     #: What is done with a text that is no UTF-8.
     errors = 'strict'
 
-    def __init__(self, data: bytes, most_steps: int,
-                 most_containers: int) -> None:
+    def __init__(self, most_steps: int, most_containers: int) -> None:
+        self._most_steps = most_steps
+        self._most_containers = most_containers
+
+    def load(self, data: bytes) -> Any:
+        """The value of a pickle; or Unreadable."""
+        self._begin(data)
+        try:
+            if not self._has_ended(self._most_steps):
+                raise Unreadable(f'more than {self._most_steps} opcodes')
+            value, = self._stack
+            if self.unfinished:
+                raise Unreadable('a class in place of a value')
+        except Unreadable:
+            raise
+        except ERRORS as error:
+            raise Unreadable(f'{type(error).__name__}: {error}') from None
+        finally:
+            self._begin(b'')    # keep nothing of it until the next one
+        return value
+
+    def _begin(self, data: bytes) -> None:
         self._data = data
         self._file = io.BytesIO(data)  # (It has no copy of the data.)
         self._at = 0
-        self._most_steps = most_steps
-        self._containers_left = most_containers
+        self._containers_left = self._most_containers
+        #: How many classes were named and have not become a value yet.
+        self.unfinished = 0
         self._stack: list[Any] = []
         self._marks: list[int] = []
         self._memo: dict[int, Any] = {}
 
-    def load(self) -> Any:
-        """The value of the pickle; or Unreadable."""
-        if not self._has_ended(self._most_steps):
-            raise Unreadable(f'more than {self._most_steps} opcodes')
-        if len(self._stack) != 1:
-            raise Unreadable('it has not one value')
-        return self._stack[0]
-
     def _has_ended(self, most_steps: int) -> bool:
-        """Carry out this many opcodes, at most, up to STOP."""
-        try:
-            return self._walk(most_steps)
-        except KeyError as error:
-            raise Unreadable(f'opcode or memo number {error}') from None
-        except IndexError:
-            raise Unreadable('it ends too early') from None
-        except (ValueError, struct.error) as error:
-            raise Unreadable(str(error)) from None
+        """Carry out this many opcodes, at most, up to STOP; or one of ERRORS.
 
-    def _walk(self, most_steps: int) -> bool:
-        """Carry out opcodes; those that are in nearly every pickle, here: a
-        call for each would cost more than its work.
-
-        A length beyond the data leads to a position behind the end, where
-        there is no opcode.
+        Opcodes that are in nearly every pickle are carried out here: a call
+        for each would cost more than its work.  A length beyond the data leads
+        to a position behind the end, where there is no opcode.
         """
-        data, stack, marks, memo = (
-            self._data, self._stack, self._marks, self._memo)
-        file = self._file
-        at = self._at
+        data, file, stack, marks, memo = (
+            self._data, self._file, self._stack, self._marks, self._memo)
+        constants, at = self.constants, self._at
         value: Any
         for _ in range(most_steps):
             code = data[at]
@@ -139,23 +151,26 @@ class Reader:
             elif code == 0x28:  # MARK
                 marks.append(len(stack))
                 continue
-            elif code == 0x86:  # TUPLE2
-                value = self.make_tuple([stack.pop(-2), stack.pop()])
-            elif code == 0x51:  # BINPERSID
-                value = self.refer(stack.pop())
-            elif code == 0x42:  # BINBYTES
-                begin = at + 4
-                at = begin + _unpack_length(data, at)[0]
-                value = data[begin:at]
-            elif code == 0x2e:  # STOP
-                self._at = at
-                return True
-            elif code == 0x80:  # PROTO
-                if data[at] > HIGHEST_PROTOCOL:
-                    raise Unreadable('an unknown protocol')
-                at += 1
-                continue
-            else:
+            elif code in constants:
+                value = constants[code]
+            elif code in _TAKES:
+                count = _TAKES[code]
+                begin = len(stack) - count if count else marks.pop()
+                if begin < 0:
+                    raise IndexError
+                items = stack[begin:]
+                del stack[begin:]
+                if code in b'ae':       # APPEND, APPENDS
+                    self.extend(items, stack[-1])
+                    continue
+                if code in b'su':       # SETITEM, SETITEMS
+                    self.update(items, stack[-1])
+                    continue
+                value = self.make_tuple(items)
+                self._containers_left -= 1
+                if self._containers_left < 0:
+                    raise Unreadable(_TOO_MANY)
+            elif code in _RARE:
                 read, do, pushes = _RARE[code]
                 value = None
                 if read is not None:
@@ -165,6 +180,27 @@ class Reader:
                 value = do(self, value)
                 if not pushes:
                     continue
+            elif code == 0x51:  # BINPERSID
+                value = self.refer(stack.pop())
+            elif code == 0x42:  # BINBYTES
+                begin = at + 4
+                at = begin + _unpack_length(data, at)[0]
+                value = data[begin:at]
+            elif code == 0x8a:  # LONG1
+                begin = at + 1
+                at = begin + data[at]
+                value = self._whole_number(
+                    int.from_bytes(data[begin:at], 'little', signed=True))
+            elif code == 0x80:  # PROTO
+                if data[at] > HIGHEST_PROTOCOL:
+                    raise Unreadable('an unknown protocol')
+                at += 1
+                continue
+            elif code == 0x2e:  # STOP
+                self._at = at
+                return True
+            else:
+                raise KeyError(code)
             stack.append(value)
             if data[at] == 0x71:    # BINPUT, as above: nearly always
                 memo[data[at + 1]] = value
@@ -184,8 +220,8 @@ class Reader:
     def python_2_text(self, text: bytes) -> Any:
         return text.decode() if text.isascii() else text
 
-    def make_tuple(self, items: Sequence[Any]) -> Any:
-        return self.counted(tuple(items))
+    #: It is called with a list.
+    make_tuple: Callable[[list[Any]], Any] = staticmethod(tuple)
 
     def make_list(self, items: list[Any]) -> Any:
         return self.counted(items)
@@ -200,7 +236,7 @@ class Reader:
         """A new container; Unreadable if there are too many of them."""
         self._containers_left -= 1
         if self._containers_left < 0:
-            raise Unreadable('too many tuples, lists and dictionaries')
+            raise Unreadable(_TOO_MANY)
         return container
 
     def extend(self, items: list[Any], target: Any) -> None:
@@ -292,22 +328,15 @@ def _two_lines(file: io.BytesIO) -> _Names:
 
 #: These push what they make; the second argument is that of the opcode.
 _MAKE: dict[str, Callable[[Reader, Any], Any]] = {
-    'NONE': lambda self, _: None,
-    'NEWTRUE': lambda self, _: True,
-    'NEWFALSE': lambda self, _: False,
     **dict.fromkeys(
         ('BININT', 'BININT2', 'FLOAT', 'BINFLOAT', 'UNICODE', 'STRING'),
         lambda self, value: value),
-    **dict.fromkeys(('INT', 'LONG', 'LONG1', 'LONG4'), Reader._whole_number),
+    **dict.fromkeys(('INT', 'LONG', 'LONG4'), Reader._whole_number),
     **dict.fromkeys(('SHORT_BINSTRING', 'BINSTRING'),
                     lambda self, text: self.python_2_text(text)),
     **dict.fromkeys(('LONG_BINGET', 'GET'),
                     lambda self, number: self._recalled(self._memo[number])),
     'DUP': lambda self, _: self._recalled(self._stack[-1]),
-    'EMPTY_TUPLE': lambda self, _: self.make_tuple([]),
-    'TUPLE': lambda self, _: self.make_tuple(self._from_mark()),
-    'TUPLE1': lambda self, _: self.make_tuple(self._last(1)),
-    'TUPLE3': lambda self, _: self.make_tuple(self._last(3)),
     'EMPTY_LIST': lambda self, _: self.make_list([]),
     'LIST': lambda self, _: self.make_list(self._from_mark()),
     'EMPTY_DICT': lambda self, _: self.make_dict([]),
@@ -328,12 +357,6 @@ _CHANGE: dict[str, Callable[[Reader, Any], object]] = {
     'POP_MARK': lambda self, _: self._from_mark(),
     'LONG_BINPUT': Reader._remember,
     'PUT': Reader._remember,
-    'APPEND': lambda self, _: self.extend(self._last(1), self._stack[-1]),
-    'APPENDS': lambda self, _: self.extend(
-        self._from_mark(), self._stack[-1]),
-    'SETITEM': lambda self, _: self.update(self._last(2), self._stack[-1]),
-    'SETITEMS': lambda self, _: self.update(
-        self._from_mark(), self._stack[-1]),
 }
 #: pickletools makes other values of these arguments.
 _READ_OTHERWISE = {

@@ -17,9 +17,9 @@ references.
 
 import re
 import sys
-from collections.abc import Sequence
 from typing import Any
 
+from .pickles import ERRORS
 from .pickles import Reader
 from .pickles import Unreadable
 
@@ -55,6 +55,8 @@ class Pickles(Reader):
     """
 
     longest_text = longest_number = sys.maxsize
+    #: With EMPTY_LIST and EMPTY_DICT.
+    constants = {**Reader.constants, 0x5d: _LIST, 0x7d: None}
     errors = 'surrogatepass'
 
     #: Is anything called except `__new__` and `__setstate__`?
@@ -62,23 +64,29 @@ class Pickles(Reader):
 
     def __init__(self, record: bytes, most_values: int | None = None,
                  skipped: re.Match[bytes] | None = None) -> None:
-        super().__init__(record, 0, 0)
+        super().__init__(STEPS, sys.maxsize)
         self._most_values = most_values
         #: The oids, as `references` returns them.
         self.oids: list[bytes] = []
         #: (module, name) of classes and functions.
         self.names: list[tuple[bytes, bytes]] = []
+        self._begin(record)
         if skipped:
             self._at = skipped.end()
             if skipped[1]:
                 self._memo[skipped[1][0]] = None
-        for _ in range(1 if skipped else 2):
-            while not self._has_ended(STEPS):
-                self._refuse_many_values()
-            if not self._stack:
-                raise Unreadable('a pickle without a value')
-            self._stack.clear()
-            self._marks.clear()
+        try:
+            for _ in range(1 if skipped else 2):
+                self._read_pickle()
+        except ERRORS as error:
+            raise Unreadable(f'{type(error).__name__}: {error}') from None
+
+    def _read_pickle(self) -> None:
+        while not self._has_ended(STEPS):
+            self._refuse_many_values()
+        self._stack.pop()
+        self._stack.clear()
+        self._marks.clear()
 
     def _refuse_many_values(self) -> None:
         kept = (len(self._stack) + len(self._marks) + len(self._memo)
@@ -94,7 +102,7 @@ class Pickles(Reader):
     def python_2_text(self, text: bytes) -> Any:
         return text.decode('ascii')
 
-    def make_tuple(self, items: Sequence[Any]) -> Any:
+    def make_tuple(self, items: list[Any]) -> Any:
         """The oid in a pair of an oid and a class; else None."""
         if len(items) == 2 and items[0].__class__ in (bytes, str):
             return items[0]

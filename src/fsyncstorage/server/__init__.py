@@ -30,24 +30,18 @@ From the outside in:
 - channel       a read channel, another kind of connection
 - commitchannel a commit channel, in the place of a session
 - outcomes      what became of the commits of such a channel
-- onetransaction  the transaction of a client without such a channel
-- storing       what a client stores in one transaction
 - blobsender    the blobs that a read channel sends
 - blobstream    the blobs that are sent to stock clients
-- ballot        one client's transaction, and its states
+- ballot        one client's transaction: what it stores, and its states
 - oneatatime    a storage of others, which takes one transaction at a time
-- chosentids    the ids that clients choose for their transactions
 - figures       what is counted, for the operator
-- times         when a ballot reached which step, and what it waited for
 - clients       what each client does, and what it holds, for the operator
 - service       one storage that is served: its clients, what is announced
 - packs         the packs of one storage, and forecasts of packs
 - committer     votes and finishes ballots, side by side, in threads or in the
                 loop
-- waits         how often a thread has waited, for a slow disk for example
 - handout       gives the data file to clients on the same machine
-- entrance      which ballots are in a storage at the same time
-- fairline      a queue in which peers take turns
+- fairline      a queue in front of some room, in which peers take turns
 - workers       threads for jobs that may wait for the disk, and the order of
                 the jobs
 - quiet         loggers that limit the lines which a peer can cause

@@ -30,8 +30,6 @@ from ..metrics import address
 from . import quiet
 from .ballot import FINISHING
 from .ballot import VOTED
-from .ballot import WAITING
-from .times import LOG
 
 # Shown at most: transactions of a client, oids of a transaction, and
 # characters of a text that a peer has sent.
@@ -182,10 +180,8 @@ def _client(session, states, now):
 
 def _state_of(ballot):
     """The ballot with its state, read once: it may change at any moment."""
-    state, waits_for = ballot.state, ballot.waits_for
+    state = ballot.state
     holds = state in (VOTED, FINISHING)
-    if state is WAITING and waits_for is LOG:
-        state = f'waiting for {LOG}'
     return ballot, state, holds, (
         ballot.held_since if holds else ballot.asked_at)
 

@@ -19,12 +19,12 @@ import json
 import time
 
 from ZEO.asyncio.marshal import reduce_exception
-from ZEO.asyncio.server import Delay
 from ZEO.shortrepr import short_repr
 
 from .. import wire
 from ..wire import sessions
 from ..wire.framing import LENGTH
+from . import answers
 from . import calls
 from . import decoding
 from . import liveness
@@ -81,6 +81,8 @@ class Connection(asyncio.Protocol):
     gathers_once_more = False
     #: Reads that are not answered.
     unanswered = 0
+    #: The message that is being answered; None: its sender does not wait.
+    asked = None
     #: Calls before it has registered.
     _tries = 0
     #: Messages that were processed; bytes received, and bytes sent.
@@ -134,15 +136,13 @@ class Connection(asyncio.Protocol):
     def data_received(self, data):
         self._traffic.received += len(data)
         self.received += len(data)
-        if self._receive != self._handshake and self._says_too_much():
+        if (not self._registered and self.received > MOST_BEFORE
+                and self._receive != self._handshake):
             # Keep nothing of the data: there may be many such peers.
             self._disconnect(f'{self.received} bytes, and not registered')
             return
         self._buffer += data
         self._process(len(data))
-
-    def _says_too_much(self):
-        return not self._registered and self.received > MOST_BEFORE
 
     def _disconnect(self, reason):
         logger.error('%s: disconnected: %s', self.session.log_label, reason)
@@ -155,8 +155,6 @@ class Connection(asyncio.Protocol):
         taken, more = 0, False
         try:
             taken, more = self._take_frames()
-            if self._says_too_much() and self._successor is None:
-                raise ValueError(f'{self.received} bytes, and not registered')
         except Exception as error:
             self._disconnect(f'{type(error).__name__}: {error}')
         finally:
@@ -198,6 +196,9 @@ class Connection(asyncio.Protocol):
                 self._corked = []
         del buffer[:start]
         self.messages += taken
+        if (not self._registered and self.received > MOST_BEFORE
+                and self._successor is None):
+            raise ValueError(f'{self.received} bytes, and not registered')
         return taken, more
 
     def _may_take(self):
@@ -216,7 +217,7 @@ class Connection(asyncio.Protocol):
                 self._paused = True
                 self.transport.pause_reading()
             return
-        if taken or not self._buffer:
+        if self._frame_patience.timer and (taken or not self._buffer):
             self._frame_patience.over()
         if self._buffer:
             self._frame_patience.came(came)
@@ -377,6 +378,7 @@ class Connection(asyncio.Protocol):
             return
         if name not in self.offered:
             raise ValueError(f'a call of {name!r:.100}')
+        self.asked = None if is_async else message_id
         try:
             self.offered[name].check(name, arguments)
         except TypeError as error:
@@ -385,7 +387,10 @@ class Connection(asyncio.Protocol):
             self.send_error(message_id, error)
             return
         try:
-            result = getattr(self.session, name)(*arguments)
+            if name in calls.OF_A_TRANSACTION:
+                result = self.session.store(name, arguments)
+            else:
+                result = getattr(self.session, name)(*arguments)
         except Exception as error:
             if not isinstance(error, calls.REFUSALS):
                 logger.error('%s: %s: %r', self.session.log_label, name, error,
@@ -394,23 +399,20 @@ class Connection(asyncio.Protocol):
                 raise  # the peer waits for no answer
             self.send_error(message_id, error)
         else:
-            if isinstance(result, Delay):
-                if is_async:
-                    raise ValueError(f'{name} needs a caller that waits')
-                result.set_sender(message_id, self)
-            elif not is_async:
+            if not is_async and not isinstance(result, answers.Later):
                 self.send_reply(message_id, result)
 
     # Replies
 
     def reply_frame(self, message_id, result):
         try:
-            return frame(self.encode(message_id, 0, '.reply', result))
+            message = self.encode(message_id, 0, '.reply', result)
         except Exception:
             logger.exception('%s: a reply that cannot be encoded: %s',
                              self.session.log_label, short_repr(result))
             return self.error_frame(
                 message_id, ValueError("Couldn't pickle response"))
+        return LENGTH.pack(len(message)) + message
 
     def error_frame(self, message_id, error):
         return frame(self.error_message(message_id, error))
@@ -431,7 +433,8 @@ class Connection(asyncio.Protocol):
         self.outbox.send(self.error_frame(message_id, error))
 
     def async_frame(self, method, *arguments):
-        return frame(self.encode(0, True, method, arguments))
+        message = self.encode(0, True, method, arguments)
+        return LENGTH.pack(len(message)) + message
 
     def invalidation(self, tid, oids):
         return self.async_frame('invalidateTransaction', tid, oids)

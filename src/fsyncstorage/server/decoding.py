@@ -17,12 +17,13 @@ Left to others: whether the message is a call, and of which method (calls).
 """
 
 import functools
+import io
 
 from ZEO.asyncio import marshal
+from zodbpickle import pickle
 
 from ..format import pickles
 from ..format.pickles import Unreadable
-from .frames import LONG
 
 # A little more than `register` needs.
 FEW_STEPS = 64
@@ -42,10 +43,8 @@ def decoder(encoding, registered):
             _decode_msgpack, msgpack.unpackb,
             MOST_CONTAINERS if registered else FEW_CONTAINERS)
     if registered:
-        return lambda message: _Reader(
-            message, MOST_STEPS, MOST_CONTAINERS).load()
-    return lambda message: pickles.Reader(
-        message, FEW_STEPS, FEW_CONTAINERS).load()
+        return _Reader(MOST_STEPS, MOST_CONTAINERS).load
+    return pickles.Reader(FEW_STEPS, FEW_CONTAINERS).load
 
 
 class _Prefix:
@@ -63,19 +62,11 @@ class _Reader(pickles.Reader):
         (b'builtins', b'dict'): dict,
         (b'ZopeUndo.Prefix', b'Prefix'): _Prefix,
     }
-    #: Number of classes that were named and have not become a value yet.
-    _unfinished = 0
-
-    def load(self):
-        value = super().load()
-        if self._unfinished:
-            raise Unreadable('a class in place of a value')
-        return value
 
     def name(self, module, name):
         if (module, name) not in self._names:
             return super().name(module, name)
-        self._unfinished += 1
+        self.unfinished += 1
         return self._names[module, name]
 
     def call(self, function, arguments):
@@ -90,7 +81,7 @@ class _Reader(pickles.Reader):
             raise Unreadable('a call of something other than a set')
         if not all(map(pickles.is_good_key, keys)):
             raise Unreadable('an invalid key')
-        self._unfinished -= 1
+        self.unfinished -= 1
         return self.counted(function(items))
 
     def new(self, kind, arguments):
@@ -105,7 +96,7 @@ class _Reader(pickles.Reader):
         if path.__class__ is not list or not all(
                 part.__class__ is str for part in path):
             raise Unreadable('an invalid path')
-        self._unfinished -= 1
+        self.unfinished -= 1
         from ZopeUndo.Prefix import Prefix  # Zope needs it to be installed
         return Prefix('/'.join(path))
 
@@ -138,18 +129,16 @@ def _refuse_extension(code, data):
 
 
 def encoder(handshake):
-    """ZEO's encoder, for messages to this peer.
+    """Makes messages to this peer, with the bytes that ZEO's encoder gives
+    them.  (ZEO's own keeps a copy of each message until the next one.)"""
+    if handshake[:1] == b'M':
+        return marshal.encoder(handshake, True)
 
-    It keeps a copy of a message until it encodes the next one, for as long as
-    the peer is connected: so it is made anew after a long one.
-    """
-    encode = marshal.encoder(handshake, True)
+    def encode(*parts):
+        file = io.BytesIO()
+        pickler = pickle.Pickler(file, 3)
+        pickler.fast = True
+        pickler.dump(parts)
+        return file.getvalue()
 
-    def encode_and_forget(*parts):
-        nonlocal encode
-        message = encode(*parts)
-        if len(message) > LONG:
-            encode = marshal.encoder(handshake, True)
-        return message
-
-    return encode_and_forget
+    return encode

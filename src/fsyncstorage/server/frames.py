@@ -87,17 +87,18 @@ class Patience:
     def __init__(self, loop, end):
         self._loop = loop
         self._end = end
-        self._timer = None
+        #: None: no frame has begun.
+        self.timer = None
         self._came = 0
 
     def came(self, size):
         """This many bytes have arrived, of a frame that is not complete."""
         self._came += size
-        if self._timer is None:
-            self._timer = self._loop.call_later(PER_FRAME, self._look)
+        if self.timer is None:
+            self.timer = self._loop.call_later(PER_FRAME, self._look)
 
     def _look(self):
-        self._timer = None
+        self.timer = None
         if self._came < PROGRESS:
             self._end()
         else:
@@ -106,7 +107,7 @@ class Patience:
 
     def over(self):
         """The frame is complete, or we do not read: stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
         self._came = 0

@@ -3,7 +3,7 @@
 Such a storage has one transaction at a time.  So what clients store is kept
 here, and the vote gives it to the storage; the committer makes one vote at a
 time, and the next one when that transaction has ended.  A vote that fails
-takes everything back: it can be made again.
+aborts all of that: it can be made again.
 
 To the committer this is like a storage of ours, but for `wait`: nothing is
 waited for here.
@@ -131,7 +131,7 @@ class OneAtATime:
                 raise ConflictsLeft(client.conflicts)
             return resolved
         except BaseException:
-            self._take_back(transaction, under_way)
+            self._abort(transaction, under_way)
             raise
 
     def _give(self, transaction, under_way, client):
@@ -199,8 +199,10 @@ class OneAtATime:
                     return []
             raise
 
-    def _take_back(self, transaction, under_way):
-        """(A BlobStorage takes any abort for one of its current transaction,
+    def _abort(self, transaction, under_way):
+        """Abort what the storage has of it.
+
+        (A BlobStorage takes any abort for one of its current transaction,
         and removes the blobs of that transaction.)"""
         if under_way.is_given:
             under_way.is_given = False
@@ -215,7 +217,7 @@ class OneAtATime:
         under_way = self._begun.get(transaction)
         if under_way is not None:
             try:
-                self._take_back(transaction, under_way)
+                self._abort(transaction, under_way)
             finally:
                 del self._begun[transaction]
                 under_way.close()

@@ -20,7 +20,6 @@ from ZODB.serialize import referencesf
 
 from ..pack.progress import Cancelled
 from ..pack.progress import Untimely
-from . import answers
 
 PACK, FORECAST = 'pack', 'forecast'
 _TWICE = {PACK: 'Already packing',
@@ -63,13 +62,15 @@ class Packs:
                 ' them')
         return self._service.storage.packs
 
-    def pack(self, session, pack_time):
+    def pack(self, session, pack_time, answer):
+        """`answer` is sent when the pack is done; None: nobody waits."""
         storage = self._service.storage
         _refuse_what_is_no_time(pack_time)
-        return self._start(
-            PACK, session, lambda: storage.pack(pack_time, referencesf))
+        self._start(
+            PACK, session, lambda: storage.pack(pack_time, referencesf),
+            answer)
 
-    def forecast(self, session, pack_time):
+    def forecast(self, session, pack_time, answer):
         packs = self.of_storage
         if not self.foretell:
             raise Unsupported(
@@ -82,8 +83,9 @@ class Packs:
             if not session.connected:
                 raise Left
 
-        return self._start(
-            FORECAST, session, lambda: packs.forecast(pack_time, refuse))
+        self._start(
+            FORECAST, session, lambda: packs.forecast(pack_time, refuse),
+            answer)
 
     def left(self, session):
         """This client has left."""
@@ -91,11 +93,9 @@ class Packs:
             # It may wait for a process, and notice nothing until that answers.
             self.of_storage.wake_forecast()
 
-    def _start(self, kind, session, function):
-        """Return the answer, which is sent when the thread is done."""
+    def _start(self, kind, session, function, answer):
         if kind in self._under_way:
             raise Untimely(_TWICE[kind])
-        answer = answers.Later()
         thread = threading.Thread(
             target=self._run, args=(kind, session, function, answer),
             daemon=True, name=f'{kind} of {self._service.name}')
@@ -105,7 +105,6 @@ class Packs:
         except BaseException:  # there may be no thread left
             del self._under_way[kind]
             raise
-        return answer
 
     def _run(self, kind, session, function, answer):
         result = error = None
@@ -121,4 +120,5 @@ class Packs:
         del self._under_way[kind]
         if kind == PACK:    # the size of the storage has changed
             self._service.broadcast_info()
-        answer.done(result, error)
+        if answer is not None:
+            answer.done(result, error)
