@@ -14,6 +14,7 @@ from fsyncstorage.server import committer as module
 from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.server.ballot import Kept
 from fsyncstorage.server.committer import Committer
+from fsyncstorage.server.threads import Threads
 from fsyncstorage.storage import AsyncFinish
 
 from ..support import oid
@@ -25,17 +26,20 @@ class Executor:
     #: What the system says when there is no thread; None: there is one.
     error = None
 
-    def __init__(self, *arguments):
+    def __init__(self, size, name, post):
         self.jobs = collections.deque()
+        self._post = post
 
-    def submit(self, job, *arguments):
+    def do(self, then, step, *arguments):
         if self.error is not None:
-            raise self.error
-        self.jobs.append((job, arguments))
+            self._post(then, None, self.error)
+            return False
+        self.jobs.append((then, step, arguments))
+        return True
 
     def do_one(self):
-        job, arguments = self.jobs.popleft()
-        job(*arguments)
+        """As a thread does it."""
+        Threads.carry_out(self, *self.jobs.popleft())
 
     def shutdown(self):
         while self.jobs:

@@ -138,6 +138,18 @@ class Unread(BoundsTestCase):
         for one in asked:
             self.assertEqual(len(peer.answer(one)[0]), self.SIZE)
 
+    def test_loads_from_memory(self):
+        """The answers to calls that came together do not gather, either."""
+        self.patch(connection, LONGEST_TURN=PATIENCE)
+        service = self.service()
+        self.patch(service, load_cached=self.load)
+        peer = self.client()
+        peer.socket.sendall(b''.join(
+            zeowire.call(number, 'loadBefore', oid(1), maxtid)
+            for number in range(2, 2 + self.ASKED)))
+        self.check()
+        self.assertEqual(len(peer.answer(self.ASKED)[0]), self.SIZE)
+
     def test_of_all_together(self):
         """The ones that hold most have to go; the others are served."""
         self.SIZE = 16 << 20  # more than the system takes
@@ -348,9 +360,9 @@ class Frames(BoundsTestCase):
         one, other = self.client(), self.client()
         first, second = self.long(5, 900 << 10), self.long(6, 800 << 10)
         one.socket.sendall(first[:300 << 10])
-        until(lambda: self.in_loop(lambda: self.server.room._taken), 'room')
+        until(lambda: self.in_loop(lambda: self.server.room._since), 'room')
         sending = Thread(other.socket.sendall, second)
-        until(lambda: self.in_loop(lambda: self.server.room._waiting),
+        until(lambda: self.in_loop(lambda: self.server.room._line.waiting),
               'the other one waits')
         self.until_nothing_moves(lambda: self.server.traffic.received)
         self.assertLess(self.server.traffic.received, 900 << 10)
@@ -359,7 +371,7 @@ class Frames(BoundsTestCase):
         for peer, number in (one, 5), (other, 6):
             with self.assertRaises(ErrorReply):
                 peer.answer(number)
-        self.assertEqual(self.server.room._left, frames.ROOM)
+        self.assertEqual(self.server.room._line._taken, 0)
 
     def test_who_has_room_for_long(self):
         """and does not need it, gives way to the one that waits."""
@@ -368,7 +380,7 @@ class Frames(BoundsTestCase):
         self.in_loop(self.new_room)
         one, other = self.client(), self.client()
         one.socket.sendall(self.long(5, 900 << 10)[:300 << 10])
-        until(lambda: self.in_loop(lambda: self.server.room._taken), 'room')
+        until(lambda: self.in_loop(lambda: self.server.room._since), 'room')
         with self.assertLogs(LOG, 'ERROR'):
             other.socket.sendall(self.long(6, 800 << 10))
             one.wait_for_end()
@@ -420,7 +432,7 @@ class Floods(BoundsTestCase):
 
     def test_many_hosts(self):
         """They share lines, until the first ones may write all of theirs."""
-        self.patch(quiet, MOST_HOSTS=3)
+        self.patch(quiet, MOST=3)
         said = quiet.Filter()
 
         def lines(host):

@@ -19,6 +19,7 @@ from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.server.session import Session
 
 from .serving import ErrorReply
+from .serving import Peer
 from .serving import Served
 from .serving import record
 
@@ -240,11 +241,18 @@ class OverZEO(Served):
         peer.commit({1: record()})
 
     def test_nobody_can_be_told_who_does_not_wait(self):
+        """Of a wrong argument, nor the answer of a call that has one later."""
         server = self.serve()
-        peer = self.connect(server)
-        peer.begin()
-        with self.assertLogs('fsyncstorage', 'ERROR') as logged:
-            peer.post('storea', z64, z64, 'text', peer.id)
-            peer.wait_for_end()
-        self.assertIn('disconnected: TypeError: storea', logged.output[0])
+        for name, *arguments in (
+                ('storea', z64, z64, 'text', Peer.id),
+                ('iterator_gc', [0, (1,)]), ('getTid', z64),
+                ('vote', Peer.id), ('pack', 1.5, True)):
+            with self.subTest(name):
+                peer = self.connect(server)
+                peer.begin()
+                with self.assertLogs('fsyncstorage', 'ERROR') as logged:
+                    peer.post(name, *arguments)
+                    peer.wait_for_end()
+                self.assertRegex(
+                    logged.output[-1], 'disconnected: (TypeError|ValueError)')
         self.connect(server).commit({1: record()})

@@ -40,7 +40,7 @@ class FairLineTests(unittest.TestCase):
                     sum(map(weights.__getitem__, inside)), 10)
             outside = sorted(came)[len(inside):]
             for each in outside:
-                self.assertIn(each, line)
+                self.assertIn(each, line.waiting)
             if outside:  # there is no room for the next one
                 self.assertTrue(inside)
                 self.assertGreater(weights[outside[0]] + sum(

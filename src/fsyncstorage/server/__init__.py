@@ -11,13 +11,11 @@ From the outside in:
 - hosting       what the process does while its node of a quorum follows
                 another one, and when the node must follow again
 - manager       tells the service manager when the server is ready, that it is
-                alive, and when it stops
-- passed        sockets that the service manager has opened for it
+                alive, and when it stops; sockets that the manager has opened
 - server        the listening server: connections, all storages together
 - listening     the listening sockets, and newcomers until they say something
 - door          how many connections there are, and which one is closed first
 - liveness      peers whose machine is gone
-- reachable     can other machines reach it without a certificate?
 - connection    one client's byte stream: frames, handshake, calls and replies
 - decoding      a client's messages, decoded as plain data
 - calls         the calls of the protocol, and the types of their arguments
@@ -34,7 +32,6 @@ From the outside in:
 - blobstream    the blobs that are sent to stock clients
 - ballot        one client's transaction: what it stores, and its states
 - oneatatime    a storage of others, which takes one transaction at a time
-- figures       what is counted, for the operator
 - clients       what each client does, and what it holds, for the operator
 - service       one storage that is served: its clients, what is announced
 - packs         the packs of one storage, and forecasts of packs

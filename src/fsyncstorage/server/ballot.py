@@ -173,6 +173,8 @@ class Ballot:
             length += asked.size
         self._count_memory_only(length)
         try:
+            if getattr(storage, 'needs_files', False):
+                self._want_files()
             if tid is None and status == ' ':
                 storage.tpc_begin(described)
             else:

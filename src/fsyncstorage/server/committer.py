@@ -2,37 +2,13 @@
 
 The states of a ballot, and what may follow each, are in `ballot`; here is when
 they change.  All of it belongs to the event loop.  A thread gets one step of
-one ballot (its vote, its finish, its abort) and posts the outcome to the loop.
+one ballot: its vote, its finish, its abort.
 
-A vote in a storage of ours never blocks a thread while it waits for its
-objects: the storage says that they are not free (Occupied), the ballot waits,
-and the storage notifies the loop when its turn has come (`call_when_served`).
-So the ballots of all clients stand in the queues of their objects, like other
-threads that commit in the same storage, and each holds its objects and nothing
-else (I12).  Before that, a vote may wait in the same way for room in the log
-of a storage (NoRoomInLog).  It fails if the votes that wait for the log would
-leave too little of `ROOM` to other votes.
-
-A vote that conflicts with a transaction that is appended and not yet published
-is put *aside* (I6).  It is repeated when that transaction is published, or
-when the transaction may never be, because its finish or a sync has failed.
-
-Small transactions of a storage of ours are *light*: if the records that they
-replace are in memory, and no pack is about to swap the files, they wait for
-nothing.  The loop votes and finishes them itself: the way to a thread and back
-would take longer than the rest.  But a slow disk makes writers wait in the
-end.  So after a step that has waited long, threads do all steps for some time.
-
-Threads do everything else.  `VOTERS` of them vote, so that the sync of a blob
-does not delay the votes of others.  One more resolves conflicts (Unresolved):
-only other conflicts wait for code of users.  One more finishes and aborts:
-these steps never queue behind votes, because their ballots hold objects.
-
-Any other storage, or one in a wrapper with a vote of its own, gets one ballot
-at a time, in one thread (oneatatime); the others wait outside.
-
-If no thread can be started for a step, the ballot ends: the storage is told to
-abort it, and its client gets the error.
+No vote blocks a thread while it waits: for its objects (Occupied), for room in
+the log of a storage (NoRoomInLog), or *aside*, for a transaction that it
+conflicts with and that is not published (I6).  Small steps that wait for
+nothing are done in the loop.  docs/internals/server.rst ("Committing") says
+who waits for what, and why there are so many threads.
 
 `close` may be called in another thread.  So `_lock` is held by it, and
 whenever the loop changes something.
@@ -44,7 +20,6 @@ import resource
 import threading
 import time
 
-from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.utils import maxtid
 
@@ -111,8 +86,8 @@ class Committer:
         self._failures = 0
         self._not_before = 0
         # (No thread is started before it is needed.)
-        self._appender = Threads(1, f'appender of {name}')
-        self._voters = (Threads(VOTERS + 1, f'voter of {name}')
+        self._appender = Threads(1, f'appender of {name}', post)
+        self._voters = (Threads(VOTERS + 1, f'voter of {name}', post)
                         if self._side_by_side else self._appender)
 
     # From sessions and commit channels
@@ -156,7 +131,8 @@ class Committer:
         """End it, unless it is finishing; nobody is told any more."""
         ballot.done = None
         with self._lock:
-            if ballot.state is VOTING and ballot not in self._line_of(ballot):
+            waiting = self._line_of(ballot).waiting
+            if ballot.state is VOTING and ballot not in waiting:
                 ballot.is_dropped = True  # when its thread is done
             elif ballot.state not in (FINISHING, OVER):
                 self._drop(ballot)
@@ -188,10 +164,8 @@ class Committer:
             attempt(about_to_close)
         if self._voters is not self._appender:
             self._voters.shutdown()
-        try:
-            self._appender.submit(self._abort_all)
-        except Exception:  # there is no thread, so nothing is finishing
-            self._abort_all()
+        if not self._appender.do(lambda *_: None, self._abort_all):
+            self._abort_all()  # there is no thread, so nothing is finishing
         self._appender.shutdown()
 
     def _abort_all(self):
@@ -251,22 +225,8 @@ class Committer:
     def _there(self, threads, then, ballot, step, *arguments):
         """Carry out a step in a thread; `then(ballot, result, error)` follows
         in the loop."""
-        try:
-            threads.submit(self._carry_out, then, ballot, step, arguments)
-        except Exception as error:  # there is no thread
-            self._post(then, ballot, None, error)
+        if not threads.do(functools.partial(then, ballot), step, *arguments):
             attempt(ballot.withdraw)
-
-    def _carry_out(self, then, ballot, step, arguments):
-        """In a thread."""
-        result = error = None
-        try:
-            result = step(*arguments)
-        except Exception as raised:
-            error = raised
-        except BaseException as raised:  # a record names a module that exits
-            error = StorageError(f'it was ended by {raised!r:.200}')
-        self._post(then, ballot, result, error)
 
     # Voting
 

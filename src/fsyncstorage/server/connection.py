@@ -107,11 +107,14 @@ class Connection(asyncio.Protocol):
         self.account = Account(session.server.accounts, self)
         self._longest = SHORT_FRAME
         self._receive = self._handshake
-        #: Replies to the calls that came together leave together.
-        self._corked = None
+        #: Frames that are about to leave together, in their order.
+        self._outgoing = []
+        #: Replies to the calls that came together leave together: calls are
+        #: being processed, and so many bytes of replies are there.
+        self._is_corked = False
         self._corked_bytes = 0
-        self._later = []
-        self.outbox = Outbox(self._write, self._later.append, self.account)
+        self.outbox = Outbox(
+            self._write, self._outgoing.append, self.account)
         self._when_writable = []
         self.outbox.emptied = self._call_the_waiting
         self._successor = None
@@ -151,14 +154,16 @@ class Connection(asyncio.Protocol):
     def _process(self, came=0):
         """Process the input, as far as the peer takes the answers."""
         self._work_is_near = False
-        self._corked = []
+        self._is_corked = True
         taken, more = 0, False
         try:
             taken, more = self._take_frames()
         except Exception as error:
             self._disconnect(f'{type(error).__name__}: {error}')
         finally:
-            self._uncork()
+            self._is_corked = False
+            if self._corked_bytes:
+                self._send()
         if self._successor is not None:
             self._hand_over(self._successor)
         elif not self.closed:
@@ -192,8 +197,7 @@ class Connection(asyncio.Protocol):
             if length > LONG:
                 self._room.give_back(self)
             if self._corked_bytes > MOST_CORKED:
-                self._uncork()
-                self._corked = []
+                self._send()
         del buffer[:start]
         self.messages += taken
         if (not self._registered and self.received > MOST_BEFORE
@@ -445,41 +449,42 @@ class Connection(asyncio.Protocol):
     # Writing and closing
 
     def _write(self, data):
-        if self._later:
-            data = b''.join(self._later) + data
-            self._later.clear()
-        if self._corked is not None:
-            self._corked.append(data)
+        """Send it, behind what waits to leave together with something."""
+        self._outgoing.append(data)
+        if self._is_corked:
             self._corked_bytes += len(data)
-        elif self.connected and self._may_answer and not self._may_answer():
+        else:
+            self._send()
+
+    def _send(self):
+        data = b''.join(self._outgoing)
+        self._outgoing.clear()
+        self._corked_bytes = 0
+        if not (data and self.connected):
+            return
+        if self._may_answer and not self._may_answer():
             self.abort()  # close the connection rather than answer
-        elif self.connected:
-            self._traffic.sent += len(data)
-            self.sent += len(data)
-            if self.account.full:
-                self.account.sent(len(data))
-            if self.connected:
-                self.transport.write(data)
+            return
+        self._traffic.sent += len(data)
+        self.sent += len(data)
+        if self.account.full:
+            self.account.sent(len(data))
+        if self.connected:
+            self.transport.write(data)
 
     def flush(self):
         """Send what waits to leave together with something else."""
-        if self._later:
-            self._write(b'')
         self.gathers_once_more = False
+        self._send()
 
     def flush_if_old(self):
         """Flush, unless it may wait once more.  Return whether all has left.
         """
-        if not self.gathers_once_more:
-            self.flush()
-        self.gathers_once_more = False
-        return not self._later
-
-    def _uncork(self):
-        replies, self._corked = self._corked, None
-        self._corked_bytes = 0
-        if replies:
-            self._write(b''.join(replies))
+        if self.gathers_once_more:
+            self.gathers_once_more = False
+            return not self._outgoing
+        self._send()
+        return True
 
     def call_soon_threadsafe(self, function, *arguments):
         self.loop.call_soon_threadsafe(function, *arguments)
@@ -488,8 +493,7 @@ class Connection(asyncio.Protocol):
         """Send what is there, and close; `connection_lost` follows."""
         if not self.closed:
             self.closed = True
-            self.flush()
-            self._uncork()
+            self._send()
             if self.transport is not None:
                 self.transport.close()
                 self.loop.call_later(LINGER, self.transport.abort)

@@ -1,17 +1,11 @@
 """A client's messages, decoded: plain data, or an error.
 
-A message may come from anybody.  ZEO's own decoder gives a pickle access to
-all of `builtins`.  So any peer that can connect may run code in such a server,
-before `register`, and even if the server is read-only or speaks msgpack.  The
-decoder here makes plain data and calls nothing:
-
-- before the client has registered, a message is a few values and containers:
-  that is all that `register` needs;
-- from then on it may also hold the few classes below that stock clients send.
-
-Whatever a message contains, decoding takes at most the memory of the message
-plus a constant, and time in proportion.  docs/internals/server.rst has a table
-of the bounds, with the cost of each.
+A message may come from anybody, and ZEO's own decoder gives a pickle access to
+all of `builtins`.  The decoder here makes plain data and calls nothing: before
+the client has registered, a few values and containers; from then on also the
+few classes below that stock clients send.
+It takes at most the memory of the message plus a constant, and time in
+proportion: docs/internals/server.rst has a table of the bounds.
 
 Left to others: whether the message is a call, and of which method (calls).
 """

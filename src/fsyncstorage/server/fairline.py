@@ -19,23 +19,19 @@ class FairLine:
         self.size = size
         self._taken = 0
         self._inside = {}   # thing -> weight
-        self._waiting = {}  # thing -> peer and weight
+        self.waiting = {}   # thing -> peer and weight
         self._ahead = {}    # those things, in order
         #: peer -> its things; the peer that has the next turn is first.
         self._lines = collections.OrderedDict()
 
-    def __contains__(self, thing):
-        """Does it wait?"""
-        return thing in self._waiting
-
     def come(self, thing, peer, weight=1, ahead=False):
         """May it go in now?  If not, `leave` returns it later."""
-        if not self._waiting and (
+        if not self.waiting and (
                 not self._inside or self._taken + weight <= self.size):
             self._inside[thing] = weight
             self._taken += weight
             return True
-        self._waiting[thing] = peer, weight
+        self.waiting[thing] = peer, weight
         line = self._ahead if ahead else self._lines.setdefault(peer, {})
         line[thing] = None
         return False
@@ -44,13 +40,13 @@ class FairLine:
         """It is not inside any more, and does not wait; return those that go
         in because of that."""
         self._taken -= self._inside.pop(thing, 0)
-        if thing in self._waiting:
+        if thing in self.waiting:
             self._take_out(thing)
         admitted = []
-        while self._waiting:
+        while self.waiting:
             line = self._ahead or next(iter(self._lines.values()))
             thing = next(iter(line))
-            peer, weight = self._waiting[thing]
+            peer, weight = self.waiting[thing]
             if self._inside and self._taken + weight > self.size:
                 break
             self._take_out(thing)
@@ -62,7 +58,7 @@ class FairLine:
         return admitted
 
     def _take_out(self, thing):
-        peer, _ = self._waiting.pop(thing)
+        peer, _ = self.waiting.pop(thing)
         if thing in self._ahead:
             del self._ahead[thing]
             return
@@ -72,6 +68,6 @@ class FairLine:
 
     def clear(self):
         """Nothing waits any more."""
-        self._waiting.clear()
+        self.waiting.clear()
         self._ahead.clear()
         self._lines.clear()

@@ -17,7 +17,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -45,20 +44,9 @@ def nodes_among(openers: Sequence[Any]) -> list[str]:
             is not None]
 
 
-# (In a storage that is not ours, these attributes may be anything.)
-
-def may_answer_of(storage: Any) -> Callable[[], bool] | None:
-    found = getattr(storage, 'may_answer', None)
-    return found if callable(found) else None
-
-
-def instance_of(storage: Any) -> bytes | None:
-    found = getattr(storage, 'server_instance', None)
-    return found if isinstance(found, bytes) else None
-
-
-def log_of(storage: Any) -> bytes | None:
-    found = getattr(storage, 'log_identity', None)
+def given(storage: Any, name: str) -> bytes | None:
+    """What a node says; of a storage that is not ours, it may be anything."""
+    found = getattr(storage, name, None)
     return found if isinstance(found, bytes) else None
 
 
@@ -103,7 +91,7 @@ class Hosting(Host):
         with self._silence:
             self.server = server
             if self._is_silent:
-                server.rest_soon()
+                server.soon(server.rest)
 
     def wait(self, opened: threading.Event, node: Node) -> None:
         exporters.process_is(probes.FOLLOWING)
@@ -137,7 +125,8 @@ class Hosting(Host):
 
     def _leaves_now(self, seconds: float) -> bool:
         looked, self._is_leaving = threading.Event(), True
-        self.server.if_none_is_voted(self._leave, looked.set)
+        self.server.soon(
+            self.server.if_none_is_voted, self._leave, looked.set)
         looked.wait(max(0, seconds))
         with self._ending:  # a check that runs later changes nothing
             self._is_leaving = False
@@ -157,14 +146,14 @@ class Hosting(Host):
             if self.server is None:
                 return
             if silent:
-                self.server.rest_soon()
+                self.server.soon(self.server.rest)
             else:
-                self.server.go_on_soon()
+                self.server.soon(self.server.acceptor.go_on)
 
     def hang_up(self) -> None:
         if self.server is not None:
             done = threading.Event()
-            self.server.hang_up_soon(done.set)
+            self.server.soon(self.server.hang_up, done.set)
             done.wait(LONGEST_FAREWELL)
 
     def end(self, reason: str, again: bool) -> None:

@@ -17,38 +17,38 @@ class Mailbox:
 
     def __init__(self, loop):
         self._loop = loop
+        self._lock = threading.Lock()  # for the next two
         self._letters = collections.deque()
         self._scheduled = False
         self._thread = None  # of the loop
 
     def post(self, function, *arguments):
-        self._letters.append((function, arguments))
-        if not self._scheduled:
+        with self._lock:
+            self._letters.append((function, arguments))
+            if self._scheduled:
+                return
             self._scheduled = True
-            try:
-                if threading.get_ident() == self._thread:
-                    self._loop.call_soon(self.deliver)
-                else:
-                    self._loop.call_soon_threadsafe(self.deliver)
-            except RuntimeError:  # the loop is closed, and with it the server
-                logger.debug('posted to a closed loop')
-            except BaseException:  # the next post tries again
-                self._scheduled = False
-                raise
+        try:
+            if threading.get_ident() == self._thread:
+                self._loop.call_soon(self.deliver)
+            else:
+                self._loop.call_soon_threadsafe(self.deliver)
+        except RuntimeError:  # the loop is closed, and with it the server
+            logger.debug('posted to a closed loop')
+        except BaseException:  # the next post tries again
+            self._scheduled = False
+            raise
 
     def deliver(self):
         """Called by the loop; also when the server closes, for the rest."""
         self._thread = threading.get_ident()
         while True:
-            while self._letters:
+            with self._lock:
+                if not self._letters:
+                    self._scheduled = False
+                    return
                 function, arguments = self._letters.popleft()
-                attempt(function, *arguments)
-            # From here on, a post schedules the next delivery.  Reset it also
-            # if there was no letter: the previous delivery may have taken the
-            # letter while its post was about to schedule this delivery.
-            self._scheduled = False
-            if not self._letters:  # else one was posted, and not scheduled
-                return
+            attempt(function, *arguments)
 
 
 def attempt(function, *arguments):

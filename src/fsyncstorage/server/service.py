@@ -4,20 +4,11 @@ Everything here runs in the event loop, except for `close`, statistics, and the
 look-up of invalidations.
 
 When a transaction is *announced*, the client that committed it gets the reply
-to `tpc_finish`, and all other clients get an invalidation.  Transactions are
-announced in the order of their tids, and encoded once for each encoding that
-clients use.  Transactions that were published together are announced together.
-The last tid that was announced is the state of this server.  A client that
-registers, asks for the last transaction or verifies its cache is answered with
-this tid.  So the client hears of every transaction exactly once.
-
-(The storage itself may be ahead: a load can return a transaction that is
-announced a moment later.  Clients cope with a late invalidation.)
-
-A storage of ours leaves its publishing to the loop: transactions are published
-and announced in one callback (`publish`).  Any other storage calls `f`, and is
-durable when `tpc_finish` returns.  Only then are the transaction, and those
-that wait after it, announced.
+to `tpc_finish`, and all other clients get an invalidation, in the order of the
+tids.  The last tid that was announced is the state of this server: a client
+that registers, asks for the last transaction or verifies its cache is answered
+with it, and so hears of every transaction exactly once.  docs/internals/
+server.rst ("Announcing") has more.
 """
 
 import collections
@@ -32,6 +23,7 @@ from ZODB.utils import oid_repr
 from ZODB.utils import z64
 
 from ..commit.policies import DEFAULT_READER_THREADS
+from ..histogram import Histogram
 from ..wire import commits
 from . import calls
 from . import handout
@@ -39,7 +31,6 @@ from . import quiet
 from .calls import is_oid
 from .clients import Clients
 from .committer import Committer
-from .figures import Figures
 from .mailbox import attempt
 from .packs import Packs
 from .workers import Workers
@@ -66,6 +57,28 @@ MOST_NAMED = 5
 GREATEST = (1 << 64) - 1
 
 
+class Traffic:
+    """Bytes received and sent, on all connections but read channels; of the
+    whole server."""
+
+    received = sent = 0
+
+
+class Figures:
+    """What is counted of one storage, in addition to stock's StorageStats.  It
+    belongs to the event loop; others may read it."""
+
+    def __init__(self):
+        #: Read channels that are open; their requests, and the bytes on them.
+        self.channels = self.requests = self.received = self.sent = 0
+        #: Loads that were answered at once, and loads given to a thread.
+        self.loads_from_memory = self.loads_from_disk = 0
+        #: Invalidations: messages to a client about another's transaction.
+        self.invalidations = 0
+        #: Seconds from the request to vote to the answer to the finish.
+        self.commit_time = Histogram()
+
+
 class _News:
     """A transaction on its way to be announced."""
 
@@ -75,6 +88,15 @@ class _News:
         self.ballot = ballot
         self.ready = ready
         self.error = None
+        self._frames = {}
+
+    def frame(self, connection):
+        """The invalidation; encoded once for each encoding that is used."""
+        encoding = connection.protocol_version
+        if encoding not in self._frames:
+            self._frames[encoding] = connection.invalidation(
+                self.tid, self.oids)
+        return self._frames[encoding]
 
 
 def _need_not_wait(storage):
@@ -99,7 +121,8 @@ class Service:
         self.stats = stats
         self.timeout = timeout
         self.loop = loop
-        self._mailbox = mailbox
+        self.post = mailbox.post
+        self._publishes_soon = False
         self._quiet = None        # a timer
         self._unflushed = False
         self._queue_age = queue_age
@@ -125,14 +148,14 @@ class Service:
         self.own_publishing = getattr(storage, 'own_publishing', None)
         self.votes_side_by_side = (
             bool(self.own_publishing) and _need_not_wait(storage))
-        self.committer = Committer(name, storage, self, mailbox.post)
+        self.committer = Committer(name, storage, self, self.post)
         distrust_records = getattr(storage, 'distrust_records', None)
         if distrust_records:
             distrust_records(resolve=resolves_conflicts)
 
     def start(self):
         if self.own_publishing:
-            self.own_publishing(lambda: self._mailbox.post(self.publish))
+            self.own_publishing(self._publish_soon)
         self.handout = handout.offered(self.storage)
 
     def close(self):
@@ -146,9 +169,22 @@ class Service:
         self.committer.close()
         self.readers.close()
         self.slow.close()
+        self.packs.close()
+
+    def _publish_soon(self):
+        """Called from any thread.  One that was posted, and has not begun, is
+        enough."""
+        if not self._publishes_soon:
+            self._publishes_soon = True
+            try:
+                self.post(self.publish)
+            except BaseException:
+                self._publishes_soon = False
+                raise
 
     def publish(self):
         """Publish and announce what the policy allows by now."""
+        self._publishes_soon = False
         self.storage.publish()
         try:
             self.announce()
@@ -263,8 +299,7 @@ class Service:
             encoding = connection.protocol_version
             if encoding not in of_encoding:
                 of_encoding[encoding] = b''.join(
-                    connection.invalidation(news.tid, news.oids)
-                    for news in batch)
+                    [news.frame(connection) for news in batch])
             connection.outbox.announce(of_encoding[encoding], at_once=False)
             self._unflushed = True
         if self._unflushed and self._quiet is None:
@@ -281,8 +316,7 @@ class Service:
                 self._answer(news)
             else:
                 connection.outbox.announce(
-                    connection.invalidation(news.tid, news.oids),
-                    at_once=False)
+                    news.frame(connection), at_once=False)
                 self._unflushed = True
 
     def _answer(self, news):

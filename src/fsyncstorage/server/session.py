@@ -41,8 +41,9 @@ from .ballot import Ballot
 from .ballot import Kept
 from .ballot import OutOfPlace
 from .blobstream import BlobStreams
-from .clients import Shown
-from .hosting import log_of
+from .clients import Tally
+from .clients import said
+from .hosting import given
 from .mailbox import attempt
 
 
@@ -63,7 +64,7 @@ own_logger = quiet.get_logger(__name__)
 MOST_ITERATORS = 100
 
 
-class Session(Shown, ZEOStorage):
+class Session(ZEOStorage):
 
     service = None
     #: The connection on which transactions are announced to it: its own one,
@@ -79,6 +80,14 @@ class Session(Shown, ZEOStorage):
     #: The id of a transaction that has failed, and the error that its client
     #: does not know yet.
     _failed = None, None
+    #: A number that no other client of this run of the server has.
+    number = None
+    #: Read channels name their client by it; nobody else knows it.
+    mark = None
+    tally = None
+    label = address = ''
+    #: What a client of ours says of itself; None: any other client.
+    version = reads_locally = None
 
     # Coming and going
 
@@ -113,7 +122,8 @@ class Session(Shown, ZEOStorage):
         again, it asks only for those after the last one that it knows of.
         """
         self.server.tickets.pop(self.ticket, None)
-        self.end_tally()
+        # A read channel that remains open is counted for no client.
+        self.server.tallies.pop(self.mark, None)
         self.announced_on.abort()
         self.connection.abort()
 
@@ -142,13 +152,28 @@ class Session(Shown, ZEOStorage):
         do not.)"""
         self.service = service = self.server.services[self.storage_id]
         self.kept = Kept()
-        self.begin_tally()
+        self.address = self.log_label.text
+        self.number = next(self.server.numbers)
+        self.mark = os.urandom(len(wire.NO_MARK))
+        self.tally = self.server.tallies[self.mark] = Tally()
         account = self.connection.account
         self._readers = service.readers.line(account)
         self._slow_calls = service.slow.line(account, at_once=1)
         self._streams = BlobStreams(self.connection, self._readers)
         if not hasattr(self.storage, 'record_iternext'):
             self.record_iternext = None
+
+    @property
+    def name(self):
+        """Label and address."""
+        return f'{self.label} {self.address}'.strip()
+
+    def set_client_label(self, label):
+        self.label = said(label)
+        self.log_label.text = self.name
+
+    def about_client(self, version, reads_locally):
+        self.version, self.reads_locally = said(version), bool(reads_locally)
 
     def alive(self):
         """For a client that has heard nothing for a while: the answer leaves
@@ -178,7 +203,7 @@ class Session(Shown, ZEOStorage):
             about['packs'] = wire.PACKS
         if not self.read_only:
             about['ticket'] = self._ticket()
-            if (log := log_of(self.storage)) is not None:
+            if (log := given(self.storage, 'log_identity')) is not None:
                 about['log'] = log
         return info
 
@@ -271,11 +296,16 @@ class Session(Shown, ZEOStorage):
     # (No locks: the slow calls of a client run one at a time.)
 
     def iterator_start(self, start, stop):
-        return self._slow(self._start_iterator, start, stop)
+        return self._slow(
+            self._start_one, super().iterator_start, start, stop)
 
-    def _start_iterator(self, start, stop):
+    def iterator_record_start(self, txn_iid, tid):
+        return self._slow(
+            self._start_one, super().iterator_record_start, txn_iid, tid)
+
+    def _start_one(self, start, *arguments):
         self._make_room()
-        iterator_id = super().iterator_start(start, stop)
+        iterator_id = start(*arguments)
         self._iterators[iterator_id] = _Shown(self._iterators[iterator_id])
         return iterator_id
 
@@ -287,13 +317,6 @@ class Session(Shown, ZEOStorage):
 
     def iterator_next(self, iid):
         return self._slow(self._next_of, super().iterator_next, iid)
-
-    def iterator_record_start(self, txn_iid, tid):
-        return self._slow(self._start_record_iterator, txn_iid, tid)
-
-    def _start_record_iterator(self, txn_iid, tid):
-        self._make_room()
-        return super().iterator_record_start(txn_iid, tid)
 
     def iterator_record_next(self, iid):
         return self._slow(self._next_of, super().iterator_record_next, iid)
@@ -452,6 +475,12 @@ class Session(Shown, ZEOStorage):
         connection.gathers_once_more = True
         connection.outbox.announce(first + answer.frame(tid, error))
 
+    def count_commit(self, ballot):
+        """A transaction of this client has been committed."""
+        self.tally.commits += 1
+        self.stats.commits += 1
+        self.stats.conflicts_resolved += ballot.conflicts_resolved
+
     def tpc_abort(self, id):
         if id == self._failed[0]:
             self._failed = None, None
@@ -524,23 +553,24 @@ class Session(Shown, ZEOStorage):
 
 
 class _Shown:
-    """Transactions whose extensions are decoded without calling anything."""
+    """Transactions, whose extensions are decoded without calling anything, or
+    records."""
 
-    def __init__(self, transactions):
-        self._transactions = transactions
+    def __init__(self, found):
+        self._found = found
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        transaction = next(self._transactions)
-        pickle = getattr(transaction, 'extension_bytes', None)
+        found = next(self._found)
+        pickle = getattr(found, 'extension_bytes', None)
         if pickle is not None:  # else the storage gives a dictionary
-            transaction.extension = extension.shown(pickle)
-        return transaction
+            found.extension = extension.shown(pickle)
+        return found
 
     def close(self):
-        _close(self._transactions)
+        _close(self._found)
 
 
 def _close(iterator):
