@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 #: packed to other bytes: then nodes of two releases do not pack in vain to
 #: match each other.  (It is not the version of the release, so that after an
 #: upgrade a node can still repeat the pack of a node that is lost.)
-VERSION = b'2'
+VERSION = b'3'
 # The version where a storage wrapper reads references in a way unknown to us.
 VERSION_OF_WRAPPER = b'of a wrapper'
 

@@ -26,7 +26,6 @@ does it.
 
 import contextlib
 import dataclasses
-import errno
 import logging
 import os
 import threading
@@ -40,7 +39,6 @@ from ZODB.serialize import referencesf
 from .. import datafile
 from . import naming
 from . import packedblobs
-from . import work
 from .agreed import VERSION
 from .agreed import Becoming
 from .agreed import Begin
@@ -50,7 +48,6 @@ from .plan import Job
 from .plan import NothingToDo
 from .progress import Cancelled
 from .progress import Watch
-from .work import NoRoom
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +65,6 @@ class Made(typing.NamedTuple):
 
     file: datafile.DataFile
     index: fsIndex
-    #: The index file covers what is before this position.
-    index_to: int
     becoming: Becoming
 
 
@@ -137,12 +132,12 @@ class UnopenedPack:
     def _copied(self) -> Copier:
         path, begin = self._path, self._begin
         blob_dir = None if self._blobs is None else self._blobs.blob_dir
-        naming.refuse_what_is_in_the_way(path, blob_dir)
+        naming.refuse_what_is_in_the_way(path, blob_dir, keep_old=False)
         old = datafile.open_existing(path, read_only=True)
         bulk = self._bulk = Bulk(path, blob_dir, old, self._size, self.watch)
         return bulk.copied(
             Job(begin.stop, begin.end, begin.collects_garbage, self._rate,
-                work.share_on_disk(old), sums=True),
+                sums=True),
             referencesf, self._own_process)
 
     def wait(self, seconds: float) -> bool:
@@ -203,33 +198,24 @@ class UnopenedPack:
                 f'it became another file: {found.size:,} bytes'
                 f' ({found.checksum.hex()}), and {wanted.size:,} bytes there'
                 f' ({wanted.checksum.hex()})')
-        file = naming.completed(self._path, bulk.old, found.size)
-        return Made(file, copier.index, bulk.index_to, found)
+        naming.complete(self._path, bulk.new, found.size)
+        if bulk.removed is not None:
+            packedblobs.say_whose(bulk.removed, bulk.new, found.size)
+        return Made(bulk.new, copier.index, found)
 
     def replace(self, made: Made, keep_old: bool) -> None:
         """Give the new file its name, durably.
 
         After a crash in this, the next start does it.
         """
-        if self._blobs is not None:
-            packedblobs.say_whose(self._blobs.blob_dir, made.becoming)
         naming.replace(self._path, keep_old)
         made.file.name = self._path
-        if self._blobs is not None:
-            self._take_away_blobs(self._blobs)
+        assert self._bulk is not None
+        if self._blobs is not None and self._bulk.removed is not None:
+            packedblobs.take_away(
+                self._blobs, self._path, self._bulk.removed)
         self._release()
         self.watch.over(made.becoming.size)
-
-    def _take_away_blobs(self, blobs: BlobDirectory) -> None:
-        listed = os.path.join(blobs.blob_dir, packedblobs.LIST)
-        try:
-            with open(listed, 'rb') as file:
-                packedblobs.take_away(blobs, file)
-        except (OSError, ValueError) as error:  # ValueError: a damaged line
-            logger.error(
-                '%s: blobs that the pack has left out could not be taken away'
-                ' (%s); fsync-check --blobs lists those that are left',
-                self._path, error)
 
     def close(self) -> None:
         """End the pack, and remove its files.
@@ -252,7 +238,7 @@ class UnopenedPack:
 
     def _release(self) -> None:
         if self._bulk is not None:
-            self._bulk.close()
+            self._bulk.close(but_new=self._is_made)
             self._bulk = None
 
 
@@ -271,10 +257,6 @@ def _failure(path: str, error: BaseException) -> NotMade:
             return NotMade(f'there was nothing to free here: {error}')
         case Cancelled():
             return NotMade('the pack was cancelled')
-        case NoRoom(needed=needed, free=free):
-            error = OSError(
-                errno.ENOSPC, f'the new file and its index need {needed:,}'
-                f' bytes, and {free:,} are free')
     logger.warning('%s: the pack of this node failed: %r', path, error)
     failure = NotMade(f'the pack failed: {type(error).__name__}: {error}')
     # (Its traceback would keep files open.)

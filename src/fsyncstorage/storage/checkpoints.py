@@ -120,13 +120,13 @@ class Checkpoints:
     # Packs
 
     @contextlib.contextmanager
-    def replacing(self, position: int) -> Iterator[None]:
+    def replacing(self, end: int) -> Iterator[None]:
         """A context in which the data file is replaced, after its index.
 
         The new index is made durable first, because the old index beside a
         shorter new file would look like lost data.  The new index beside the
-        old file is recognized as not belonging to it.  It is complete up to
-        the position.
+        old file is recognized as not belonging to it.  It is complete but for
+        what was copied last, and the new file ends at `end`.
         """
         with self._naming:
             self._written_to(0)
@@ -135,7 +135,7 @@ class Checkpoints:
                 yield
             finally:
                 self.snapshot = None  # so its index gets no name any more
-            self._written_to(position)
+            self._written_to(end)
 
     def _write_if_due(self) -> None:
         if self._storage._pos >= self.due:  # else it was written already

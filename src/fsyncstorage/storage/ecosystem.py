@@ -2,9 +2,8 @@
 
 FsyncStorage is not a FileStorage, but keeps the names that programs read or
 set.  Most of them are used by this package, too: `_file`, `_lock`,
-`_commit_lock` (for a `packer`, see pack.packing and
-ZODB.FileStorage.interfaces), `_file_name`, `_pos` (for tools that look at the
-file, and ZODB.scripts), `_oid` (for ZODB.tests), and `_is_read_only`.
+`_commit_lock`, `_file_name`, `_pos` (for tools that look at the file, and
+ZODB.scripts), `_oid` (for ZODB.tests), and `_is_read_only`.
 The others are here.  Each has a test in tests/storage/test_ecosystem.py.
 """
 
@@ -77,10 +76,6 @@ class Ecosystem(BaseStorage):
 
     def _blob_storeblob(self, oid: bytes, serial: bytes, path: str) -> None:
         raise Unsupported('a blob file is given to storeBlob or restoreBlob')
-
-    # For external packers from before ZODB 3.10 (zc.FileStorage), BaseStorage
-    # makes `_lock_acquire` and the like.  (The `packer` of a storage gets the
-    # names of the append lock from pack.packing.)
 
     # Public in FileStorage, though in no interface.
 

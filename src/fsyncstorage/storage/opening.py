@@ -2,7 +2,7 @@
 
 1. Refuse a path that cannot be a data file.  Refuse to make a new file in
    place of a lost one, and to write without the log that a file belongs to
-   (commit.replica).  Finish the swap of a pack that was interrupted.
+   (commit.replica).
 2. Take the lock file; open the data file, or make it, and lock it, too: a data
    file with a second name has a second lock file.
 3. Read the index, if it can be trusted, and the data behind it; cut off the
@@ -49,7 +49,6 @@ from ..format.headers import headers_before
 from ..format.view import View
 from ..format.view import ViewIterator
 from ..format.window import Window
-from ..pack import swap
 from ..scrub.notes import SUFFIX
 from . import leftovers
 from . import recovery
@@ -119,9 +118,6 @@ def prepare(path: str, create: bool, read_only: bool,
     if not read_only:
         leftovers.refuse_second_names(path)
     if not create:
-        if not read_only:
-            with _saying_who_has(path):
-                swap.finish_interrupted(path)
         recovery.refuse_lost_file(path, blob_dir)
 
 

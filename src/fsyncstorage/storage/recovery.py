@@ -82,9 +82,6 @@ def _what_to_do(path: str) -> str:
                  f' {path}.old to {path}; but if its date is older than the'
                  ' last commit, an earlier pack has kept it, and it lacks all'
                  ' later commits. Else restore a backup')
-    if os.path.exists(path + '.pack'):
-        words = ('An opening for writing finishes the swap at the end of a'
-                 f' pack, if {path}.pack is whole. {words}')
     return words
 
 

@@ -166,7 +166,9 @@ class FsyncStorage(
             self.durability.policy, replica, read_only, create,
             self._checksums)
         if packer is not None:
-            self.packer = packer
+            raise ValueError(
+                'a packer of your own is not used: a pack here runs in a'
+                ' process of its own already, and survives a power cut')
         file_name = opening.checked(file_name, read_only, create, stop)
         self._is_read_only = bool(read_only)
         self._quota = quota
@@ -423,8 +425,6 @@ class FsyncStorage(
              gc: bool | None = None) -> None:
         self._refuse_when_stopped()
         packing.pack(self, t, referencesf, self._pack_gc if gc is None else gc)
-
-    packer = staticmethod(packing.copy_what_is_needed)
 
     def nobody_has_the_place(self) -> contextlib.AbstractContextManager[None]:
         """For a pack; the wait for that ends if the pack must end.

@@ -89,7 +89,13 @@ class Undoing(Records):
     def _place_of_same(self, tid: bytes, oid: bytes,
                        data: bytes | None) -> int:
         """The position of the object's record in the transaction `tid`, if it
-        has these data; else 0."""
+        has these data; else 0.
+
+        During a pack, each record gets its own data: the pack has not seen
+        what it would point back to.
+        """
+        if self.is_packing:
+            return 0
         view = self._appended
         return undo.find_data(
             view, undo.find_transaction(view, tid, stop_at_pack=False), oid,
