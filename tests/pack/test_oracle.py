@@ -50,7 +50,7 @@ def data_at(content, record):
     """The data that this record leads to; None: its creation is undone."""
     window = Window(lambda length, position:
                     content[position:position + length], len(content))
-    *_, record = [record, *scan.backward(window, record)]
+    record = scan.Chains(window).source(record)
     start = record.position + scan.RECORD_HEADER
     return content[start:start + record.length] if record.length else None
 

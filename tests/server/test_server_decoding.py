@@ -12,7 +12,7 @@ from ZODB.utils import maxtid
 from ZODB.utils import z64
 from ZopeUndo.Prefix import Prefix
 
-from fsyncstorage.format import plainpickle
+from fsyncstorage.format import pickles
 from fsyncstorage.server import calls
 from fsyncstorage.server import decoding
 from fsyncstorage.server.ballot import Ballot
@@ -164,8 +164,8 @@ class Decoding(unittest.TestCase):
                             pass
 
     def test_bounds(self):
-        longest = plainpickle.LONGEST_TEXT
-        for value in ([0] * decoding.MOST_STEPS, 'x' * (longest + 1),
+        longest = pickles.LONGEST_TEXT
+        for value in ([0] * decoding.MOST_STEPS, '\xfc' * longest,
                       [[]] * decoding.MOST_CONTAINERS, 1 << 200):
             self.refused(encoder(b'Z5')(1, False, 'ping', (value,)))
         for value in ([0] * (decoding.LONGEST_ARRAY + 1),

@@ -36,7 +36,9 @@ class Snapshots(TestCase):
     def test_it_is_what_the_index_was(self):
         """Whatever is changed and added between the pieces."""
         rng = random.Random(1)
-        lock = threading.Lock()
+        data_file = datafile.open_new(self.path())
+        self.addCleanup(data_file.close)
+        data_file.write_at(bytes(1000), 0)
         for _ in range(30):
             tree = fsIndex()
             keys = [oid(rng.randrange(1 << 18)) for _ in range(300)]
@@ -44,18 +46,22 @@ class Snapshots(TestCase):
                 tree[key] = rng.randrange(1, 1000)
             before = entries(tree)
             snapshot = index.Snapshot(tree, 1000)
-            pieces = []
-            for piece in snapshot.pieces(lock):
-                pieces.append(piece)
+
+            def change(*_):
                 changed = rng.sample(keys, 20) + [
                     oid(rng.randrange(1 << 20)) for _ in range(20)]
                 snapshot.about_to_change(changed)
                 for key in changed:
                     tree[key] = rng.randrange(1000, 2000)
-            index.save(self.path('index'), 1000, pieces, 7)
+
+            lock = mock.MagicMock()  # each time when it is released
+            lock.__exit__.side_effect = change
+            index.save(self.path('index'), snapshot, data_file, lock)
             loaded = index.load(self.path('index'))
             self.assertEqual(entries(loaded.index), before)
-            self.assertEqual((loaded.position, loaded.fingerprint), (1000, 7))
+            self.assertEqual(
+                (loaded.position, loaded.fingerprint),
+                (1000, index.fingerprint(data_file, 1000)))
             self.assertIsNone(loaded.whole)
             index.say_whole(self.path('index'), 2000)
             # Stock reads it too.
@@ -67,9 +73,9 @@ class Snapshots(TestCase):
         tree = fsIndex()
         for number in range(20):
             tree[oid(number)] = number + 4
-        snapshot = index.Snapshot(tree, 100)
-        index.save(self.path('index'), 100,
-                   list(snapshot.pieces(threading.Lock())), 7)
+        with datafile.open_new(self.path()) as file:
+            file.write_at(bytes(100), 0)
+            index.save(self.path('index'), index.Snapshot(tree, 100), file)
         content = sealing.read(self.path('index'))
         for end in range(len(content) - index.TRAILER_SIZE):
             sealing.write(self.path('index'), content[:end])

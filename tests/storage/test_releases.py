@@ -157,7 +157,6 @@ class OtherReleases(TestCase):
         self.write()
         for main, arguments in (
             (commandline.main, ()),
-            (commandline.main, ('--repair-index',)),
             (commandline.main, ('--salvage', self.path('new'))),
             (info.main, ()),
             (fsyncpack.main, ('--days', '0')),

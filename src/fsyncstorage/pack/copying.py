@@ -29,6 +29,7 @@ from ..format import seal
 from ..format.scan import FIRST
 from ..format.scan import HEADER
 from ..format.scan import RECORD_HEADER
+from ..format.scan import Chains
 from ..format.window import Window
 from ..positions import Positions
 from .checksum import Checksum
@@ -37,7 +38,6 @@ from .output import Output
 from .packedblobs import GoneBlobs
 from .plan import NothingToDo
 from .plan import Plan
-from .pointers import Chains
 from .progress import COPY
 from .progress import Tell
 from .progress import transactions

@@ -39,12 +39,12 @@ from ZODB.blob import LAYOUT_MARKER
 from .. import datafile
 from ..format import index
 from ..format import scan
-from ..format.blobrecord import FRONT
-from ..format.blobrecord import is_of_blob
+from ..format.classes import FRONT_OF_BLOB
+from ..format.classes import is_of_blob
 from ..format.scan import RECORD_HEADER
+from ..format.scan import Chains
 from ..format.window import Window
 from .output import Output
-from .pointers import Chains
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class GoneBlobs:
 def _is_of_blob(source: scan.Record, ahead: Window | None,
                 window: Window) -> bool:
     """`ahead` covers records in their order."""
-    size = min(source.length, FRONT)
+    size = min(source.length, FRONT_OF_BLOB)
     start = source.position + RECORD_HEADER
     if ahead is not None and size:
         ahead.cover(start, size)

@@ -25,9 +25,9 @@ from ZODB.POSException import POSKeyError
 
 from ..format import scan
 from ..format.scan import FIRST
+from ..format.scan import Chains
 from ..format.window import Window
 from ..positions import Positions
-from .pointers import Chains
 from .progress import CHECK
 from .progress import MARK
 from .progress import REFERENCES

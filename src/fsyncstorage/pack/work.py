@@ -109,9 +109,9 @@ def copied(job: Job, files: Files, references: References, tell: Tell,
     # To write a large index takes long.  So the index is written before the
     # last rounds of copying, and lacks what these rounds copy.
     catch_up()
-    index.write_unchanging(
-        files.index, copier.written_to, copier.index, new,
-        Pacer(files.index).written)
+    index.write(
+        files.index, index.Snapshot(copier.index, copier.written_to), new,
+        noted=Pacer(files.index).written)
     catch_up()
     # No rate limits the copy of the rest: at the end, commits wait for it
     # (I2).

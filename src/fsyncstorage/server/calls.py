@@ -10,7 +10,7 @@ from ZODB.POSException import POSError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 
-from ..format.plainpickle import LONGEST_TEXT
+from ..format.pickles import LONGEST_TEXT
 from ..pack.progress import Untimely
 
 KEEP_ALIVE = -1

@@ -15,8 +15,8 @@ import io
 from ZEO.asyncio import marshal
 from zodbpickle import pickle
 
-from ..format import plainpickle
-from ..format.plainpickle import Unreadable
+from ..format import pickles
+from ..format.pickles import Unreadable
 
 # A little more than `register` needs.
 FEW_STEPS = 64
@@ -44,7 +44,7 @@ class _Prefix:
     """A ZopeUndo.Prefix that has no state yet."""
 
 
-class _Reader(plainpickle.Reader):
+class _Reader(pickles.Reader):
     """Also reads sets and dictionaries that are made by a call, as in an
     extension; and ZopeUndo's Prefix, with which Zope searches for transactions
     that can be undone: a Prefix equals any path that begins with it."""
@@ -55,51 +55,43 @@ class _Reader(plainpickle.Reader):
         (b'builtins', b'dict'): dict,
         (b'ZopeUndo.Prefix', b'Prefix'): _Prefix,
     }
-    def _global(self):
-        name = self._take_line(), self._take_line()
-        if name not in self._names:
-            raise Unreadable(f'the name {name!r:.100}')
-        self._unfinished += 1
-        self._stack.append(self._names[name])
 
-    def _reduce(self):
-        arguments, kind = self._stack.pop(), self._stack.pop()
+    def name(self, module, name):
+        if (module, name) not in self._names:
+            return super().name(module, name)
+        self.unfinished += 1
+        return self._names[module, name]
+
+    def call(self, function, arguments):
         if arguments.__class__ is not tuple or len(arguments) != 1:
             raise Unreadable('a call')
         keys = items = arguments[0]
         if items.__class__ not in (list, tuple):
             raise Unreadable('a call whose argument is not a list')
-        if kind is dict:
+        if function is dict:
             keys = [key for key, _ in map(_as_pair, items)]
-        elif kind not in (set, frozenset):
+        elif function not in (set, frozenset):
             raise Unreadable('a call of something other than a set')
-        if not all(map(plainpickle.is_good_key, keys)):
+        if not all(map(pickles.is_good_key, keys)):
             raise Unreadable('an invalid key')
-        self._unfinished -= 1
-        self._push_container(kind(items))
+        self.unfinished -= 1
+        return self.counted(function(items))
 
-    def _newobj(self):
-        arguments, kind = self._stack.pop(), self._stack.pop()
+    def new(self, kind, arguments):
         if kind is not _Prefix or arguments != ():
             raise Unreadable('an object')
-        self._stack.append(_Prefix())
+        return _Prefix()
 
-    def _build(self):
-        state, made = self._stack.pop(), self._stack.pop()
+    def build(self, made, state):
         if made.__class__ is not _Prefix or state.__class__ is not dict:
             raise Unreadable('the state of an object')
         path = state.get('path')
         if path.__class__ is not list or not all(
                 part.__class__ is str for part in path):
             raise Unreadable('an invalid path')
-        self._unfinished -= 1
+        self.unfinished -= 1
         from ZopeUndo.Prefix import Prefix  # Zope needs it to be installed
-        self._stack.append(Prefix('/'.join(path)))
-
-    opcodes = {
-        **plainpickle.Reader.opcodes,
-        0x63: _global, 0x52: _reduce, 0x81: _newobj, 0x62: _build,
-    }
+        return Prefix('/'.join(path))
 
 
 def _as_pair(item):
@@ -122,7 +114,7 @@ def _decode_msgpack(unpack, containers, message):
         message, raw=False, use_list=False, strict_map_key=True,
         list_hook=count, object_hook=count, ext_hook=_refuse_extension,
         max_array_len=LONGEST_ARRAY, max_map_len=LONGEST_ARRAY,
-        max_str_len=plainpickle.LONGEST_TEXT, max_ext_len=0)
+        max_str_len=pickles.LONGEST_TEXT, max_ext_len=0)
 
 
 def _refuse_extension(code, data):

@@ -101,8 +101,7 @@ class Checkpoints:
         journal.sequencer.pipeline.refuse_when_stopped()
         temporary = self.path + '.index_tmp'
         journal.sequencer.sync_to(position)
-        index.save(temporary, position, snapshot.pieces(journal.lock),
-                   index.fingerprint(file, position))
+        index.save(temporary, snapshot, file, journal.lock)
         with self._naming:
             journal.sequencer.pipeline.refuse_when_stopped()
             if snapshot is not self.snapshot:

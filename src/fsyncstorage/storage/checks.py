@@ -31,7 +31,7 @@ from .. import datafile
 from ..errors import ConflictsLeft
 from ..errors import Unpublished
 from ..errors import Unresolved
-from ..format import blobrecord
+from ..format.classes import is_of_blob
 from ..format.view import View
 from ..format.view import pread_cached
 from ..format.view import read_header
@@ -275,7 +275,7 @@ class Checks:
                 except POSKeyError:
                     continue  # the creation was undone
                 if under_way.blobs is None:
-                    if blobrecord.is_of_blob(data):
+                    if is_of_blob(data):
                         storage.refuse_blob()
                 elif storage.is_blob_record(data):
                     path = paths[record.oid] = mktemp(

@@ -92,7 +92,7 @@ from ..commit.turns import Turns
 from ..errors import Fenced
 from ..errors import Occupied
 from ..errors import VoteAgain
-from ..format import blobrecord
+from ..format.classes import is_of_blob
 from ..format.view import View
 from ..format.view import check_oid
 from ..format.view import check_serial
@@ -278,7 +278,7 @@ class Commits(BaseStorage):
         if data.__class__ is not bytes or not data:
             data = self._checked_data(data)
         if (self.blob_dir is None and len(data) < LONGEST_OF_A_BLOB
-                and blobrecord.is_of_blob(data)):
+                and is_of_blob(data)):
             self.refuse_blob()
         if oid > self._oid:
             self.set_max_oid(oid)

@@ -17,7 +17,7 @@ from typing import NoReturn
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 
-from ..format import classname
+from ..format.classes import class_name
 from ..format.view import View
 from .resolver import Resolver
 from .resolver import Unresolvable
@@ -83,5 +83,5 @@ def leave(oid: bytes, committed_serial: bytes, old_serial: bytes,
     This can take the place of `tryToResolveConflict` in any storage.
     """
     error = ConflictError(oid=oid, serials=(committed_serial, old_serial))
-    error.class_name = classname.class_name(record[:classname.ENOUGH])
+    error.class_name = class_name(record)
     raise error

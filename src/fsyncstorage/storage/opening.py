@@ -40,10 +40,10 @@ from ..commit import blobs
 from ..commit.policies import Policy
 from ..commit.replica import SUFFIX as SUFFIX_OF_A_NODE
 from ..commit.replica import Replica
+from ..format import headers
 from ..format import index
 from ..format import scan
 from ..format import seal
-from ..format import sealsearch
 from ..format.headers import headers_before
 from ..format.view import View
 from ..format.view import ViewIterator
@@ -291,7 +291,7 @@ def read_up_to(file: datafile.DataFile, stop: bytes) -> Content:
     """Read the file as it was before this tid, with stock's function."""
     found = fsIndex()
     end, _, tid = read_index(file, file.name, found, {}, stop, read_only=1)
-    sealsearch.refuse_unknown_last_seal(Window.of_file(file.fileno()), end)
+    headers.refuse_unknown_last_seal(Window.of_file(file.fileno()), end)
     return Content(found, end, tid, scan.FIRST)
 
 
@@ -345,7 +345,7 @@ def trusted(file: datafile.DataFile,
     by_whom = (_trusted_by_stock if loaded.fingerprint is None
                else _trusted_by_us)
     found = by_whom(file, loaded) or nothing_known()
-    sealsearch.refuse_unknown_last_seal(
+    headers.refuse_unknown_last_seal(
         Window.of_file(file.fileno()), found.end)
     return found
 

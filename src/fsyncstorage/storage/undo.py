@@ -18,13 +18,12 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import MultipleUndoErrors
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import UndoError
-from ZODB.utils import u64
 from ZODB.utils import z64
 
+from ..format.headers import header_at
+from ..format.headers import headers_before
 from ..format.scan import FIRST
-from ..format.scan import HEADER
 from ..format.scan import RECORD_HEADER
-from ..format.scan import unpack_header
 from ..format.view import View
 from ..format.view import read_header
 from .transaction import Record
@@ -43,13 +42,12 @@ def records(view: View, under_way: Transaction, position: int,
     `resolve(oid, current tid, tid, earlier data, current data)` returns data,
     or raises ConflictError.
     """
-    tid, length, status, *fields = _read_header(view, position)
-    if status != b' ':
+    header = header_at(view.window(), position)
+    if header.status != b' ':
         raise UndoError('non-undoable transaction')
     result = []
     failures: dict[bytes, UndoError] = {}
-    end = position + length
-    position += HEADER + sum(fields)
+    position, end = header.records, header.position + header.length
     while position < end:
         oid, tid, previous, _, _, size = read_header(view.file, position)
         failures.pop(oid, None)  # a later record of the object may succeed
@@ -130,13 +128,11 @@ def find_transaction(view: View, tid: bytes, stop_at_pack: bool) -> int:
 
     `stop_at_pack`: not one that was packed, which cannot be undone."""
     # For an invalid tid, do not search the whole file.
-    position = view.end if len(tid) == 8 else FIRST
-    while position > FIRST:
-        position -= 8 + u64(_read(view, position - 8, 8))
-        found, _, status, *_ = _read_header(view, position)
-        if found == tid:
-            return position
-        if stop_at_pack and status == b'p':
+    end = view.end if len(tid) == 8 else FIRST
+    for header in headers_before(view.window(), end):
+        if header.tid == tid:
+            return header.position
+        if stop_at_pack and header.status == b'p':
             break
     raise UndoError('Invalid transaction id')
 
@@ -149,9 +145,8 @@ def find_data(view: View, position: int, oid: bytes,
     several, it is the last one, as for readers.  A record that itself points
     back is trusted.)
     """
-    _, length, _, *fields = _read_header(view, position)
-    end = position + length
-    position += HEADER + sum(fields)
+    header = header_at(view.window(), position)
+    position, end = header.records, header.position + header.length
     found = size_found = 0
     while position < end:
         other, _, _, _, _, size = read_header(view.file, position)
@@ -163,11 +158,6 @@ def find_data(view: View, position: int, oid: bytes,
                 view, found + RECORD_HEADER, size_found)):
         return 0
     return found
-
-
-def _read_header(view: View,
-                 position: int) -> tuple[bytes, int, bytes, int, int, int]:
-    return unpack_header(_read(view, position, HEADER))
 
 
 def _read(view: View, position: int, length: int) -> bytes:

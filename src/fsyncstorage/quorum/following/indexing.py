@@ -121,8 +121,8 @@ class Indexing:
         path = self._path
         temporary = path + '.index_tmp'
         try:
-            index.save_unchanging(
-                temporary, end, self._known.index, self._file)
+            index.save(temporary, index.Snapshot(self._known.index, end),
+                       self._file)
             datafile.disk.replace(temporary, path)
             datafile.disk.sync_directory(os.path.dirname(path))
             self._size, self._saved_to = os.path.getsize(path), end
