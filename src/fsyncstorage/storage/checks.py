@@ -42,7 +42,7 @@ from .conflicts import leave
 from .journal import Journal
 from .resolver import LONGEST_WAIT
 from .statistics import Counts
-from .transaction import Record
+from .transaction import NewRecord
 from .transaction import Restored
 from .transaction import Transaction
 
@@ -101,7 +101,7 @@ class Checks:
         for oid, serial in under_way.read.items():
             self._refuse_unless_current(under_way, oid, serial, view)
 
-    def _compare_record(self, under_way: Transaction, record: Record,
+    def _compare_record(self, under_way: Transaction, record: NewRecord,
                         view: View, position: int) -> None:
         if record.restored is not None:
             self._point_to_same(under_way, record, record.restored)
@@ -117,7 +117,7 @@ class Checks:
                 return  # the client has to resolve it
         record.previous = position
 
-    def _point_to_same(self, under_way: Transaction, record: Record,
+    def _point_to_same(self, under_way: Transaction, record: NewRecord,
                        restored: Restored) -> None:
         """Let a restored record point to the same data in the transaction that
         it names."""
@@ -130,7 +130,7 @@ class Checks:
                 place = 0  # a pack may have removed it: so it has its own
             under_way.points_to(record, place)
 
-    def _merge(self, under_way: Transaction, record: Record,
+    def _merge(self, under_way: Transaction, record: NewRecord,
                committed: bytes) -> bool:
         """Resolve a conflict; or leave it to the client."""
         stored = under_way.read_data(
@@ -177,7 +177,7 @@ class Checks:
         if under_way.client is None:
             self._counts.conflict()
 
-    def _refuse_deletion(self, under_way: Transaction, record: Record,
+    def _refuse_deletion(self, under_way: Transaction, record: NewRecord,
                          view: View, position: int) -> None:
         oid = record.oid
         if not position:
@@ -261,7 +261,7 @@ class Checks:
         return list(dict.fromkeys(record.oid for record in records))
 
     def _copy_blobs(self, under_way: Transaction, view: View,
-                    records: Iterable[Record]) -> None:
+                    records: Iterable[NewRecord]) -> None:
         """Copy the blob file of each record that points back to a blob's
         record, which needs a file of its own; all of them, or none."""
         storage = self._storage
@@ -299,7 +299,7 @@ class Checks:
             raise UndoError(_NO_FILE, oid) from None
 
 
-def _is_of_base(view: View, record: Record) -> bool:
+def _is_of_base(view: View, record: NewRecord) -> bool:
     """Is the revision that it replaces the current one?  False if that cannot
     be seen without waiting."""
     position = view.index.get(record.oid, 0)

@@ -113,7 +113,7 @@ from .transaction import FAILED
 from .transaction import LENGTH_BEHIND
 from .transaction import VOTED
 from .transaction import Metadata
-from .transaction import Record
+from .transaction import NewRecord
 from .transaction import Restored
 from .transaction import Transaction
 
@@ -282,9 +282,9 @@ class Commits(BaseStorage):
             self.refuse_blob()
         if oid > self._oid:
             self.set_max_oid(oid)
-        self._add(under_way, Record(oid, data, serial_or_none(oldserial)))
+        self._add(under_way, NewRecord(oid, data, serial_or_none(oldserial)))
 
-    def _add(self, under_way: Transaction, record: Record) -> None:
+    def _add(self, under_way: Transaction, record: NewRecord) -> None:
         under_way.add(record)
         if self._quota is not None:
             self._refuse_beyond_quota(
@@ -324,7 +324,7 @@ class Commits(BaseStorage):
                      transaction: Metadata) -> None:
         under_way = self._under_way(transaction)
         self._refuse_oid(oid)
-        self._add(under_way, Record(oid, b'', serial_or_none(oldserial)))
+        self._add(under_way, NewRecord(oid, b'', serial_or_none(oldserial)))
 
     def checkCurrentSerialInTransaction(self, oid: bytes, serial: bytes,
                                         transaction: Metadata) -> None:
@@ -376,7 +376,7 @@ class Commits(BaseStorage):
         if oid > self._oid:
             self.set_max_oid(oid)
         under_way.alone = True
-        self._add(under_way, Record(
+        self._add(under_way, NewRecord(
             oid, data or b'', serial=serial, restored=Restored(prev_txn)))
 
     def place_of_same(self, tid: bytes, oid: bytes,

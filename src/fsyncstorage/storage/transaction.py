@@ -101,7 +101,7 @@ class Restored:
         self.tid = tid
 
 
-class Record:
+class NewRecord:
     """A new revision of an object."""
 
     __slots__ = ('oid', 'serial', 'oldserial', 'base', 'previous', 'data',
@@ -189,9 +189,9 @@ class Transaction:
         #: The view with which all of it was compared, or worked out; None:
         #: there is something new.
         self.known_to: View | None = None
-        self.records: list[Record] = []
+        self.records: list[NewRecord] = []
         #: oid -> its last record.
-        self.last: dict[bytes, Record] = {}
+        self.last: dict[bytes, NewRecord] = {}
         #: oid -> serial that must still be current.
         self.read: dict[bytes, bytes] = {}
         #: What it stores is in the spool alone.
@@ -276,7 +276,7 @@ class Transaction:
 
     # Records
 
-    def add(self, record: Record) -> None:
+    def add(self, record: NewRecord) -> None:
         """Take the record; if it was stored, in the place of another that was
         stored for its object."""
         self._refuse_beside_undos()
@@ -292,7 +292,7 @@ class Transaction:
             self._take(record)
             self._kept += record.stored
 
-    def _take(self, record: Record) -> None:
+    def _take(self, record: NewRecord) -> None:
         self.known_to = None
         earlier = self.last.get(record.oid)
         if earlier is not None and earlier.restored is record.restored is None:
@@ -302,7 +302,7 @@ class Transaction:
         else:
             self._has_last(record)
 
-    def _has_last(self, record: Record) -> None:
+    def _has_last(self, record: NewRecord) -> None:
         self.records.append(record)
         self.last[record.oid] = record
         self.length += record.size
@@ -335,7 +335,7 @@ class Transaction:
                 ' rest in another one')
         self.undone.append(tid)
 
-    def add_undoing(self, record: Record) -> None:
+    def add_undoing(self, record: NewRecord) -> None:
         """Take a record that undoes another."""
         self._kept += record.stored
         if self._kept > SPOOL_IN_MEMORY:
@@ -384,7 +384,7 @@ class Transaction:
             to.add(spool.READ, oid, serial)
 
     @staticmethod
-    def _log(to: Spool, record: Record) -> None:
+    def _log(to: Spool, record: NewRecord) -> None:
         kind, serial, other = spool.STORE, record.oldserial, z64
         if record.restored is not None:
             kind = spool.RESTORE
@@ -402,11 +402,11 @@ class Transaction:
             if each.kind == spool.READ:
                 self.read[each.oid] = each.serial
             elif each.kind == spool.STORE:
-                record = Record(each.oid, b'')
+                record = NewRecord(each.oid, b'')
                 record.stores(each.data, each.length, each.serial)
                 self._take(record)
             elif each.kind == spool.RESTORE:
-                record = Record(
+                record = NewRecord(
                     each.oid, b'', serial=each.serial, restored=Restored(
                         None if each.other == z64 else each.other))
                 record.has(each.data, each.length)
@@ -425,7 +425,7 @@ class Transaction:
         assert self._spool is not None
         return self._spool.read(kept)
 
-    def resolve(self, record: Record, data: bytes) -> None:
+    def resolve(self, record: NewRecord, data: bytes) -> None:
         """A conflict was resolved: give the record its new data."""
         if record.original is None:
             record.original = record.data
@@ -437,7 +437,7 @@ class Transaction:
         record.has(kept, len(data))
         self.length += record.size
 
-    def points_to(self, record: Record, back: int) -> None:
+    def points_to(self, record: NewRecord, back: int) -> None:
         self.length -= record.size
         record.points_to(back)
         self.length += record.size

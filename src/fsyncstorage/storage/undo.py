@@ -26,14 +26,14 @@ from ..format.scan import FIRST
 from ..format.scan import RECORD_HEADER
 from ..format.view import View
 from ..format.view import read_header
-from .transaction import Record
+from .transaction import NewRecord
 from .transaction import Transaction
 
 Resolve = Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
 
 
 def records(view: View, under_way: Transaction, position: int,
-            resolve: Resolve) -> list[Record]:
+            resolve: Resolve) -> list[NewRecord]:
     """The records that undo the transaction at this position.
 
     Each has its data, or points back to them; if it points to 0, the creation
@@ -57,7 +57,7 @@ def records(view: View, under_way: Transaction, position: int,
         except UndoError as error:
             failures[oid] = error
         else:
-            record = Record(oid, data, back=back)
+            record = NewRecord(oid, data, back=back)
             record.previous = view.index.get(oid, 0)
             result.append(record)
         position += RECORD_HEADER + (size or 8)
