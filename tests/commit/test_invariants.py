@@ -685,7 +685,7 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
                         vote(storage, {number: b'c'}, **self.metadata),
                         AsyncFinish(lambda tid, error: told.append(error)))
                 closing = Thread(storage.close)
-                until(lambda: storage.journal.is_closed, 'closing')
+                until(lambda: storage.journal.closed_because, 'closing')
                 self.disk.release_syncs()
                 closing.result()
                 self.assertEqual(told, [None] * 2)
@@ -722,7 +722,7 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
             acquire, release = lock.acquire, lock.release
 
             def __enter__(self):
-                if storage.journal.is_closed:
+                if storage.journal.closed_because:
                     closing.set()
                 lock.acquire()
 

@@ -186,7 +186,8 @@ class Scrub:
 
     def _note_interruption(self, why: str, endings: int) -> None:
         with self._mutex:
-            if self._endings != endings or self._storage.journal.is_closed:
+            if (self._endings != endings
+                    or self._storage.journal.closed_because):
                 return
             self._due = time.monotonic() + TRY_AGAIN_AFTER
             position = self._notes.current.position

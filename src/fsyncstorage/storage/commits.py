@@ -217,6 +217,9 @@ class Commits(BaseStorage):
             self._unsealable += 1
         self._begun[under_way.key] = under_way
 
+    # (Each call of a committer finds its transaction first: so the next two do
+    # not call `_find`.)
+
     def _find(self, transaction: Metadata) -> Transaction | None:
         """The Transaction that was begun with this object, or None."""
         under_way = self._begun.get(id(transaction))
@@ -226,12 +229,21 @@ class Commits(BaseStorage):
                 return under_way
         return None
 
+    def _known(self, transaction: Metadata, call: str) -> Transaction:
+        """The Transaction that was begun with this object, for this call."""
+        under_way = self._begun.get(id(transaction))
+        if under_way is None or under_way.caller() is not transaction:
+            raise StorageTransactionError(
+                f'{call} called with a transaction that is not in progress'
+                ' (it was not begun, or is finished or aborted)')
+        return under_way
+
     def _under_way(self, transaction: Metadata) -> Transaction:
         """The Transaction that the caller has begun, for a new record."""
-        if self.journal.is_closed:
+        if self.journal.closed_because:
             self.journal.refuse_when_closed()
-        under_way = self._find(transaction)
-        if under_way is None:
+        under_way = self._begun.get(id(transaction))
+        if under_way is None or under_way.caller() is not transaction:
             if self._is_read_only:
                 raise ReadOnlyError()
             raise StorageTransactionError(self, transaction)
@@ -258,15 +270,6 @@ class Commits(BaseStorage):
                 'a record without data would be read as one that points back'
                 ' to another: the file would be damaged')
         return bytes(data)
-
-    def _known(self, transaction: Metadata, call: str) -> Transaction:
-        """The Transaction that was begun with this object, for this call."""
-        under_way = self._find(transaction)
-        if under_way is None:
-            raise StorageTransactionError(
-                f'{call} called with a transaction that is not in progress'
-                ' (it was not begun, or is finished or aborted)')
-        return under_way
 
     # Storing
 

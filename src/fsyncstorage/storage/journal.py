@@ -77,7 +77,8 @@ class Journal:
         #: Bytes from here on were cut off.  Until something behind this
         #: position is durable, a power cut can bring parts of them back.
         self.cut_off_at = -1
-        self._closed_because = ''
+        #: Why nothing is begun or written any more, if it is to be closed.
+        self.closed_because = ''
         self.view = View(file, self.positions, end, tid)
         self._renew()
 
@@ -94,21 +95,17 @@ class Journal:
 
     # Open, and closed
 
-    @property
-    def is_closed(self) -> bool:
-        return self._closed_because != ''
-
     def is_to_close(self, because: str = 'is closed') -> None:
         """Nothing is begun any more.  (What was appended is settled first;
         then the file is closed.)"""
-        self._closed_because = because
+        self.closed_because = because
 
     def refuse_when_closed(self) -> None:
-        if self._closed_because:
-            raise ValueError(f'{self.name} {self._closed_because}')
+        if self.closed_because:
+            raise ValueError(f'{self.name} {self.closed_because}')
 
     def refuse_when_stopped(self) -> None:
-        if self._closed_because:
+        if self.closed_because:
             self.refuse_when_closed()
         if self.replica is not None:
             self.replica.may_write()
@@ -180,7 +177,7 @@ class Journal:
 
     def cut_off_tail(self) -> None:
         """Cut off what was written and not appended.  Append lock."""
-        if not self.has_tail or self.is_closed:
+        if not self.has_tail or self.closed_because:
             return
         self.cut_off_at = self.end
         try:

@@ -274,7 +274,7 @@ class FsyncStorage(
     def close(self) -> None:
         """Settle all commits, sync, save the index, release everything."""
         with self._lock:
-            if self.journal.is_closed:
+            if self.journal.closed_because:
                 return
             self.journal.is_to_close()
         if self.metrics is not None:

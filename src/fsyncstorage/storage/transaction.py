@@ -279,7 +279,8 @@ class Transaction:
     def add(self, record: NewRecord) -> None:
         """Take the record; if it was stored, in the place of another that was
         stored for its object."""
-        self._refuse_beside_undos()
+        if self.undone:
+            self._refuse_beside_undos()
         # (If the disk is full, the record is not taken, and the others stay.)
         if not self.is_spilled and (
                 self._kept + record.stored > SPOOL_IN_MEMORY):
@@ -308,7 +309,8 @@ class Transaction:
         self.length += record.size
 
     def reads(self, oid: bytes, serial: bytes) -> None:
-        self._refuse_beside_undos()
+        if self.undone:
+            self._refuse_beside_undos()
         if self._spool is not None:
             self._spool.add(spool.READ, oid, serial)
         if not self.is_spilled:
@@ -318,10 +320,8 @@ class Transaction:
     # What it undoes
 
     def _refuse_beside_undos(self) -> None:
-        if self.undone:
-            raise StorageTransactionError(
-                'a transaction that undoes others stores and reads nothing'
-                ' else')
+        raise StorageTransactionError(
+            'a transaction that undoes others stores and reads nothing else')
 
     def undoes(self, tid: bytes) -> None:
         if not self.undone and (
