@@ -514,7 +514,7 @@ class Ends(Announcing):
         if served._quiet is not None:
             served._quiet.cancel()
         with mock.patch.object(service, 'QUIET', 2 * PATIENCE):
-            served._be_quiet()
+            served._flush(at_once=True)
 
     @contextlib.contextmanager
     def interrupted(self, of, name, is_done):

@@ -320,7 +320,7 @@ class Room(ConnectedTestCase):
         transaction = begin(client)
         store(client, transaction, 60, bytes(100_000))
         voting = Thread(client.tpc_vote, transaction)
-        until(lambda: room._waiting, 'waiting')
+        until(lambda: room._line.waiting, 'waiting')
         # Nothing is said on the commit channel meanwhile.
         until(lambda: len(asked) >= 6, 'longer than it may be silent')
         self.in_loop(lambda: room.give_back(other))
