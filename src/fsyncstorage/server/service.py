@@ -45,8 +45,7 @@ from .figures import Figures
 from .hosting import replica_of
 from .mailbox import attempt
 from .packs import Packs
-from .threads import Threads
-from .workers import END_WITHIN
+from .workers import Dropped
 from .workers import Workers
 
 logger = quiet.get_logger(__name__)
@@ -69,6 +68,9 @@ _ON_THE_WIRE = {
     outcome.NOT_COMMITTED: commits.NOT_COMMITTED,
     outcome.UNKNOWN: commits.NOT_KNOWN,
 }
+
+# Transactions that are looked at for one question: a second of a processor.
+MOST_LOOKED_AT = 100_000
 
 # The greatest number that fits into a frame of a commit channel.
 GREATEST = (1 << 64) - 1
@@ -139,7 +141,7 @@ class Service:
             mailbox)
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
         #: Looks for commits of another node; it may wait for a log.
-        self._asker = Threads(1, f'questions to {name}')
+        self.questions = Workers(f'questions to {name}', 1, mailbox)
         self.packs = Packs(self)
         self.figures = Figures()
         #: Seconds from which on a commit is slow.
@@ -173,7 +175,7 @@ class Service:
         self.committer.close()
         self.readers.close()
         self.slow.close()
-        self._asker.shutdown(END_WITHIN)
+        self.questions.close()
 
     def publish(self):
         """Publish and announce what the policy allows by now."""
@@ -354,25 +356,24 @@ class Service:
         return {'length': _size(lambda: len(self.storage)),
                 'size': _size(self.storage.getSize)}
 
-    def became_of(self, id, since, tell):
+    def became_of(self, id, since, tell, line):
         """Tell the outcome and the tid of a commit made at another node of a
-        log: a thread looks for it, as nobody else should wait for that."""
-        try:
-            if replica_of(self.storage) is None:
-                raise RuntimeError('the storage is no node of a log')
-            self._asker.submit(self._look_for, id, since, tell)
-        except RuntimeError:
-            tell(commits.NOT_KNOWN, z64)
+        log.  A thread looks for it; the peers take turns, in their lines."""
+        def done(found, error):
+            if isinstance(error, Dropped):
+                return
+            if error is not None:  # of a storage that is closed, for example
+                found = outcome.Outcome(outcome.UNKNOWN, reason=str(error))
+            if found.word == outcome.UNKNOWN:
+                logger.info('%s: what became of a commit is not known: %s',
+                            self.name, found.reason)
+            tell(_ON_THE_WIRE[found.word], found.tid or z64)
 
-    def _look_for(self, id, since, tell):
-        try:
-            found = self.storage.outcome(outcome.id_of(id), since)
-        except Exception as error:  # of a storage that is closed, for example
-            found = outcome.Outcome(outcome.UNKNOWN, reason=str(error))
-        if found.word == outcome.UNKNOWN:
-            logger.info('%s: what became of a commit is not known: %s',
-                        self.name, found.reason)
-        self._mailbox.post(tell, _ON_THE_WIRE[found.word], found.tid or z64)
+        if replica_of(self.storage) is None:
+            tell(commits.NOT_KNOWN, z64)
+        else:
+            line.submit(done, self.storage.outcome, outcome.id_of(id), since,
+                        MOST_LOOKED_AT)
 
     # Verification of a client's cache
 

@@ -57,7 +57,8 @@ class Session(OneTransaction, Shown, ZEOStorage):
     ticket = None
     #: None: only a client with a commit channel can ask about a lost answer.
     commit_id = None
-    _readers = _slow_calls = None
+    _readers = _slow_calls = questions = None
+    _lines = ()
 
     # Coming and going
 
@@ -77,8 +78,8 @@ class Session(OneTransaction, Shown, ZEOStorage):
                      f' ({self._ballot.state})')
             self._give_up()
         if self.service is not None:
-            self._readers.close()
-            self._slow_calls.close()
+            for line in self._lines:
+                line.close()
             self.service.packs.left(self)
         iterators, self._iterators = self._iterators, {}
         for iterator in list(iterators.values()):
@@ -104,7 +105,7 @@ class Session(OneTransaction, Shown, ZEOStorage):
     def wake(self):
         """The client reads again: go on with its requests."""
         if self.service is not None:
-            for line in self._readers, self._slow_calls:
+            for line in self._lines:
                 attempt(line.wake)
 
     def log(self, message, level=logging.INFO, exc_info=False):
@@ -125,6 +126,9 @@ class Session(OneTransaction, Shown, ZEOStorage):
         account = self.connection.account
         self._readers = service.readers.line(account)
         self._slow_calls = service.slow.line(account, at_once=1)
+        #: For its commit channel.
+        self.questions = service.questions.line(account, at_once=1)
+        self._lines = self._readers, self._slow_calls, self.questions
         self._streams = BlobStreams(self.connection, self._readers)
         if not hasattr(self.storage, 'record_iternext'):
             self.record_iternext = None
