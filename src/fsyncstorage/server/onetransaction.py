@@ -16,6 +16,7 @@ from ZODB.POSException import ReadOnlyError
 from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 
+from ..errors import LeaderChanged
 from ..errors import NotFinishedInTime
 from . import answers
 from . import calls
@@ -168,7 +169,11 @@ class OneTransaction:
         answer = self._answer
         if error is not None:
             self._forget()
-        answer.done(result, error)
+        if isinstance(error, LeaderChanged):
+            # Likewise: only behind the end of a connection it tries again.
+            self.end()
+        else:
+            answer.done(result, error)
 
     def tpc_finish(self, id):
         return self._ask(
