@@ -25,6 +25,7 @@ from fsyncstorage.client import link
 from fsyncstorage.client import zeoconnection
 from fsyncstorage.client.answer import Unanswered
 from fsyncstorage.client.stream import Stream
+from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import SyncFailed
 from fsyncstorage.server import commitchannel
@@ -363,6 +364,14 @@ class Outcomes:
                 with self.assertRaisesRegex(SyncFailed, 'a test') as caught:
                     self.commit()
         self.assertIsInstance(caught.exception, OutcomeUnknown)
+
+    def test_a_change_of_the_leading_node(self):
+        """Nothing was promised to anybody: it can be tried again."""
+        with mock.patch.object(
+                self.storage, 'tpc_vote', side_effect=LeaderChanged('a test')):
+            with self.assertRaisesRegex(LeaderChanged, 'a test') as caught:
+                self.commit()
+        self.assertIsInstance(caught.exception, TransientError)
 
 
 async def never(connection, server_tid):

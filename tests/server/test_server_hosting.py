@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from fsyncstorage import wire
+from fsyncstorage.errors import LeaderChanged
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import probes
 from fsyncstorage.quorum.leading.replicator import Replicator
@@ -83,6 +84,14 @@ class Silence(NodeServed):
                 self.assertEqual(said.read(), frame(announcement(False)))
         self.may_answer = True
         self.assertEqual(self.connect(self.server).load(1)[0], record())
+
+    def test_a_stock_client_whose_vote_meets_a_change_of_the_leader(self):
+        """It knows no other error after which it would try again."""
+        with mock.patch.object(
+                self.storage, 'tpc_vote', side_effect=LeaderChanged('a test')):
+            self.zeo.ask_vote({2: record()})
+            self.zeo.wait_for_end()
+        self.assertEqual(self.zeo.replies, {})
 
     def test_those_that_ask_nothing(self):
         """They may read from their caches."""

@@ -16,6 +16,7 @@ from ZEO.asyncio.marshal import encoder
 from ZEO.Exceptions import ServerException
 from ZODB.POSException import StorageTransactionError
 
+from ..errors import LeaderChanged
 from ..errors import NotFinishedInTime
 from ..errors import SyncFailed
 from ..wire import batch
@@ -28,7 +29,7 @@ from .outgoing import OVERHEAD
 # ZEO does not know these errors.  An application may look for OutcomeUnknown,
 # or try again.
 OURS = {f'{each.__module__}.{each.__qualname__}': each
-        for each in (SyncFailed, NotFinishedInTime)}
+        for each in (SyncFailed, NotFinishedInTime, LeaderChanged)}
 
 # Bytes of stores that share a frame: what a server processes before it checks
 # the time.

@@ -372,7 +372,8 @@ class CommitChannel:
         if commit.instance == self.server.instance:
             self.server.outcomes.ask(commit.ticket, commit.number, question)
         else:
-            self.session.service.became_of(id, since, question)
+            self.session.service.became_of(
+                id, since, question, self.session.questions)
 
     def _tell_outcome(self, number, outcome, tid):
         del self._questions[number]

@@ -34,9 +34,8 @@ from .clients import Clients
 from .committer import Committer
 from .hosting import replica_of
 from .packs import Packs
-from .threads import Threads
 from .threads import attempt
-from .workers import END_WITHIN
+from .workers import Dropped
 from .workers import Workers
 
 logger = quiet.get_logger(__name__)
@@ -62,6 +61,9 @@ _ON_THE_WIRE = {
     outcome.NOT_COMMITTED: commits.NOT_COMMITTED,
     outcome.UNKNOWN: commits.NOT_KNOWN,
 }
+
+# Transactions that are looked at for one question: a second of a processor.
+MOST_LOOKED_AT = 100_000
 
 # The greatest number that fits into a frame of a commit channel.
 GREATEST = (1 << 64) - 1
@@ -147,7 +149,7 @@ class Service:
             mailbox)
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
         #: Looks for commits of another node; it may wait for a log.
-        self._asker = Threads(1, f'questions to {name}', mailbox.post)
+        self.questions = Workers(f'questions to {name}', 1, mailbox)
         self.packs = Packs(self)
         self.figures = Figures()
         #: Seconds from which on a commit is slow.
@@ -182,7 +184,7 @@ class Service:
         self.readers.close()
         self.slow.close()
         self.packs.close()
-        self._asker.shutdown(END_WITHIN, drop=True)
+        self.questions.close()
 
     def _publish_soon(self):
         """Called from any thread.  One that was posted, and has not begun, is
@@ -387,11 +389,13 @@ class Service:
         return {'length': min(max(length, 0), GREATEST),
                 'size': min(max(size, 0), GREATEST)}
 
-    def became_of(self, id, since, tell):
+    def became_of(self, id, since, tell, line):
         """Tell the outcome and the tid of a commit made at another node of a
-        log: a thread looks for it, as nobody else should wait for that."""
-        def looked(found, error):
-            if found is None:  # the storage is closed, for example
+        log.  A thread looks for it; the peers take turns, in their lines."""
+        def done(found, error):
+            if isinstance(error, Dropped):
+                return
+            if error is not None:  # of a storage that is closed, for example
                 found = outcome.Outcome(outcome.UNKNOWN, reason=str(error))
             if found.word == outcome.UNKNOWN:
                 logger.info('%s: what became of a commit is not known: %s',
@@ -401,8 +405,8 @@ class Service:
         if replica_of(self.storage) is None:
             tell(commits.NOT_KNOWN, z64)
         else:
-            self._asker.do(
-                looked, self.storage.outcome, outcome.id_of(id), since)
+            line.submit(done, self.storage.outcome, outcome.id_of(id), since,
+                        MOST_LOOKED_AT)
 
     # Verification of a client's cache
 

@@ -26,6 +26,7 @@ from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 
 from .. import wire
+from ..errors import LeaderChanged
 from ..errors import NotFinishedInTime
 from ..format import extension
 from ..wire import commits
@@ -74,7 +75,8 @@ class Session(ZEOStorage):
     ticket = None
     #: None: only a client with a commit channel can ask about a lost answer.
     commit_id = None
-    _readers = _slow_calls = None
+    _readers = _slow_calls = questions = None
+    _lines = ()
     #: Its transaction, and the answer that the client waits for.
     _ballot = _answer = None
     #: The id of a transaction that has failed, and the error that its client
@@ -107,8 +109,8 @@ class Session(ZEOStorage):
                      f' ({self._ballot.state})')
             self._give_up()
         if self.service is not None:
-            self._readers.close()
-            self._slow_calls.close()
+            for line in self._lines:
+                line.close()
             self.service.packs.left(self)
         iterators, self._iterators = self._iterators, {}
         for iterator in list(iterators.values()):
@@ -135,7 +137,7 @@ class Session(ZEOStorage):
     def wake(self):
         """The client reads again: go on with its requests."""
         if self.service is not None:
-            for line in self._readers, self._slow_calls:
+            for line in self._lines:
                 attempt(line.wake)
 
     def log(self, message, level=logging.INFO, exc_info=False):
@@ -159,6 +161,9 @@ class Session(ZEOStorage):
         account = self.connection.account
         self._readers = service.readers.line(account)
         self._slow_calls = service.slow.line(account, at_once=1)
+        #: For its commit channel.
+        self.questions = service.questions.line(account, at_once=1)
+        self._lines = self._readers, self._slow_calls, self.questions
         self._streams = BlobStreams(self.connection, self._readers)
         if not hasattr(self.storage, 'record_iternext'):
             self.record_iternext = None
@@ -457,7 +462,11 @@ class Session(ZEOStorage):
         answer = self._answer
         if error is not None:
             self._forget()
-        answer.done(result, error)
+        if isinstance(error, LeaderChanged):
+            # Likewise: only behind the end of a connection it tries again.
+            self.end()
+        else:
+            answer.done(result, error)
 
     def _finished(self, tid, error):
         """If there is a tid, the transaction is being announced."""

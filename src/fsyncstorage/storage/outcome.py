@@ -111,13 +111,13 @@ def fence(storage: Any, id: bytes) -> None:
 
 # The walk
 
-def of(storage: Any, id: bytes, since: bytes) -> Outcome:
+def of(storage: Any, id: bytes, since: bytes, most: int | None) -> Outcome:
     """As the storage's method `outcome`."""
     check_serial(since)
     fence(storage, id)
     with storage._sequencer.mutex:
         view = storage._sequencer.pipeline.visible
-    found = _in_file(view, id, since)
+    found = _in_file(view, id, since, most or MOST_TRANSACTIONS)
     if found.word == NOT_COMMITTED:
         reason = _may_still_come(storage)
         if reason:
@@ -138,11 +138,11 @@ def _may_still_come(storage: Any) -> str:
     return storage._sequencer.pipeline.stopped or ''
 
 
-def _in_file(view: View, id: bytes, since: bytes) -> Outcome:
+def _in_file(view: View, id: bytes, since: bytes, most: int) -> Outcome:
     """The outcome by the transactions that the view shows."""
     end, doubt = view.end, ''
     for found in itertools.islice(
-            headers_before(view.window(), view.end), MOST_TRANSACTIONS):
+            headers_before(view.window(), view.end), most):
         own_id = found.commit_id
         if own_id == id:
             return Outcome(COMMITTED, found.tid)

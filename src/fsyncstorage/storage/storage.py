@@ -474,13 +474,15 @@ class FsyncStorage(
         """
         outcome.fence(self, id)
 
-    def outcome(self, id: bytes, since: bytes) -> outcome.Outcome:
+    def outcome(self, id: bytes, since: bytes,
+                most: int | None = None) -> outcome.Outcome:
         """Fence the commit id, and say what became of its transaction.
 
-        `since` is the last tid that its client knew when it began.
-        storage.outcome has the possible answers, and what they mean.
+        `since` is the last tid that its client knew when it began; `most` is
+        how many transactions are looked at.  storage.outcome has the possible
+        answers, and what they mean.
         """
-        return outcome.of(self, id, since)
+        return outcome.of(self, id, since, most)
 
     # Maintenance
 

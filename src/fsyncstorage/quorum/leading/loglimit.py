@@ -188,7 +188,7 @@ class LogLimit:
         try:
             while not wanted.is_given and wanted.refused is None:
                 go_on()
-                self.look()
+                self._look()
                 pause(PAUSE)
         except BaseException:
             self._leave(wanted)
@@ -248,7 +248,7 @@ class LogLimit:
             self._commits_since = time.monotonic()
             while self._lacks(1):
                 go_on()
-                self.look()
+                self._look()
                 pause(PAUSE)
         finally:
             self._commits_since = None
@@ -256,8 +256,8 @@ class LogLimit:
 
     # Waiting
 
-    def look(self) -> None:
-        """Called now and then: lets those fail that have waited too long."""
+    def _look(self) -> None:
+        """Each waiter calls it: lets those fail that have waited too long."""
         words = self.words
         with self._changed:
             self._serve_line()

@@ -135,9 +135,8 @@ class Trimming:
     # The thread
 
     def _work(self) -> None:
-        now, limit = time.monotonic(), self._limit
-        limit.look()
-        pause = SOON if limit.is_near else EVERY
+        now = time.monotonic()
+        pause = SOON if self._limit.is_near else EVERY
         if self._closing.is_set() or (
                 self._begun is not None and now < self._begun + pause):
             return

@@ -44,10 +44,10 @@ class Counter:
         self.counted = 0
         self._db = db
         self._manager = transaction.TransactionManager()
-        with self._manager:
-            connection = db.open(self._manager)
-            connection.root()[name] = PersistentMapping(value=0)
-        connection.close()
+        with contextlib.closing(db.open(self._manager)) as connection:
+            for attempt in self._manager.attempts():
+                with attempt:
+                    connection.root()[name] = PersistentMapping(value=0)
 
     def run(self, is_over):
         with contextlib.closing(self._db.open(self._manager)) as connection:
@@ -74,7 +74,7 @@ class Counter:
                 PersistentMapping(value=bytes(size)) for size in LARGE_ONE]
 
 
-class Unnoticed(Pair):
+class UnderLoad(Pair):
 
     level = 3
     times = 2
@@ -120,6 +120,6 @@ class Unnoticed(Pair):
         until(lambda: first.stands_by, 'it follows now')
 
 
-class UnnoticedOnEtcd(OnEtcd, Unnoticed):
+class UnderLoadOnEtcd(OnEtcd, UnderLoad):
 
     times = 20
