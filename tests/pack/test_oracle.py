@@ -97,7 +97,8 @@ class Oracle(TestCase):
         self.blobs = self.path('blobs')
         os.mkdir(self.blobs)
 
-    def ours(self, content, stop, gc, tell=lambda *progress: None):
+    def ours(self, content, stop, gc, tell=lambda *progress: None, end=None):
+        """`end` is up to where it reads before it decides."""
         with open(self.path(), 'wb') as file:
             file.write(content)
         new = datafile.open_new(self.path('Data.fs.pack'))
@@ -107,9 +108,11 @@ class Oracle(TestCase):
         with old, new, index, removed:
             try:
                 copier = work.copied(
-                    work.Job(stop, len(content), gc),
+                    work.Job(stop, end or len(content), gc),
                     work.Files(old, removed, new, index),
                     references.references, tell, lambda: len(content))
+                copier.copy_later(Window.of_data_file(old, len(content)))
+                copier.flush()
             except work.NothingToDo:
                 return oracle.NOTHING
             except POSKeyError:
@@ -120,6 +123,34 @@ class Oracle(TestCase):
                 lines = file.read().split()
         self.assertEqual(copier.written_to, len(content))
         return oracle.Packed(content, dict(copier.index.items()), lines)
+
+    def test_what_points_back_behind_the_end(self):
+        """The pack has not seen it when it decided what to remember: so it
+        has its data, whoever copies it."""
+        count = 0
+        for number in range(often(30, 300)):
+            rng = random.Random(number)
+            content = bytes(History(rng, Options(transactions=12)))
+            ends = [found.end for found in transactions(content)]
+            end = ends[rng.randrange(5, 11)]
+            for rest in 0, 1 << 20:  # in the process, or by its parent
+                with mock.patch.object(work, 'SMALL_REST', rest):
+                    packed = self.ours(
+                        content, tid(rng.randrange(4)), False, end=end)
+                if packed == oracle.NOTHING:
+                    continue
+                behind = [found for found in transactions(content)
+                          if found.position >= end]
+                copied = list(transactions(packed.content))[-len(behind):]
+                for old, new in zip(behind, copied):
+                    self.assertEqual(
+                        [data_at(content, each) for each in old.records],
+                        [data_at(packed.content, each)
+                         for each in new.records])
+                    count += sum(each.back > 0 for each in old.records)
+                    self.assertEqual(
+                        [each.back for each in new.records if each.back], [])
+        self.assertGreater(count, 50)
 
     def stock(self, content, stop, gc):
         with open(self.path(), 'wb') as file:

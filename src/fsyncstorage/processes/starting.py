@@ -16,7 +16,6 @@ because a process that is killed does not always end at once.
 Left to others: what the process does, and what its reports mean.
 """
 
-import collections
 import contextlib
 import functools
 import json
@@ -88,9 +87,7 @@ class ChildProcess:
                 raise NotStarted(str(error)) from None
         self.pid = self._process.pid
         self._module = module
-        #: Lines that it has written, and the pieces of an unfinished line.
-        self._lines: collections.deque[bytes] = collections.deque()
-        self._begun: list[bytes] = []
+        self._reports = self._connection.makefile('rb')
 
     def begin(self, job: dict[str, Any]) -> None:
         """Let it begin.  NotStarted: it cannot; the caller must close it."""
@@ -127,25 +124,19 @@ class ChildProcess:
     def report(self, within: float | None = None) -> str | None:
         """The next line that it writes; None: it has ended.
 
-        Silent: it has written nothing for `within` seconds.
+        Silent: it has written nothing for `within` seconds.  (Nothing can be
+        read from it any more.)
         """
         self._connection.settimeout(within)
-        while not self._lines:
-            try:
-                piece = self._connection.recv(1 << 16)
-            except TimeoutError:
-                raise Silent(
-                    f'it has said nothing for {within:.0f} s') from None
-            except ConnectionError:  # it ended before it read all
-                piece = b''
-            if not piece:  # (it was killed in the middle of a last line)
-                return None
-            *ends, rest = piece.split(b'\n')
-            for end in ends:
-                self._lines.append(b''.join([*self._begun, end]))
-                self._begun.clear()
-            self._begun.append(rest)
-        return self._lines.popleft().decode('utf-8', 'replace')
+        try:
+            line = self._reports.readline()
+        except TimeoutError:
+            raise Silent(f'it has said nothing for {within:.0f} s') from None
+        except ConnectionError:  # it ended before it read all
+            return None
+        if not line.endswith(b'\n'):  # it was killed in the middle of a line
+            return None
+        return line.decode('utf-8', 'replace').removesuffix('\n')
 
     def reports(self, within: float | None = None) -> Iterator[Any]:
         """All that it reports, as with `report`, until it has ended.
@@ -177,6 +168,7 @@ class ChildProcess:
         """
         self.end()
         ended = self.exit_code() is not None
+        self._reports.close()
         self._connection.close()
         if not ended:
             logger.warning(
