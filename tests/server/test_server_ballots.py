@@ -1,12 +1,22 @@
 """Clients that are voted at the same time, over the network (I12)."""
 
+import base64
 
+from ZEO.StorageServer import never_resolve_conflict
 from ZODB.blob import BlobStorage
 from ZODB.MappingStorage import MappingStorage
 
+from fsyncstorage.errors import SyncFailed
+
+from ..support import Thread
+from ..support import commit
 from ..support import oid
 from ..support import until
+from .serving import ErrorReply
 from .serving import ServedFromControlledDisk
+from .serving import counter
+from .serving import record
+from .serving import state_of
 
 
 class SideBySide(ServedFromControlledDisk):
@@ -76,3 +86,127 @@ class SideBySide(ServedFromControlledDisk):
         tid = voted.finish()
         with open(storage.loadBlob(oid(1), tid), 'rb') as file:
             self.assertEqual(file.read(), b'blob')
+
+
+class PutAside(ServedFromControlledDisk):
+    """Conflicts with a transaction that is appended, and not published (I6).
+
+    It is on its way to the disk: a client that retried now would meet it
+    again.  So such a vote is put aside, and repeated when that transaction is
+    published.
+    """
+
+    level = 2
+
+    def setUp(self):
+        super().setUp()
+        self.first, self.second, self.third = (
+            self.connect(self.server) for _ in range(3))
+        self.serial = self.first.commit(
+            {1: counter(0), 2: b'old', 3: b'x'})
+        for peer in self.second, self.third:
+            peer.wait_for_invalidations(1)
+
+        # No process has to be started to find out.
+        self.storage.tryToResolveConflict = never_resolve_conflict
+
+    def append(self, records):
+        """Have the first client's commit wait for the disk."""
+        self.first.vote(records, self.serial)
+        self.disk.hold_syncs()
+        self.finish = self.first.ask_finish()
+        self.disk.wait_for_sync()
+
+    def test_its_sync_fails_in_another_thread(self):
+        """Which tells the committer nothing."""
+        self.disk.hold_syncs()
+        direct = Thread(
+            commit, self.storage, {2: b'direct'}, {2: self.serial})
+        self.disk.wait_for_sync()
+        vote = self.second.ask_vote({2: b'second'}, self.serial)
+        until(lambda: self.committer.waiting == 1, 'put aside')
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            self.disk.fail_sync(OSError(5, 'Input/output error'))
+            self.disk.release_syncs()
+            with self.assertRaises(SyncFailed):
+                direct.result()
+            with self.assertRaisesRegex(ErrorReply, 'WritingStopped'):
+                self.second.answer(vote)
+
+    def publish(self):
+        self.disk.release_syncs()
+        return self.first.answer(self.finish)
+
+    def check_put_aside(self):
+        """Return when the second client's vote was tried, to no result; the
+        third client commits meanwhile."""
+        until(lambda: self.committer.waiting == 1, 'put aside')
+        self.third.vote({4: b'third'})
+        self.assertEqual(self.committer.waiting, 1)
+        self.second.ping()
+        self.assertEqual(self.second.replies, {})
+        self.thirds_finish = self.third.ask_finish()
+
+    def check_conflict(self, vote, name='ConflictError'):
+        """Who is refused was told before what it conflicts with."""
+        self.check_put_aside()
+        told = len(self.second.invalidations)
+        tid = self.publish()
+        with self.assertRaises(ErrorReply) as caught:
+            self.second.answer(vote)
+        self.assertEqual(caught.exception.name, name)
+        self.assertIn(tid, [each for each, _ in
+                            self.second.invalidations[told:]])
+        self.assertGreater(self.third.answer(self.thirds_finish), tid)
+        # The retry is no conflict.
+        self.second.commit({2: b'again'}, self.second.load(2)[1])
+
+    def test_a_check_of_a_serial(self):
+        self.append({2: b'new'})
+        self.second.begin()
+        self.second.post('checkCurrentSerialInTransaction',
+                         oid(2), self.serial, self.second.id)
+        self.check_conflict(self.second.ask('vote', self.second.id),
+                            'ReadConflictError')
+
+    def test_an_undo(self):
+        self.serial = undone = self.first.commit(
+            {2: record('to undo')}, self.serial)
+        self.append({2: b'new'})
+        self.second.begin()
+        self.second.post('undoa', base64.encodebytes(undone).rstrip(),
+                         self.second.id)
+        self.check_conflict(
+            self.second.ask('vote', self.second.id), 'MultipleUndoErrors')
+
+    def test_a_deletion(self):
+        self.append({2: b'new'})
+        self.second.begin()
+        self.second.post(
+            'deleteObject', oid(2), self.serial, self.second.id)
+        self.check_conflict(self.second.ask('vote', self.second.id))
+
+    def test_what_can_be_resolved_need_not_wait(self):
+        """It is resolved with the appended data."""
+        del self.storage.tryToResolveConflict
+        self.append({1: counter(5)})
+        self.assertEqual(
+            self.second.vote({1: counter(20)}, self.serial), [oid(1)])
+        finish = self.second.ask_finish()
+        tid = self.publish()
+        self.assertGreater(self.second.answer(finish), tid)
+        self.assertEqual(state_of(self.second.load(1)[0]), 25)
+
+    def test_the_sync_fails(self):
+        """Nobody waits for ever for what is never published."""
+        self.append({2: b'new'})
+        vote = self.second.ask_vote({2: b'mine'}, self.serial)
+        self.check_put_aside()
+        self.disk.fail_sync(OSError(5, 'Input/output error'))
+        with self.assertLogs('fsyncstorage', 'ERROR'):
+            with self.assertRaises(ErrorReply) as caught:
+                self.publish()
+            self.assertEqual(caught.exception.name, 'SyncFailed')
+            with self.assertRaises(ErrorReply) as caught:
+                self.second.answer(vote)
+        self.assertEqual(caught.exception.name, 'WritingStopped')

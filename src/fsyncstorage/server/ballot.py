@@ -201,9 +201,8 @@ class Ballot:
             done(result, error)
 
     def end_timer(self):
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+        self.timer.cancel()
+        self.timer = None
 
     def forget(self):
         """Nothing is left of it.  May be repeated."""

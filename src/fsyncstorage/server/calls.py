@@ -98,21 +98,23 @@ def is_number(value):
     return value.__class__ is int and value in NUMBER[int]
 
 
-# Message id, flags, name and arguments.  Stock clients use `(oid, tid)` as the
-# id of a load.
-_MESSAGE = Call({**NUMBER, tuple: ANY}, FLAG, NAME, {**NONE, tuple: ANY})
+# Stock clients use `(oid, tid)` as the message id of a load.
 _LOAD = Call(OID, TID)
 
 
 def parts(message):
-    """The four parts of a message, or a TypeError."""
-    if message.__class__ is not tuple:
+    """The message id, flags, name and arguments, or a TypeError."""
+    if message.__class__ is not tuple or len(message) != 4:
         raise TypeError('a message that is not a call')
-    _MESSAGE.check('a message', message)
-    message_id, _, name, arguments = message
+    message_id, flags, name, arguments = message
     if message_id.__class__ is tuple:
         _LOAD.check('the id of a message', message_id)
-    if arguments is None and message_id != KEEP_ALIVE:
+    elif message_id.__class__ is not int or message_id not in NUMBER[int]:
+        raise TypeError('a message without an id')
+    if (flags.__class__ not in FLAG or flags not in (0, 1)
+            or name.__class__ is not str or len(name) > LONGEST_NAME):
+        raise TypeError('a message that does not begin as a call does')
+    if arguments.__class__ is not tuple and message_id != KEEP_ALIVE:
         raise TypeError(f'a call of {name!r:.50} without arguments')
     return message
 

@@ -115,7 +115,8 @@ class Committer:
         If there is a tid, the call is made while that transaction is
         announced, in the place of the invalidation for this client.
         """
-        ballot.end_timer()
+        if ballot.timer is not None:
+            ballot.end_timer()
         with self._lock:
             if self._closing:
                 return
@@ -406,7 +407,8 @@ class Committer:
 
     def _over(self, ballot):
         ballot.becomes(OVER)
-        ballot.end_timer()
+        if ballot.timer is not None:
+            ballot.end_timer()
         ballot.count_no_more()
 
     def _forget(self, ballot, *_):

@@ -25,12 +25,6 @@ from .threads import Threads
 PACK, FORECAST = 'pack', 'forecast'
 _TWICE = {PACK: 'Already packing',
           FORECAST: 'A forecast is under way already'}
-_FAILED = {PACK: 'pack failed', FORECAST: 'forecast failed'}
-
-
-def _refuse_what_is_no_time(pack_time):
-    """Raise ValueError, OverflowError or OSError, before a thread starts."""
-    time.gmtime(pack_time)
 
 
 class Left(Exception):
@@ -56,12 +50,6 @@ class Packs:
         return hasattr(self._service.storage, 'packs')
 
     @property
-    def foretell(self):
-        """Would a forecast be right?  Not for a storage in a wrapper, whose
-        records differ from those in the file."""
-        return hasattr(type(self._service.storage), 'packs')
-
-    @property
     def of_storage(self):
         if not self.are_offered:
             raise Unsupported(
@@ -72,19 +60,17 @@ class Packs:
     def pack(self, session, pack_time, answer):
         """`answer` is sent when the pack is done; None: nobody waits."""
         storage = self._service.storage
-        _refuse_what_is_no_time(pack_time)
         self._start(
             PACK, session, lambda: storage.pack(pack_time, referencesf),
-            answer)
+            pack_time, answer)
 
     def forecast(self, session, pack_time, answer):
         packs = self.of_storage
-        if not self.foretell:
+        # Records of a wrapper differ from those in the file.
+        if not hasattr(type(self._service.storage), 'packs'):
             raise Unsupported(
                 'a dry run cannot read the records of this storage, which are'
                 ' wrapped (compressed, for example); a pack can')
-
-        _refuse_what_is_no_time(pack_time)
 
         def refuse():
             if not session.connected:
@@ -92,7 +78,7 @@ class Packs:
 
         self._start(
             FORECAST, session, lambda: packs.forecast(pack_time, refuse),
-            answer)
+            pack_time, answer)
 
     def left(self, session):
         """This client has left."""
@@ -100,7 +86,8 @@ class Packs:
             # It may wait for a process, and notice nothing until that answers.
             self.of_storage.wake_forecast()
 
-    def _start(self, kind, session, function, answer):
+    def _start(self, kind, session, function, pack_time, answer):
+        time.gmtime(pack_time)  # an error, if that is no time
         if kind in self._under_way:
             raise Untimely(_TWICE[kind])
         self._under_way[kind] = session
@@ -111,7 +98,7 @@ class Packs:
         del self._under_way[kind]
         if error is not None and not isinstance(
                 error, (Cancelled, Untimely, Left)):
-            session.log(_FAILED[kind], logging.ERROR, exc_info=error)
+            session.log(f'{kind} failed', logging.ERROR, exc_info=error)
         if kind == PACK:    # the size of the storage has changed
             self._service.broadcast_info()
         if answer is not None:
