@@ -336,7 +336,7 @@ class CheckTests(TestCase):
         write(path, b'')
         with mock.patch.multiple(verify.Budget, AT_LEAST=0, TIMES=0):
             report = self.check(b'cZODB.blob\nBlob\n.N.').report
-        self.assertEqual(report.counts, {findings.UNREAD: 1})
+        self.assertEqual(report.problem_counts, {findings.UNREAD: 1})
         self.assertEqual(report.blobs, {'records': 1, 'files': 1})
 
 
