@@ -102,7 +102,7 @@ class ChainTests(unittest.TestCase):
         at = second + scan.HEADER + scan.RECORD_HEADER
         data[at:at + 8] = (first + 1).to_bytes(8, 'big')
         report = verify.verify(window_of(bytes(data))).report
-        self.assertEqual(report.counts, {findings.POINTER: 99})
+        self.assertEqual(report.problem_counts, {findings.POINTER: 99})
 
 
 class PickleTests(unittest.TestCase):
@@ -140,7 +140,7 @@ class PickleTests(unittest.TestCase):
 
     def test_what_is_compressed_beyond_the_bound(self):
         report = self.check(self.compressed(self.MUCH))
-        self.assertEqual(report.counts, {findings.UNREAD: 1})
+        self.assertEqual(report.problem_counts, {findings.UNREAD: 1})
         self.assertIn('more than 33,554,432 bytes', report.problems[0].reason)
         self.assertEqual(report.damages, 0)
 
@@ -155,7 +155,7 @@ class PickleTests(unittest.TestCase):
         pickle = b'N.' + b'(N' * (size // 2) + b'.'
         with mock.patch.object(verify, 'MOST_VALUES', most):
             report = self.check(b'.z' + zlib.compress(pickle, 9))
-        self.assertEqual(report.counts, {findings.UNREAD: 1})
+        self.assertEqual(report.problem_counts, {findings.UNREAD: 1})
         self.assertIn(f'more than {most:,} values', report.problems[0].reason)
 
     def test_many_small_ones(self):
@@ -165,8 +165,10 @@ class PickleTests(unittest.TestCase):
             report = self.check(*[
                 b'.z' + zlib.compress(b'N.X' + (200_000).to_bytes(4, 'little')
                                       + bytes(200_000) + b'.', 9)] * 100)
-        self.assertTrue(report.walked)
-        self.assertEqual(report.counts, {findings.UNREAD: 100 - report.walked})
+        self.assertTrue(report.pickles_walked)
+        self.assertEqual(
+            report.problem_counts,
+            {findings.UNREAD: 100 - report.pickles_walked})
         self.assertIn('all pickles together', report.problems[0].reason)
 
     def test_a_compressed_record_that_is_cut_off(self):
@@ -174,11 +176,12 @@ class PickleTests(unittest.TestCase):
                              + bytes(1 << 16) + b'.')
         for end in range(len(data)):
             self.assertEqual(
-                self.check(b'.z' + data[:end]).counts, {findings.PICKLE: 1})
+                self.check(b'.z' + data[:end]).problem_counts,
+                {findings.PICKLE: 1})
 
     def test_memo(self):
         report = self.check(b'Nr\xff\xff\xff\x0f.N.', b'Np99999999\n.N.')
-        self.assertEqual(report.walked, 2)
+        self.assertEqual(report.pickles_walked, 2)
 
     def test_deep(self):
         deep = b')' + b'\x85' * often(10_000, 1_000_000)
@@ -188,7 +191,7 @@ class PickleTests(unittest.TestCase):
         for name in b'', b'short', b'too long by far':
             report = self.check(
                 b'C' + bytes([len(name)]) + name + b'Q.N.')
-            self.assertEqual(report.counts, {findings.PICKLE: 1})
+            self.assertEqual(report.problem_counts, {findings.PICKLE: 1})
 
     def test_an_error_does_not_quote_the_record(self):
         size = 5 << 20

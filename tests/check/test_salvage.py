@@ -68,8 +68,8 @@ class SalvageCase(CheckCase):
         with open(self.out, 'rb') as file:
             report = verify.verify(Window.of_file(file.fileno())).report
         self.assertEqual(
-            (report.damages - report.counts[findings.PICKLE], report.tail),
-            (0, None))
+            (report.damages - report.problem_counts[findings.PICKLE],
+             report.tail), (0, None))
         for suffix in '', '.index', '.lock':
             os.remove(self.out + suffix)
         return found

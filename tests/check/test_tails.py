@@ -71,7 +71,7 @@ class WrittenMeanwhileTests(TestCase):
         self.after = self.before
         self.after.append(with_seal=True, durable=self.after.end)
         report = self.check()
-        self.assertEqual(report.counts[findings.TRANSACTION], 1)
+        self.assertEqual(report.problem_counts[findings.TRANSACTION], 1)
         self.assertEqual(report.transactions, 3)
         self.assertEqual(self.info().damage.position, self.end)
 

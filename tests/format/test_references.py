@@ -178,7 +178,7 @@ class Forms(unittest.TestCase):
                 b'C\x08abcdefghh\0\x86C\x08123456780Q.': 1,
                 b'(C\x08abcdefghh\0tQ.': 1,
                 b'(C\x08abcdefgh(Nimodule\nName\ntQ.': 1,
-                b'U\x08abcdefghQ.': 1, b'B\x08\0\0\0abcdefghQ.': 1,
+                b'C\x08abcdefghNbQ.': 1, b'U\x08abcdefghQ.': 1, b'B\x08\0\0\0abcdefghQ.': 1,
                 b']C\x08abcdefghaQ.': 0}.items():
             with self.subTest(state):
                 self.assertEqual(
@@ -336,7 +336,7 @@ class CheckTests(TestCase):
         write(path, b'')
         with mock.patch.multiple(verify.Budget, AT_LEAST=0, TIMES=0):
             report = self.check(b'cZODB.blob\nBlob\n.N.').report
-        self.assertEqual(report.counts, {findings.UNREAD: 1})
+        self.assertEqual(report.problem_counts, {findings.UNREAD: 1})
         self.assertEqual(report.blobs, {'records': 1, 'files': 1})
 
 

@@ -18,7 +18,6 @@ import zc.lockfile
 
 from ..format import index
 from ..format import scan
-from ..format import seal
 from ..format.window import Window
 from ..storage import leftovers
 from ..storage import recovery
@@ -136,7 +135,7 @@ class Check:
             refuse_taken_names(options.salvage, options.path)
 
     def is_damaged(self):
-        return any(map(self.counts_as_damage, self.report.counts))
+        return any(map(self.counts_as_damage, self.report.problem_counts))
 
     # The parts of a run
 
@@ -215,38 +214,17 @@ class Check:
     # The results
 
     def as_dict(self):
-        report = self.report
-        return {
+        return plain({
             'file': self.options.path,
             'damaged': self.is_damaged(),
-            'size': report.size,
-            'end': report.end,
-            'tail': report.tail and plain(report.tail._asdict()),
-            'transactions': report.transactions,
-            'records': report.records,
-            'objects': report.objects,
-            'objects_without_data': report.without_data,
-            'first_tid': plain(report.first_tid),
-            'last_tid': plain(report.last_tid),
-            'seals': {verdict: report.seals[verdict] for verdict in (
-                seal.SOUND, seal.ABSENT, seal.MOVED)},
-            'pickles_walked': report.walked,
-            'wrapped': report.wrapped,
-            'opaque': report.opaque,
-            'blobs': report.blobs,
-            'no_orphans': report.no_orphans,
-            'index': report.index,
+            **vars(self.report),
             'lost': self.lost,
-            'problem_counts': report.counts,
-            'problems': [plain(problem._asdict()) | {
+            'problems': [problem._asdict() | {
                 'damage': self.counts_as_damage(problem.kind)}
-                for problem in report.problems],
+                for problem in self.report.problems],
             'salvage': self.salvaged and {
-                'file': self.options.salvage,
-                **vars(self.salvaged),
-                'left_out': [plain(left_out._asdict())
-                             for left_out in self.salvaged.left_out]},
-        }
+                'file': self.options.salvage, **vars(self.salvaged)},
+        })
 
     def counts_as_damage(self, kind):
         return kind not in findings.WARNINGS or (
@@ -254,7 +232,10 @@ class Check:
 
 
 def plain(value):
-    """The same value, as JSON can have it: bytes become hex."""
+    """The same value, as JSON can have it: bytes become hex, and named tuples
+    become dictionaries."""
+    if isinstance(value, tuple):
+        value = value._asdict()
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -7,6 +7,7 @@ import typing
 from collections import Counter
 
 from ..format import scan
+from ..format import seal
 
 # Kinds of damage.
 MAGIC = 'magic'
@@ -70,28 +71,29 @@ class Report:
         self.transactions = 0
         self.records = 0
         self.objects = 0
-        self.without_data = 0           # objects deleted, or never created
+        self.objects_without_data = 0   # deleted, or never created
         self.first_tid = self.last_tid = None
-        self.seals = Counter()          # verdicts
+        self.seals = Counter(dict.fromkeys(
+            (seal.SOUND, seal.ABSENT, seal.MOVED), 0))
         self.wrapped = Counter()        # current records, by their marks
         self.opaque = 0                 # wrapped ones that cannot be read
-        self.walked = 0
+        self.pickles_walked = 0
         self.blobs = None               # Counter, if they were checked
         self.no_orphans = None          # words: why no file is called one
         self.index = None               # words, if it was checked
         self.problems = []
-        self.counts = Counter()         # problems, by kind
+        self.problem_counts = Counter()         # problems, by kind
 
     def add(self, kind, reason, position=None, tid=None, oid=None):
-        self.counts[kind] += 1
-        if self.counts[kind] <= MOST_LISTED:
+        self.problem_counts[kind] += 1
+        if self.problem_counts[kind] <= MOST_LISTED:
             self.problems.append(Problem(kind, reason, position, tid, oid))
 
     def add_unlisted(self, kind, count):
         if count:
-            self.counts[kind] += count
+            self.problem_counts[kind] += count
 
     @property
     def damages(self):
-        return sum(count for kind, count in self.counts.items()
+        return sum(count for kind, count in self.problem_counts.items()
                    if kind not in WARNINGS)

@@ -135,7 +135,7 @@ class Verification:
         self.compare_index(self.report.end)
         self.refuse_other_index()
         self.report.objects = len(self.index)
-        self.report.without_data = len(self.without_data)
+        self.report.objects_without_data = len(self.without_data)
 
     def note_tail(self, damage):
         length = self.window.end - damage.position
@@ -273,7 +273,7 @@ class Verification:
                 findings.PICKLE, f'its pickle cannot be read ({said})',
                 record.position, record.tid, record.oid)
             return
-        self.report.walked += 1
+        self.report.pickles_walked += 1
         for oid in oids:
             if oid not in self.index or oid in self.without_data:
                 self.report.add(

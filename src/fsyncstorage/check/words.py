@@ -53,7 +53,7 @@ class Words:
             yield 'DAMAGED.'
 
     def damages(self, kinds):
-        return any(self.report.counts[kind] for kind in kinds)
+        return any(self.report.problem_counts[kind] for kind in kinds)
 
     def lost_lines(self):
         """Which objects were lost."""
@@ -98,20 +98,20 @@ class Words:
     def problem_lines(self, title, damage):
         """How many there are of each kind, and what they are."""
         report, shown = self.report, None if self.options.verbose else FEW
-        kinds = [kind for kind in findings.WORDS if report.counts[kind]
+        kinds = [kind for kind in findings.WORDS if report.problem_counts[kind]
                  and self.check.counts_as_damage(kind) is damage]
         if kinds:
             yield f'{title}:'
         for kind in kinds:
-            yield f'  {findings.WORDS[kind]}: {report.counts[kind]:,}'
+            count = report.problem_counts[kind]
+            yield f'  {findings.WORDS[kind]}: {count:,}'
             listed = [each for each in report.problems if each.kind == kind]
             yield from map(described, listed[:shown])
             if len(listed) > len(listed[:shown]):
-                yield (f'    and {report.counts[kind] - FEW:,} more'
+                yield (f'    and {count - FEW:,} more'
                        ' (--verbose lists them)')
-            elif report.counts[kind] > len(listed):
-                yield (f'    and {report.counts[kind] - len(listed):,} more,'
-                       ' not listed')
+            elif count > len(listed):
+                yield f'    and {count - len(listed):,} more, not listed'
 
     def summary(self):
         report = self.report
@@ -121,7 +121,7 @@ class Words:
             'first': moment(report.first_tid),
             'last': moment(report.last_tid),
             'records': f'{report.records:,} of {report.objects:,} objects,'
-                       f' {report.without_data:,} of them deleted',
+                       f' {report.objects_without_data:,} of them deleted',
             'pickles': self.pickle_words(),
             'blobs': self.blob_words(),
             'index': report.index,
@@ -138,7 +138,7 @@ class Words:
 
     def pickle_words(self):
         report = self.report
-        words = f'{report.walked:,} current records walked'
+        words = f'{report.pickles_walked:,} current records walked'
         if report.opaque:
             words += (f', {report.opaque:,} not: only their storage wrapper'
                       ' can read them')
@@ -152,7 +152,7 @@ class Words:
         blobs = self.report.blobs
         if blobs is None:
             return None
-        counts = self.report.counts
+        counts = self.report.problem_counts
         words = (f'{blobs["records"]:,} records,'
                  f' {counts[findings.BLOB]:,} without a file; ')
         if self.report.no_orphans:
