@@ -178,7 +178,8 @@ class Forms(unittest.TestCase):
                 b'C\x08abcdefghh\0\x86C\x08123456780Q.': 1,
                 b'(C\x08abcdefghh\0tQ.': 1,
                 b'(C\x08abcdefgh(Nimodule\nName\ntQ.': 1,
-                b'C\x08abcdefghNbQ.': 1, b'U\x08abcdefghQ.': 1, b'B\x08\0\0\0abcdefghQ.': 1,
+                b'C\x08abcdefghNbQ.': 1, b'U\x08abcdefghQ.': 1,
+                b'B\x08\0\0\0abcdefghQ.': 1,
                 b']C\x08abcdefghaQ.': 0}.items():
             with self.subTest(state):
                 self.assertEqual(
