@@ -66,8 +66,7 @@ class Sections(TestCase):
     def test_the_keys_of_filestorage(self):
         storage = self.from_keys(
             f'blob-dir {self.directory}/blobs', 'create true',
-            'quota 1MB', 'pack-gc false', 'pack-keep-old false',
-            'packer ZODB.FileStorage.FileStorage:FileStorage.packer')
+            'quota 1MB', 'pack-gc false', 'pack-keep-old false')
         self.assertEqual(storage.blob_dir, self.path('blobs'))
         self.assertEqual(storage._quota, 1 << 20)
         self.assertFalse(storage._pack_gc)
@@ -112,14 +111,9 @@ class Sections(TestCase):
                     self.from_keys(key)
         self.assertEqual(os.listdir(self.directory), [])
 
-    def test_a_packer_that_is_none(self):
-        for packer in ('nonsense', 'os:nonsense', 'os.nonsense', 'os:len(',
-                       'nonsense:packer', ':packer'):
-            with self.subTest(packer):
-                with self.assertRaises(ValueError) as caught:
-                    self.from_keys(f'packer {packer}')
-                self.assertIn(f'packer {packer!r}', str(caught.exception))
-                self.assertIn('module', str(caught.exception))
+    def test_a_packer_is_refused(self):
+        with self.assertRaisesRegex(ValueError, 'a packer of your own'):
+            self.from_keys('packer ZODB.FileStorage:FileStorage')
         self.assertEqual(os.listdir(self.directory), [])
 
     def test_a_key_that_is_none(self):

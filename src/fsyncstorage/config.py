@@ -6,8 +6,6 @@ and the line of an error.
 """
 
 import contextlib
-import importlib
-import pkgutil
 from typing import Any
 
 from ZODB.config import BaseConfig
@@ -31,32 +29,18 @@ def local_reads_mode(value: str) -> int:
 def key_name(value: str) -> str:
     """The name of a key; an error names the nearest one."""
     key = value.lower()
-    known = 'path', 'packer', *(
+    known = 'path', *(
         each.replace('_', '-') for each in FsyncStorage.KEYS)
     if key not in known:
         raise ValueError(unknown_key(value, known))
     return key
 
 
-def _packer(path: str) -> Any:
-    """The object that `packer` names: module.name or module:expression."""
-    module, colon, expression = path.partition(':')
-    try:
-        if colon:
-            # As for <filestorage>: the operator wrote the expression.
-            return eval(expression, vars(importlib.import_module(module)))
-        return pkgutil.resolve_name(path)
-    except Exception as error:
-        raise ValueError(
-            f'packer {path!r} is neither module.name nor module:expression'
-            f' ({type(error).__name__}: {error})') from error
-
-
 class FsyncStorage(BaseConfig):
 
     # Keys that are passed as arguments of the same name; FileStorage's first.
     KEYS = ('create', 'read_only', 'quota', 'blob_dir', 'pack_gc',
-            'pack_keep_old', 'durability', 'sync_interval',
+            'pack_keep_old', 'packer', 'durability', 'sync_interval',
             'group_commit_delay', 'checksums', 'index_checkpoint',
             'reader_threads', 'pack_process', 'pack_rate', 'local_reads',
             'local_reads_mode', 'scrub_rate', 'slow_commit_log')
@@ -141,6 +125,4 @@ class FsyncStorage(BaseConfig):
             for key in self.KEYS
             if getattr(config, key) is not None
         }
-        if config.packer:
-            options['packer'] = _packer(config.packer)
         return storage.FsyncStorage(config.path, **options, **more)

@@ -13,8 +13,8 @@ from ZODB.utils import z64
 from fsyncstorage import datafile
 from fsyncstorage.check import findings
 from fsyncstorage.check import verify
+from fsyncstorage.check import wrapped
 from fsyncstorage.format import scan
-from fsyncstorage.format import wrapped
 from fsyncstorage.format.view import View
 from fsyncstorage.format.window import Window
 from fsyncstorage.storage import recovery
@@ -93,7 +93,7 @@ class ChainTests(unittest.TestCase):
                 side_effect=scan.earlier_record) as earlier:
             report = verify.verify(window_of(data)).report
         self.assertEqual(report.problems, [])
-        self.assertLess(earlier.call_count, 2 * (verify.STEPS + 2) * count)
+        self.assertLess(earlier.call_count, 4 * count)
 
     def test_an_error_is_remembered(self):
         data = bytearray(hostilefiles.chain_of_back_pointers(100))
@@ -147,15 +147,7 @@ class PickleTests(unittest.TestCase):
     def test_what_is_compressed_twice(self):
         twice = b'.z' + zlib.compress(self.compressed(self.MUCH), 9)
         self.assertLess(len(twice), 8000)
-        report = self.check(twice)
-        self.assertEqual(report.damages, 1)
-        self.assertIn('twice', report.problems[0].reason)
-
-    def test_a_hex_of_what_is_compressed(self):
-        report = self.check(
-            b'.h' + b'.z' .hex().encode()
-            + self.compressed(self.MUCH)[2:].hex().encode())
-        self.assertEqual(report.counts, {findings.UNREAD: 1})
+        self.assertEqual(self.check(twice).opaque, 1)
 
     def test_many_values(self):
         most = often(50_000, wrapped.MOST_VALUES)

@@ -114,10 +114,3 @@ class Refused(CheckCase):
             report = self.report()
             self.assertEqual(report['problems'], [])
             self.assertEqual(report['tail']['position'], self.begins[6])
-
-    def test_no_new_index_hides_it(self):
-        write(self.path(), self.data[:self.begins[6]])
-        before = read(self.index)
-        status, out, err = self.run_check('--repair-index')
-        self.assertEqual((status, err), (DAMAGE, ''))
-        self.assertEqual(read(self.index), before)

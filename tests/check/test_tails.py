@@ -2,10 +2,9 @@
 
 
 from fsyncstorage.check import findings
-from fsyncstorage.check import tails
 from fsyncstorage.check import verify
 from fsyncstorage.check.info import survey
-from fsyncstorage.check.tails import LaterSeals
+from fsyncstorage.format import headers
 from fsyncstorage.format.window import Window
 
 from ..format import hostilefiles
@@ -30,12 +29,13 @@ class WrittenMeanwhileTests(TestCase):
         """The window of a file that has other bytes from then on."""
         data = bytes(self.before.data)
 
-        def later_seals(*args):
+        def find(*args):
             nonlocal data
             data = bytes(self.after.data)
-            return LaterSeals(*args)
+            return original(*args)
 
-        self.patch(tails, LaterSeals=later_seals)
+        original = headers.find_sound_seals
+        self.patch(headers, find_sound_seals=find)
         window = Window(
             lambda length, position: data[position:position + length],
             len(data))

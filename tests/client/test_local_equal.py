@@ -20,7 +20,7 @@ from ZODB.utils import z64
 from fsyncstorage.datafile import DataFile
 from fsyncstorage.format import UNCERTAIN
 from fsyncstorage.format import objectmap as layout
-from fsyncstorage.format.objectmap import Reader
+from fsyncstorage.format.objectmap import MapReader
 from fsyncstorage.format.source import Source
 
 from ..support import TestCase
@@ -79,7 +79,7 @@ class Equal(TestCase):
 
     def take(self):
         descriptors = list(self.storage.object_map().open())
-        reader = Reader(descriptors[1], self.storage.instance)
+        reader = MapReader(descriptors[1], self.storage.instance)
         os.close(descriptors.pop())
         self.source = Source(
             DataFile('', 0, lambda *args: descriptors.pop()), reader)

@@ -21,7 +21,7 @@ from fsyncstorage import durability
 from fsyncstorage.commit.policies import POLICIES
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.storage import outcome
-from fsyncstorage.storage.commits import Commits
+from fsyncstorage.storage.journal import Journal
 
 from ..support import TestCase
 from ..support import Thread
@@ -126,7 +126,7 @@ class Promised(AskingCase):
     def test_one_that_is_alone(self):
         """It writes at its vote."""
         storage = self.held(self.policy)
-        storage._reserve.is_real = False
+        storage.journal.reserve.is_real = False
         thread = self.start(vote_asking(storage, {2: b'x'}))
         self.disk.wait_for_sync()
         self.assertTrue(thread.is_alive())
@@ -193,7 +193,7 @@ class Blobs(AskingCase):
         paths = [path for path, _ in self.synced]
         self.assertIn(blob, paths)
         self.assertIn(os.path.dirname(blob), paths)
-        self.assertFalse(self.storage._unsynced_blobs)
+        self.assertFalse(self.storage.journal.unsynced_blobs)
 
 
 class InTheFile(AskingCase):
@@ -202,10 +202,10 @@ class InTheFile(AskingCase):
         """The bytes of a file with one transaction, of a fixed tid and id."""
         storage = self.open(name, **options)
 
-        def given(storage, under_way):
+        def given(journal, under_way):
             return b'\3' * 8
 
-        with (mock.patch.object(Commits, '_new_tid', given),
+        with (mock.patch.object(Journal, 'new_tid', given),
               mock.patch.object(outcome, 'id_for', lambda *args: b'x' * 16)):
             storage.tpc_finish(vote(storage, {1: b'x'}, extension=extension))
         storage.close()

@@ -164,7 +164,7 @@ class Blobs(TestCase):
             removed(storage.loadBlob(oid(1), tid))
             blob = storage.loadBlob(oid(2), other)
             events = self.trace()
-            storage._checkpoints.write()
+            storage.journal.checkpoints.write()
             self.check_synced(events, blob)
             self.assertIsNone(storage.stats()['writing_stopped'])
             storage.close()

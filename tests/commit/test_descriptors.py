@@ -94,7 +94,7 @@ class NoDescriptors(TestCase):
                 finish = Thread(storage.tpc_finish, transaction)
                 if policy == 'none':
                     tid = finish.result()
-                    finish = Thread(storage._checkpoints.write)
+                    finish = Thread(storage.journal.checkpoints.write)
                 self.assertTrue(waiting.wait(30))
                 self.assertEqual(storage.load(oid(2)), (b'first', first))
                 storage.tpc_abort(begin(storage))

@@ -167,7 +167,7 @@ class FailedWrite(TestCase):
 
     def test_in_the_vote_of_one_that_is_alone(self):
         storage = self.failing(at=1)
-        storage._reserve.is_real = False
+        storage.journal.reserve.is_real = False
         transaction = begin(storage)
         storage.store(oid(2), b'\0' * 8, b'x' * 100, '', transaction)
         with self.assertRaisesRegex(OSError, 'No space left'):

@@ -298,13 +298,13 @@ class FailingSyncs(TestCase):
     def test_a_failure_between_the_check_and_the_append(self):
         storage = self.open()
         transaction = vote(storage, {1: b'x'})
-        append = storage._append
+        append = storage.journal.append
 
         def stop_first(under_way, commit):
             storage._sequencer.stop_writing('of a test')
             append(under_way, commit)
 
-        storage._append = stop_first
+        storage.journal.append = stop_first
         with self.assertRaisesRegex(OutcomeUnknown, 'of a test'):
             storage.tpc_finish(transaction)
 
@@ -445,10 +445,10 @@ class Misuse(TestCase):
         for alone in False, True:
             with self.subTest(alone=alone):
                 storage = self.open('alone' if alone else 'one')
-                storage._reserve.is_real = not alone
+                storage.journal.reserve.is_real = not alone
                 transaction = begin(storage)
                 storage.store(oid(1), b'\0' * 8, b'x', '', transaction)
-                with mock.patch.object(storage._reserve, 'promise',
+                with mock.patch.object(storage.journal.reserve, 'promise',
                                        side_effect=OSError(28, 'full')):
                     with self.assertRaisesRegex(OSError, 'full'):
                         storage.tpc_vote(transaction)

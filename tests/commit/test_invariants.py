@@ -409,7 +409,7 @@ class I5_Publishing(InvariantCase):
     def nobody_waits_for_a_write(self, is_real):
         disk = self.controlled_disk()
         storage = self.open(f'reserves {is_real}')
-        storage._reserve.is_real = is_real
+        storage.journal.reserve.is_real = is_real
         first = commit(storage, {1: b'first'})
         writing, go_on = threading.Event(), threading.Event()
 
@@ -685,7 +685,7 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
                         vote(storage, {number: b'c'}, **self.metadata),
                         AsyncFinish(lambda tid, error: told.append(error)))
                 closing = Thread(storage.close)
-                until(lambda: storage._closed, 'closing')
+                until(lambda: storage.journal.closed_because, 'closing')
                 self.disk.release_syncs()
                 closing.result()
                 self.assertEqual(told, [None] * 2)
@@ -711,16 +711,18 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
     def closed_while_it_writes(self, is_real):
         disk = self.controlled_disk()
         storage = self.open(f'reserves {is_real}')
-        storage._reserve.is_real = is_real
+        storage.journal.reserve.is_real = is_real
         first = commit(storage, {1: b'first'})
         events, writing, closing = [], threading.Event(), threading.Event()
-        lock, release = storage._writing, storage._release
+        lock, release = storage._commit_lock, storage._release
 
         class Seen:
             """The lock; tells when the close is about to wait for it."""
 
+            acquire, release = lock.acquire, lock.release
+
             def __enter__(self):
-                if storage._closed:
+                if storage.journal.closed_because:
                     closing.set()
                 lock.acquire()
 
@@ -737,7 +739,7 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
             events.append('released')
             release()
 
-        storage._writing, storage._release = Seen(), released
+        storage._commit_lock, storage._release = Seen(), released
         disk.before_write = block
         committer = Thread(commit, storage, {2: b'second'})
         self.assertTrue(writing.wait(30))
@@ -750,6 +752,24 @@ class I10_NobodyIsLeftWaiting(InvariantCase):
             tid = first
         self.assertEqual(
             self.open(f'reserves {is_real}').lastTransaction(), tid)
+
+    def test_closing_while_a_pack_waits_for_what_an_owner_publishes(self):
+        """The owner publishes nothing any more."""
+        storage = self.open()
+        storage.own_publishing(lambda: None)
+        told = []
+        storage.tpc_finish(vote(storage, {1: b'x'}), AsyncFinish(
+            lambda tid, error: told.append(error)))
+
+        def hold_still():
+            storage.hold_still()
+            storage.move_on()
+
+        pack = Thread(hold_still)
+        until(storage._commit_lock.locked, 'it holds the lock')
+        Thread(storage.close).result()
+        pack.result()
+        self.assertEqual(told, [None])
 
     def test_closing_refuses_what_comes_too_late(self):
         storage = self.open()
@@ -877,7 +897,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         for is_real in True, False:
             with self.subTest(is_real=is_real):
                 storage = self.open(f'reserves {is_real}')
-                storage._reserve.is_real = is_real
+                storage.journal.reserve.is_real = is_real
                 with self.assertLogs('fsyncstorage', 'WARNING') as logs:
                     dropped = vote(storage, {1: b'dropped'})
                     waiting = Thread(vote, storage, {1: b'next'})
@@ -944,7 +964,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         """Neither under the append lock."""
         disk = self.controlled_disk()
         storage = self.open(blob_dir=self.path('blobs'))
-        storage._reserve.is_real = False
+        storage.journal.reserve.is_real = False
         first = commit(storage, {1: b'zero'})
         commit(storage, {1: b'one'}, {1: first})
         locked, sync = [], disk.sync
@@ -1063,7 +1083,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
 
     def test_a_pack_comes_just_before_a_vote_that_must_not_wait(self):
         storage = self.open()
-        storage._reserve.is_real = False  # so it is alone
+        storage.journal.reserve.is_real = False  # so it is alone
         transaction = begin(storage)
         storage.store(oid(1), z64, b'x', '', transaction)
         take = storage._place.take
@@ -1089,7 +1109,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
             storage.store(oid(3), z64, bytes(600), '', second)
         storage.tpc_abort(second)
         storage.tpc_finish(first)
-        self.assertEqual(storage._reserve.total, 0)
+        self.assertEqual(storage.journal.reserve.total, 0)
 
     def test_a_vote_holds_restores_to_the_quota(self):
         """Others have used it up since they were called."""

@@ -57,7 +57,7 @@ class Storages(ReserveCase):
 
     def test_it_is_there_from_the_begin_and_given_back(self):
         storage = self.open()
-        self.assertTrue(storage._reserve.is_real)
+        self.assertTrue(storage.journal.reserve.is_real)
         commit(storage, {1: b'x'})
         self.assertGreaterEqual(self.blocks(storage), module.AHEAD)
         size = os.path.getsize(self.path())
@@ -82,13 +82,14 @@ class Storages(ReserveCase):
     def test_a_full_disk_is_an_error_of_the_vote(self):
         storage = self.open()
         first = vote(storage, {1: bytes(1 << 20)})
-        self.disk.limit = storage._reserve._kept_to
+        self.disk.limit = storage.journal.reserve._kept_to
         large = begin(storage)
         storage.store(oid(2), z64, bytes(module.AHEAD), '', large)
         with self.assertRaisesRegex(OSError, f'No space left.*{self.path()}'):
             storage.tpc_vote(large)
         storage.tpc_abort(large)
-        self.assertEqual(storage._reserve.total, under_way_length(storage))
+        self.assertEqual(
+            storage.journal.reserve.total, under_way_length(storage))
         storage.tpc_finish(first)
         commit(storage, {3: b'there is room for this'})
 
@@ -119,7 +120,7 @@ class Storages(ReserveCase):
         self.fail_to_finish(storage, vote(storage, {2: b'x'}))
         self.assertGreaterEqual(self.blocks(storage), 100_000)
         storage.tpc_finish(held)
-        self.assertEqual(storage._reserve.total, 0)
+        self.assertEqual(storage.journal.reserve.total, 0)
 
     def test_after_a_cut_back_on_a_full_disk(self):
         storage = self.open()
@@ -158,7 +159,7 @@ class Storages(ReserveCase):
     def test_where_there_is_none_each_vote_writes(self):
         with mock.patch.object(allocation, 'is_in_place', lambda fd: False):
             storage = self.open()
-        self.assertFalse(storage._reserve.is_real)
+        self.assertFalse(storage.journal.reserve.is_real)
         end = storage.getSize()
         transaction = vote(storage, {1: bytes(1000)})
         self.assertGreater(os.path.getsize(self.path()), end + 1000)
@@ -186,7 +187,7 @@ class Storages(ReserveCase):
 
     def test_a_file_system_that_only_says_yes(self):
         self.disk.reserve = lambda fd, position, length: None
-        self.assertFalse(self.open()._reserve.is_real)
+        self.assertFalse(self.open().journal.reserve.is_real)
 
 
 def under_way_length(storage):

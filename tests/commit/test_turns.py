@@ -292,5 +292,5 @@ class TwoStorages(TestCase):
 
     def without_reserves(self, name):
         storage = self.open(name)
-        storage._reserve.is_real = False
+        storage.journal.reserve.is_real = False
         return storage

@@ -1,25 +1,23 @@
-"""Power cuts in packs: by a process of their own, without hard links, after
-another crash, and where a rename can be left half done.
+"""Power cuts in packs: by a process of their own, after another crash, and
+where a rename can be left half done.
 
 What is not here is in test_crash_images, which judges packs as well.
 """
 
 import contextlib
-import errno
 import itertools
 import os
 from unittest import mock
 
 from fsyncstorage.pack import bulk
 from fsyncstorage.pack import process
-from fsyncstorage.pack.pointers import Places
+from fsyncstorage.pack import work
 
 from ..often import often
 from .harness import campaign
 from .harness import events
 from .harness import workloads
 from .harness.judge import WithRemedy
-from .harness.recorder import RecordingDisk
 from .harness.tearing import TORN_RENAMES
 from .test_crash_images import Checking
 from .test_crash_images import ours
@@ -35,18 +33,12 @@ IMAGES_OF_A_LIFE = often(10, 300)
 ALL, LEAST = 60, 15
 
 
-class WithoutLinks(RecordingDisk):
-
-    def link(self, source, target):
-        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
-
-
 @contextlib.contextmanager
 def process_recorded():
     """While this lasts, what the process of a pack does is done here, where it
     is recorded.
 
-    It does to files what that process does (`pack.process.do`), in the same
+    It does to files what that process does (`pack.work.copied`), in the same
     order, through the same open files.
     """
     references = []
@@ -56,18 +48,12 @@ def process_recorded():
         pid = os.getpid()
 
         def __init__(self, *job):
-            *self._job, self._watch = job
+            self._job, self._files, self._watch = job
 
-        def copied(self, next_end):
-            job, old, new, index, removed = self._job
-            parent = _Parent(self._watch.tell, next_end)
-            done = process.do(
-                job, lambda length, position: os.pread(
-                    old.fileno(), length, position),
-                new, index, removed, references[-1], parent)['done']
-            return process.Done(
-                done['copied_to'], done['written_to'],
-                Places.from_json(done['places']))
+        def copied(self, size):
+            copier = work.copied(
+                self._job, self._files, references[-1], self._watch.tell, size)
+            return process.Done(copier.copied_to, copier.written_to)
 
         def close(self):
             pass
@@ -77,22 +63,10 @@ def process_recorded():
         return True
 
     # What is committed on the way is copied by the process, too.
-    with mock.patch.multiple(bulk, Process=Process, REST_OF_PROCESS=1), \
+    with mock.patch.object(bulk, 'Process', Process), \
+            mock.patch.object(work, 'SMALL_REST', 1), \
             mock.patch.object(process, 'is_possible', is_possible):
         yield
-
-
-class _Parent:
-
-    def __init__(self, tell, next_end):
-        self.tell = tell
-        self._next_end = next_end
-
-    def command(self):
-        return {'copy_to': self._next}
-
-    def report(self, message):
-        self._next = self._next_end(message['copied_to'])
 
 
 class CrashPacks(Checking):
@@ -108,14 +82,6 @@ class CrashPacks(Checking):
                 with self.subTest(policy, workload=type(workload).__name__,
                                   keep_old=workload._keep_old):
                     check(policy, workload)
-
-    def test_without_hard_links(self):
-        def check(policy, workload):
-            recording = campaign.record(
-                workload, ours(policy), disk=WithoutLinks)
-            self.judge(policy, recording, IMAGES)
-
-        self.each(check)
 
     def test_by_a_process(self):
         """The other tests pack within the process of the storage."""
@@ -140,14 +106,9 @@ class CrashPacks(Checking):
         """Both names, or none: it opens, or says which file to rename, and
         opens then."""
         def check(policy, workload):
-            for disk in RecordingDisk, WithoutLinks:
-                if disk is WithoutLinks and not workload._keep_old:
-                    # One name for each file: half of a rename takes it.
-                    continue
-                recording = of_the_swap(campaign.record(
-                    workload, ours(policy), disk=disk))
-                self.judge(policy, recording, ALL, LEAST,
-                           TORN_RENAMES, WithRemedy)
+            recording = of_the_swap(campaign.record(workload, ours(policy)))
+            self.judge(policy, recording, ALL, LEAST,
+                       TORN_RENAMES, WithRemedy)
 
         self.each(check)
 

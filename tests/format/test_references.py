@@ -8,7 +8,6 @@ import gc
 import io
 import itertools
 import os
-import pickle
 import pickletools
 import random
 import tracemalloc
@@ -36,14 +35,13 @@ from ZODB.utils import get_pickle_metadata
 from fsyncstorage.check import findings
 from fsyncstorage.check import verify
 from fsyncstorage.format import references as references_module
-from fsyncstorage.format.blobrecord import FRONT
-from fsyncstorage.format.blobrecord import is_of_blob
-from fsyncstorage.format.classname import ENOUGH
-from fsyncstorage.format.classname import LONGEST
-from fsyncstorage.format.classname import class_name
-from fsyncstorage.format.classname import plain_beginning
+from fsyncstorage.format.classes import ENOUGH
+from fsyncstorage.format.classes import FRONT_OF_BLOB
+from fsyncstorage.format.classes import LONGEST
+from fsyncstorage.format.classes import class_name
+from fsyncstorage.format.classes import is_of_blob
+from fsyncstorage.format.references import TooMuch
 from fsyncstorage.format.references import references
-from fsyncstorage.format.wrapped import TooMuch
 
 from ..generated import given
 from ..generated import settings
@@ -296,7 +294,7 @@ class BlobRecordTests(unittest.TestCase):
         self.assertTrue(is_of_blob(blob))
         for wrap in (compressed, hexed, lambda data: hexed(compressed(data)),
                      lambda data: compressed(hexed(data))):
-            self.assertTrue(is_of_blob(wrap(blob)[:FRONT]))
+            self.assertTrue(is_of_blob(wrap(blob)[:FRONT_OF_BLOB]))
         for other in MinPO(Blob), MinPO('cZODB.blob\nBlob\n.'):
             self.assertFalse(is_of_blob(ObjectWriter().serialize(other)))
 
@@ -371,17 +369,6 @@ class Names(unittest.TestCase):
         for record in (found + b'.', found + b')q\1\x86q\2.',
                        b'(' + found + b'K\1K\2tq\1.'):
             record = begin + record + STATE
-            self.assertEqual(class_name(record), like_zodb(record))
-            self.assertEqual(
-                class_name(record), class_name(plain_beginning(record)))
-
-    @given(names, names, strategies.integers(1, 3))
-    def test_of_names_in_the_place_of_a_class(self, module, name, protocol):
-        module += '.module'  # (One text would be written only once.)
-        for value in (module, name), ((module, name), None), (
-                (module, name), ()):
-            record = pickle.dumps(value, protocol) + STATE
-            self.assertIsNone(plain_beginning(record))
             self.assertEqual(class_name(record), like_zodb(record))
 
     def test_of_wrapped_records(self):

@@ -23,14 +23,14 @@ from ZODB.utils import p64
 from ZODB.utils import u64
 from ZODB.utils import z64
 
+from fsyncstorage.format import headers
 from fsyncstorage.format import scan
 from fsyncstorage.format import seal
-from fsyncstorage.format import sealsearch
 from fsyncstorage.format.view import BLOCK
 from fsyncstorage.format.view import PAGE
 from fsyncstorage.format.view import View
 from fsyncstorage.format.window import Window
-from fsyncstorage.storage.records import UnpublishedView
+from fsyncstorage.storage.conflicts import UnpublishedView
 
 from ..generated import given
 from ..generated import settings
@@ -483,7 +483,7 @@ class BehindDamageTests(ScanCase):
         self.assertEqual(
             [scan.FIRST] + [each.end for each in found],
             [each.position for each in found] + [len(data)])
-        list(sealsearch.find_sound_seals(window_of(data), 0))
+        list(headers.find_sound_seals(window_of(data), 0))
 
     def test_a_data_file_in_a_pickle(self):
         inner = stock_file(self.path('inner'), [
@@ -498,7 +498,7 @@ class BehindDamageTests(ScanCase):
             window = window_of(data)
             self.assertEqual(
                 [position for position, _
-                 in sealsearch.find_sound_seals(window, 0)],
+                 in headers.find_sound_seals(window, 0)],
                 [4, second.position, third.position] if outer_seal else [])
             for damaged in (
                     changed(data, second.position, bytes(scan.HEADER)),
@@ -517,7 +517,7 @@ class SealSearchTests(ScanCase):
         self.whole = walked(self.data)
 
     def found(self, data, start=0):
-        return [position for position, _ in sealsearch.find_sound_seals(
+        return [position for position, _ in headers.find_sound_seals(
             window_of(data), start)]
 
     def test_it_finds_what_is_sealed(self):
@@ -546,13 +546,9 @@ class BackPointerTests(ScanCase):
     def setUp(self):
         super().setUp()
         self.data = sealed(self.varied_file())
-        self.window = window_of(self.data)
-        self.back, self.again = [
+        self.back, _ = [
             record for found in walked(self.data)
             for record in found.records if record.back]
-
-    def chain(self, record, window=None):
-        return list(scan.backward(window or self.window, record))
 
     def test_pointers_to_nothing(self):
         other = [record for found in walked(self.data)
@@ -562,8 +558,9 @@ class BackPointerTests(ScanCase):
                       self.back.position, other.position,
                       len(self.data) - 10, 1 << 60):
             with self.subTest(wrong), self.assertRaisesRegex(
-                    ValueError, 'no record of its object'):
-                self.chain(self.back._replace(back=wrong))
+                    scan.Damage, 'no record of its object'):
+                scan.Chains(window_of(self.data)).source(
+                    self.back._replace(back=wrong))
 
 
 class Block(TestCase):
@@ -631,7 +628,8 @@ class Block(TestCase):
         aborted = self.write_alone(storage, b'aborted')
         self.assertGreater(os.path.getsize(self.path()), storage.getSize())
         storage.load(oid(0))
-        UnpublishedView(storage._view).record(oid(1), self.behind(storage))
+        UnpublishedView(storage.journal.view).record(
+            oid(1), self.behind(storage))
         storage.tpc_abort(aborted)
         storage.tpc_finish(self.write_alone(storage, b'changed'))
         self.assertEqual(storage.load(oid(1))[0], b'changed')

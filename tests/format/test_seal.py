@@ -245,9 +245,9 @@ class Sealed(TestCase):
                 storage = self.open(
                     policy, durability=policy, sync_interval='1h')
                 tid = commit(storage, {0: b'x'})
-                storage._reserve.is_real = False  # so the vote writes
+                storage.journal.reserve.is_real = False  # so the vote writes
                 storage.tpc_abort(vote(storage, {1: b'x' * 5000}))
-                storage._reserve.is_real = True
+                storage.journal.reserve.is_real = True
                 del disk.log[:]
                 commit(storage, {1: b'y'})
                 self.assertEqual(

@@ -339,7 +339,7 @@ class FilesThatAreRefused(PackCase):
         files = self.files()
         with mock.patch.object(
                 work, 'free_bytes', lambda file: 100):
-            self.assert_cannot_run(f'fsync-pack: {self.path()}: a pack needs')
+            self.assert_cannot_run('the new file and its index need')
             self.assert_cannot_run('and 100 are free')
             self.assertIn('ONLY 100 ARE FREE', self.said('--dry-run'))
         self.assertEqual(self.files(), files)

@@ -1,7 +1,6 @@
 """A forecast says what a pack then does: to the byte, and by class."""
 
 import collections
-import os
 import random
 from unittest import mock
 
@@ -77,12 +76,10 @@ class Forecasts(TestCase):
         with open(self.path(), 'wb') as file:
             file.write(content)
         removed = datafile.open_new(self.path('removed'))
-        with open(self.path(), 'rb') as old, removed:
+        with datafile.open_existing(self.path()) as old, removed:
             found = work.foreseen(
-                work.Job(stop, len(content), gc),
-                lambda length, position: os.pread(
-                    old.fileno(), length, position),
-                removed, tell)
+                work.Job(stop, len(content), gc), work.Files(old, removed),
+                tell)
             with open(self.path('removed'), 'rb') as file:
                 return found, file.read().split()
 

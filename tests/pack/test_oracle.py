@@ -18,7 +18,6 @@ from fsyncstorage.format import seal
 from fsyncstorage.format.window import Window
 from fsyncstorage.pack import progress
 from fsyncstorage.pack import work
-from fsyncstorage.pack.output import Pacer
 
 from ..often import often
 from ..support import TestCase
@@ -51,7 +50,7 @@ def data_at(content, record):
     """The data that this record leads to; None: its creation is undone."""
     window = Window(lambda length, position:
                     content[position:position + length], len(content))
-    *_, record = [record, *scan.backward(window, record)]
+    record = scan.Chains(window).source(record)
     start = record.position + scan.RECORD_HEADER
     return content[start:start + record.length] if record.length else None
 
@@ -103,18 +102,18 @@ class Oracle(TestCase):
             file.write(content)
         new = datafile.open_new(self.path('Data.fs.pack'))
         removed = datafile.open_new(self.path('removed'))
-        with open(self.path(), 'rb') as old, new, removed:
+        index = datafile.open_new(self.path('Data.fs.pack.index'))
+        old = datafile.open_existing(self.path())
+        with old, new, index, removed:
             try:
                 copier = work.copied(
                     work.Job(stop, len(content), gc),
-                    lambda length, position: os.pread(
-                        old.fileno(), length, position),
-                    new, Pacer(new), removed, references.references, tell)
+                    work.Files(old, removed, new, index),
+                    references.references, tell, lambda: len(content))
             except work.NothingToDo:
                 return oracle.NOTHING
             except POSKeyError:
                 return oracle.MISSING
-            copier.flush()
             with open(self.path('Data.fs.pack'), 'rb') as file:
                 content = file.read()
             with open(self.path('removed'), 'rb') as file:

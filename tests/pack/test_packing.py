@@ -36,8 +36,6 @@ from .phases import at
 from .phases import fill
 from .undos import GONE
 from .undos import LEAF
-from .undos import NODE
-from .undos import ROOT
 from .undos import UndoInPackCase
 from .undos import finish
 
@@ -48,7 +46,7 @@ class Packing(TestCase):
         """Once Data.fs is another file, its index is there."""
         disk = self.controlled_disk()
         storage = fill(self.open())
-        storage._checkpoints.write()
+        storage.journal.checkpoints.write()
         before = os.stat(self.path()).st_ino
         belongs = []
 
@@ -86,10 +84,10 @@ class Packing(TestCase):
         storage = self.open(durability='none')
         tid = commit(storage, {0: b'x' * 9000})
         tid = commit(storage, {0: b'y' * 9000}, {0: tid})
-        storage._reserve.is_real = False  # so the vote writes
+        storage.journal.reserve.is_real = False  # so the vote writes
         storage.tpc_abort(vote(storage, {1: b'z'}))
-        storage._reserve.is_real = True
-        self.assertGreater(storage._cut_back_to, 0)
+        storage.journal.reserve.is_real = True
+        self.assertGreater(storage.journal.cut_off_at, 0)
         storage.pack(time.time() + 1, lambda data: [], gc=False)
         del disk.log[:]
         commit(storage, {1: b'z'})
@@ -123,7 +121,7 @@ class Packing(TestCase):
         """Else a file without a name would keep its blocks."""
         storage = fill(self.open(pack_keep_old=False))
         old = weakref.ref(storage._file)
-        view = storage._view
+        view = storage.journal.view
         storage.pack(time.time() + 1, referencesf)
         self.assertIsNotNone(old())
         del view
@@ -175,97 +173,36 @@ class Order(TestCase):
                 self.assertEqual(self.open(name).load(oid(0))[0], b'b')
 
 
-# Together they have much more data than may be left.
-LARGE = range(100, 150)
-SIZE = packing.SMALL_REST // 10
+class Restored(UndoInPackCase):
 
+    def test_what_is_restored_beside_a_pack_has_its_own_data(self):
+        """The pack has not seen what it would point back to; and data that
+        take the place of a pointer are not counted as a rest."""
+        for pack_process in True, False:
+            storage = self.filled(pack_process=pack_process)
+            data = self.state() + os.urandom(5000)
+            stored = self.store({LEAF: data})
+            self.store({LEAF: self.state()})
+            self.later()
+            sizes = [self.restored(data, stored)]
+            self.assertEqual(storage.load(oid(LEAF))[0], data)
+            self.pack(COPY, lambda sizes=sizes, data=data, stored=stored: (
+                sizes.append(self.restored(data, stored))))
+            with self.subTest(pack_process=pack_process):
+                self.assertLess(sizes[0], 1000)
+                self.assertGreater(sizes[1], len(data))
 
-class PointingBack(UndoInPackCase):
-
-    def setUp(self):
-        super().setUp()
-        #: What was written under the append lock, each time.
-        self.written = []
-
-    def filled(self, **options):
-        storage = super().filled(**options)
-        # Before the pack time: a revision that is current then.
-        self.large = {
-            number: self.state() + os.urandom(SIZE) for number in LARGE}
-        self.stored = self.store(
-            {**self.large, ROOT: self.state(NODE, *LARGE)})
-        self.later()
-        # Behind it: what is restored beside the pack.
-        self.store({number: self.state() for number in LARGE})
-        return storage
-
-    def pack_and_restore(self, restore_when):
-        """`restore_when` is called with the packing in each round, after it
-        has copied."""
-        copy_meanwhile = packing._Packing._copy_while_others_commit
-        copy_rest = packing._Packing._copy_rest
-        rounds = []
-
-        def copy_and_restore_some(packing_it, copier):
-            copy_meanwhile(packing_it, copier)
-            rounds.append(copier)
-            restore_when(rounds)
-
-        def copy(packing_it, copier):
-            before = copier.written_to
-            copy_rest(packing_it, copier)
-            if packing_it._storage._commit_lock.locked():
-                self.written.append(copier.written_to - before)
-
-        with mock.patch.multiple(
-                packing._Packing, _copy_rest=copy,
-                _copy_while_others_commit=copy_and_restore_some):
-            self.storage.pack(self.time, referencesf)
-        self.wanted.update(self.large)
-        self.check()
-        return len(rounds)
-
-    def restore(self):
-        """As a copy from another storage does."""
+    def restored(self, data, stored):
+        """As a copy from another storage does; return the bytes that it takes.
+        """
         storage = self.storage
         size, transaction = storage.getSize(), TransactionMetaData()
         tid = newTid(storage.lastTransaction())
         storage.tpc_begin(transaction, tid)
-        for number, data in self.large.items():
-            storage.restore(
-                oid(number), tid, data, '', self.stored, transaction)
+        storage.restore(oid(LEAF), tid, data, '', stored, transaction)
         finish(storage, transaction)
-        # As the old file has it, it is tiny.
-        self.assertLess(self.storage.getSize() - size, packing.TINY_REST)
-
-    def test_of_large_objects(self):
-        """A pointer is 50 bytes, and the data that take its place are not."""
-        for pack_process in True, False:
-            with self.subTest(pack_process=pack_process):
-                self.written.clear()
-                self.filled(pack_process=pack_process)
-
-                def once(rounds):
-                    if len(rounds) == 1:
-                        self.restore()
-
-                self.assertEqual(self.pack_and_restore(once), 2)
-                self.assertEqual(self.written, [0])
-
-    def test_while_the_lock_is_taken(self):
-        """The pack lets go of it, and copies them first."""
-        storage = self.filled(pack_process=False)
-        hold_still = storage.hold_still
-        restores = [self.restore]
-
-        def restore_and_hold_still():
-            if restores:
-                restores.pop()()
-            hold_still()
-
-        with mock.patch.object(storage, 'hold_still', restore_and_hold_still):
-            self.assertEqual(self.pack_and_restore(lambda rounds: None), 2)
-        self.assertEqual(self.written, [0])
+        self.wanted[LEAF] = data
+        return storage.getSize() - size
 
 
 class Waiting(UndoInPackCase):

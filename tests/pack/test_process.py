@@ -33,6 +33,7 @@ from fsyncstorage.pack import bulk
 from fsyncstorage.pack import packing
 from fsyncstorage.pack import process
 from fsyncstorage.pack import progress
+from fsyncstorage.pack import work
 from fsyncstorage.processes import starting
 
 from ..often import often
@@ -189,8 +190,7 @@ class Bytes(ProcessTestCase):
                 committed[phase] = 1000 + len(committed)
                 commit(storage, {committed[phase]: b'meanwhile'})
 
-        with mock.patch.object(bulk, 'REST_OF_PROCESS', 1):
-            self.pack(storage, commit_one)
+        self.pack(storage, commit_one)
         self.assertEqual(list(committed), PHASES)
         for _ in range(2):
             for number in committed.values():
@@ -261,48 +261,46 @@ class Bytes(ProcessTestCase):
                 'Data.fs', 'Data.fs.pack', 'Data.fs.pack.index',
                 'blobs/.removed')})
 
-    def rests_under_the_lock(self, storage, sizes):
-        """Pack, with a commit of the next size in each round; return how much
-        was left to copy when the append lock was taken, each time."""
-        copy_meanwhile = packing._Packing._copy_while_others_commit
-        copy_rest = packing._Packing._copy_rest
-        rests = []
+    def test_a_large_transaction_before_the_lock_is_taken(self):
+        """The append lock is not held while all of it is copied (I2)."""
+        storage = self.packable(pack_process=False)
+        hold_still, copy_rest = storage.hold_still, packing._Packing._copy_rest
+        sizes, rests = [8 << 20], []
 
-        def copy_and_commit(packing_it, copier):
-            copy_meanwhile(packing_it, copier)
+        def commit_and_hold_still():
             if sizes:
-                commit(storage, {1000 + len(sizes): bytes(sizes.pop(0))})
+                commit(storage, {1000: bytes(sizes.pop())})
+            hold_still()
 
         def copy(packing_it, copier):
             if storage._commit_lock.locked():
                 rests.append(storage.getSize() - copier.copied_to)
             copy_rest(packing_it, copier)
 
-        with mock.patch.multiple(
-                packing._Packing, _copy_rest=copy,
-                _copy_while_others_commit=copy_and_commit):
+        with mock.patch.object(storage, 'hold_still', commit_and_hold_still), \
+                mock.patch.object(packing._Packing, '_copy_rest', copy):
             self.pack(storage)
-        return rests
-
-    def test_a_large_transaction_in_a_later_round(self):
-        """The append lock is not taken for all of it (I2)."""
-        self.assertEqual(
-            self.rests_under_the_lock(
-                self.packable(pack_process=False),
-                [2 * packing.TINY_REST, 8 << 20]),
-            [0])
+        self.assertEqual((sizes, rests), ([], [0]))
 
     def test_no_process_copies_without_end(self):
-        size = mock.Mock()
-        next_end = bulk.Bulk._next_end(mock.Mock(_size=size))
-        for _ in range(2):
-            ends = []
-            for rest in range(2 * bulk.MOST_ROUNDS, 0, -1):
-                size.return_value = rest * bulk.REST_OF_PROCESS
-                ends.append(next_end(0))
-                if ends[-1] is None:
-                    break
-            self.assertEqual(len(ends), 1 + bulk.MOST_ROUNDS)
+        """Though each round leaves less than the one before."""
+        storage = self.packable()
+        ends = [storage.getSize()]
+        for number in range(30, 0, -1):
+            commit(storage, {1000 + number: bytes(100 * number)})
+            ends.append(storage.getSize())
+        sizes = iter(ends[1:])
+        with datafile.open_existing(self.path()) as old, \
+                datafile.open_new(self.path('new')) as new, \
+                datafile.open_new(self.path('index')) as index, \
+                mock.patch.multiple(work, SMALL_REST=1, MOST_ROUNDS=3):
+            copier = work.copied(
+                work.Job(packing.stop_of(storage, time.time()), ends[0], True),
+                work.Files(old, None, new, index),
+                referencesf, lambda *told: None, sizes.__next__)
+        # Before and after it has written the index.
+        self.assertEqual(copier.copied_to, ends[6])
+        self.assertEqual(next(sizes), ends[7])
 
     def test_committers_that_are_faster_have_to_wait(self):
         storage = self.packable(pack_process=False)
@@ -315,12 +313,11 @@ class Bytes(ProcessTestCase):
             held.append(storage._commit_lock.locked())
 
         storage.hold_still = hold
-        with mock.patch.object(packing, 'MOST_ROUNDS', 2):
-            self.pack(storage)
-        self.assertEqual(held, 3 * [True])
+        self.pack(storage)
+        self.assertEqual(held, (packing.MOST_IN_VAIN + 1) * [True])
         self.assertFalse(storage._commit_lock.locked())
         self.assertEqual(
-            storage.load(oid(1002))[0], bytes(packing.SMALL_REST))
+            storage.load(oid(1003))[0], bytes(packing.SMALL_REST))
 
     def test_a_record_that_takes_much_to_unpickle_here(self):
         """ZODB's referencesf takes 256 MB for it."""
@@ -449,19 +446,18 @@ class Failures(ProcessTestCase):
 
     def test_what_it_reports_is_checked(self):
         storage = self.packable()
-        done = {'copied_to': storage.getSize(), 'written_to': 0, 'places': {
-            'pack_end': 4, 'moved': [], 'since': [], 'distance': []},
-            'gone_blobs': 0, 'blocks': ''}
+        done = {'copied_to': storage.getSize(), 'written_to': 0,
+                'gone_blobs': 0, 'blocks': ''}
         for report in (
                 'no JSON', '[]', '7', '{}', '{"tell": [1, 2, 3]}',
-                '{"copied_to": "4"}', '{"missing": "00"}',
-                '{"os": ["28", "full"]}', '{"done": {}}',
-                json.dumps({'done': done}),  # the index is empty
-                json.dumps({'done': {**done, 'places': {}}}),
-                json.dumps({'done': {**done, 'blocks': 'no digits'}}),
-                json.dumps({'done': {**done, 'blocks': '00' * 32}}),
-                json.dumps({'done': {**done, 'places': {
-                    **done['places'], 'since': [-1]}}})):
+                '{"ask": "time"}', '{"missing": "00"}',
+                '{"os": ["28", "full"]}', '{"result": ["done", {}]}',
+                '{"result": ["forecast", {}]}',
+                json.dumps({'result': ['done', done]}),  # the index is empty
+                json.dumps({'result': ['done', {**done, 'copied_to': 'x'}]}),
+                json.dumps({'result': ['done', {**done, 'blocks': 'x'}]}),
+                json.dumps({'result': ['done', {**done, 'blocks': '00' * 32}]})
+                ):
             with self.subTest(report), self.python_that_says(
                     says_when_asked(report)):
                 self.check_failure_once(

@@ -17,8 +17,7 @@ from ZODB.utils import z64
 
 from fsyncstorage import datafile
 from fsyncstorage.commit import blobs
-from fsyncstorage.errors import DiskError
-from fsyncstorage.errors import WritingStopped
+from fsyncstorage.pack import packedblobs
 from fsyncstorage.pack import plan
 from fsyncstorage.storage.recovery import DamagedFile
 
@@ -169,22 +168,12 @@ class WhatAPackKeeps(SwapTestCase):
         shutil.move(self.path(), self.path('elsewhere'))
         os.symlink('elsewhere/Data.fs', self.path())
         before = self.content()
-        for links in True, False:
-            with self.subTest(links=links):
-                storage = self.open(blob_dir=self.path('blobs'))
-                self.revise(storage)
-                before = self.content()
-                if links:
-                    self.pack(storage)
-                else:
-                    with self.no_links():
-                        self.pack(storage)
-                self.assertFalse(os.path.islink(self.path()))
-                self.assertTrue(os.path.islink(self.path('Data.fs.old')))
-                self.assertEqual(self.content('Data.fs.old'), before)
-                self.check(storage)
-                storage.close()
-                os.replace(self.path('Data.fs.old'), self.path())
+        storage = self.open(blob_dir=self.path('blobs'))
+        self.pack(storage)
+        self.assertFalse(os.path.islink(self.path()))
+        self.assertTrue(os.path.islink(self.path('Data.fs.old')))
+        self.assertEqual(self.content('Data.fs.old'), before)
+        self.check(storage)
 
 
 class NothingIsEmptied(SwapTestCase):
@@ -199,7 +188,7 @@ class NothingIsEmptied(SwapTestCase):
                     make(self.path(), self.path('Data.fs' + suffix))
                     os.link(self.path(), precious)
                     before = self.content()
-                    storage._checkpoints.write()
+                    storage.journal.checkpoints.write()
                     self.pack(storage)
                     self.assertEqual(self.content('precious'), before)
                     self.check(storage)
@@ -282,45 +271,24 @@ class Halves(SwapTestCase):
         self.assertIn('Data.fs.pack', self.names())
         self.check(self.reopened())
 
-    def test_the_old_name_is_gone_and_the_new_file_is_whole(self):
-        """The index, which was named first, says that it is."""
+    def test_the_old_name_is_gone(self):
+        """Its second name is there, and is said."""
         for keep_old in True, False:
             with self.subTest(keep_old=keep_old):
                 self.interrupted(pack_keep_old=keep_old)
                 os.remove(self.path())
-                packed = self.content('Data.fs.pack')
+                before = {name: self.content(name) for name in self.names()
+                          if os.path.isfile(self.path(name))}
                 with self.assertRaisesRegex(
-                        DamagedFile, 'finishes the swap'):
-                    self.open(blob_dir=self.path('blobs'), read_only=True)
-                with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-                    storage = self.reopened()
-                self.assertIn('finished', logs.output[0])
-                self.assertEqual(self.content(), packed)
-                self.assertNotIn('Data.fs.pack', self.names())
+                        DamagedFile, 'rename .*Data.fs.old to .*Data.fs'):
+                    self.reopened()
+                for name, content in before.items():
+                    self.assertEqual(self.content(name), content)
+                os.rename(self.path('Data.fs.old'), self.path())
+                storage = self.reopened()
                 self.check(storage)
                 storage.close()
                 self.remove_all()
-
-    def test_the_old_name_is_gone_and_the_new_file_is_not_whole(self):
-        self.interrupted()
-        os.remove(self.path())
-        for change in self.cut_off, self.lose_the_index:
-            change()
-            before = {name: self.content(name) for name in self.names()
-                      if os.path.isfile(self.path(name))}
-            with self.assertRaisesRegex(
-                    DamagedFile, 'rename .*Data.fs.old to .*Data.fs'):
-                self.reopened()
-            for name, content in before.items():
-                self.assertEqual(self.content(name), content)
-        os.rename(self.path('Data.fs.old'), self.path())
-        self.check(self.reopened())
-
-    def cut_off(self):
-        os.truncate(self.path('Data.fs.pack'), 200)
-
-    def lose_the_index(self):
-        os.remove(self.path('Data.fs.index'))
 
     def test_what_an_earlier_pack_kept_is_not_the_last_state(self):
         """A pack that was killed while it copied leaves it, too."""
@@ -336,14 +304,62 @@ class Halves(SwapTestCase):
                 ' pack has kept it'):
             self.reopened()
 
-    def test_somebody_else_is_in_the_middle_of_it(self):
-        self.interrupted()
-        os.remove(self.path())
-        lock = LockFile(self.path('Data.fs.lock'))
-        self.addCleanup(lock.close)
-        with self.assertRaisesRegex(LockError, 'open for writing'):
-            self.reopened()
-        self.assertNotIn('Data.fs', self.names())
+
+class BlobsLeft(Halves):
+    """By a crash before the blobs that go were taken away."""
+
+    def reopened_after(self, interrupt, **options):
+        interrupt(**options)
+        storage = self.open(blob_dir=self.path('blobs'), **options)
+        self.check(storage)
+        self.assertFalse(os.path.exists(self.path('blobs/.removed')))
+        return storage
+
+    def interrupted_behind_the_swap(self, **options):
+        with mock.patch.object(packedblobs, 'take_away'):
+            storage = self.packable(**options)
+            self.pack(storage)
+            storage.close()
+
+    def test_the_next_start_takes_them_away(self):
+        for keep_old in True, False:
+            with self.subTest(keep_old=keep_old):
+                with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+                    storage = self.reopened_after(
+                        self.interrupted_behind_the_swap,
+                        pack_keep_old=keep_old)
+                self.assertIn('are taken away now', logs.output[0])
+                self.assertEqual(len(self.blobs_below('blobs')), 1)
+                self.assertEqual(
+                    len(self.blobs_below('blobs.old')), 2 * keep_old)
+                storage.close()
+                self.remove_all()
+
+    def test_a_pack_that_cannot_take_them_away(self):
+        """It has succeeded; the next start tries it again."""
+        remove = datafile.disk.remove
+
+        def failing(path):
+            if path.endswith('.blob'):
+                raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+            remove(path)
+
+        def interrupted(**options):
+            storage = self.packable(**options)
+            with mock.patch.object(datafile.disk, 'remove', failing), \
+                    self.assertLogs('fsyncstorage', 'ERROR') as logs:
+                self.pack(storage)
+            self.assertIn('could not be taken away', logs.output[0])
+            self.assertEqual(len(self.blobs_below('blobs')), 2)
+            storage.close()
+
+        self.reopened_after(interrupted, pack_keep_old=False)
+        self.assertEqual(len(self.blobs_below('blobs')), 1)
+
+    def test_those_of_a_pack_that_has_not_made_the_file_stay(self):
+        storage = self.reopened_after(self.interrupted)
+        self.assertEqual(len(self.blobs_below('blobs')), 2)
+        storage.close()
 
 
 class Leftovers(SwapTestCase):
@@ -369,8 +385,10 @@ class Leftovers(SwapTestCase):
         with self.assertLogs('fsyncstorage', 'INFO') as logs:
             self.check(self.open(blob_dir=self.path('blobs')))
         for name in self.OURS:
-            self.assertIn(f'removed {self.path(name)}, which was left behind',
-                          ' '.join(logs.output))
+            if not name.startswith('blobs/.'):
+                self.assertIn(
+                    f'removed {self.path(name)}, which was left behind',
+                    ' '.join(logs.output))
         self.assertEqual(self.there(self.OURS), [])
         self.assertEqual(self.there(self.OF_OTHERS), list(self.OF_OTHERS))
 
@@ -446,31 +464,26 @@ class ClosedInAPack(SwapTestCase):
 
 class NoHardLinks(SwapTestCase):
 
-    def test_the_old_file_is_renamed(self):
+    def test_the_old_file_cannot_be_kept(self):
+        """This is said at the beginning, and what to do."""
         for number in NO_LINKS:
             with self.subTest(errno.errorcode[number]):
                 storage = self.packable()
                 before = self.content()
-                with self.no_links(number), self.assertLogs(
-                        'fsyncstorage', 'WARNING') as logs:
+                with self.no_links(number), self.assertRaisesRegex(
+                        OSError, 'set pack-keep-old to false'):
                     self.pack(storage)
-                self.assertIn('hard link', logs.output[0])
-                self.assertEqual(self.content('Data.fs.old'), before)
+                self.assertEqual(self.content(), before)
+                self.assertNotIn('Data.fs.pack', self.names())
+                storage.pack_keep_old = False
+                with self.no_links(number):
+                    self.pack(storage)
+                self.assertLess(len(self.content()), len(before))
+                self.assertNotIn('Data.fs.old', self.names())
                 self.check(storage)
                 storage.close()
                 self.check(self.open(blob_dir=self.path('blobs')))
                 self.remove_all()
-
-    def test_the_old_blobs_are_those_that_went(self):
-        storage = self.packable()
-        went = [name for name in self.blobs_below('blobs')
-                if storage.getTid(oid(1)).hex() not in name]
-        with self.no_links(), self.assertLogs(
-                'fsyncstorage', 'WARNING') as logs:
-            self.pack(storage)
-        self.assertEqual(len(went), 1)
-        self.assertEqual(self.blobs_below('blobs.old'), went)
-        self.assertIn('the others are in', logs.output[1])
 
     def test_another_error_is_an_error(self):
         storage = self.packable()
@@ -481,73 +494,45 @@ class NoHardLinks(SwapTestCase):
         self.assertEqual(self.content(), before)
         self.check(storage)
 
-    def test_a_swap_that_is_taken_back_is_so_for_good(self):
-        """A power cut would bring the new file back, with what was committed
-        meanwhile in the old one."""
+    def test_a_rename_that_fails(self):
+        """Nothing is lost, and commits go on."""
         storage = self.packable()
-        names = []
-        replace, sync = datafile.disk.replace, datafile.disk.sync_directory
+        before = self.content()
+        replace = datafile.disk.replace
 
         def failing(source, target):
             if source.endswith('.pack'):
                 raise OSError(errno.EIO, 'Input/output error')
             replace(source, target)
-            names.append(os.path.basename(target))
 
-        def recorded(path):
-            if path == self.directory:
-                names.append('sync')
-                if names[-2] == 'Data.fs' and fails:
-                    raise OSError(errno.EIO, 'Input/output error')
-            sync(path)
-
-        for fails in False, True:
-            with self.no_links(), mock.patch.multiple(
-                    datafile.disk, replace=failing, sync_directory=recorded):
-                with self.assertRaises(DiskError if fails else OSError):
-                    self.pack(storage)
-            self.assertEqual(names[-2:], ['Data.fs', 'sync'])
-            if not fails:
-                self.check(storage)
-        with self.assertRaisesRegex(WritingStopped, 'a pack failed'):
-            commit(storage, {5: b'x'})
-
-    def test_a_swap_that_cannot_be_taken_back_stops_writing(self):
-        storage = self.packable()
-        packed, count = datafile.disk.replace, []
-
-        def replace(source, target):
-            if target == self.path():
-                count.append(source)
-                raise OSError(errno.EIO, 'Input/output error')
-            packed(source, target)
-
-        with self.no_links(), mock.patch.object(
-                datafile.disk, 'replace', replace):
-            with self.assertLogs('fsyncstorage', 'CRITICAL'):
-                with self.assertRaisesRegex(OSError, 'Input/output error'):
-                    self.pack(storage)
-        self.assertEqual(len(count), 2)
-        with self.assertRaisesRegex(WritingStopped, 'a pack failed'):
-            commit(storage, {5: b'x'})
-        self.assertEqual(storage.load(oid(0))[0], b'two' * 100)
+        with mock.patch.object(datafile.disk, 'replace', failing):
+            with self.assertRaisesRegex(OSError, 'Input/output error'):
+                self.pack(storage)
+        self.assertEqual(self.content(), before)
+        self.assertEqual(
+            self.names() & {'Data.fs.pack', 'Data.fs.old'}, set())
+        self.check(storage)
         storage.close()
-        with self.assertLogs('fsyncstorage', 'WARNING'):
-            self.check(self.open(blob_dir=self.path('blobs')))
+        self.check(self.open(blob_dir=self.path('blobs')))
 
     def test_blobs_of_a_file_system_of_their_own(self):
         """blobs.old is on another one: they are copied there."""
         storage = self.packable()
-        real = datafile.disk.replace
 
-        def replace(source, target):
-            if target.startswith(self.path('blobs.old')):
-                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-            real(source, target)
+        def elsewhere(name):
+            real = getattr(datafile.disk, name)
 
-        with self.no_links(errno.EXDEV), mock.patch.object(
-                datafile.disk, 'replace', replace):
+            def call(source, target):
+                if target.startswith(self.path('blobs.old')):
+                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+                real(source, target)
+
+            return mock.patch.object(datafile.disk, name, call)
+
+        with elsewhere('link'), elsewhere('replace'), \
+                self.assertLogs('fsyncstorage', 'WARNING') as logs:
             self.pack(storage)
+        self.assertIn('the others are in', logs.output[0])
         self.assertEqual(len(self.blobs_below('blobs.old')), 1)
         self.assertEqual(len(self.blobs_below('blobs')), 1)
         self.check(storage)

@@ -1,16 +1,12 @@
-"""No undo is called or voted while a pack is under way; and what was called
-before it restores what it was called for, or nothing.
+"""No undo is called or voted while a pack is under way; and none is voted that
+was called before it.
 """
 
-import base64
-import collections
 import os
 import threading
 from unittest import mock
 
-from ZODB.POSException import POSKeyError
 from ZODB.POSException import UndoError
-from ZODB.POSException import Unsupported
 from ZODB.serialize import referencesf
 
 from fsyncstorage.pack import packing
@@ -18,14 +14,10 @@ from fsyncstorage.pack.progress import COPY
 from fsyncstorage.pack.progress import REFERENCES
 from fsyncstorage.pack.progress import Cancelled
 
-from ..often import often
-from ..support import TestCase
 from ..support import Thread
 from ..support import begin
 from ..support import oid
 from .histories import BLOB as BLOB_RECORD
-from .histories import random_history
-from .histories import tid
 from .phases import at
 from .undos import GONE
 from .undos import LEAF
@@ -155,15 +147,16 @@ class Blobs(WithBlobs):
     level = 2
 
     def test_one_that_is_voted_behind_the_pack(self):
-        """The file was copied when it was called, and is copied again."""
+        """It is refused, and the blob's file, which was copied, is gone."""
         for gc in True, False:
             with self.subTest(gc=gc):
                 self.wanted.clear()
                 storage = self.filled(pack_process=False)
                 undoing = undo_of(storage, self.replace_blob(b'third'))
                 storage.pack(self.time, referencesf, gc=gc)
-                finish(storage, undoing)
-                self.assertEqual(self.blob(), b'second')
+                with self.assertRaisesRegex(UndoError, 'a pack has ended'):
+                    finish(storage, undoing)
+                self.assertEqual(self.blob(), b'third')
                 self.check_nothing_stays()
                 self.check()
 
@@ -213,71 +206,3 @@ class Restored(UndoInPackCase):
     def test_a_creation_that_was_undone(self):
         self.filled()
         self.check_restored(GONE, None, self.deleted)
-
-
-SAME, REFUSED = 'the same', 'refused'
-
-
-class Histories(TestCase):
-
-    level = 2
-    histories = often(30, 2000)
-
-    def test_called_before_the_pack(self):
-        outcomes = collections.Counter()
-        for number in range(self.histories):
-            with self.subTest(number):
-                outcomes.update(self.outcomes(number))
-        self.assertGreater(outcomes[SAME], self.histories / 2)
-        self.assertGreater(outcomes[REFUSED], self.histories / 2)
-
-    def outcomes(self, number):
-        """Of the undo of each transaction, voted behind the pack."""
-        rng, history = random_history(number)
-        name = f'{number}.fs'
-        with open(self.path(name), 'wb') as file:
-            file.write(bytes(history))
-        storage = self.open(name, durability='none', pack_process=False)
-        called = []
-        self.call(storage, range(history.last + 1), called)
-        with mock.patch.object(packing, 'stop_of', return_value=tid(
-                rng.randrange(history.last + 1))):
-            try:
-                storage.pack(0, referencesf, gc=rng.random() < .8)
-            except POSKeyError:
-                pass    # a reference leads nowhere
-        for transaction, wanted in called:
-            try:
-                storage.tpc_vote(transaction)
-            except UndoError:
-                yield REFUSED
-            else:
-                self.assertEqual(self.restored(storage, transaction), wanted)
-                yield SAME
-            storage.tpc_abort(transaction)
-        storage.close()
-
-    def call(self, storage, numbers, called):
-        """Undo these transactions, each by itself, as far as that can be."""
-        for number in numbers:
-            transaction = begin(storage)
-            try:
-                storage.undo(
-                    base64.encodebytes(tid(number)).rstrip(), transaction)
-            except (UndoError, Unsupported):
-                storage.tpc_abort(transaction)
-            else:
-                called.append(
-                    (transaction, self.restored(storage, transaction)))
-
-    @staticmethod
-    def restored(storage, transaction):
-        """What the objects would have; None: they would not be there."""
-        found = {}
-        for record in storage._find(transaction).records:
-            try:
-                found[record.oid] = record.data or storage._appended.load_back(
-                    record.oid, record.back)[0]
-            except POSKeyError:
-                found[record.oid] = None
-        return found

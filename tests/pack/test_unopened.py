@@ -122,7 +122,7 @@ class Answers(UnopenedCase):
         self.pack_alone()
         self.follower.begins(self.hooks.begin._replace(version=b'other'))
         self.check_refused(
-            "another version packs: 2 here, b'other' there")
+            "another version packs: 3 here, b'other' there")
 
     def test_another_file(self):
         self.pack_alone()

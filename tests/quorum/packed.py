@@ -10,7 +10,6 @@ from fsyncstorage.format.window import Window
 from fsyncstorage.pack import checksum
 from fsyncstorage.pack import work
 from fsyncstorage.pack.agreed import Becoming
-from fsyncstorage.pack.output import Pacer
 from fsyncstorage.pack.plan import Job
 
 from ..memory import scratch_directory
@@ -22,16 +21,17 @@ def packed(content, pack):
 
     Raise NothingToDo if there is nothing to free.
     """
-    def pread(length, position):
-        return content[position:position + length]
-
     with scratch_directory() as directory:
         path = os.path.join(directory, 'new')
-        with datafile.open_new(path) as new:
+        with datafile.open_new(path + '.old') as old, \
+                datafile.open_new(path) as new, \
+                datafile.open_new(path + '.index') as index:
+            old.write_at(content, 0)
             copier = work.copied(
-                Job(pack.time, pack.end, pack.collects, None), pread, new,
-                Pacer(new), None, references, lambda *progress: None)
-            copier.copy_later(Window(pread, len(content)))
+                Job(pack.time, pack.end, pack.collects, None),
+                work.Files(old, None, new, index), references,
+                lambda *progress: None, lambda: pack.end)
+            copier.copy_later(Window.of_data_file(old, len(content)))
             copier.flush()
         with open(path, 'rb') as file:
             return file.read()

@@ -27,7 +27,7 @@ from fsyncstorage.quorum.leading import replicator
 from fsyncstorage.quorum.leading.writer import Fenced
 from fsyncstorage.quorum.log import outage
 from fsyncstorage.storage import outcome
-from fsyncstorage.storage.appending import STATUS_OFFSET
+from fsyncstorage.storage.transaction import STATUS_OFFSET
 
 from ..commit.test_interrupts import Interrupter
 from ..often import often
@@ -126,7 +126,7 @@ class Promises(NodeTest):
         storage.line.hold_answers()
         committer = Thread(commit, storage, {1: b'x'})
         storage.line.wait_for_question()
-        checkpoint = Thread(storage._checkpoints.write)
+        checkpoint = Thread(storage.journal.checkpoints.write)
         self.assertTrue(checkpoint.is_alive())
         storage.line.release_answers()
         committer.result()

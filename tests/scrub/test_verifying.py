@@ -143,37 +143,6 @@ class Unordered(VerifierTestCase):
             (done.transactions, done.damaged, done.unordered), (12, 0, 2))
 
 
-class Mended(VerifierTestCase):
-
-    def is_mended(self, data, *places, **disk):
-        return Verifier(disk_of(data, **disk), len(data),
-                        self.report).is_mended(places)
-
-    def test_where_damage_was(self):
-        data = self.file()
-        begins = sealing.positions(data)
-        bad = changed(data, begins[5] + 60, b'?')
-        self.assertTrue(self.is_mended(data, 0, begins[5], begins[11]))
-        self.assertFalse(self.is_mended(bad, begins[5]))
-        self.assertFalse(self.is_mended(bad, begins[3], begins[5]))
-        self.assertTrue(self.is_mended(bad, begins[3], begins[6]))
-        self.assertFalse(self.is_mended(b'x' + data[1:], 0))
-        # Another file, and one that ends before.
-        self.assertFalse(self.is_mended(data, begins[5] + 1))
-        self.assertTrue(self.is_mended(data, len(data)))
-
-    def test_a_block_before_the_place_where_a_pass_goes_on(self):
-        """It is no damage of the next transaction."""
-        data = self.file(8, 3 * BLOCK)
-        begins = sealing.positions(data)
-        block = (begins[1] // BLOCK + 1) * BLOCK
-        verifier = Verifier(
-            disk_of(data, bad=[block]), len(data), self.report)
-        self.assertFalse(verifier.is_mended([begins[1]]))
-        verifier.verify(self.sound_up_to(data, 5))
-        self.assertEqual((self.said, verifier.done.transactions), ([], 8))
-
-
 class Interrupted(VerifierTestCase):
 
     def test_it_goes_on_anywhere(self):

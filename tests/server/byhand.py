@@ -7,12 +7,14 @@ loop, does the jobs that were given to threads, and publishes.
 import collections
 from unittest import mock
 
+from ZEO.StorageServer import StorageStats
 from ZODB.utils import z64
 
 from fsyncstorage.server import committer as module
 from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.server.ballot import Kept
 from fsyncstorage.server.committer import Committer
+from fsyncstorage.server.threads import Threads
 from fsyncstorage.storage import AsyncFinish
 
 from ..support import oid
@@ -24,17 +26,20 @@ class Executor:
     #: What the system says when there is no thread; None: there is one.
     error = None
 
-    def __init__(self, *arguments):
+    def __init__(self, size, name, post):
         self.jobs = collections.deque()
+        self._post = post
 
-    def submit(self, job, *arguments):
+    def do(self, then, step, *arguments):
         if self.error is not None:
-            raise self.error
-        self.jobs.append((job, arguments))
+            self._post(then, None, self.error)
+            return False
+        self.jobs.append((then, step, arguments))
+        return True
 
     def do_one(self):
-        job, arguments = self.jobs.popleft()
-        job(*arguments)
+        """As a thread does it."""
+        Threads.carry_out(self, *self.jobs.popleft())
 
     def shutdown(self):
         while self.jobs:
@@ -64,9 +69,10 @@ class Client:
         self.log_label = name
         self.files = 0  # entered and not closed
         self.kept = Kept()
+        self.stats = StorageStats()
 
     def timed_out(self, ballot):
-        ballot.abort()
+        ballot.world.committer.abort(ballot)
 
     @property
     def session(self):
@@ -117,7 +123,7 @@ class World:
     def refused(self, ballot, error):
         """The ballot is told."""
 
-    def published(self, ballot, tid, durable):
+    def published(self, ballot, tid, durable=True):
         self._news.append((ballot, tid))
 
     def failed(self, ballot, error):
@@ -163,8 +169,9 @@ class World:
         self._last_id += 1
         client = name if isinstance(name, Client) else Client(name)
         ballot = (Ballot if small else Large)(
-            self.committer, client, self._last_id, b'', b'', {}, None, ' ',
-            False)
+            self.committer.storage, client, self._last_id, b'', b'', {}, None,
+            ' ', False)
+        ballot.world = self
         for number in records:
             self.store(ballot, number, serials.get(number, z64),
                        records[number])
@@ -172,15 +179,11 @@ class World:
 
     @staticmethod
     def store(ballot, number, serial, data):
-        ballot.counts(1, len(data))
-        ballot.storage.store(
-            oid(number), serial, data, '', ballot.transaction)
+        ballot.storea(oid(number), serial, data)
 
     @staticmethod
     def restore(ballot, number, serial, data):
-        ballot.counts(1, len(data))
-        ballot.storage.restore(
-            oid(number), serial, data, '', None, ballot.transaction)
+        ballot.restorea(oid(number), serial, data, None)
 
     def vote(self, name, *arguments, **options):
         """A ballot whose vote is asked for."""
@@ -190,10 +193,10 @@ class World:
 
     def ask_vote(self, ballot):
         name = ballot.client.log_label
-        ballot.vote(lambda result, error: self.told.append(
+        self.committer.vote(ballot, lambda result, error: self.told.append(
             (f'vote {name}', result, error)))
 
     def finish(self, ballot):
         name = ballot.client.log_label
-        ballot.finish(lambda tid, error: self.told.append(
+        self.committer.finish(ballot, lambda tid, error: self.told.append(
             (f'finish {name}', tid, error)))

@@ -21,6 +21,7 @@ from perf.zeowire import frame
 
 from .test_server_decoding import STOCK
 from .test_server_decoding import TRANSACTION
+from .test_server_decoding import fits
 from .test_server_hostile import A_BIG_MEMO
 from .test_server_hostile import NO_HASH_ENDS
 from .test_server_hostile import Calling
@@ -140,8 +141,9 @@ class Fuzzer:
         arguments = [self.random.choice(VALUES) for _ in range(count)]
         if self.random.random() < 0.7:
             arguments = [
-                next(filter(is_kind, self.random.sample(VALUES, len(VALUES))),
-                     None) for is_kind in kinds]
+                next((value for value in self.random.sample(
+                    VALUES, len(VALUES)) if fits(kind, value)), None)
+                for kind in kinds]
         return self._encode(
             self.random.randrange(100),
             not asked and self.random.random() < 0.5, name, tuple(arguments))

@@ -274,7 +274,7 @@ class Transactions(ChannelTestCase):
         """The client gets an answer all the same."""
         for result in ['no oid'], [None], 7:
             with self.subTest(result), mock.patch.object(
-                    Ballot, 'vote_in', return_value=result):
+                    Ballot, 'vote', return_value=result):
                 for ask in self.channel.vote, self.channel.trip:
                     self.check_an_error_answers(ask, {1: record(1)})
 

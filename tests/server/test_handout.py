@@ -10,7 +10,7 @@ import unittest
 from unittest import mock
 
 from fsyncstorage.format import objectmap as layout
-from fsyncstorage.format.objectmap import Reader
+from fsyncstorage.format.objectmap import MapReader
 from fsyncstorage.server import handout
 from fsyncstorage.server.handout import Handout
 
@@ -111,7 +111,7 @@ class HandOver(HandoutTestCase):
         disk.fail_sync(OSError('no'))
         with self.assertRaises(Exception):
             commit(self.storage, {1: b'changed'}, {1: self.tid})
-        self.assertTrue(Reader(object_map, self.storage.instance).retired)
+        self.assertTrue(MapReader(object_map, self.storage.instance).retired)
         self.assertTrue(self.connect().gets_nothing())
 
     def test_it_goes_on_when_descriptors_were_short(self):
@@ -222,7 +222,7 @@ class Elsewhere(HandoutTestCase):
         _, (data_file, object_map) = client.receive()
         if b'data' not in os.pread(data_file, 1000, 0):
             return 2
-        if Reader(object_map, self.storage.instance).get(oid(1)) is None:
+        if MapReader(object_map, self.storage.instance).get(oid(1)) is None:
             return 3
         for descriptor in data_file, object_map:
             with contextlib.suppress(OSError):

@@ -11,7 +11,6 @@ import warnings
 from unittest import mock
 
 from fsyncstorage.server import manager
-from fsyncstorage.server import passed
 from fsyncstorage.server.manager import Manager
 
 from ..commands import SCRIPTS
@@ -158,11 +157,11 @@ class Passed(TestCase):
         """Where the manager puts the first one."""
         descriptor = os.dup(made.fileno())
         with self.subTest(made), warnings.catch_warnings(), \
-                mock.patch.object(passed, 'FIRST', descriptor):
+                mock.patch.object(manager, 'FIRST', descriptor):
             warnings.simplefilter('ignore', ResourceWarning)
             with self.assertRaisesRegex(
                     ValueError, 'passed to listen on, is no'):
-                passed.passed({
+                manager.passed({
                     'LISTEN_PID': str(os.getpid()), 'LISTEN_FDS': '1'})
         with contextlib.suppress(OSError):
             os.close(descriptor)

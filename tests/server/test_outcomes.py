@@ -166,15 +166,15 @@ class Asked(ChannelTestCase):
     def test_what_a_thread_votes(self):
         """Its outcome comes when the session has ended."""
         votes, go_on = threading.Event(), threading.Event()
-        vote_in = Ballot.vote_in
+        vote = Ballot.vote
 
         def slowly(ballot, *args, **options):
             votes.set()
             go_on.wait(PATIENCE)
-            return vote_in(ballot, *args, **options)
+            return vote(ballot, *args, **options)
 
         with mock.patch.object(Ballot, 'is_light', return_value=False), \
-                mock.patch.object(Ballot, 'vote_in', slowly):
+                mock.patch.object(Ballot, 'vote', slowly):
             transaction = self.channel.trip({1: b'x'})
             self.assertTrue(votes.wait(PATIENCE))
             self.check(transaction, NOT_COMMITTED)

@@ -14,7 +14,6 @@ from fsyncstorage.errors import Unpublished
 from fsyncstorage.server import ballot as module
 from fsyncstorage.server.ballot import Ballot
 from fsyncstorage.server.oneatatime import OneAtATime
-from fsyncstorage.server.storing import Storing
 from fsyncstorage.wire import batch
 
 from ..support import TestCase
@@ -33,19 +32,18 @@ class Ballots(TestCase):
         self.storage = self.open(blob_dir=self.path('blobs'))
 
     def ballot(self, storage=None, client=None):
-        committer = mock.Mock(storage=storage or self.storage)
-        ballot = Ballot(committer, client or Client('one'), 1, b'user',
-                        b'description', None, None, ' ', False)
-        self.addCleanup(ballot.is_forgotten)
-        self.addCleanup(ballot.take_back)
+        ballot = Ballot(
+            storage or self.storage, client or Client('one'), 1, b'user',
+            b'description', None, None, ' ', False)
+        self.addCleanup(ballot.forget)
+        self.addCleanup(ballot.withdraw)
         return ballot
 
     def store(self, ballot, number, data=b'.'):
-        ballot.counts(1, len(data))
-        ballot.storage.store(oid(number), z64, data, '', ballot.transaction)
+        ballot.storea(oid(number), z64, data)
 
     def vote_and_finish(self, ballot):
-        ballot.vote_in()
+        ballot.vote(True, True)
         return ballot.storage.tpc_finish(ballot.transaction)
 
     def blob_file(self, content):
@@ -64,12 +62,10 @@ class Ballots(TestCase):
             ballot = self.ballot(storage)
             with mock.patch.object(module, 'IN_MEMORY', 20_000):
                 for number in range(10_000):
-                    ballot.counts(1, 0)
-                    storage.checkCurrentSerialInTransaction(
-                        oid(number), z64, ballot.transaction)
+                    ballot.checkCurrentSerialInTransaction(oid(number), z64)
             self.assertLess(
                 tracemalloc.get_traced_memory()[0] - before, 200_000)
-            ballot.take_back()
+            ballot.withdraw()
 
     def test_without_hard_links(self):
         """In a storage of others: what was sent is the content, and nothing
@@ -83,13 +79,13 @@ class Ballots(TestCase):
                 serial = (self.storage.getTid(oid(1))
                           if oid(1) in self.storage._index else z64)
                 ballot = self.ballot(storage)
-                ballot.add_blob(
+                ballot._add_blob(
                     oid(1), serial, record(), self.blob_file(b'content'))
                 with mock.patch.object(
                         self.storage, 'tpc_vote',
                         side_effect=Unpublished(z64)):
                     with self.assertRaises(Unpublished):
-                        ballot.vote_in()
+                        ballot.vote(True, True)
                 self.assertEqual(self.storage._begun, {})
                 self.assertEqual(self.temporary_files(), ['sent'])
                 tid = self.vote_and_finish(ballot)
@@ -108,9 +104,9 @@ class Ballots(TestCase):
             with self.subTest(name), mock.patch.object(module, name, bound):
                 self.fill(ballots)
             for ballot in ballots:
-                ballot.take_back()
-                ballot.is_forgotten()
-                ballot.is_forgotten()
+                ballot.withdraw()
+                ballot.forget()
+                ballot.forget()
             self.assertEqual(self.temporary_files(), [])
         self.assertEqual(module.kept.memory_only, before)
 
@@ -122,28 +118,25 @@ class Ballots(TestCase):
         for number, ballot in enumerate(ballots):
             name = self.blob_file(b'content')
             os.rename(name, f'{name} {number}')
-            ballot.add_blob(oid(number), z64, bytes(500), f'{name} {number}')
+            ballot._add_blob(oid(number), z64, bytes(500), f'{name} {number}')
         for _ in range(2):  # what was refused does not count
             with self.assertRaisesRegex(StorageError, 'of this client'):
-                ballots[0].add_blob(
+                ballots[0]._add_blob(
                     oid(4), z64, bytes(500), self.blob_file(b'content'))
         self.assertEqual(len(self.temporary_files()), 3)
 
     def test_more_stores_than_memory(self):
         """Also where many come at once; what was refused does not count."""
         ballot = self.ballot()
-        session = mock.Mock()
-        session.stats.stores = 0
-        storing = Storing(session, ballot)
         message = batch.pack([(oid(number), z64, b'.') for number in (1, 2)])
         with mock.patch.object(module, 'MOST_OPERATIONS', 3):
-            storing.storea(oid(3), z64, b'.')
-            storing.batch(message, 2)
+            ballot.storea(oid(3), z64, b'.')
+            ballot.batch(message, 2)
             for _ in range(2):
                 with self.assertRaisesRegex(StorageError, 'may have 3'):
-                    storing.batch(message, 2)
+                    ballot.batch(message, 2)
                 with self.assertRaisesRegex(StorageError, 'may have 3'):
-                    storing.storea(oid(4), z64, b'.')
+                    ballot.storea(oid(4), z64, b'.')
         self.vote_and_finish(ballot)
         self.assertEqual(len(self.storage), 3)
 
@@ -157,6 +150,6 @@ class Ballots(TestCase):
         self.assertLess(size, 60 * number)
         tracemalloc.start()
         self.addCleanup(tracemalloc.stop)
-        ballot.vote_in()
+        ballot.vote(True, True)
         self.assertLess(tracemalloc.get_traced_memory()[0], 320 * number)
         self.storage.tpc_finish(ballot.transaction)

@@ -77,13 +77,13 @@ class Machine(RuleBasedStateMachine):
             for ballot in self.in_state(VOTED):
                 self.finish(0)
             for ballot in self.in_state(BEGUN):
-                ballot.abort()
+                self.world.committer.abort(ballot)
         self.world.publish()
         self.world.settle()
         self.the_same_is_said_of_each()
         assert not self.ballots, [each.state for each in self.ballots]
         assert self.world.committer.waiting == 0
-        assert self.world.committer._entrance._weight == 0
+        assert self.world.committer._room._taken == 0
         assert owners(self.storage._turns) == 0
         assert not self.storage._begun
 
@@ -145,7 +145,8 @@ class Machine(RuleBasedStateMachine):
     def abort(self, which):
         """Or the end of its connection."""
         if self.ballots:
-            list(self.ballots)[which % len(self.ballots)].abort()
+            self.world.committer.abort(
+                list(self.ballots)[which % len(self.ballots)])
 
     @rule(which=_any)
     def timeout(self, which):
@@ -208,7 +209,7 @@ class Machine(RuleBasedStateMachine):
         self.world.letters.clear()
         self.world.committer.close()
         for ballot in self.ballots:
-            ballot.abort()
+            self.world.committer.abort(ballot)
         self.close()
         self.open()
 
@@ -227,7 +228,7 @@ class Machine(RuleBasedStateMachine):
         """What a ballot was told last is its state."""
         for ballot in list(self.ballots):
             if ballot.state in (VOTED, OVER):
-                assert not ballot.is_awaited
+                assert ballot.done is None
             if ballot.state is OVER:
                 del self.ballots[ballot]
 

@@ -7,12 +7,14 @@ believes to be current, for good.
 
 Pairs of objects have values whose sum is zero in every transaction.  A client
 that sees another sum was shown a stale object, from its cache or by the
-server.
+server.  And invalidations gather under load, but none is lost.
 """
 
 import contextlib
 import random
+import threading
 import time
+from unittest import mock
 
 import ZEO
 import ZODB
@@ -22,11 +24,14 @@ from ZODB.POSException import ConflictError
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.client.storage import FsyncClient
+from fsyncstorage.server import service as service_module
 
 from ..client.trips import Trips
 from ..resource import BEHIND
 from ..resource import Resource
+from ..support import PATIENCE
 from ..support import Thread
+from ..support import until
 from .serving import Served
 
 PAIRS = 3
@@ -133,6 +138,59 @@ class Caches(Served):
             trips.one, self.transactions * self.kinds.count(OURS))
         self.assertEqual(
             trips.two, self.transactions * self.kinds.count(TWO_TRIPS))
+
+
+class Gathered(Served):
+    """Invalidations under load, with a quiet time that the test ends."""
+
+    def setUp(self):
+        super().setUp()
+        self.patch(service_module, QUIET=3600)
+        self.storage = self.open(durability='none')
+        self.server = self.serve(self.storage)
+        self.service = self.server.services['1']
+        self.writer, self.busy, self.reader = (
+            self.connect(self.server) for _ in range(3))
+
+    def quiet_is_over(self):
+        def end():
+            self.service._quiet.cancel()
+            self.service._quiet_is_over()
+            over.set()
+
+        over = threading.Event()
+        self.server.soon(end)
+        self.assertTrue(over.wait(PATIENCE))
+
+    def test_who_waits_how_long(self):
+        self.writer.commit({1: b'x'})  # the first one leaves at once
+        for peer in self.busy, self.reader:
+            peer.wait_for_invalidations(1)
+        self.busy.commit({2: b'x'})
+        self.writer.commit({3: b'x'})
+        self.quiet_is_over()
+        self.reader.wait_for_invalidations(3)
+        # One that commits is not woken, until once more.
+        self.busy.socket.setblocking(False)
+        with self.assertRaises(BlockingIOError):
+            self.busy.socket.recv(1)
+        self.busy.socket.settimeout(PATIENCE)
+        self.quiet_is_over()
+        self.busy.wait_for_invalidations(2)
+
+    def test_what_comes_while_something_is_published(self):
+        """It is published next, although that was asked for before."""
+        published = []
+        publish = self.storage.publish
+
+        def and_more():
+            published.append(publish())
+            if len(published) == 1:
+                self.storage._sequencer.offer()
+
+        with mock.patch.object(self.storage, 'publish', and_more):
+            self.storage._sequencer.offer()
+            until(lambda: len(published) == 2, 'it is published')
 
 
 class Long(Caches):

@@ -87,7 +87,7 @@ class SideBySide(ByHand):
             self.world.settle()
         self.assertEqual(asked, [False, True])
         self.assertEqual(alone.state, VOTED)
-        alone.abort()
+        self.committer.abort(alone)
 
 
 class Ends(ByHand):
@@ -115,7 +115,7 @@ class Ends(ByHand):
         late = self.vote('late', {2: b'x'})
         self.world.settle()
         self.assertEqual(self.whats_told(), ['vote voted'])
-        late.abort()
+        self.committer.abort(late)
         self.assertEqual(self.storage._begun, {})
 
     def test_a_finish_fails(self):
@@ -126,7 +126,7 @@ class Ends(ByHand):
         self.world.settle()
         self.assertEqual(self.whats_told(), [
             'vote a', ('finish a', 'OSError'), 'vote b'])
-        waits.abort()
+        self.committer.abort(waits)
 
 
 class NoThread(ByHand):
@@ -158,11 +158,11 @@ class NoThread(ByHand):
         waits = self.vote('b', {1: b'x'})
         self.appender.error = self.error
         self.finish(ballot)
-        self.assertEqual(ballot.state, OVER)
         self.world.settle()
+        self.assertEqual(ballot.state, OVER)
         self.assertEqual(self.whats_told(), [
             'vote a', ('finish a', 'RuntimeError'), 'vote b'])
-        waits.abort()
+        self.committer.abort(waits)
 
 
 class InTheLoop(ByHand):
@@ -173,7 +173,7 @@ class InTheLoop(ByHand):
         self.assertEqual(len(self.world.voters.jobs), 1)
         self.world.settle()
         self.assertNotEqual(ballot.state, VOTING)
-        ballot.abort()
+        self.committer.abort(ballot)
         self.world.settle()
 
     def test_no_code_of_users(self):
@@ -215,7 +215,7 @@ class InTheLoop(ByHand):
         self.storage.tpc_abort(holder)
         self.world.settle()
         self.assertEqual(ballot.state, VOTED)
-        ballot.abort()
+        self.committer.abort(ballot)
 
     def check_resolved_in_a_thread(self, ballot, value):
         with mock.patch.object(
@@ -251,7 +251,7 @@ class InTheLoop(ByHand):
             now[0] += module.RETREAT
             here = self.vote('b', {3: b'x'})
             self.assertEqual(here.state, VOTED)
-            here.abort()
+            self.committer.abort(here)
 
     def test_at_the_end_of_a_pack(self):
         """Which may be at work on the disk under a lock of the storage."""
@@ -293,7 +293,7 @@ class OtherStorages(ByHand):
             self.world.settle()
         self.assertEqual(self.whats_told(), [
             'vote a', ('finish a', 'OSError'), 'vote b'])
-        b.abort()
+        self.committer.abort(b)
 
 
 class Room(ByHand):
@@ -305,7 +305,7 @@ class Room(ByHand):
         others = [self.vote('other', {2: b'x'}) for _ in range(300)]
         with mock.patch.object(
                 self.storage, 'tpc_vote', side_effect=OSError):
-            holder.abort()
+            self.committer.abort(holder)
             self.world.settle()
         self.assertEqual(set(self.states(*others)), {OVER})
 
@@ -322,11 +322,11 @@ class Room(ByHand):
         self.world.settle()
         self.assertEqual(
             self.states(first, second), [VOTED, OUTSIDE])
-        first.abort()
+        self.committer.abort(first)
         self.world.settle()
         self.assertEqual(self.states(second, other), [VOTED, VOTED])
         for ballot in second, other:
-            ballot.abort()
+            self.committer.abort(ballot)
         self.world.settle()
 
     def test_an_undo_is_a_giant(self):
@@ -335,12 +335,10 @@ class Room(ByHand):
         undos = []
         for name in 'ab':
             undos.append(self.begin(name))
-            undos[-1].undoes()
-            self.storage.undo_at_vote(
-                self.storage.undoLog(0, 1)[0]['id'], undos[-1].transaction)
+            undos[-1].undoa(self.storage.undoLog(0, 1)[0]['id'])
             self.world.ask_vote(undos[-1])
         self.world.settle()
         self.assertEqual(self.states(*undos), [VOTED, OUTSIDE])
         for ballot in undos:
-            ballot.abort()
+            self.committer.abort(ballot)
         self.world.settle()

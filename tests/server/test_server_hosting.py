@@ -120,7 +120,7 @@ class Silence(NodeServed):
             with newcomer.makefile('rb') as said:
                 greeting = frame(announcement(False))
                 self.assertEqual(said.read(len(greeting)), greeting)
-                self.server.rest_soon()
+                self.server.soon(self.server.rest)
                 self.assertEqual(said.read(), b'')
 
     def test_a_commit_channel(self):
@@ -155,7 +155,7 @@ class HangingUp(NodeServed):
 
     def hang_up(self):
         done = threading.Event()
-        self.server.hang_up_soon(done.set)
+        self.server.soon(self.server.hang_up, done.set)
         done.wait()
 
     def test_all_connections_end_behind_what_was_answered(self):

@@ -17,7 +17,7 @@ from ZODB.tests.hexstorage import HexStorage
 
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.pack import progress
-from fsyncstorage.server import packs as server_packs
+from fsyncstorage.server.threads import Threads
 from perf import zeowire
 
 from ..pack import phases
@@ -50,12 +50,12 @@ class WithOurClient(PacksCase):
 
     def test_what_is_no_time(self):
         client = self.client()
-        with mock.patch.object(server_packs.threading, 'Thread') as thread:
+        with mock.patch.object(Threads, 'do') as do:
             for call in client.pack, client.packs.forecast:
                 for wrong in float('nan'), float('inf'), 1e300:
                     with self.assertRaises(ServerException):
                         call(wrong)
-        thread.assert_not_called()
+        do.assert_not_called()
 
     def test_one_forecast_at_a_time(self):
         """Whoever asks: each costs a thread, a process and a read."""

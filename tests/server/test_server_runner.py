@@ -5,15 +5,18 @@ import io
 import os
 import pathlib
 import signal
+import ssl
 from unittest import mock
 
 from ZEO.runzeo import ZEOServer
 
 from fsyncstorage import FsyncStorage
+from fsyncstorage.metrics import address
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics import probes
 from fsyncstorage.server.runzeo import Options
 from fsyncstorage.server.runzeo import Runner
+from fsyncstorage.server.runzeo import open_to_others
 
 from ..metrics.asking import metrics
 from ..metrics.asking import probe
@@ -211,3 +214,41 @@ class Metrics(RunnerTestCase):
         storage = runner.storages['1']
         self.check_from_start_to_end(
             runner, lambda: storage.metrics.exporter.address)
+
+
+class OpenToOthers(RunnerTestCase):
+    """A server that other machines can reach without a certificate says so."""
+
+    def exposed(self, *hosts, context=None):
+        return [host for host, _ in open_to_others(
+            [(host, 8100) for host in hosts], context)]
+
+    def test_which_are_open(self):
+        hosts = ['0.0.0.0', '::', '10.1.2.3', '::ffff:10.1.2.3', 'fe80::1%lo']
+        self.assertEqual(self.exposed(*hosts), hosts)
+        self.assertEqual(self.exposed(
+            '127.0.0.1', '127.8.9.10', '::1', '::ffff:127.0.0.1'), [])
+        self.assertEqual(open_to_others(['/run/zeo'], None), [])
+
+    def test_client_certificates_close_them(self):
+        """Encryption alone does not."""
+        for mode, exposed in ((ssl.CERT_REQUIRED, []),
+                              (ssl.CERT_NONE, ['0.0.0.0']),
+                              (ssl.CERT_OPTIONAL, ['0.0.0.0'])):
+            context = mock.Mock(ssl.SSLContext, verify_mode=mode)
+            self.assertEqual(
+                self.exposed('0.0.0.0', context=context), exposed)
+
+    def test_only_others_are_warned_of(self):
+        runner = self.runner()
+        runner.open_storages()
+        with self.assertNoLogs('fsyncstorage.server.runzeo', 'WARNING'):
+            runner.create_server()
+        self.addCleanup(runner.server.close)
+        (_, port), = [each.getsockname() for each
+                      in runner.server.acceptor.sockets]
+        # A loopback socket, taken for one that is not.
+        with mock.patch.object(address, 'is_loopback', lambda host: False), \
+                self.assertLogs('fsyncstorage.server.runzeo') as logged:
+            runner._warn_of_strangers()
+        self.assertIn(f'127.0.0.1 port {port} without', logged.output[0])

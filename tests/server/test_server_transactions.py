@@ -270,7 +270,7 @@ class TimedOut(Served):
         disk.wait_for_sync()
         peer.ping()
         session, = service.sessions
-        self.assertIsNone(session._ballot._timer)
+        self.assertIsNone(session._ballot.timer)
         disk.release_syncs()
         peer.answer(finish)
         self.assertEqual(peer.load(1)[0], b'x')

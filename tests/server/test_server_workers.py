@@ -1,8 +1,7 @@
 """Worker threads, and the mailbox by which they reach the loop.  Goes with
-`server/workers.py` and `server/mailbox.py`.
+`server/workers.py` and `server/threads.py`.
 """
 
-import itertools
 import sys
 import threading
 import unittest
@@ -11,7 +10,7 @@ from unittest import mock
 from fsyncstorage.server import workers
 from fsyncstorage.server.accounts import Account
 from fsyncstorage.server.accounts import Accounts
-from fsyncstorage.server.mailbox import Mailbox
+from fsyncstorage.server.threads import Mailbox
 from fsyncstorage.server.workers import Workers
 
 from ..support import PATIENCE
@@ -49,29 +48,6 @@ class Loop:
             self.scheduled.pop(0)()
 
 
-def before_line(number, function, between, mailbox):
-    """Call the function, and `between` before so many of the mailbox's lines
-    were run; are there so many?"""
-    lines = itertools.count(1)
-    reached = []
-
-    def trace(frame, event, argument):
-        if frame.f_code.co_filename != Mailbox.post.__code__.co_filename:
-            return None
-        if event == 'line' and next(lines) == number:
-            reached.append(frame.f_lineno)
-            between(mailbox)
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        function(mailbox)
-    finally:
-        sys.settrace(before)
-    return bool(reached)
-
-
 class Letters(unittest.TestCase):
 
     def setUp(self):
@@ -79,44 +55,27 @@ class Letters(unittest.TestCase):
         self.mailbox = Mailbox(self.loop)
         self.log = []
 
-    def check_at_each_line(self, function, between, *posted):
-        """Another thread does something before a line of the function; for
-        each of its lines.  Nothing is lost, now or later."""
-        for line in itertools.count(1):
-            self.setUp()
-            self.mailbox.post(self.log.append, 'before')
-            self.loop.run()
-            for each in posted:
-                self.mailbox.post(self.log.append, each)
-            self.loop.scheduled.clear()  # that is the function
-            if not before_line(line, function, between, self.mailbox):
-                break
-            self.loop.run()
-            self.assertEqual(sorted(self.log), sorted(
-                ['before', *posted, *self.posted]))
-            self.mailbox.post(self.log.append, 'behind')
-            self.loop.run()
-            self.assertEqual(
-                sorted(self.log), sorted(
-                    ['before', *posted, *self.posted, 'behind']))
-        self.assertGreater(line, 3)
+    def test_one_delivery_for_those_that_wait(self):
+        """One that is posted by another is in it, too; after it, the next one
+        is delivered again."""
+        self.mailbox.post(self.mailbox.post, self.log.append, 'second')
+        self.mailbox.post(self.log.append, 'first')
+        self.assertEqual(len(self.loop.scheduled), 1)
+        self.loop.run()
+        self.assertEqual(self.log, ['first', 'second'])
+        self.mailbox.post(self.log.append, 'third')
+        self.loop.run()
+        self.assertEqual(self.log[2:], ['third'])
 
-    def post(self, mailbox):
-        mailbox.post(self.log.append, 'posted')
-
-    def test_a_post_at_each_line_of_a_post(self):
-        self.posted = 'posted', 'posted'
-        self.check_at_each_line(self.post, self.post)
-
-    def test_a_delivery_at_each_line_of_a_post(self):
-        """One that is still under way takes the letter, before the post has
-        ordered its delivery."""
-        self.posted = 'posted',
-        self.check_at_each_line(self.post, Mailbox.deliver)
-
-    def test_a_post_at_each_line_of_a_delivery(self):
-        self.posted = 'posted',
-        self.check_at_each_line(Mailbox.deliver, self.post, 'first')
+    def test_an_interrupt_of_a_post(self):
+        """What it has posted is delivered with the next one."""
+        with mock.patch.object(self.loop, 'call_soon_threadsafe',
+                               side_effect=KeyboardInterrupt):
+            with self.assertRaises(KeyboardInterrupt):
+                self.mailbox.post(self.log.append, 'first')
+        self.mailbox.post(self.log.append, 'second')
+        self.loop.run()
+        self.assertEqual(self.log, ['first', 'second'])
 
     def test_the_loop_is_closed(self):
         self.loop.closed = True
@@ -184,8 +143,8 @@ class Jobs(TestCase):
         errors = [error for _, error in self.results if error is not None]
         self.assertEqual(
             [str(error) for error in errors],
-            ["a call has ended with SystemExit('the end')"] * 4)
-        self.assertEqual(self.workers.busy, 0)
+            ["it was ended by SystemExit('the end')"] * 4)
+        until(lambda: not self.workers.busy, 'none is busy')
 
     def start_no_more_threads(self):
         """Undo it with what is returned."""
@@ -231,7 +190,7 @@ class Jobs(TestCase):
             self.results.clear()
 
     def is_closed(self):
-        return self.workers._threads._closed
+        return self.workers.closed
 
     def test_the_end_does_not_wait_for_ever(self):
         """A job may wait for another server, which does not answer."""

@@ -22,7 +22,7 @@ from ZODB.utils import p64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.commit import policies
-from fsyncstorage.storage import records
+from fsyncstorage.storage import commits
 from fsyncstorage.storage import undo
 
 from ..server.serving import record
@@ -403,7 +403,7 @@ class HighOids(TestCase):
     def test_oids_that_are_given_go_on(self):
         transaction = begin(self.storage)
         self.storage.store(
-            records.HIGHEST_OID, b'\0' * 8, b'x', '', transaction)
+            commits.HIGHEST_OID, b'\0' * 8, b'x', '', transaction)
         self.storage.store(
             self.storage.new_oid(), b'\0' * 8, b'y', '', transaction)
         self.storage.tpc_vote(transaction)

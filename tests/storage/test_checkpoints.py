@@ -36,7 +36,9 @@ class Snapshots(TestCase):
     def test_it_is_what_the_index_was(self):
         """Whatever is changed and added between the pieces."""
         rng = random.Random(1)
-        lock = threading.Lock()
+        data_file = datafile.open_new(self.path())
+        self.addCleanup(data_file.close)
+        data_file.write_at(bytes(1000), 0)
         for _ in range(30):
             tree = fsIndex()
             keys = [oid(rng.randrange(1 << 18)) for _ in range(300)]
@@ -44,18 +46,22 @@ class Snapshots(TestCase):
                 tree[key] = rng.randrange(1, 1000)
             before = entries(tree)
             snapshot = index.Snapshot(tree, 1000)
-            pieces = []
-            for piece in snapshot.pieces(lock):
-                pieces.append(piece)
+
+            def change(*_):
                 changed = rng.sample(keys, 20) + [
                     oid(rng.randrange(1 << 20)) for _ in range(20)]
                 snapshot.about_to_change(changed)
                 for key in changed:
                     tree[key] = rng.randrange(1000, 2000)
-            index.save(self.path('index'), 1000, pieces, 7)
+
+            lock = mock.MagicMock()  # each time when it is released
+            lock.__exit__.side_effect = change
+            index.save(self.path('index'), snapshot, data_file, lock)
             loaded = index.load(self.path('index'))
             self.assertEqual(entries(loaded.index), before)
-            self.assertEqual((loaded.position, loaded.fingerprint), (1000, 7))
+            self.assertEqual(
+                (loaded.position, loaded.fingerprint),
+                (1000, index.fingerprint(data_file, 1000)))
             self.assertIsNone(loaded.whole)
             index.say_whole(self.path('index'), 2000)
             # Stock reads it too.
@@ -67,9 +73,9 @@ class Snapshots(TestCase):
         tree = fsIndex()
         for number in range(20):
             tree[oid(number)] = number + 4
-        snapshot = index.Snapshot(tree, 100)
-        index.save(self.path('index'), 100,
-                   list(snapshot.pieces(threading.Lock())), 7)
+        with datafile.open_new(self.path()) as file:
+            file.write_at(bytes(100), 0)
+            index.save(self.path('index'), index.Snapshot(tree, 100), file)
         content = sealing.read(self.path('index'))
         for end in range(len(content) - index.TRAILER_SIZE):
             sealing.write(self.path('index'), content[:end])
@@ -127,7 +133,7 @@ class IndexFile(TestCase):
         """However small the transactions are."""
         storage = self.open()
         commit(storage, {1: b'x'})
-        storage._checkpoints.write()
+        storage.journal.checkpoints.write()
         end = storage.getSize()
         commit(storage, {2: b'x'})
         self.assertLess(storage.getSize() - end, 200)
@@ -188,7 +194,7 @@ class IndexFile(TestCase):
         """Nothing is behind it; but the index says that it was durable."""
         storage = self.open()
         self.fill(storage)
-        storage._checkpoints.write()
+        storage.journal.checkpoints.write()
         index_file = sealing.read(self.path('Data.fs.index'))
         commit(storage, {50: b'x'})
         end = storage.getSize()
@@ -326,7 +332,8 @@ class WhileRunning(TestCase):
                         commit(storage, {base + number: b'x' * 200})
 
                 threads = [Thread(work, n << 20) for n in range(4)]
-                until(lambda: storage._checkpoints.written > 5, 'checkpoints')
+                until(lambda: storage.journal.checkpoints.written > 5,
+                      'checkpoints')
                 stop.set()
                 for thread in threads:
                     thread.result()
@@ -350,7 +357,7 @@ class WhileRunning(TestCase):
                     storage.getTid(oid(number % 20))}
                    if number >= 20 else {})
             end = storage.getSize()
-            until(lambda: end - storage._checkpoints._position
+            until(lambda: end - storage.journal.checkpoints._position
                   <= 65536, 'a checkpoint in time')
 
     def test_commits_do_not_wait_for_it(self):
@@ -374,7 +381,7 @@ class WhileRunning(TestCase):
             commit(storage, {number + more + 1: b'x'})
         self.assertEqual(storage.load(oid(number + 20))[0], b'x')
         go_on.set()
-        until(lambda: storage._checkpoints.written > 1, 'a checkpoint')
+        until(lambda: storage.journal.checkpoints.written > 1, 'a checkpoint')
 
     def test_a_pack_cancels_it(self):
         """An index of the old file never gets its name beside the new one."""
@@ -394,7 +401,7 @@ class WhileRunning(TestCase):
 
         index.save = save
         self.addCleanup(setattr, index, 'save', original)
-        checkpoint = Thread(storage._checkpoints.write)
+        checkpoint = Thread(storage.journal.checkpoints.write)
         self.assertTrue(saving.wait(30))
         storage.pack(time.time() + 1, lambda data: [], False)
         go_on.set()
@@ -408,7 +415,7 @@ class WhileRunning(TestCase):
         tid = z64
         for number in range(40):
             tid = commit(storage, {0: bytes(1000)}, {0: tid})
-        storage._checkpoints.write()
+        storage.journal.checkpoints.write()
         replace = datafile.disk.replace
 
         def failing(source, target):
@@ -434,11 +441,11 @@ class WhileRunning(TestCase):
         commit(storage, {0: b'a'})
         go_on, named, checkpoints = threading.Event(), [], []
         append = storage._sequencer.append
-        give_name = storage._checkpoints._give_name
+        give_name = storage.journal.checkpoints._give_name
 
         def checkpoint_first(*args):
-            storage._lock = Told(storage._lock, go_on.set)
-            checkpoints.append(Thread(storage._checkpoints.write))
+            storage.journal.lock = Told(storage.journal.lock, go_on.set)
+            checkpoints.append(Thread(storage.journal.checkpoints.write))
             self.assertTrue(go_on.wait(30))
             append(*args)
 
@@ -449,7 +456,7 @@ class WhileRunning(TestCase):
             go_on.set()
 
         storage._sequencer.append = checkpoint_first
-        storage._checkpoints._give_name = note
+        storage.journal.checkpoints._give_name = note
         commit(storage, {1: b'b'})
         storage._sequencer.append = append
         checkpoints[0].result()
@@ -466,7 +473,7 @@ class WhileRunning(TestCase):
         with self.assertRaises(Exception):
             commit(storage, {2: b'x'})
         with self.assertLogs('fsyncstorage', 'WARNING') as logs:
-            self.assertFalse(storage._checkpoints.write_or_warn())
+            self.assertFalse(storage.journal.checkpoints.write_or_warn())
         self.assertIn('no index could be written', logs.output[0])
         storage.close()
         self.assertEqual(os.stat(self.path('Data.fs.index')).st_mtime_ns,

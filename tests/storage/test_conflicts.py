@@ -30,7 +30,7 @@ from ZODB.serialize import ObjectWriter
 from fsyncstorage.processes import starting
 from fsyncstorage.server import committer
 from fsyncstorage.server import quiet
-from fsyncstorage.storage import records
+from fsyncstorage.storage import checks
 from fsyncstorage.storage import resolution
 from fsyncstorage.storage import resolver
 
@@ -248,7 +248,7 @@ class BoundedCase(Served):
         self.resolved(2)
 
     def processes(self):
-        process = self.storage._resolver._process
+        process = self.storage._conflicts.resolver._process
         return [] if process is None else [process.pid]
 
 
@@ -303,7 +303,7 @@ class Bounded(BoundedCase):
         first = self.honest.commit({2: counter(0), 3: counter(0)})
         self.honest.commit({2: counter(1), 3: counter(1)}, first)
         changes = {2: counter(5), 3: counter(5)}
-        with mock.patch.object(records, 'LONGEST_WAIT', 0):
+        with mock.patch.object(checks, 'LONGEST_WAIT', 0):
             self.assertEqual(
                 self.peer.vote({2: changes[2]}, first), [oid(2)])
             self.peer.abort()
@@ -339,7 +339,7 @@ class Bounded(BoundedCase):
             self.resolved(2)
             pid, = self.processes()
             self.conflict(record(5, Forever))()
-            until(lambda: self.storage._resolver._lock.locked(), 'asked')
+            until(self.storage._conflicts.resolver._lock.locked, 'asked')
             self.server.close()
         with self.assertRaises(ProcessLookupError):
             os.kill(pid, 0)

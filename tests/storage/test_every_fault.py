@@ -144,7 +144,7 @@ class EveryFault(TestCase):
             lambda: self.commit(storage, 2, LARGE),
             lambda: self.commit(storage, 1, b'second'),
             lambda: self.commit_blob(storage, 3, b'blob one'),
-            storage._checkpoints.write,
+            storage.journal.checkpoints.write,
             lambda: storage.pack(time.time() + 1, lambda data: [], gc=False),
             lambda: self.commit(storage, 1, b'third'),
             lambda: self.commit_blob(storage, 3, b'blob two'),

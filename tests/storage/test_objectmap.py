@@ -16,8 +16,8 @@ from ZODB.utils import z64
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import objectmap as layout
+from fsyncstorage.format.objectmap import MapReader
 from fsyncstorage.format.objectmap import NotAMap
-from fsyncstorage.format.objectmap import Reader
 from fsyncstorage.storage import objectmap
 from fsyncstorage.storage.objectmap import NoMap
 
@@ -43,10 +43,10 @@ class MapTestCase(TestCase):
 
     def reader(self, storage):
         _, descriptor = self.descriptors(storage.object_map())
-        return Reader(descriptor, storage.instance)
+        return MapReader(descriptor, storage.instance)
 
     def check_equal_to_index(self, storage, reader):
-        index = storage._positions
+        index = storage.journal.positions
         for each in index:
             if reader.get(each) != index[each]:
                 self.assertEqual((each, reader.get(each)),
@@ -231,7 +231,7 @@ class Retired(MapTestCase):
         storage = self.open()
         self.serial = commit(storage, {0: b'data', 1: b'data'})
         data_file, descriptor = storage.object_map().open()
-        reader = Reader(descriptor, storage.instance)
+        reader = MapReader(descriptor, storage.instance)
         os.close(data_file)
         os.close(descriptor)
         child = os.fork()
@@ -256,7 +256,7 @@ class Bounds(MapTestCase):
         with self.assertRaisesRegex(NoMap, 'too far apart'):
             storage.object_map()
         commit(storage, {1: b'data'})
-        self.assertIsNone(storage._map)
+        self.assertIsNone(storage.journal.map)
 
     def test_whatever_goes_wrong_does_not_reach_a_commit(self):
         storage = self.open()
@@ -351,20 +351,21 @@ class Sealed(MapTestCase):
                                     fcntl.F_SEAL_WRITE)):
             self.assertRaises(OSError, tried)
         commit(self.storage, {2: b'data'})
-        self.assertEqual(Reader(self.map, self.storage.instance).marks()[0],
+        reader = MapReader(self.map, self.storage.instance)
+        self.assertEqual(reader.marks()[0],
                          self.storage.getSize())
 
     def test_each_client_has_open_files_of_its_own(self):
         os.set_blocking(self.data, False)
         os.lseek(self.data, 10, os.SEEK_SET)
-        other, _ = self.descriptors(self.storage._map)
+        other, _ = self.descriptors(self.storage.journal.map)
         self.assertTrue(os.get_blocking(other))
         self.assertEqual(os.lseek(other, 0, os.SEEK_CUR), 0)
 
 
 @unittest.skipUnless(layout.is_possible(), 'needs sealed memory')
 class HostileMaps(TestCase):
-    """What a Reader is given may be anything."""
+    """What a MapReader is given may be anything."""
 
     CAPACITY = 512
 
@@ -383,10 +384,10 @@ class HostileMaps(TestCase):
 
     def check_refused(self, descriptor, reason, instance=INSTANCE):
         with self.assertRaisesRegex(NotAMap, reason):
-            Reader(descriptor, instance)
+            MapReader(descriptor, instance)
 
     def test_a_sound_one(self):
-        reader = Reader(self.memory(END=77), INSTANCE)
+        reader = MapReader(self.memory(END=77), INSTANCE)
         self.assertEqual(reader.marks()[0], 77)
         self.assertIsNone(reader.get(oid(5)))
 
@@ -422,7 +423,7 @@ class HostileMaps(TestCase):
 
     def test_a_directory_without_an_end(self):
         descriptor = self.memory()
-        reader = Reader(descriptor, INSTANCE)
+        reader = MapReader(descriptor, INSTANCE)
         os.pwrite(descriptor, b'\xff' * 8 * self.CAPACITY,
                   8 * layout.DIRECTORY)
         self.assertIsNone(reader.get(oid(5)))

@@ -219,7 +219,7 @@ class Damage(RecoveryCase):
         tid = z64
         for size in 2000, 100:  # the latter alone is known, and far behind
             tid = commit(other, {7: b'x' * size}, {7: tid})
-            other._checkpoints.write()
+            other.journal.checkpoints.write()
             shutil.copy(
                 self.path('other.fs.index'), self.path('Data.fs.index'))
             self.replace(content)

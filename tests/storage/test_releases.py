@@ -131,7 +131,7 @@ class OtherReleases(TestCase):
         for version in seal.VERSION, 9:
             storage = self.open(f'{version}', create=True)
             tid = commit(storage, {0: b'x'})
-            storage._reserve.is_real = False  # so the vote writes
+            storage.journal.reserve.is_real = False  # so the vote writes
             at = storage.getSize() + scan.HEADER + seal.room(b'') + (
                 scan.RECORD_HEADER)
             voted = vote(
@@ -157,7 +157,6 @@ class OtherReleases(TestCase):
         self.write()
         for main, arguments in (
             (commandline.main, ()),
-            (commandline.main, ('--repair-index',)),
             (commandline.main, ('--salvage', self.path('new'))),
             (info.main, ()),
             (fsyncpack.main, ('--days', '0')),

@@ -104,7 +104,7 @@ class Owners(TestCase):
         for transaction in transactions:
             storage.tpc_abort(transaction)
         self.assertEqual(owners(storage._turns), 0)
-        self.assertEqual(storage._reserve.total, 0)
+        self.assertEqual(storage.journal.reserve.total, 0)
 
 
 class Spooled(TestCase):

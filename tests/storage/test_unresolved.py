@@ -7,9 +7,10 @@ where the conflict may be resolved.
 import base64
 from unittest import mock
 
-from ZODB.FileStorage.FileStorage import FileStorageQuotaError
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
+from ZODB.POSException import StorageTransactionError
+from ZODB.POSException import UndoError
 from ZODB.utils import z64
 
 from fsyncstorage.errors import ConflictsLeft
@@ -41,11 +42,6 @@ class OfAStorage(TestCase):
         first = commit(self.storage, {1: counter(1)})
         self.undone = commit(self.storage, {1: counter(2)}, {1: first})
 
-    def undo(self, transaction):
-        self.storage.store(oid(2), z64, record(), '', transaction)
-        self.storage.undo(
-            base64.encodebytes(self.undone).rstrip(), transaction)
-
     def change(self):
         commit(self.storage, {1: counter(5)}, {1: self.undone})
 
@@ -61,11 +57,11 @@ class OfAStorage(TestCase):
 
     def test_an_undo_that_its_vote_works_out_again(self):
         transaction = begin(self.storage)
-        self.undo(transaction)
+        self.storage.undo(
+            base64.encodebytes(self.undone).rstrip(), transaction)
         self.change()
         self.check_voted_again(transaction)
         self.assertEqual(state_of(self.storage.load(oid(1))[0]), 4)
-        self.assertEqual(self.storage.load(oid(2))[0], record())
 
     def test_a_store(self):
         transaction = begin(self.storage)
@@ -120,17 +116,6 @@ class OfAStorage(TestCase):
                 self.storage.tpc_vote(
                     transaction, False, ForAClient(True, True))
 
-    def test_the_quota_holds_beside_an_undo(self):
-        storage = self.open(self.path('small'), quota=2000)
-        first = commit(storage, {1: record('a')})
-        second = commit(storage, {1: record('b')}, {1: first})
-        transaction = begin(storage)
-        storage.undo(base64.encodebytes(second).rstrip(), transaction)
-        with self.assertRaises(FileStorageQuotaError):
-            for number in 2, 3:
-                storage.store(
-                    oid(number), z64, bytes(3000), '', transaction)
-
     def test_conflicts_that_the_client_resolves(self):
         """They come all together; what it stores again is in their place."""
         self.storage.distrust_records(resolve=False)
@@ -184,44 +169,58 @@ class Large(TestCase):
             storage.tpc_finish(transaction)
             self.assertEqual(state_of(storage.load(oid(number))[0]), 1010)
 
-    def test_what_is_stored_after_an_undo_stays(self):
-        """Also if the vote works the undo out again, or all was spilled."""
+    def test_it_does_nothing_else(self):
         storage = self.storage
-        for number, name in enumerate(('undo', 'undo_at_vote'), 1):
-            first = commit(storage, {number: record('a')})
-            second = commit(storage, {number: record('b')}, {number: first})
-            transaction = begin(storage)
-            getattr(storage, name)(self.undo_of(second), transaction)
-            storage.store(oid(number), second, record('c'), '', transaction)
-            commit(storage, {10 + number: record()})
-            storage.tpc_vote(transaction)
-            storage.tpc_finish(transaction)
-            self.assertEqual(storage.load(oid(number))[0], record('c'))
+        first = commit(storage, {1: record('a')})
+        second = commit(storage, {1: record('b')}, {1: first})
+        undo = self.undo_of(second)
+        stores = [
+            lambda to: storage.store(oid(2), z64, record(), '', to),
+            lambda to: storage.store(oid(2), z64, bytes(99), '', to),
+            lambda to: storage.deleteObject(oid(1), second, to),
+            lambda to: storage.restore(oid(2), second, b'x', '', None, to),
+            lambda to: storage.checkCurrentSerialInTransaction(
+                oid(1), second, to)]
+        for undoes in storage.undo, storage.undo_at_vote:
+            for store in stores:
+                transaction = begin(storage)
+                store(transaction)
+                with self.assertRaisesRegex(
+                        StorageTransactionError, 'undoes no other'):
+                    undoes(undo, transaction)
+                storage.tpc_abort(transaction)
+                transaction = begin(storage)
+                undoes(undo, transaction)
+                storage.spill(transaction)
+                with self.assertRaisesRegex(
+                        StorageTransactionError, 'nothing else'):
+                    store(transaction)
+                storage.tpc_vote(transaction)
+                second = storage.tpc_finish(transaction)
+                self.assertEqual(storage.loadSerial(oid(1), second),
+                                 record('a'))
+                undo = self.undo_of(second)
+                storage.undo(undo, transaction := begin(storage))
+                storage.tpc_vote(transaction)
+                second = storage.tpc_finish(transaction)
+                undo = self.undo_of(second)
 
-    def test_what_was_stored_beside_an_undo_that_grows_in_the_vote(self):
+    def test_so_many_at_once(self):
         storage = self.storage
-        storage.distrust_records()
+        self.patch(transactions, MOST_UNDONE=2)
         tids = [z64]
-        for value in 10, 110, 1110:
-            tids.append(commit(storage, {1: counter(value)}, {1: tids[-1]}))
-        first = commit(storage, {5: record('first')})
+        for name in 'abcd':
+            tids.append(commit(storage, {1: record(name)}, {1: tids[-1]}))
         transaction = begin(storage)
-        with mock.patch.object(transactions, 'SPOOL_IN_MEMORY', 1 << 20):
-            storage.undo_at_vote(self.undo_of(tids[2]), transaction)
-            storage.store(oid(5), first, record('mine'), '', transaction)
-            storage.store(oid(7), z64, record('kept'), '', transaction)
-        holder = vote(storage, {5: record('other')}, {5: first})
-        with self.assertRaises(Occupied):
-            storage.tpc_vote(transaction, False, ForAClient(True, True))
-        second = storage.tpc_finish(holder)
-        with self.assertRaises(ConflictsLeft):
-            storage.tpc_vote(transaction, False, ForAClient(True, True))
-        storage.store(oid(5), second, record('again'), '', transaction)
-        storage.tpc_vote(transaction, False, ForAClient(True, True))
+        storage.undo(self.undo_of(tids[4]), transaction)
+        with self.assertRaises(UndoError):
+            storage.undo(self.undo_of(tids[1]), transaction)
+        storage.undo(self.undo_of(tids[3]), transaction)
+        with self.assertRaisesRegex(StorageTransactionError, 'at most 2'):
+            storage.undo(self.undo_of(tids[2]), transaction)
+        storage.tpc_vote(transaction)
         storage.tpc_finish(transaction)
-        self.assertEqual(state_of(storage.load(oid(1))[0]), 1010)
-        for number, value in (5, 'again'), (7, 'kept'):
-            self.assertEqual(storage.load(oid(number))[0], record(value))
+        self.assertEqual(storage.load(oid(1))[0], record('b'))
 
     def test_one_that_grows_is_not_alone_beside_others(self):
         """It has its objects already when its conflict is resolved."""
@@ -244,20 +243,6 @@ class Large(TestCase):
         storage.close()
         self.assertEqual(self.open().load(oid(1)), (counter(1), tid))
 
-    def test_one_after_another_with_a_store_between(self):
-        storage = self.storage
-        first = commit(storage, {1: record('a1')})
-        second = commit(storage, {1: record('a2')}, {1: first})
-        third = commit(storage, {1: record('a3')}, {1: second})
-        transaction = begin(storage)
-        storage.undo(self.undo_of(third), transaction)
-        storage.store(oid(3), z64, record('x' * 200), '', transaction)
-        storage.undo(self.undo_of(second), transaction)
-        storage.tpc_vote(transaction)
-        storage.tpc_finish(transaction)
-        self.assertEqual(storage.load(oid(1))[0], record('a1'))
-        self.assertEqual(storage.load(oid(3))[0], record('x' * 200))
-
 
 class OverZEO(Served):
 
@@ -270,13 +255,10 @@ class OverZEO(Served):
         first.vote({1: counter(5)}, undone)
         second.begin()
         second.post('undoa', base64.encodebytes(undone).rstrip(), second.id)
-        second.store(2, record())
         vote = second.ask('vote', second.id)
         committer = server.services['1'].committer
         until(lambda: committer.waiting == 1, 'waiting')
         first.finish()
         self.assertEqual(second.answer(vote), [oid(1)])
-        tid = second.finish()
-        for number in 1, 2:
-            self.assertEqual(second.load(number)[1], tid)
+        self.assertEqual(second.finish(), second.load(1)[1])
         self.assertEqual(state_of(second.load(1)[0]), 4)

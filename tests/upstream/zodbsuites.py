@@ -40,10 +40,10 @@ def with_policy(policy):
 
         @property
         def _saved(self):
-            return self._checkpoints.written
+            return self.journal.checkpoints.written
 
         def _save_index(self):
-            self._checkpoints.write_or_warn()
+            self.journal.checkpoints.write_or_warn()
 
         def _restore_index(self):
             known, _ = opening.trusted_index(self._file)

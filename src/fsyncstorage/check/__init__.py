@@ -5,12 +5,11 @@
 - salvage       copies what is sound into a new file
 - verify        what is checked
 - magic         is it a Data.fs at all?
+- wrapped       unpacks what storage wrappers have compressed
 - tails         what is a tail, and what is damage
-- fileorder     positions in the order of the file
 - findings      what was found
 - lost          which objects were lost, by class
 - blobfiles     which record each file of a blob directory belongs to
-- orphans       blob files that belong to no record
 - terminal      what the commands share: files, errors, the progress bar
 - info/         `fsync-info`: what takes the space
 """

@@ -17,13 +17,13 @@ database, and none of its files is called an orphan.
 Only the contents of the directory itself are looked at.  Symbolic links to
 other directories are not followed, but listed as not read.
 
-Left to others: the records, and what is done with the files (verify, info).
+Left to others: the records (verify, info.survey), and what is reported.
 """
 
 import os
+from collections import Counter
 
 from ZODB.blob import LAYOUT_MARKER
-from ZODB.utils import z64
 
 # Most orphans that are listed, and most things that were not read; the others
 # are only counted.
@@ -31,67 +31,46 @@ MOST_LISTED = 1000
 #: A file in the blob directory, from the beginning of a pack until the pack
 #: has removed the blobs that this file lists.
 PACK_LIST = '.removed'
+#: Kinds of files: blobs of current revisions, of older revisions, of none; and
+#: files that are no blob, or belong to no transaction that was read.
+NOW, OLD, ORPHAN, OTHER = KINDS = 'now', 'old', 'orphans', 'others'
 
 
 class BlobFiles:
     """`read` looks through a directory, once; `helper` is of ZODB.
 
-    Transactions up to `newest_tid` were read.  Files of transactions before
-    `since` are skipped.
+    `records` is what was read before, a `Verification` or a `Survey`.
     """
 
-    def __init__(self, helper, newest_tid, since=z64):
+    def __init__(self, helper, records):
+        #: Of each kind.
+        self.files = Counter()
+        self.bytes = Counter()
+        #: Records that certainly have a blob, and have a file.
+        self.with_file = 0
         self.orphans = []               # oid, tid, bytes, path
-        self.orphan_count = 0
         self.later_count = 0            # of transactions that were not read
         self.unread = []                # path, reason
         self.unread_count = 0
-        #: Does any file belong to a record?
-        self.some_belong = False
         self.is_packed = False
         self._helper = helper
-        self._newest_tid = newest_tid
-        self._since = since
+        self._records = records
         # oid and tid -> bytes, of files whose record must still be found.
         self._unclear = {}
 
-    # What is known of the records
-
-    def has_record(self, oid, tid):
-        """Is a record known to have this file?
-
-        None: the object has records, and one of them may have the file.
-        """
-        raise NotImplementedError
-
-    def transactions_again(self):
-        """Yield all transactions that were read."""
-        raise NotImplementedError
-
-    # What becomes of a file
-
-    def tell(self):
-        """Called often, to show the progress."""
-
-    def note_of_record(self, oid, tid, size, newest=None):
-        """A record has this file.
-
-        `newest` is the tid of the last record of its object, if it is known.
-        """
-        self.some_belong = True
-
-    def note_orphan(self, oid, tid, size):
-        self.orphan_count += 1
-        if len(self.orphans) < MOST_LISTED:
-            self.orphans.append(
-                (oid, tid, size, self._helper.getBlobFilename(oid, tid)))
-
-    def note_other(self, size):
-        """The file is no blob, or belongs to no transaction that was read."""
+    @property
+    def some_belong(self):
+        """Does any file belong to a record?"""
+        return bool(self.files[NOW] or self.files[OLD])
 
     @property
     def orphans_are_known(self):
         return self.some_belong and not self.is_packed
+
+    @property
+    def of_records(self):
+        """How many files belong to transactions that were read."""
+        return self.files.total() - self.files[OTHER]
 
     # The search
 
@@ -100,7 +79,7 @@ class BlobFiles:
         self.is_packed = os.path.lexists(os.path.join(base, PACK_LIST))
         for path, directories, names in os.walk(
                 base, onerror=self._note_unread_directory):
-            self.tell()
+            self._records.tell_of_blobs(self.files.total())
             directories.sort()
             for name in directories:
                 if os.path.islink(os.path.join(path, name)):
@@ -121,19 +100,36 @@ class BlobFiles:
             self._note_unread(path, error.strerror)
             return
         oid, tid = self._key(path)
-        if tid is None or tid > self._newest_tid:
+        if tid is None or tid > self._records.newest_tid:
             self.later_count += tid is not None
-            self.note_other(size)
+            self._add(OTHER, size)
             return
-        if tid < self._since:
+        if tid < self._records.since:
             return
-        match self.has_record(oid, tid):
+        match self._records.has_file(oid, tid):
             case True:
-                self.note_of_record(oid, tid, size)
+                self.with_file += 1
+                self._add_of_record(oid, tid, size)
             case None:
                 self._unclear[oid + tid] = size
             case False:
-                self.note_orphan(oid, tid, size)
+                self._add_orphan(oid, tid, size)
+
+    def _add(self, kind, size):
+        self.files[kind] += 1
+        self.bytes[kind] += size
+
+    def _add_of_record(self, oid, tid, size, newest=None):
+        """`newest` is the tid of the last record of the object, if the object
+        is not known to have blobs."""
+        is_now = self._records.is_now(oid, tid, newest)
+        self._add(NOW if is_now else OLD, size)
+
+    def _add_orphan(self, oid, tid, size):
+        self._add(ORPHAN, size)
+        if len(self.orphans) < MOST_LISTED:
+            self.orphans.append(
+                (oid, tid, size, self._helper.getBlobFilename(oid, tid)))
 
     def _key(self, path):
         """The oid and the tid in the name of a blob file, or None, None."""
@@ -151,7 +147,7 @@ class BlobFiles:
         unclear = self._unclear
         newest = dict.fromkeys(key[:8] for key in unclear)
         found = set()
-        for transaction in self.transactions_again():
+        for transaction in self._records.transactions_again():
             for record in transaction.records:
                 if record.oid in newest:
                     newest[record.oid] = transaction.tid
@@ -161,9 +157,9 @@ class BlobFiles:
         for key, size in unclear.items():
             oid, tid = key[:8], key[8:]
             if key in found:
-                self.note_of_record(oid, tid, size, newest[oid])
+                self._add_of_record(oid, tid, size, newest[oid])
             else:
-                self.note_orphan(oid, tid, size)
+                self._add_orphan(oid, tid, size)
 
     def _note_unread_directory(self, error):
         if not isinstance(error, FileNotFoundError):    # just removed

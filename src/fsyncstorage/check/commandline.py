@@ -46,7 +46,6 @@ and nothing is changed, unless you ask for it.
 EPILOG = """\
 exit status: 0 no damage; 1 damage; 2 the check could not be made.
 """
-
 STAGES = {
     'transactions': 'reading transactions',
     'objects': 'walking pickles',
@@ -55,14 +54,9 @@ STAGES = {
 }
 
 
-
 def main(argv=None):
     arguments = parser()
-    options = arguments.parse_args(argv)
-    if options.index and options.repair_index:
-        arguments.error('--index compares the index that --repair-index'
-                        ' replaces; ask for one of them')
-    return exit_code(run, options, arguments.prog)
+    return exit_code(run, arguments.parse_args(argv), arguments.prog)
 
 
 def parser():
@@ -86,12 +80,7 @@ def parser():
     made.add_argument(
         '--json', action='store_true',
         help='write the report as JSON to standard output')
-    repairs = made.add_mutually_exclusive_group()
-    repairs.add_argument(
-        '--repair-index', action='store_true',
-        help='write a new index from the data; no process may have the file'
-             ' open for writing')
-    repairs.add_argument(
+    made.add_argument(
         '--salvage', metavar='OUT',
         help='copy all that is sound into this new file, and list what is'
              ' left out')
@@ -99,17 +88,12 @@ def parser():
 
 
 def run(options):
-    lock = contextlib.nullcontext()
-    if options.repair_index:
-        lock = contextlib.closing(lock_for_writing(options.path))
-    with lock, contextlib.closing(opened(options.path)) as file:
+    with contextlib.closing(opened(options.path)) as file:
         check = Check(options, file)
         with progress_bar(check.window.end, STAGES) as tell:
             check.verify(tell)
             if options.salvage:
                 check.salvage(tell)
-        if options.repair_index:
-            check.repair_index()
     with output():
         if options.json:
             print(json.dumps(check.as_dict(), indent=1))
@@ -117,19 +101,6 @@ def run(options):
             for line in Words(check).lines():
                 print(printable(line))
     return 1 if check.is_damaged() else 0
-
-
-def lock_for_writing(path):
-    """Take the lock that a process needs to write the file."""
-    os.stat(path)  # leave no lock beside a missing file
-    try:
-        return zc.lockfile.LockFile(path + '.lock')
-    except zc.lockfile.LockError:
-        with open(path + '.lock') as lock_file:
-            holder = lock_file.read(20).strip() or '(unknown)'
-        raise CannotRun(
-            f'{path} is open for writing in process {holder}; stop it before'
-            ' the index is repaired') from None
 
 
 def refuse_taken_names(target, source):
@@ -161,7 +132,6 @@ class Check:
         self.stored, self.index_words, self.index_problem = self.load_index()
         self.window = Window.of_file(file.fileno())
         self.salvaged = None
-        self.repaired = False
         if options.salvage:
             refuse_taken_names(options.salvage, options.path)
 
@@ -242,14 +212,6 @@ class Check:
             # Of the new file, or of one beside it.
             raise CannotRun(str(error)) from None
 
-    def repair_index(self):
-        if self.report.damages:
-            self.repaired = None
-        else:
-            salvage.write_index(
-                self.verification, self.file, self.index_path)
-            self.repaired = True
-
     # The results
 
     def as_dict(self):
@@ -274,7 +236,6 @@ class Check:
             'blobs': report.blobs,
             'no_orphans': report.no_orphans,
             'index': report.index,
-            'index_repaired': self.repaired,
             'lost': self.lost,
             'problem_counts': report.counts,
             'problems': [plain(problem._asdict()) | {

@@ -12,7 +12,7 @@ from collections import Counter
 
 from ..format import scan
 from ..format.classes import UNKNOWN_CLASS
-from ..format.classes import Classes
+from ..format.classes import class_of
 from ..format.window import Window
 
 GONE, OLDER, UNREADABLE = 'gone', 'older', 'unreadable'
@@ -74,43 +74,29 @@ class Lost:
 
     def by_class(self, verification):
         """{class: Counter of GONE, OLDER, UNREADABLE}"""
-        index = verification.index
-        classes, found = _ClassesOf(verification), {}
+        index, found = verification.index, {}
+        window = verification.window.scout()
+
+        def note(state, position):
+            name = _class_at(window, verification, position)
+            found.setdefault(name, Counter())[state] += 1
+
         for oid, position in self._positions.items():
             at = index.get(oid)
             if at is None:
-                name = classes.of_lost(position)
-                found.setdefault(name, Counter())[GONE] += 1
+                note(GONE, position)
             elif at < position and oid not in self._unreadable:
-                name = classes.of_left(at)
-                found.setdefault(name, Counter())[OLDER] += 1
+                note(OLDER, at)
         for oid in self._unreadable:
-            name = classes.of_left(index[oid])
-            found.setdefault(name, Counter())[UNREADABLE] += 1
+            note(UNREADABLE, index[oid])
         return found
 
 
-class _ClassesOf:
-    """Names the classes of records, as far as they can be read."""
-
-    def __init__(self, verification):
-        self._window = verification.window.scout()
-        self._holder = verification.holder
-        self._classes = Classes()
-
-    def of_lost(self, position):
-        try:
-            return self._named(scan.record_at(self._window, position))
-        except EOFError:    # it was behind the end of the file
-            return UNKNOWN_CLASS
-
-    def of_left(self, position):
-        record = scan.record_at(self._window, position)
-        try:
-            return self._named(self._holder(record) or record)
-        except (LookupError, ValueError):   # its data are lost
-            return UNKNOWN_CLASS
-
-    def _named(self, record):
-        return self._classes.names[self._classes.of_record(
-            self._window, record.position, record.length)]
+def _class_at(window, verification, position):
+    """The class of the record at a position, as far as it can be read."""
+    try:
+        record = scan.record_at(window, position)
+        holder = verification.holder(record) or record
+    except (EOFError, scan.Damage):     # behind the end; its data are lost
+        return UNKNOWN_CLASS
+    return class_of(window, holder.position, holder.length)

@@ -1,6 +1,6 @@
-"""What can be saved of a Data.fs: a new index, or a copy of all that is sound.
+"""What can be saved of a Data.fs: a copy of all that is sound.
 
-Both use the results of a `Verification`.
+It uses the results of a `Verification`.
 
 A copy has every sound transaction, with its tid, status, user, description and
 extension.  A record that points back to the data of an earlier one does so in
@@ -25,7 +25,6 @@ from ZODB.utils import u64
 from ZODB.utils import z64
 
 from .. import datafile
-from ..format import index
 from ..format import scan
 from ..format import seal
 from ..format.window import Window
@@ -37,16 +36,6 @@ MOST_LISTED = 10_000
 # Most oids that are listed in all: a malicious file can seem to have one in
 # every ten bytes.
 MOST_OIDS = 1_000_000
-
-
-def write_index(verification, file, path):
-    """Replace the index at `path` by an index of the data in `file`."""
-    temporary = path + '.index_tmp'
-    file.sync()  # an index must not know more than is on the disk
-    index.save_unchanging(
-        temporary, verification.report.end, verification.index, file)
-    datafile.disk.replace(temporary, path)
-    datafile.disk.sync_directory(os.path.dirname(os.path.abspath(path)))
 
 
 class LeftOut(typing.NamedTuple):
@@ -115,7 +104,7 @@ class _Target(FsyncStorage):
 
     _refuses_last_oids = False  # the oids in the file were accepted once
 
-    def _place_of_same(self, place, oid, data):
+    def place_of_same(self, place, oid, data):
         return u64(place)
 
     def places(self, transaction):
@@ -126,7 +115,7 @@ class _Target(FsyncStorage):
     def make_durable(self):
         """Sync.  A close syncs, too, but does not report a failure."""
         self._sequencer.drain()
-        self._sequencer.sync_to(self._pos)
+        self._sequencer.sync_to(self.journal.end)
 
 
 class _Copy:
@@ -225,10 +214,10 @@ class _Copy:
             holder = self.verification.holder(record)
             place = holder and self.places.get(holder.position)
             data = None if place else self.data(record, holder)
-        except (LookupError, ValueError) as reason:
+        except scan.Damage as damage:
             self.salvaged.records_left_out += 1
             self.salvaged.leave_out(
-                record.position, transaction.tid, [record.oid], str(reason))
+                record.position, transaction.tid, [record.oid], damage.reason)
             return
         self.new_records.pop(record.oid, None)
         self.storage.restore(
@@ -238,14 +227,15 @@ class _Copy:
             self.new_records[record.oid] = holder.position
 
     def data(self, record, holder):
-        """The data; ValueError if there are more than can have been written.
+        """The data; Damage if there are more than can have been written.
         """
         if holder is None:
             return None
         if holder is not record:
             self.room -= holder.length
             if self.room < 0:
-                raise ValueError(
+                raise scan.Damage(
+                    record.position, record.tid, scan.DAMAGED,
                     'its back pointer leads to the data of others')
         return self.window.read(
             holder.position + scan.RECORD_HEADER, holder.length)

@@ -3,15 +3,14 @@
 The tail is what a power cut leaves, or what is being written right now.  If
 something behind it proves that it was on disk already, it is damage.
 
-This proof is looked for after the place itself was read.  If the file is being
-written, an unfinished transaction can be cut off in between, and others
-written in its place, which then look like a proof.  So a place that is found
-damaged is read once more.
+The file may be written meanwhile: an unfinished transaction can be cut off,
+and others written in its place, which then look like a proof.  So the proof is
+looked for first, and then the place is read once more.
 """
 
+from ..format import headers
 from ..format import scan
 from ..format import seal
-from ..format import sealsearch
 
 
 class Tails:
@@ -19,58 +18,56 @@ class Tails:
 
     def __init__(self, window):
         self.window = window
-        self.later_seals = None
         #: The Damage that is the tail, when `walk` has reached it.
         self.tail = None
+        # What the seals behind the first suspected place show: where the last
+        # one is, and the end of what was durable when one of them was made.
+        self._last_seal = self._durable = 0
+        self._is_searched = False
+        # Is there a finished transaction behind an unfinished one?
+        self._is_passed = False
 
     def walk(self):
         """Yield every transaction and each Damage; end at the tail."""
-        position, after, again = scan.FIRST, None, None
-        while position is not None:
-            start, position = position, None
-            for found in scan.walk(self.window, start, after):
-                if isinstance(found, scan.Damage):
-                    if self.is_tail(found):
-                        self.tail = found
-                        return
-                    if (found.position != again
-                            and self.was_written(found, after)):
-                        again = position = found.position
-                        break
-                    after = found.sound_records or after
-                else:
-                    after = found
-                yield found
+        for found in scan.walk(self.window, suspect=self._look_for_proof):
+            if isinstance(found, scan.Damage) and self._is_tail(found):
+                self.tail = found
+                return
+            yield found
 
-    def was_written(self, damage, after):
-        """Is something else there by now?"""
-        try:
-            scan.read_transaction(
-                self.window.scout(), damage.position, after)
-        except scan.Damage as now:
-            if now.args == damage.args:
-                return False
-        self.window.forget()
-        self.later_seals = None
-        return True
+    def _look_for_proof(self, damage):
+        """Called with rising positions, before the place is read again."""
+        if not self._is_searched:
+            self._is_searched = True
+            self._search_seals(damage.position + 1)
+        # Several transactions can be unfinished at a time, and after a power
+        # cut, a later one may be finished while this one is not.  But a seal
+        # says what was on disk before it; and in files without seals, no
+        # transaction is written behind an unfinished one.
+        self._is_passed = (
+            damage.kind == scan.UNFINISHED and self._is_finished_without_seal(
+                scan.end_of_damage(self.window, damage)))
 
-    def is_tail(self, damage):
-        """Is this a tail, and not damage?  Call it with rising positions."""
-        if self.later_seals is None:
-            self.later_seals = LaterSeals(self.window, damage.position + 1)
-        durable = self.later_seals.durable(damage.position)
+    def _search_seals(self, start):
+        """Read the rest of the file, once for all places.
+
+        What was durable ends before the seal that says so.  So if the seal
+        that says most is before a place, no seal says anything of the place.
+        """
+        for position, found in headers.find_sound_seals(self.window, start):
+            self._last_seal = max(self._last_seal, position)
+            if self._durable < found.durable <= position:
+                self._durable = found.durable
+
+    def _is_tail(self, damage):
         if damage.kind == scan.UNFINISHED:
-            # Several transactions can be unfinished at a time, and after a
-            # power cut, a later one may be finished while this one is not.
-            # But a seal says what was on disk before it; and in files without
-            # seals, no transaction is written behind an unfinished one.
-            return ((durable is None or durable <= damage.position)
-                    and not self.is_finished_without_seal(damage.end))
+            return self._durable <= damage.position and not self._is_passed
         if damage.kind == scan.SHORT or self.is_without_header(damage):
-            return damage.end == self.window.end and durable is None
+            return (damage.end == self.window.end
+                    and self._last_seal <= damage.position)
         return False
 
-    def is_finished_without_seal(self, position):
+    def _is_finished_without_seal(self, position):
         try:
             found = scan.read_transaction(self.window, position)
         except scan.Damage:
@@ -82,28 +79,3 @@ class Tails:
         """
         return damage.tid is not None and not any(
             self.window.read(damage.position, scan.HEADER))
-
-
-class LaterSeals:
-    """What the seals behind a position prove to have been durable.
-
-    A seal says how much of the file was durable when it was made.  The file
-    is read once.
-
-    Only those seals are kept that no later seal exceeds.  `durable` must be
-    called with rising positions.
-    """
-
-    def __init__(self, window, start):
-        self._seals = []
-        for position, found in sealsearch.find_sound_seals(window, start):
-            while self._seals and self._seals[-1][1] <= found.durable:
-                self._seals.pop()
-            self._seals.append((position, found.durable))
-        self._seals.reverse()
-
-    def durable(self, position):
-        """The greatest position in a seal behind this one; None: no seal."""
-        while self._seals and self._seals[-1][0] <= position:
-            self._seals.pop()
-        return self._seals[-1][1] if self._seals else None

@@ -44,9 +44,6 @@ class Words:
         yield from self.problem_lines('Warnings', False)
         if self.check.salvaged:
             yield from self.salvage_lines()
-        if self.options.repair_index:
-            yield ('A new index was written.' if self.check.repaired else
-                   'No index was written: the data is damaged.')
         if not self.check.is_damaged():
             yield 'No damage found.'
         elif self.check.salvaged:

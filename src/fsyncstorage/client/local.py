@@ -29,8 +29,8 @@ from ..datafile import DataFile
 from ..datafile import Descriptor
 from ..format import UNCERTAIN
 from ..format.objectmap import INSTANCE_SIZE
+from ..format.objectmap import MapReader
 from ..format.objectmap import NotAMap
-from ..format.objectmap import Reader
 from ..format.objectmap import is_possible
 from ..format.source import Source
 from ..wire.handover import HAND_OVER
@@ -254,7 +254,7 @@ def received(connection, instance, blob_dir=None):
         status = os.fstat(data_file)
         if not stat.S_ISREG(status.st_mode):
             raise NotAMap('the data file is no file')
-        reader = Reader(object_map, instance)
+        reader = MapReader(object_map, instance)
         if not reader.is_of(status):
             raise NotAMap('the map is of another file')
         file = DataFile(

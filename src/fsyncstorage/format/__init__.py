@@ -7,17 +7,13 @@ From the outside in:
 - objectmap     where objects are, in memory that processes share
 - source        what another process reads, by that map
 - scan          walks through a file, and finds all damage
-- headers       the headers of transactions, without their records
+- headers       the headers of transactions, and their seals, without records
 - window        reads a file by positions, for a scan
 - seal          the checksum of a transaction, in its extension
-- sealsearch    finds seals, behind damage and at the end of a file
 - extension     the extension of a transaction, shown as plain data
-- plainpickle   reads pickles of plain data, and runs no code
+- pickles       reads pickles, and runs no code
 - references    what a record refers to
-- classname     the name of a record's class
-- classes       the classes of a file, each with a number and figures
-- blobrecord    which records are of blobs
-- wrapped       records that a wrapper has compressed
+- classes       the classes of records, each with a number and figures
 
 No module takes a lock, or starts a thread.
 """

@@ -1,9 +1,12 @@
-"""The headers of transactions, read without their records.
+"""The headers of transactions, with their seals, read without the records.
 
-A log of transactions needs no more, nor does a search for one by its tid, or
-by its commit id.
+A log of transactions needs no more, nor does a search for one by its tid or by
+its commit id.  What is damaged may have sound seals behind it: they say what
+was durable.  And the last seal tells whether this release may change the file.
 """
 
+import itertools
+import re
 import typing
 from collections.abc import Iterator
 
@@ -16,6 +19,9 @@ from .scan import unpack_header
 from .window import Window
 
 _LENGTH_BEHIND = 8
+_MAGIC = re.compile(re.escape(seal.MAGIC))
+#: Transactions without a seal that are passed to find the last seal.
+MOST_STEPS = 1000
 
 
 class Header(typing.NamedTuple):
@@ -89,3 +95,48 @@ def headers_before(window: Window, end: int) -> Iterator[Header]:
             return
         yield found
         end = position
+
+
+def refuse_unknown_last_seal(window: Window, end: int) -> None:
+    """Raise UnknownVersion if the last seal before this position, where a
+    transaction ends, is of another version.
+
+    A release seals what it writes with its own version, and refuses a file
+    that has others: so the last seal tells.  (The last of MOST_STEPS
+    transactions: stock writes any number without seals.)
+    """
+    for header in itertools.islice(headers_before(window, end), MOST_STEPS):
+        if seal.find(header.field) is not None:
+            return
+
+
+def find_sound_seals(window: Window, start: int, refuse: bool = False
+                     ) -> Iterator[tuple[int, seal.Seal]]:
+    """Yield (position, Seal) of each sealed transaction from `start` on.
+
+    The transaction may be torn, but its header is there, and the seal is in
+    its place.  A seal in another place proves nothing: it was moved, or it is
+    part of a Data.fs that is kept inside a pickle.  If told to `refuse`, raise
+    UnknownVersion for a seal of another version.
+    """
+    for at, match in window.matches(_MAGIC, start, seal.LARGEST):
+        begin = match.start()
+        try:
+            found = seal.parse(match.string[begin:begin + seal.LARGEST])
+        except seal.UnknownVersion as unknown:
+            if (refuse and start <= unknown.position < at
+                    and _sizes(window, unknown.position)[1]
+                    == at + unknown.size):
+                raise
+            continue
+        if (found is not None and start <= found.position < at
+                and _sizes(window, found.position)
+                == (found.length, at + seal.SIZE)):
+            yield found.position, found
+
+
+def _sizes(window: Window, position: int) -> tuple[int, int]:
+    """What the header at this position says: the length of its transaction,
+    and where the extension ends.  (The texts need not be there.)"""
+    _, length, _, *sizes = unpack_header(window.read(position, HEADER))
+    return length, position + HEADER + sum(sizes)

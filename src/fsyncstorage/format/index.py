@@ -76,6 +76,8 @@ _LONGEST_BUCKET = _ENTRY << 16
 
 # A prefix, and the bytes of its bucket.
 _Piece = tuple[bytes, bytes]
+_Lock = contextlib.AbstractContextManager[object]
+_NO_LOCK = contextlib.nullcontext()
 
 
 class Damaged(Exception):
@@ -97,28 +99,29 @@ class Loaded(typing.NamedTuple):
         return max(self.position, self.whole or 0)
 
 
-def save(path: str, position: int, pieces: Iterable[_Piece],
-         fingerprint: int) -> None:
-    """Write a new index file.  `pieces` are (prefix, bucket bytes)."""
+def save(path: str, snapshot: 'Snapshot', data_file: datafile.DataFile,
+         lock: _Lock = _NO_LOCK) -> None:
+    """Write a new index file; the other arguments are as for `write`."""
     file = datafile.open_new(path)
     try:
         with file:
-            write(file, position, pieces, fingerprint)
+            write(file, snapshot, data_file, lock)
     except BaseException:
         datafile.remove_if_there(path)
         raise
 
 
-def write(file: datafile.DataFile, position: int, pieces: Iterable[_Piece],
-          fingerprint: int,
+def write(file: datafile.DataFile, snapshot: 'Snapshot',
+          data_file: datafile.DataFile, lock: _Lock = _NO_LOCK,
           noted: Callable[[int], object] = lambda written: None) -> None:
-    """Write an index to an empty file, and sync it.
+    """Write the index of a data file to an empty file, and sync it.
 
-    `noted(written)` is called between parts: it may sync what is written.
+    The lock guards the index, if it may change meanwhile.  `noted(written)` is
+    called between parts: it may sync what is written.
     """
     written = crc = 0
     buffer = bytearray()
-    for data in _contents(position, pieces, fingerprint):
+    for data in _contents(snapshot, data_file, lock):
         crc = zlib.crc32(data, crc)
         buffer += data
         if len(buffer) >= _AT_ONCE:
@@ -128,21 +131,6 @@ def write(file: datafile.DataFile, position: int, pieces: Iterable[_Piece],
             noted(written)
     file.write_at(buffer + _CRC.pack(crc), written)
     file.sync()
-
-
-def write_unchanging(file: datafile.DataFile, position: int, index: fsIndex,
-                     data_file: datafile.DataFile,
-                     noted: Callable[[int], object] = lambda written: None
-                     ) -> None:
-    """Write an index that does not change during the write, and sync it."""
-    pieces = Snapshot(index, position).pieces(contextlib.nullcontext())
-    write(file, position, pieces, fingerprint(data_file, position), noted)
-
-
-def save_unchanging(path: str, position: int, index: fsIndex,
-                    data_file: datafile.DataFile) -> None:
-    with datafile.open_new(path) as file:
-        write_unchanging(file, position, index, data_file)
 
 
 def say_whole(path: str, size: int) -> None:
@@ -156,13 +144,16 @@ def say_whole(path: str, size: int) -> None:
         file.sync()
 
 
-def _contents(position: int, pieces: Iterable[_Piece],
-              fingerprint: int) -> Iterator[bytes]:
+def _contents(snapshot: 'Snapshot', data_file: datafile.DataFile,
+              lock: _Lock) -> Iterator[bytes]:
+    position = snapshot.position
+    # (Now: a pack may take the data file away during the write.)
+    trailer = _TRAILER.pack(MAGIC, position, fingerprint(data_file, position))
     yield dumps(position, _protocol)
-    for piece in pieces:
+    for piece in snapshot.pieces(lock):
         yield dumps(piece, _protocol)
     yield dumps(None, _protocol)
-    yield _TRAILER.pack(MAGIC, position, fingerprint)
+    yield trailer
 
 
 def load(path: str) -> Loaded:
@@ -325,8 +316,7 @@ class Snapshot:
             if oid[6:] not in before:
                 before[oid[6:]] = self._index.get(oid, 0)
 
-    def pieces(self, lock: contextlib.AbstractContextManager[object]
-               ) -> Iterator[_Piece]:
+    def pieces(self, lock: _Lock) -> Iterator[_Piece]:
         """Yield (prefix, bucket bytes), as of the moment of the snapshot."""
         for prefix in self._prefixes:
             with lock:

@@ -1,7 +1,7 @@
 """The object map: where each object's newest record is, in shared memory.
 
 One process writes it (storage.objectmap), any number of others read it
-(`Reader`).  It belongs to one data file.  It is an array of 8-byte words in
+(`MapReader`).  It belongs to one data file.  It is an array of 8-byte words in
 the byte order of the machine::
 
     header      one page, see the words below
@@ -82,7 +82,7 @@ def instance_of(words: memoryview) -> bytes:
     return words[INSTANCE:INSTANCE + INSTANCE_SIZE // WORD].tobytes()
 
 
-class Reader:
+class MapReader:
     """The map of another process.  `get` works as that of an index."""
 
     def __init__(self, descriptor: int, instance: bytes) -> None:

@@ -29,7 +29,10 @@ import struct
 import typing
 import zlib
 from collections.abc import Callable
+from collections.abc import Container
 from collections.abc import Iterator
+
+from BTrees.QQBTree import QQBTree
 
 from . import seal
 from .window import Window
@@ -45,6 +48,8 @@ LONGEST = 1 << 48   # the positions in an index have 48 bits
 SHORT = 'short'             # the file ends before the transaction is complete
 UNFINISHED = 'unfinished'   # complete, with the status of one in progress
 DAMAGED = 'damaged'         # everything else
+# The kind of damage of a record whose data are in a damaged transaction.
+LOST = 'lost'
 # How the reason begins if nothing else is wrong with a transaction.
 DOES_NOT_RISE = 'its tid does not rise'
 
@@ -357,23 +362,6 @@ def record_at(window: Window, position: int) -> Record:
     return _as_record(buffer, offset, position)
 
 
-def backward(window: Window, record: Record) -> Iterator[Record]:
-    """Yield the records that the back pointers lead to, up to the data.
-
-    The last one has the data; or it has neither data nor back pointer: then
-    the creation of the object was undone.  ValueError if a pointer does not
-    lead to a record of the same object.
-    """
-    while record.back:
-        target = earlier_record(window, record, record.back)
-        if target is None:
-            raise ValueError(
-                f'the record at {record.position} points back to'
-                f' {record.back}, where no record of its object is')
-        yield target
-        record = target
-
-
 def _as_record(buffer: bytes, offset: int, position: int) -> Record:
     oid, tid, previous, _, _, length = unpack_record(buffer, offset)
     back = 0 if length else unpack_number(buffer, offset + RECORD_HEADER)[0]
@@ -399,6 +387,55 @@ def earlier_record(window: Window, record: Record,
     return target if target.end <= end else None
 
 
+class Chains:
+    """Where back pointers lead.
+
+    An undo writes a record without data, which points back to an earlier
+    record, and that one may point back, too.  How far each chain leads is
+    remembered, so that a long one is not walked again and again.
+    """
+
+    def __init__(self, window: Window,
+                 lost: Container[int] = ()) -> None:
+        """What is at the `lost` positions must not be read."""
+        self._window = window
+        self._lost = lost
+        # Position of a record -> of the last one that its pointers reach.
+        self._ends = QQBTree()
+
+    def source(self, record: Record) -> Record:
+        """The record that has the data of this one.
+
+        If the creation of the object was undone, the returned record has no
+        data.  Damage, of the kind LOST or DAMAGED, if a pointer does not lead
+        to a record of the object.
+        """
+        source = record
+        try:
+            while source.back:
+                source = self._next(source)
+        except ValueError as wrong:
+            kind = LOST if source.back in self._lost else DAMAGED
+            raise Damage(
+                record.position, record.tid, kind, str(wrong)) from None
+        finally:
+            if source is not record:
+                self._ends[record.position] = source.position
+        return source
+
+    def _next(self, record: Record) -> Record:
+        if record.back in self._lost:
+            raise ValueError(
+                f'its data, at {record.back}, is in a damaged transaction')
+        position = self._ends.get(record.position, record.back)
+        target = earlier_record(self._window, record, position)
+        if target is None:
+            raise ValueError(
+                f'the record at {record.position} points back to'
+                f' {record.back}, where no record of its object is')
+        return target
+
+
 # Forward, over damage
 
 def walk(window: Window, position: int = FIRST,
@@ -418,7 +455,7 @@ def walk(window: Window, position: int = FIRST,
             suspect(damage)
             found = _second_look(window, damage, after)
             if isinstance(found, Damage):
-                found.end = _end_of_damage(window, found)
+                found.end = end_of_damage(window, found)
                 after = found.sound_records or after
             else:
                 after = found
@@ -450,7 +487,8 @@ def _second_look(window: Window, damage: Damage,
             return found
 
 
-def _end_of_damage(window: Window, damage: Damage) -> int:
+def end_of_damage(window: Window, damage: Damage) -> int:
+    """Where the walk goes on behind it."""
     if damage.transaction is not None:
         return damage.transaction.end
     found = find_transaction(window, damage.position + 1)

@@ -19,7 +19,7 @@ from ZODB.POSException import POSError
 
 from ..datafile import DataFile
 from . import UNCERTAIN
-from .objectmap import Reader
+from .objectmap import MapReader
 from .view import BLOCK
 from .view import PAGE
 from .view import Revision
@@ -48,7 +48,7 @@ class _DurableView(View):
 
 class Source:
 
-    def __init__(self, data_file: DataFile, object_map: Reader) -> None:
+    def __init__(self, data_file: DataFile, object_map: MapReader) -> None:
         self._file = data_file
         self._map = object_map
         self._view = _DurableView(data_file, object_map, 0, b'')

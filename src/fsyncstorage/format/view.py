@@ -54,9 +54,6 @@ BLOCK = 2 * PAGE
 # Errors of a system or file system that does not know what is cached.
 _NO_SUCH_FLAG = None, errno.EOPNOTSUPP, errno.ENOSYS
 
-# Bytes that are read at once in search of headers.
-_HEADERS_AT_ONCE = 1 << 16
-
 _LATER_THAN_ALL = b'\xff' * 8
 
 # An entry of a log of transactions, or of a history; and what selects entries.
@@ -325,9 +322,7 @@ class View:
 
     def window(self) -> Window:
         """A window of its own, to read headers of transactions."""
-        window = Window.of_data_file(self.file, self.end)
-        window.SIZE = _HEADERS_AT_ONCE
-        return window
+        return Window.of_data_file(self.file, self.end)
 
     def history(self, oid: bytes, size: int,
                 filter: Filter | None) -> list[Entry]:
@@ -413,15 +408,15 @@ class ViewIterator:
                 check_oid(tid)
         self._file = view.file.reader()
         self._name = view.file.name
-        self._window = Window(self._read, view.end)
+        self._window = view.window()
         self._position = position
         self._stop = stop
         if start:
-            self._skip_to(start)
-
-    def _read(self, length: int, position: int) -> bytes:
-        self._file.seek(position)
-        return self._file.read(length)
+            self._position = view.end
+            for header in headers_before(self._window, view.end):
+                if header.tid < start:
+                    break
+                self._position = header.position
 
     def __iter__(self) -> 'ViewIterator':
         return self
@@ -465,25 +460,3 @@ class ViewIterator:
 
     def close(self) -> None:
         self._file.close()
-
-    def _skip_to(self, start: bytes) -> None:
-        """Go to the first transaction that is not before this tid.
-
-        The search starts from the beginning or from the end, whichever is
-        nearer by its tid.
-        """
-        window = self._window
-        last = next(headers_before(window, window.end), None)
-        if last is None:
-            return
-        first = header_at(window, self._position)
-        if u64(start) - u64(first.tid) < u64(last.tid) - u64(start):
-            while first.tid < start:
-                first = header_at(window, first.end)
-            self._position = first.position
-        else:
-            self._position = window.end
-            for header in headers_before(window, window.end):
-                if header.tid < start:
-                    break
-                self._position = header.position

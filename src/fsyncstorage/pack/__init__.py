@@ -16,6 +16,5 @@
 - copying       copies these records, and seals the copies
 - output        appends to a file; keeps syncs short, and to a rate
 - checksum      of the new file, block by block, while it is written
-- pointers      where back pointers lead, in the old file and in the new one
 - progress      how far a pack is, and how it is cancelled
 """

@@ -1,13 +1,5 @@
 """What several nodes agree on, so that each packs its file to the same bytes.
 
-The packed file depends on the old file, the pack time, whether garbage is
-collected, the end up to which the pack reads before it decides, and the code
-that packs (I15).  The node that writes tells the other nodes that a pack
-begins only when undos are refused already.  So each undo is before the end,
-where all nodes see it.  When the
-new file is complete and durable, the node that writes tells the others this,
-too.  Only then does it give the new file its name.
-
 `Agreement` is the part of one pack in this.  If the storage has `Hooks`, it
 calls each of them once:
 
@@ -18,6 +10,7 @@ calls each of them once:
 Once `swaps` has been answered, other nodes may have replaced their files, so
 there is no way back.  A failure after that stops writing, and leaves the new
 file, which the next start puts in its place (generation).
+(docs/internals/pack.rst, "Several nodes")
 """
 
 import logging
@@ -34,7 +27,7 @@ logger = logging.getLogger(__name__)
 #: packed to other bytes: then nodes of two releases do not pack in vain to
 #: match each other.  (It is not the version of the release, so that after an
 #: upgrade a node can still repeat the pack of a node that is lost.)
-VERSION = b'2'
+VERSION = b'3'
 # The version where a storage wrapper reads references in a way unknown to us.
 VERSION_OF_WRAPPER = b'of a wrapper'
 

@@ -1,14 +1,13 @@
-"""Makes the new file, and does nearly all of a pack while others commit: in a
-child process, or in this process where that is not possible.
+"""Makes the files of a pack, and does nearly all of it while others commit: in
+a child process, or in this process where that is not possible.
 
-The rest that is left then is small, or commits add to it faster than the child
-copies.  The caller (packing, unopened) lets it be copied, with the Copier that
+The rest that is left then is small, or commits add to it faster than it is
+copied.  The caller (packing, unopened) lets it be copied, with the Copier that
 it gets here.
 """
 
 import contextlib
 import logging
-import math
 import os
 from collections.abc import Callable
 
@@ -20,7 +19,6 @@ from ..format import scan
 from ..format.references import references
 from ..format.scan import FIRST
 from ..format.window import Window
-from ..processes.rate import Rate
 from ..processes.starting import NotStarted
 from . import naming
 from . import packedblobs
@@ -37,13 +35,6 @@ from .progress import SWAP
 from .progress import Watch
 
 logger = logging.getLogger(__name__)
-
-# Bytes of the old file that the child may leave to this process, whose
-# interpreter clients use.  (An undo can become longer in the new file.  That
-# is not counted here, because no lock is held while the rest is copied.)
-REST_OF_PROCESS = 1 << 18
-# If this many rounds were not enough, the child is slower than committers.
-MOST_ROUNDS = 20
 
 
 class Bulk:
@@ -64,9 +55,9 @@ class Bulk:
         self._size = size
         self._watch = watch
         self._made: list[datafile.DataFile] = []
+        #: Does the new file have the name of the old one?
+        self.is_named = False
         self.removed: datafile.DataFile | None = None
-        #: An index of the new file up to this position is durable.
-        self.index_to = 0
         try:
             self.new = self._make(path + naming.PACKED)
             self.index = self._make(path + naming.INDEX_OF_PACKED)
@@ -77,14 +68,23 @@ class Bulk:
             self.leave_nothing()
             self.close()
             raise
-        self.pacer = Pacer(self.new)
 
     def _make(self, path: str) -> datafile.DataFile:
         # The old file may be for its owner alone.
         file = datafile.open_new(path, 0o600)
         self._made.append(file)
-        naming.give_owner(self.old, file)
+        naming.make_like(self.old, file)
         return file
+
+    def give_name(self) -> None:
+        """Let the new file take the name of the old one."""
+        self.is_named = True    # an interrupt may come right behind the rename
+        try:
+            datafile.disk.replace(self._path + naming.PACKED, self._path)
+        except OSError:
+            self.is_named = False
+            raise
+        self.new.name = self._path
 
     def leave_nothing(self) -> None:
         """Remove the files that were made.
@@ -95,63 +95,47 @@ class Bulk:
         for file in self._made:
             datafile.remove_if_it_is(str(file.name), file)
 
-    def close(self) -> None:
+    def close(self, but_new: bool = False) -> None:
+        """Close the files; with `but_new`, the new one stays open."""
         for file in self.old, *self._made:
-            file.close()
+            if not (but_new and file is self.new):
+                file.close()
 
-    def pread(self, length: int, position: int) -> bytes:
-        return os.pread(self.old.fileno(), length, position)
+    @property
+    def _files(self) -> work.Files:
+        return work.Files(self.old, self.removed, self.new, self.index)
 
     def copied(self, job: Job, referencesf: References,
                own_process: bool) -> Copier:
         """Copy all but a small rest; the returned copier can go on."""
         if own_process and process.is_possible(referencesf):
-            copier = self._by_process(job)
-            if copier is not None:
-                return copier
-        return self._within(job, referencesf)
-
-    def copy_rest(self, copier: Copier, end: int) -> None:
-        """Copy what was appended in the meantime, up to `end`."""
-        self._watch.tell(SWAP, copier.copied_to, end)
-        copier.copy_later(Window(self.pread, end))
-        copier.flush()  # a full disk must fail here
-
-    def _within(self, job: Job, referencesf: References) -> Copier:
-        """The same work as in the child process."""
+            try:
+                return self._by_process(job)
+            except NotStarted as reason:
+                logger.warning(
+                    '%s: no process could be started for the pack, which goes'
+                    ' on within this one (%s)', self._path, reason)
         logger.info('%s: packing within this process', self._path)
         if referencesf is ZODB.serialize.referencesf:
             # It takes gigabytes of memory for a hostile record of a few bytes.
             referencesf = references
         copier = work.copied(
-            job, self.pread, self.new, self.pacer, self.removed, referencesf,
-            self._watch.tell)
+            job, self._files, referencesf, self._watch.tell, self._size)
         self._watch.gone_blobs = copier.gone_blobs
-        copier.flush()
-        # No rate limits the copy of the rest: at the end, commits wait for
-        # this copy (I2).
-        self.pacer.rate = Rate(None)
-        index.write_unchanging(
-            self.index, copier.written_to, copier.index, self.new,
-            Pacer(self.index).written)
-        self.index_to = copier.written_to
         return copier
 
-    def _by_process(self, job: Job) -> Copier | None:
-        """None: no child process could be started."""
-        try:
-            with contextlib.closing(Process(
-                    job, self.old, self.new, self.index, self.removed,
-                    self._watch)) as child:
-                logger.info('%s: packing in a process of its own (%s)',
-                            self._path, child.pid)
-                done = child.copied(self._next_end())
-        except NotStarted as reason:
-            logger.warning(
-                '%s: no process could be started for the pack, which goes on'
-                ' within this one (%s)', self._path, reason)
-            return None
-        return self._copier(job, done)
+    def copy_rest(self, copier: Copier, end: int) -> None:
+        """Copy what was appended in the meantime, up to `end`."""
+        self._watch.tell(SWAP, copier.copied_to, end)
+        copier.copy_later(Window.of_data_file(self.old, end))
+        copier.flush()  # a full disk must fail here
+
+    def _by_process(self, job: Job) -> Copier:
+        with contextlib.closing(
+                Process(job, self._files, self._watch)) as child:
+            logger.info('%s: packing in a process of its own (%s)',
+                        self._path, child.pid)
+            return self._copier(job, child.copied(self._size))
 
     def _copier(self, job: Job, done: process.Done) -> Copier:
         """A copier that goes on where the child has stopped.
@@ -173,31 +157,8 @@ class Bulk:
             raise process.Gone(
                 f'the process that packs has not done its work: {wrong}.'
                 ' Nothing was changed') from None
-        self.index_to = loaded.position
         self._watch.gone_blobs = done.gone_blobs
         checksum = Checksum.of_file(number, done.blocks) if job.sums else None
         return Copier(
-            Output(new, done.written_to, self.pacer.written, checksum),
-            copied_to=done.copied_to, index=loaded.index, places=done.places)
-
-    def _next_end(self) -> Callable[[int], int | None]:
-        """A function that says how far the child copies next.
-
-        It returns None if the rest is small, or if the child is too slow, so
-        that this process must copy the rest.  The child asks again when it has
-        written its index.
-        """
-        rounds, rest = 0, math.inf
-
-        def next_end(copied_to: int) -> int | None:
-            nonlocal rounds, rest
-            end = self._size()
-            before, rest = rest, end - copied_to
-            if REST_OF_PROCESS <= rest < before and rounds < MOST_ROUNDS:
-                rounds += 1
-                return end
-            # Much may be committed while the child writes its index.
-            rounds, rest = 0, math.inf
-            return None
-
-        return next_end
+            Output(new, done.written_to, Pacer(new).written, checksum),
+            copied_to=done.copied_to, index=loaded.index)

@@ -1,13 +1,9 @@
 """The checksum of a file that is being written, block by block.
 
-It is BLAKE2b (32 bytes) over the BLAKE2b hashes of each 16 MB of the file.  A
-hash of the whole file could not be handed to another process when half of the
-file is read.  The hashes of the blocks can, and the other process reads only
-the last block again.
-
-What was written is read back from the page cache, because a transaction is not
-written in one go: its header is filled in when its records are written.  Cost:
-1.4 s of processor time for each GB, and 32 bytes of memory for each block.
+It is BLAKE2b (32 bytes) over the BLAKE2b hashes of each 16 MB of the file:
+these can be handed to another process when half of the file is read.  (The
+bytes are read back from the page cache, because the header of a transaction is
+filled in when its records are written.)
 """
 
 import hashlib

@@ -4,7 +4,10 @@ Up to the pack end, only the records that are kept are copied, with their data
 in full.  A transaction of which no record is kept is left out.  From the pack
 end on, all records are copied.  Their back pointers are changed to the new
 places.  If a pointer leads to a record that is not kept, the data are copied
-in the place of the pointer.
+in the place of the pointer.  So are the data of each pointer in what was
+appended after the pack had decided what is kept.  (Nothing is undone during a
+pack, and what is restored gets its own data.)  So whoever copies that needs to
+know no places.
 
 The new file depends only on the old one up to the same end, on the pack time
 and on whether garbage is collected (I15).  So the *durable* position in a seal
@@ -26,15 +29,15 @@ from ..format import seal
 from ..format.scan import FIRST
 from ..format.scan import HEADER
 from ..format.scan import RECORD_HEADER
+from ..format.scan import Chains
 from ..format.window import Window
 from ..positions import Positions
 from .checksum import Checksum
 from .counting import Tally
 from .output import Output
 from .packedblobs import GoneBlobs
+from .plan import NothingToDo
 from .plan import Plan
-from .pointers import Chains
-from .pointers import Places
 from .progress import COPY
 from .progress import Tell
 from .progress import transactions
@@ -42,7 +45,6 @@ from .progress import transactions
 _header = struct.Struct('>8sQcHHH')
 _record_header = struct.Struct('>8s8sQQHQ')
 _number = struct.Struct('>Q')
-_STATUS = slice(16, 17)     # in the header
 
 # Data up to this length are copied at once, longer data in pieces.
 _AT_ONCE = 1 << 16
@@ -69,19 +71,21 @@ class Copier:
     """Writes to `out`; `removed` gets the blobs that are not kept, `tally`
     what is freed.
 
-    With an index and places, it goes on where another Copier has stopped.
+    With an index, it goes on where another Copier has stopped, behind what
+    the pack has read before it decided.
     """
 
     def __init__(self, out: Output, removed: GoneBlobs | None = None,
                  copied_to: int = FIRST, index: fsIndex | None = None,
-                 places: Places | None = None,
                  tally: Tally | None = None) -> None:
         self._out = out
         self._removed = removed
         self._tally = tally
         self.copied_to = copied_to      # in the old file
         self.index = Positions(fsIndex() if index is None else index)
-        self.places = places or Places()
+        #: Where records that later records point back to are: their positions
+        #: in the old file, and in the new one.
+        self._places: dict[int, int] = {}
 
     @property
     def gone_blobs(self) -> int:
@@ -103,13 +107,22 @@ class Copier:
         if self._removed is not None:
             self._removed.flush()
 
-    # Up to the pack end
+    def copy_planned(self, window: Window, plan: Plan, tell: Tell) -> None:
+        """Copy all that the pack has read before it decided.
 
-    def copy_to_pack_end(self, window: Window, plan: Plan,
-                         tell: Tell) -> None:
+        NothingToDo: all is kept that is before the pack end.
+        """
+        self._copy_to_pack_end(window, plan, tell)
+        if self.written_to == plan.pack_end:
+            raise NothingToDo('Nothing can be freed')
+        self.copy_later(window, tell, plan.targets)
+        self._places.clear()
+        self.flush()
+
+    def _copy_to_pack_end(self, window: Window, plan: Plan,
+                          tell: Tell) -> None:
         self._read_from(window)
         self._out.append(FILESTORAGE_MAGIC)
-        self.places = Places(plan.pack_end)
         for found in transactions(
                 window, self.copied_to, plan.pack_end, COPY, tell):
             records = [each for each in found.records if plan.keeps(each)]
@@ -126,15 +139,16 @@ class Copier:
                         records, self._write(found, b'p', new)):
                     self.index[record.oid] = place
                     if record.position in plan.targets:
-                        self.places.note(record.position, place)
+                        self._places[record.position] = place
             self.copied_to = found.end
-        self.places.note_later(plan.pack_end, self._out.end)
-
-    # Behind the pack end
 
     def copy_later(self, window: Window,
-                   tell: Tell = lambda *progress: None) -> None:
-        """Copy all that is not copied yet, up to the end of the window."""
+                   tell: Tell = lambda *progress: None,
+                   targets: frozenset[int] = frozenset()) -> None:
+        """Copy all that is not copied yet, up to the end of the window.
+
+        `targets` are positions to which later records point back.
+        """
         self._read_from(window)
         for found in transactions(
                 window, self.copied_to, window.end, COPY, tell):
@@ -143,45 +157,21 @@ class Copier:
                 self._tally.add(found, _lengths(new))
             for each, place in zip(new, self._write(found, found.status, new)):
                 self.index[each.record.oid] = place
-                self.places.note_later(each.record.end, place + each.length)
-            self.places.note_later(found.end, self._out.end)
+                if each.record.position in targets:
+                    self._places[each.record.position] = place
             self.copied_to = found.end
-
-    def grows(self, window: Window) -> bool:
-        """Do data take the place of a pointer in what is not copied yet?
-
-        It has few bytes in the old file then, and perhaps many in the new one.
-        """
-        self._read_from(window)
-        return any(
-            self._later(record).data is not record
-            for found in scan.transactions(window, self.copied_to)
-            for record in found.records)
 
     def _later(self, record: scan.Record) -> _New:
         previous = self.index.get(record.oid, 0)
-        if record.back:
-            self._check_pointer(record)
-            back = self.places.new(record.back)
-            if back and not self._is_undone(record.back):
-                return _New(record, record, previous, back)
-        return _New(record, self._chains.source(record), previous)
-
-    def _check_pointer(self, record: scan.Record) -> None:
+        back = self._places.get(record.back, 0)
+        if not back:
+            return _New(record, self._chains.source(record), previous)
         if scan.earlier_record(self._window, record, record.back) is None:
             raise scan.Damage(
                 record.position, record.tid, scan.DAMAGED,
                 f'the record at {record.position} points back to'
                 f' {record.back}, where no record of its object is')
-
-    def _is_undone(self, position: int) -> bool:
-        """Is this record in a transaction that an old release has undone?
-
-        No record of such a transaction is copied.
-        """
-        record = self._window.read(position, RECORD_HEADER)
-        begin = scan.unpack_record(record)[3]
-        return self._window.read(begin, HEADER)[_STATUS] == b'u'
+        return _New(record, record, previous, back)
 
     # One transaction
 

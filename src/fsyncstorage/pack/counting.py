@@ -10,12 +10,12 @@ a pointer becomes longer, so less is freed of its class.)
 import typing
 
 from ..format import scan
+from ..format.classes import FRONT
 from ..format.classes import Classes
-from ..format.classname import FRONT
 from ..format.scan import RECORD_HEADER
+from ..format.scan import Chains
 from ..format.window import Window
 from .plan import Objects
-from .pointers import Chains
 
 #: The class of a record that undoes the creation of its object.
 NO_DATA = '(no data)'

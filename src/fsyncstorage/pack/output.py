@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from .. import datafile
 from ..format.window import Pread
+from ..processes.rate import NO_LIMIT
 from ..processes.rate import Rate
 from .checksum import Checksum
 
@@ -26,10 +27,11 @@ FIRST, LEAST, MOST = 1 << 20, 1 << 16, 1 << 26
 
 class Pacer:
 
-    def __init__(self, file: datafile.DataFile) -> None:
+    def __init__(self, file: datafile.DataFile,
+                 rate: Rate = NO_LIMIT) -> None:
         self._file = file
         #: Limits what is written.
-        self.rate = Rate(None)
+        self.rate = rate
         self._written_to = self._synced_to = 0
         self._step = FIRST
 

@@ -7,10 +7,9 @@ away when the packed data file has its name durably.
 
 A crash may happen before that.  A start that finds a list must know whether it
 is the list of the pack that has made the data file: the blobs in any other
-list may be needed.  So where several nodes pack, and know the checksum of what
-their file becomes (agreed), this checksum is written at the end of the list
-(`say_whose`) before the file gets its name.  A start then finishes what the
-crash has interrupted (`take_up`).
+list may be needed.  So the size and the fingerprint of the new file are
+written at the end of the list (`say_whose`) before the file gets its name.  A
+start then finishes what the crash has interrupted (`take_up`).
 
 With `pack_keep_old`, `blobs.old` has the blobs of `Data.fs.old`: those that
 were taken away, and hard links to those that stay.  Without hard links,
@@ -25,6 +24,7 @@ that are not needed stay in it until the next pack.
 """
 
 import binascii
+import contextlib
 import errno
 import io
 import logging
@@ -37,25 +37,24 @@ from typing import Any
 from ZODB.blob import LAYOUT_MARKER
 
 from .. import datafile
+from ..format import index
 from ..format import scan
-from ..format.blobrecord import FRONT
-from ..format.blobrecord import is_of_blob
+from ..format.classes import FRONT_OF_BLOB
+from ..format.classes import is_of_blob
 from ..format.scan import RECORD_HEADER
+from ..format.scan import Chains
 from ..format.window import Window
-from . import generation
-from .agreed import Becoming
 from .output import Output
-from .pointers import Chains
 
 logger = logging.getLogger(__name__)
 
 LIST = '.removed'
 
-#: The line with the size and the checksum of a file begins with this, and no
-#: line of a blob does.
+#: The line with the size and the fingerprint of a file begins with this, and
+#: no line of a blob does.
 _MARK = b'#'
-_WHOSE = re.compile(rb'^# (\d{1,19}) ([0-9a-f]{64})\n\Z', re.MULTILINE)
-_LONGEST_WHOSE = 100
+_WHOSE = re.compile(rb'^# (\d{1,19}) (\d{1,10})\n\Z', re.MULTILINE)
+_LONGEST_WHOSE = 40
 
 
 class GoneBlobs:
@@ -101,44 +100,50 @@ class GoneBlobs:
 def _is_of_blob(source: scan.Record, ahead: Window | None,
                 window: Window) -> bool:
     """`ahead` covers records in their order."""
-    size = min(source.length, FRONT)
+    size = min(source.length, FRONT_OF_BLOB)
     start = source.position + RECORD_HEADER
     if ahead is not None and size:
         ahead.cover(start, size)
     return bool(size) and is_of_blob((ahead or window).read(start, size))
 
 
-def say_whose(blob_dir: str, becoming: Becoming) -> None:
+def say_whose(listed: datafile.DataFile, new: datafile.DataFile,
+              end: int) -> None:
     """Note that the list is complete, and which file its pack has made."""
-    with datafile.open_existing(os.path.join(blob_dir, LIST)) as file:
-        file.write_at(b'# %d %s\n' % (
-            becoming.size, becoming.checksum.hex().encode()), file.size())
-        file.sync()
-    datafile.disk.sync_directory(blob_dir)
+    listed.write_at(
+        b'# %d %d\n' % (end, index.fingerprint(new, end)), listed.size())
+    listed.sync()
+    datafile.disk.sync_directory(os.path.dirname(listed.name))
 
 
 def take_up(storage: Any, path: str) -> None:
     """At a start, take away the blobs that a crash has left in a list.
 
     The data file already has the name that it keeps.  The list of any other
-    pack is removed.  Nobody needs these blobs, so a start does not fail
-    because of them.
+    pack is removed.
     """
     name = os.path.join(storage.blob_dir, LIST)
-    try:
+    with _errors_logged(path):
         if os.path.isfile(name) and not os.path.islink(name):
             with open(name, 'rb') as listed:
                 if _is_of(path, listed):
                     logger.warning(
                         '%s: a crash had interrupted a pack: the blobs that it'
                         ' has left out are taken away now', path)
-                    take_away(storage, listed, is_resumed=True)
+                    _take_away(storage, listed, is_resumed=True)
         datafile.remove_if_there(name)
+
+
+@contextlib.contextmanager
+def _errors_logged(path: str) -> Iterator[None]:
+    """A context that raises no error: nobody needs these blobs."""
+    try:
+        yield
     except (OSError, ValueError) as error:  # ValueError: a damaged line
         logger.error(
             '%s: blobs that a pack has left out could not be taken away (%s):'
-            ' the next start tries it again, if this node does not lead;'
-            ' fsync-check --blobs lists those that are left', path, error)
+            ' the next start tries it again; fsync-check --blobs lists those'
+            ' that are left', path, error)
 
 
 def _is_of(path: str, listed: io.BufferedReader) -> bool:
@@ -146,18 +151,27 @@ def _is_of(path: str, listed: io.BufferedReader) -> bool:
     listed.seek(max(0, os.fstat(listed.fileno()).st_size - _LONGEST_WHOSE))
     whose = _WHOSE.search(listed.read())
     listed.seek(0)
-    return whose is not None and generation.begins_with(
-        path, Becoming(int(whose[1]), bytes.fromhex(whose[2].decode())))
+    if whose is None:
+        return False
+    end = int(whose[1])
+    with datafile.open_existing(path, read_only=True) as file:
+        return (file.size() >= end
+                and index.fingerprint(file, end) == int(whose[2]))
 
 
-def take_away(storage: Any, listed: io.BufferedReader,
-              is_resumed: bool = False) -> None:
+def take_away(storage: Any, path: str, listed: datafile.DataFile) -> None:
     """Take away the listed blobs: the packed file has its name durably.
 
     If the storage is closed in the meantime, the name of the list may belong
-    to the list of another pack; `listed` is still that of this one.  With
-    `is_resumed`, it goes on where a crash has interrupted it.
+    to the list of another pack; `listed` is still that of this one.
     """
+    with _errors_logged(path), listed.reader() as lines:
+        _take_away(storage, lines)
+
+
+def _take_away(storage: Any, listed: io.BufferedReader,
+               is_resumed: bool = False) -> None:
+    """With `is_resumed`, it goes on where a crash has interrupted it."""
     blob_dir = storage.blob_dir
     old = blob_dir + '.old'
     if os.path.lexists(old) and not is_resumed:

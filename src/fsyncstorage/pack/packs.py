@@ -17,7 +17,6 @@ from ZODB.serialize import referencesf
 
 from .. import datafile
 from ..format import scan
-from ..processes.reading import Reader
 from ..processes.starting import NotStarted
 from . import packedblobs
 from . import packing
@@ -152,20 +151,18 @@ class Packs:
         ) if storage.blob_dir else None
         old, end = self._opened()
         with removed or contextlib.nullcontext(), old:
-            job = Job(stop, end, storage._pack_gc, storage.pack_rate,
-                      work.share_on_disk(old))
+            job = Job(stop, end, storage._pack_gc, storage.pack_rate)
+            files = work.Files(old, removed)
             if storage.pack_process and process.is_possible(referencesf):
                 with contextlib.suppress(NotStarted), contextlib.closing(
-                        Process(job, old, None, None, removed,
-                                watch)) as child:
+                        Process(job, files, watch)) as child:
                     return child.forecast()
-            return work.foreseen(
-                job, Reader(old.fileno()), removed, watch.tell)
+            return work.foreseen(job, files, watch.tell)
 
     def _opened(self) -> tuple[datafile.DataFile, int]:
         """The data file, opened once more, and where it ends."""
         while True:
-            view = self._storage._view
+            view = self._storage.journal.view
             old: datafile.DataFile = self._storage.reopened()
             if os.path.samestat(os.fstat(old.fileno()),
                                 os.fstat(view.file.fileno())):

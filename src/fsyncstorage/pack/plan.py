@@ -1,33 +1,16 @@
 """Which records a pack keeps: decided here, for a pack and for a forecast.
 
-With garbage collection, these are kept of what is before the pack end, as by
-stock's packer:
+As by stock's packer: with garbage collection, what is reachable at the pack
+time, and what undos after it point back to; without, the current record of
+each object.
 
-- the current record of each object that is reachable at the pack time from the
-  root;
-- each record that an undo after the pack time points back to, and the current
-  records of all objects that are reachable from there.
-
-Without garbage collection, the current record of each object is kept.
-
-A first read of the file checks each transaction, so that no damage is copied:
-the copy would hide it.  As stock's packer does, the read finds
-
-- the *pack end*: the position of the first transaction after the pack time;
-- where the current record of each object is at the pack time;
-- back pointers of undos that lead from behind the pack end to before it.
-
-A second read, in the order of the file, reads the references of the records
-that count, and of no others.  Each object has a *rank*, its place in the
-sorted list of oids, and references are stored as ranks: so marking reads
-nothing from the file.  Memory, at first: an index, and 16 bytes for each such
-back pointer; then: 25 bytes for each object, 4 for each of its current
-references, and 4 for each object that is still to be followed.  With 2**32
-objects or more, ranks take 8 bytes instead of 4.
-
-In one place we keep more than stock does.  An undo may point back to a record
-of an object that was not reachable at the pack time.  Stock keeps that record,
-but not what it refers to, though the undo may have made it reachable.
+A first read of the file checks each transaction, since a copy would hide
+damage.  It finds the *pack end*: the position of the first transaction after
+the pack time.  A second read, in the order of the file, reads the references
+of the records that count.  References are stored as *ranks* (the place of an
+object in the sorted list of oids), so marking reads nothing from the file.
+(docs/internals/pack.rst has the memory that this takes, and where we keep more
+than stock does)
 """
 
 import array
@@ -42,9 +25,9 @@ from ZODB.POSException import POSKeyError
 
 from ..format import scan
 from ..format.scan import FIRST
+from ..format.scan import Chains
 from ..format.window import Window
 from ..positions import Positions
-from .pointers import Chains
 from .progress import CHECK
 from .progress import MARK
 from .progress import REFERENCES
@@ -66,7 +49,6 @@ class Job(typing.NamedTuple):
     end: int        # the old file is read up to here before the pack decides
     gc: bool
     rate: int | None = None     # most bytes to read or write in a second
-    share: float = 1.0          # bytes on the disk per byte (1: uncompressed)
     sums: bool = False          # is the checksum of the new file wanted?
 
 
@@ -102,7 +84,9 @@ class _Survey:
         self.pack_end = FIRST
         #: Was the file packed to this time before, or to a later one?
         self.is_redundant = False
-        #: Back pointers across the pack end: their objects, and their targets.
+        #: Where back pointers behind the pack end lead.
+        self.targets: set[int] = set()
+        #: Those that lead across it: their objects, and their targets.
         self.later_oids = array.array('Q')
         self.later_targets = array.array('Q')
 
@@ -117,7 +101,10 @@ class _Survey:
 
     def _add_later(self, found: scan.Transaction) -> None:
         for record in found.records:
-            if 0 < record.back < self.pack_end:
+            if not record.back:
+                continue
+            self.targets.add(record.back)
+            if record.back < self.pack_end:
                 self.later_oids.append(int.from_bytes(record.oid, 'big'))
                 self.later_targets.append(record.back)
 
@@ -151,7 +138,7 @@ class Plan:
     def __init__(self, found: _Survey, gc: bool) -> None:
         self.pack_end = found.pack_end
         #: Records that undos after the pack time point back to.
-        self.targets = frozenset(found.later_targets)
+        self.targets = frozenset(found.targets)
         self.objects = Objects(found)
         #: What is kept of each object, by its rank.
         self.marks = bytearray([_NOTHING if gc else _CURRENT]) * len(

@@ -21,27 +21,20 @@ from ZODB.FileStorage.FileStorage import FileStorageError
 from ZODB.POSException import POSKeyError
 
 from .. import datafile
-from ..format import index
 from ..format import scan
 from ..format.references import references
 from ..format.seal import UnknownVersion
-from ..format.window import Pread
-from ..format.window import Window
 from ..processes import starting
 from ..processes.parent import Message
 from ..processes.parent import ParentProcess
 from ..processes.parent import serve
-from ..processes.reading import Reader
 from .checksum import BLOCK
 from .checksum import SIZE
-from .copying import Copier
-from .output import Pacer
 from .plan import Job
 from .plan import NothingToDo
 from .plan import References
-from .pointers import Places
 from .progress import Watch
-from .work import NoRoom
+from .work import Files
 from .work import copied
 from .work import foreseen
 
@@ -57,7 +50,6 @@ class Damaged(Exception):
 class Done(typing.NamedTuple):
     copied_to: int      # in the old file
     written_to: int     # in the new one
-    places: Places
     gone_blobs: int = 0
     #: The hashes of blocks, for the checksum of the new file if it is wanted.
     blocks: bytes = b''
@@ -74,21 +66,13 @@ def is_possible(references: References) -> bool:
 
 
 class Process:
-    """`old`, `new`, `index` and `removed` are open files.
 
-    A forecast has no new file.
-    """
-
-    def __init__(self, job: Job, old: datafile.DataFile,
-                 new: datafile.DataFile | None,
-                 index: datafile.DataFile | None,
-                 removed: datafile.DataFile | None,
-                 watch: Watch) -> None:
+    def __init__(self, job: Job, files: Files, watch: Watch) -> None:
         self._watch = watch
-        files = {'old': old, 'new': new, 'index': index, 'removed': removed}
         numbers = {name: None if file is None else file.fileno()
-                   for name, file in files.items()}
-        self._job = {**numbers, **job._asdict(), 'stop': job.stop.hex()}
+                   for name, file in vars(files).items()}
+        self._job = {
+            'files': numbers, **job._asdict(), 'stop': job.stop.hex()}
         self._process = starting.ChildProcess(
             'fsyncstorage.pack.process',
             [number for number in numbers.values() if number is not None])
@@ -98,26 +82,23 @@ class Process:
         """End the child, whatever it is doing."""
         self._process.close()
 
-    def copied(self, next_end: Callable[[int], int | None]) -> Done:
-        """Wait until the child has copied.
-
-        `next_end(copied to)` returns up to where the child copies next, or
-        None to end the copying.
-        """
-        found = self._result(next_end)
-        if not isinstance(found, Done):
-            raise _nonsense(found)
-        return found
+    def copied(self, size: Callable[[], int]) -> Done:
+        """Wait until the child has copied; `size` is that of `work.copied`."""
+        done = self._result('done', size)
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            found = Done(int(done['copied_to']), int(done['written_to']),
+                         int(done['gone_blobs']),
+                         bytes.fromhex(done['blocks']))
+            # The hashes of blocks, for the checksum: all, or none.
+            if len(found.blocks) in (0, found.written_to // BLOCK * SIZE):
+                return found
+        raise _nonsense(done)
 
     def forecast(self) -> dict[str, Any]:
         """Wait until the child has made a forecast."""
-        found = self._result(lambda copied_to: None)
-        if not isinstance(found, dict):
-            raise _nonsense(found)
-        return found
+        return self._result('forecast', lambda: 0)
 
-    def _result(self, next_end: Callable[[int], int | None]
-                ) -> Done | dict[str, Any]:
+    def _result(self, name: str, size: Callable[[], int]) -> dict[str, Any]:
         # If the child is killed, its reports end.
         with self._watch.ended_by(self._process.end):
             try:
@@ -128,33 +109,17 @@ class Process:
                 match report:
                     case {'tell': [str(phase), int(done), int(total)]}:
                         self._watch.tell(phase, done, total)
-                    case {'copied_to': int(copied_to)}:
-                        self._process.send({'copy_to': next_end(copied_to)})
-                    case {'done': dict(done)}:
-                        return _done(done)
-                    case {'forecast': dict(found)}:
-                        return found
+                    case {'ask': 'size'}:
+                        self._process.send({'size': size()})
+                    case {'result': [str(found), dict(result)]} if (
+                            found == name):
+                        return result
                     case _:
                         raise _error(report)
             self._watch.go_on()
         raise Gone(
             'the process that packs ended before it was done (exit code'
             f' {self._process.exit_code()}), and nothing was changed')
-
-
-def _done(found: dict[str, Any]) -> Done:
-    match found:
-        case {'copied_to': int(copied_to), 'written_to': int(written_to),
-              'places': places, 'gone_blobs': int(gone_blobs),
-              'blocks': str(blocks)}:
-            with contextlib.suppress(KeyError, OverflowError, TypeError,
-                                     ValueError):
-                row = bytes.fromhex(blocks)
-                # The hashes of blocks, for the checksum: all, or none.
-                if len(row) in (0, written_to // BLOCK * SIZE):
-                    return Done(copied_to, written_to,
-                                Places.from_json(places), gone_blobs, row)
-    raise _nonsense(found)
 
 
 def _nonsense(report: Any) -> Gone:
@@ -166,8 +131,6 @@ def _error(report: Any) -> Exception:
     match report:
         case {'nothing': str(why)}:
             return NothingToDo(why)
-        case {'room': [int(needed), int(free)]}:
-            return NoRoom(needed, free)
         case {'damage': str(what)}:
             return Damaged(what)
         case {'missing': str(oid)} if re.fullmatch('[0-9a-f]{16}', oid):
@@ -188,14 +151,26 @@ def main(pid: int) -> None:
 
 
 def _work(job: Message, parent: ParentProcess) -> Message:
-    removed = None if job['removed'] is None else _file(job['removed'])
+
+    def size() -> int:
+        parent.report({'ask': 'size'})
+        answer: int = parent.command()['size']
+        return answer
+
+    opened: dict[str, Any] = {
+        name: None if number is None else _file(number)
+        for name, number in job['files'].items()}
+    files = Files(**opened)
     wanted = Job(*(job[name] for name in Job._fields))._replace(
         stop=bytes.fromhex(job['stop']))
-    if job['new'] is None:
-        return {'forecast': foreseen(
-            wanted, Reader(job['old']), removed, parent.tell)}
-    return do(wanted, Reader(job['old']), _file(job['new']),
-              _file(job['index']), removed, references, parent)
+    if files.new is None:
+        return {'result': ['forecast', foreseen(wanted, files, parent.tell)]}
+    copier = copied(wanted, files, references, parent.tell, size)
+    checksum = copier.checksum
+    return {'result': ['done', {
+        'copied_to': copier.copied_to, 'written_to': copier.written_to,
+        'gone_blobs': copier.gone_blobs,
+        'blocks': '' if checksum is None else checksum.blocks.hex()}]}
 
 
 def _file(number: int) -> datafile.DataFile:
@@ -203,46 +178,10 @@ def _file(number: int) -> datafile.DataFile:
         f'descriptor {number}', 0, lambda path, flags: number)
 
 
-def do(job: Job, pread: Pread, new: datafile.DataFile,
-       to_index: datafile.DataFile, removed: datafile.DataFile | None,
-       references: References, parent: 'Parent') -> Message:
-    """Copy, until the parent says that the rest is small.
-
-    To write a large index takes long.  So the index is written before the last
-    rounds of copying, and lacks what these rounds copy.
-    """
-    pacer = Pacer(new)
-    copier = copied(job, pread, new, pacer, removed, references, parent.tell)
-    _catch_up(copier, pread, pacer, parent)
-    index.write_unchanging(to_index, copier.written_to, copier.index, new,
-                           Pacer(to_index).written)
-    _catch_up(copier, pread, pacer, parent)
-    checksum = copier.checksum
-    return {'done': {
-        'copied_to': copier.copied_to, 'written_to': copier.written_to,
-        'places': copier.places.as_json(),
-        'gone_blobs': copier.gone_blobs,
-        'blocks': '' if checksum is None else checksum.blocks.hex()}}
-
-
-def _catch_up(copier: Copier, pread: Pread, pacer: Pacer,
-              parent: 'Parent') -> None:
-    while True:
-        copier.flush()
-        pacer.sync(copier.written_to)
-        parent.report({'copied_to': copier.copied_to})
-        next_end = parent.command()['copy_to']
-        if next_end is None:
-            return
-        copier.copy_later(Window(pread, next_end), parent.tell)
-
-
 def _failure(error: Exception) -> Message:
     match error:
         case NothingToDo():
             return {'nothing': str(error)}
-        case NoRoom():
-            return {'room': [error.needed, error.free]}
         case scan.Damage() | UnknownVersion():
             return {'damage': str(error)}
         case POSKeyError():
@@ -252,12 +191,3 @@ def _failure(error: Exception) -> Message:
         case ValueError():
             return {'unreadable': str(error)}
     return {'broken': traceback.format_exc()}
-
-
-class Parent(typing.Protocol):
-
-    def command(self) -> Message: ...
-
-    def report(self, message: Message) -> None: ...
-
-    def tell(self, phase: str, done: int, total: int) -> None: ...

@@ -7,23 +7,16 @@ in `naming`.  Where several nodes have the file, they agree (agreed) after step
 """
 
 import contextlib
-import io
-import logging
 import os
 from collections.abc import Iterator
 from typing import Any
 
-import zc.lockfile
-from ZODB.fsIndex import fsIndex
-
 from .. import datafile
-from ..format import index
 from . import naming
 from . import packedblobs
 from .agreed import Agreement
-from .agreed import Becoming
-
-logger = logging.getLogger(__name__)
+from .bulk import Bulk
+from .copying import Copier
 
 
 @contextlib.contextmanager
@@ -53,117 +46,45 @@ def freed_later(path: str) -> Iterator[None]:
         yield
 
 
-def swap(storage: Any, agreement: Agreement, end: int, new_index: fsIndex,
-         index_to: int | None = None, checksum: bytes | None = None
-         ) -> io.BufferedReader | None:
-    """Replace the old file by the packed file, which has this checksum.
+def swap(storage: Any, agreement: Agreement, bulk: Bulk,
+         copier: Copier) -> None:
+    """Replace the old file by the packed one.
 
-    An index up to `index_to` is written and durable; None: there is none yet.
-
-    The append lock is held, and everything is settled.  Return the list of the
-    blobs that can be taken away, or None.  It is open, because later its name
-    may belong to another list.
+    The append lock is held, and everything is settled.
     """
     with nobody_else_has_the_file(storage):
-        path, file = storage._file_name, None
+        path, end = storage._file_name, copier.written_to
+        storage._sequencer.sync_to(storage.getSize())
+        naming.complete(path, bulk.new, end)
+        storage.journal.reserve.prepare(bulk.new, end)
+        if bulk.removed is not None:
+            packedblobs.say_whose(bulk.removed, bulk.new, end)
         try:
-            storage._sequencer.sync_to(storage.getSize())
-            if index_to is None:
-                index_to = end
-                with datafile.open_existing(path + naming.PACKED) as new:
-                    index.save_unchanging(
-                        path + naming.INDEX_OF_PACKED, end, new_index, new)
-            file = naming.completed(path, storage._file, end)
-            storage._reserve.prepare(file, end)
-            if storage.blob_dir and checksum is not None:
-                packedblobs.say_whose(
-                    storage.blob_dir, Becoming(end, checksum))
-            agreement.swaps(end, checksum)
-            to_rename = naming.must_rename(path, storage.pack_keep_old)
-            with storage._checkpoints.replacing(index_to):
-                _replace(storage, file, new_index, end, to_rename)
+            checksum = copier.checksum
+            agreement.swaps(
+                end, None if checksum is None else checksum.of_all())
+            naming.link_old(path)
+            with storage.journal.checkpoints.replacing(end):
+                _replace(storage, bulk, copier)
         except BaseException as error:
-            if storage._file is not file:
-                if agreement.is_final:
-                    _leave_to_the_next_start(storage, file, error)
-                else:
-                    _clean(storage, file)
+            if agreement.is_final and not bulk.is_named:
+                # What is appended to the old file would be lost.
+                storage._sequencer.stop_writing(
+                    'a pack failed when other nodes may have replaced their'
+                    f' files ({error!r})')
+            elif datafile.is_same(path + naming.OLD, path):  # not a backup
+                datafile.remove_if_there(path + naming.OLD)
             raise
-        if not storage.blob_dir:
-            return None
-        return open(os.path.join(storage.blob_dir, packedblobs.LIST), 'rb')
 
 
-def _leave_to_the_next_start(storage: Any, file: datafile.DataFile | None,
-                             error: BaseException) -> None:
-    """Stop writing: other nodes may have replaced their files.
-
-    What is appended to the old file would be lost.
-    """
-    if file is not None:
-        file.close()
-    storage._sequencer.stop_writing(
-        f'a pack failed when other nodes may have replaced their files'
-        f' ({error!r})')
-
-
-def _clean(storage: Any, file: datafile.DataFile | None) -> None:
-    path = storage._file_name
-    if file is not None:
-        file.close()
-    if os.path.lexists(path):  # else the next opening needs all of it
-        datafile.remove_if_there(path + '.pack')
-        datafile.remove_if_there(storage._checkpoints.path_of_packed)
-        if storage.blob_dir:
-            datafile.remove_if_there(
-                os.path.join(storage.blob_dir, packedblobs.LIST))
-        if datafile.is_same(path + '.old', path):  # not a backup
-            datafile.remove_if_there(path + '.old')
-
-
-def _replace(storage: Any, file: datafile.DataFile, new_index: fsIndex,
-             end: int, to_rename: bool) -> None:
-    path = storage._file_name
+def _replace(storage: Any, bulk: Bulk, copier: Copier) -> None:
     try:
-        naming.give_name(path, to_rename)
-        file.name = path
-        storage.replace_file(file, new_index, end)
+        bulk.give_name()
+        storage.replace_file(bulk.new, copier.index, copier.written_to)
     except BaseException as error:
-        if (isinstance(error, OSError) and storage._file is not file
-                and os.path.lexists(path)):
+        if isinstance(error, OSError) and not bulk.is_named:
             raise  # nothing was renamed but the index
         # Which file has the name now, and after a power cut?
         storage._sequencer.stop_writing(
             f'a pack failed while it replaced the file ({error!r})')
         raise
-
-
-def finish_interrupted(path: str) -> None:
-    """Finish a swap that was killed before the new file had its name."""
-    if os.path.lexists(path) or not os.path.exists(path + '.pack'):
-        return
-    with contextlib.closing(zc.lockfile.LockFile(path + '.lock')):
-        if not os.path.lexists(path) and packed_is_whole(path):
-            datafile.disk.replace(path + '.pack', path)
-            datafile.disk.sync_directory(
-                os.path.dirname(os.path.abspath(path)))
-            logger.warning(
-                '%s was missing: a crash had interrupted the last step of a'
-                ' pack, which was finished now', path)
-
-
-def packed_is_whole(path: str) -> bool:
-    """Does the index belong to all of the new file?
-
-    The index gets its name when the new file is durable.  It may cover only
-    the first part of the file, but it says how long the whole file is.
-    """
-    try:
-        loaded = index.load(path + '.index')
-        file = datafile.open_existing(path + '.pack', read_only=True)
-    except (FileNotFoundError, index.Damaged):
-        return False
-    with file:
-        return (loaded.whole == file.size()
-                and loaded.fingerprint == index.fingerprint(
-                    file, loaded.position))

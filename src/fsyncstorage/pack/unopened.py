@@ -1,32 +1,18 @@
 """The pack of a file that no storage has open: that of a following node.
 
-The node that writes has said that a pack begins (agreed), and this node makes
-the same new file from its own file.  A thread does nearly all of it, by a
-child process where that is possible (bulk).  Meanwhile the caller goes on to
-append to the data file.  When the node that writes says that its new file
-takes the place of the old one, `made` copies the rest, and compares.  It hands
-out the new file only if size and checksum are the same.  Then `replace` gives
-the new file its name.
-
-There may be no such file (NotMade): this node was away when the pack began, it
-has other code, its disk is full, or its own file is damaged.  Then the node
-copies the file of another node, or packs again.  To pack again, it needs only
-its own file up to the place of the swap, so this works even if no node has the
-new file any more.
+A thread makes the new file (bulk), while the caller goes on to append to the
+data file.  At the swap, `made` copies the rest, and hands out the new file if
+it is the one that the node which writes has made.  If there is no such file
+(NotMade), the pack can begin anew: it needs only the old file.
 
 The caller has the locks of the data file, only appends to it, and notes
-durably what a start must know (generation): before `replace`, what the file
-becomes; after it, that the file is the new one.  One thread calls the methods
+durably what a start must know (generation).  One thread calls the methods
 here, except for `cancel`, which any thread may call.
-
-Blobs that are not kept are listed, as in the pack of a storage.  They are
-taken away when the file has its name; after a crash in between, the next start
-does it.
+(docs/internals/pack.rst, "A node that follows")
 """
 
 import contextlib
 import dataclasses
-import errno
 import logging
 import os
 import threading
@@ -40,7 +26,6 @@ from ZODB.serialize import referencesf
 from .. import datafile
 from . import naming
 from . import packedblobs
-from . import work
 from .agreed import VERSION
 from .agreed import Becoming
 from .agreed import Begin
@@ -50,7 +35,6 @@ from .plan import Job
 from .plan import NothingToDo
 from .progress import Cancelled
 from .progress import Watch
-from .work import NoRoom
 
 logger = logging.getLogger(__name__)
 
@@ -68,8 +52,6 @@ class Made(typing.NamedTuple):
 
     file: datafile.DataFile
     index: fsIndex
-    #: The index file covers what is before this position.
-    index_to: int
     becoming: Becoming
 
 
@@ -137,12 +119,12 @@ class UnopenedPack:
     def _copied(self) -> Copier:
         path, begin = self._path, self._begin
         blob_dir = None if self._blobs is None else self._blobs.blob_dir
-        naming.refuse_what_is_in_the_way(path, blob_dir)
+        naming.refuse_what_is_in_the_way(path, blob_dir, keep_old=False)
         old = datafile.open_existing(path, read_only=True)
         bulk = self._bulk = Bulk(path, blob_dir, old, self._size, self.watch)
         return bulk.copied(
             Job(begin.stop, begin.end, begin.collects_garbage, self._rate,
-                work.share_on_disk(old), sums=True),
+                sums=True),
             referencesf, self._own_process)
 
     def wait(self, seconds: float) -> bool:
@@ -203,33 +185,24 @@ class UnopenedPack:
                 f'it became another file: {found.size:,} bytes'
                 f' ({found.checksum.hex()}), and {wanted.size:,} bytes there'
                 f' ({wanted.checksum.hex()})')
-        file = naming.completed(self._path, bulk.old, found.size)
-        return Made(file, copier.index, bulk.index_to, found)
+        naming.complete(self._path, bulk.new, found.size)
+        if bulk.removed is not None:
+            packedblobs.say_whose(bulk.removed, bulk.new, found.size)
+        return Made(bulk.new, copier.index, found)
 
     def replace(self, made: Made, keep_old: bool) -> None:
         """Give the new file its name, durably.
 
         After a crash in this, the next start does it.
         """
-        if self._blobs is not None:
-            packedblobs.say_whose(self._blobs.blob_dir, made.becoming)
         naming.replace(self._path, keep_old)
         made.file.name = self._path
-        if self._blobs is not None:
-            self._take_away_blobs(self._blobs)
+        assert self._bulk is not None
+        if self._blobs is not None and self._bulk.removed is not None:
+            packedblobs.take_away(
+                self._blobs, self._path, self._bulk.removed)
         self._release()
         self.watch.over(made.becoming.size)
-
-    def _take_away_blobs(self, blobs: BlobDirectory) -> None:
-        listed = os.path.join(blobs.blob_dir, packedblobs.LIST)
-        try:
-            with open(listed, 'rb') as file:
-                packedblobs.take_away(blobs, file)
-        except (OSError, ValueError) as error:  # ValueError: a damaged line
-            logger.error(
-                '%s: blobs that the pack has left out could not be taken away'
-                ' (%s); fsync-check --blobs lists those that are left',
-                self._path, error)
 
     def close(self) -> None:
         """End the pack, and remove its files.
@@ -252,7 +225,7 @@ class UnopenedPack:
 
     def _release(self) -> None:
         if self._bulk is not None:
-            self._bulk.close()
+            self._bulk.close(but_new=self._is_made)
             self._bulk = None
 
 
@@ -271,10 +244,6 @@ def _failure(path: str, error: BaseException) -> NotMade:
             return NotMade(f'there was nothing to free here: {error}')
         case Cancelled():
             return NotMade('the pack was cancelled')
-        case NoRoom(needed=needed, free=free):
-            error = OSError(
-                errno.ENOSPC, f'the new file and its index need {needed:,}'
-                f' bytes, and {free:,} are free')
     logger.warning('%s: the pack of this node failed: %r', path, error)
     failure = NotMade(f'the pack failed: {type(error).__name__}: {error}')
     # (Its traceback would keep files open.)

@@ -2,7 +2,7 @@
 
 It reads the old file and appends to the new one, and to the list of blobs that
 are not kept.  It renames no file, takes no lock and knows no storage.  So a
-child process can do it (child), or this one.
+child process can do it (process), or this one.
 
 Left to others: what is kept (plan), and the copies (copying).
 
@@ -14,15 +14,21 @@ A forecast decides what is kept by the same code as a pack, and then copies to
 nowhere, by the same code, too.
 """
 
+import dataclasses
+import errno
+import math
 import os
 import time
+from collections.abc import Callable
 from typing import Any
 
 from .. import datafile
+from ..format import index
 from ..format.references import references
-from ..format.window import Pread
 from ..format.window import Window
+from ..processes.rate import NO_LIMIT
 from ..processes.rate import Rate
+from ..processes.reading import Reader
 from .checksum import Checksum
 from .copying import Copier
 from .counting import Tally
@@ -45,75 +51,100 @@ from .progress import Tell
 _BLOCK = 512
 # Bytes of an index for each object; fewer, unless oids are sparse.
 _INDEX = 12
+# Bytes of the old file that may be left to the storage's process, whose
+# interpreter clients use.
+SMALL_REST = 1 << 18
+# If this many rounds were not enough, committers are as fast as the copying.
+MOST_ROUNDS = 20
 
 
-class NoRoom(Exception):
-    """There is not enough room for the new file."""
+@dataclasses.dataclass(frozen=True)
+class Files:
+    """The open files of a pack."""
 
-    def __init__(self, needed: int, free: int) -> None:
-        super().__init__(needed, free)
-        self.needed = needed
-        self.free = free
+    #: No other reader may share this open file while the pack copies.
+    old: datafile.DataFile
+    #: The list of blobs that are not kept, if there is a blob directory.
+    removed: datafile.DataFile | None
+    #: The new file and its index; a forecast has none.
+    new: datafile.DataFile | None = None
+    index: datafile.DataFile | None = None
 
 
-def copied(job: Job, pread: Pread, new: datafile.DataFile, pacer: Pacer,
-           removed: datafile.DataFile | None, references: References,
-           tell: Tell) -> Copier:
-    """Copy what is needed of the old file, up to `job.end`.
+def copied(job: Job, files: Files, references: References, tell: Tell,
+           size: Callable[[], int]) -> Copier:
+    """Copy what is needed of the old file, and write an index of the new one.
 
-    Raises the errors of `planned`, NoRoom, OSError.
+    `size()` returns up to where the old file can be copied by now.  All but a
+    small rest is copied of that, and synced.
+
+    Raises the errors of `planned`, NothingToDo, OSError.
     """
-    rate = pacer.rate = Rate(job.rate)
+    rate = Rate(job.rate)
+    new = files.new
+    assert new is not None and files.index is not None
+    pread = Reader(files.old.fileno())
+    pacer = Pacer(new, rate)
     window = Window(reading_at(rate, pread), job.end)
     plan = planned(job, window, references, tell)
-    _refuse_without_room(new, window, plan, job.share, tell)
+    _refuse_without_room(files, window, plan, tell)
     checksum = Checksum.of_file(new.fileno()) if job.sums else None
     copier = Copier(
-        Output(new, 0, pacer.written, checksum), GoneBlobs(removed))
-    copier.copy_to_pack_end(window, plan, tell)
-    _refuse_to_copy_all(copier, plan)
-    del plan
-    copier.copy_later(window, tell)
+        Output(new, 0, pacer.written, checksum), GoneBlobs(files.removed))
+    copier.copy_planned(window, plan, tell)
+    if files.removed is not None:
+        files.removed.sync()
+
+    def catch_up() -> None:
+        rest: float = math.inf
+        for _ in range(MOST_ROUNDS):
+            copier.flush()
+            pacer.sync(copier.written_to)
+            end = size()
+            before, rest = rest, end - copier.copied_to
+            if not SMALL_REST <= rest < before:
+                return
+            copier.copy_later(Window(pread, end), tell)
+
+    # To write a large index takes long.  So the index is written before the
+    # last rounds of copying, and lacks what these rounds copy.
+    catch_up()
+    index.write(
+        files.index, index.Snapshot(copier.index, copier.written_to), new,
+        noted=Pacer(files.index).written)
+    catch_up()
+    # No rate limits the copy of the rest: at the end, commits wait for it
+    # (I2).
+    pacer.rate = NO_LIMIT
     return copier
-
-
-def _refuse_to_copy_all(copier: Copier, plan: Plan) -> None:
-    if copier.written_to == plan.pack_end:
-        raise NothingToDo('Nothing can be freed')
 
 
 def copied_to_nowhere(window: Window, plan: Plan, tell: Tell,
                       removed: GoneBlobs | None = None,
                       tally: Tally | None = None) -> Copier:
     """Raises NothingToDo."""
-
-    def tell_of_count(phase: str, done: int, total: int) -> None:
-        tell(COUNT, done, total)
-
     copier = Copier(Nowhere(), removed, tally=tally)
-    copier.copy_to_pack_end(window, plan, tell_of_count)
-    _refuse_to_copy_all(copier, plan)
-    copier.copy_later(window, tell_of_count)
-    copier.flush()
+    copier.copy_planned(
+        window, plan, lambda phase, done, total: tell(COUNT, done, total))
     return copier
 
 
-def foreseen(job: Job, pread: Pread, removed: datafile.DataFile | None,
-             tell: Tell) -> dict[str, Any]:
+def foreseen(job: Job, files: Files, tell: Tell) -> dict[str, Any]:
     """What a pack would free, and what it would need; nothing is changed.
 
     It is plain data.  `removed` gets the list of blobs that are not kept.
     Raises the errors of `planned`, OSError.
     """
-    window = Window(reading_at(Rate(job.rate), pread), job.end)
+    window = Window(
+        reading_at(Rate(job.rate), Reader(files.old.fileno())), job.end)
     tally, copier, needed = Tally(window), None, 0
     begun = is_planned = time.monotonic()
     try:
         plan = planned(job, window, _references, tell)
         is_planned = time.monotonic()
         copier = copied_to_nowhere(
-            window, plan, tell, GoneBlobs(removed), tally)
-        needed = room(copier.written_to, plan, job.share)
+            window, plan, tell, GoneBlobs(files.removed), tally)
+        needed = room(copier.written_to, plan, files)
     except NothingToDo:
         pass
     now = time.monotonic()
@@ -142,24 +173,26 @@ def _references(record: bytes) -> list[bytes]:
     return references(record)
 
 
-def room(size: int, plan: Plan, share: float) -> int:
+def room(size: int, plan: Plan, files: Files) -> int:
     """Bytes that a new file of this size needs on the disk.
 
-    The disk takes about the given share of its bytes (less than 1 if it
-    compresses).  Its index is added, with the most bytes that it can have.
+    Its index is added, with the most bytes that it can have.
     """
-    return int(size * share) + _INDEX * len(plan.objects)
+    return (int(size * share_on_disk(files.old))
+            + _INDEX * len(plan.objects))
 
 
-def _refuse_without_room(new: datafile.DataFile, window: Window, plan: Plan,
-                         share: float, tell: Tell) -> None:
-    free = free_bytes(new.fileno())
-    if free is None or free >= room(window.end, plan, share):
+def _refuse_without_room(files: Files, window: Window, plan: Plan,
+                         tell: Tell) -> None:
+    free = free_bytes(files.old.fileno())
+    if free is None or free >= room(window.end, plan, files):
         return
     copier = copied_to_nowhere(window, plan, tell)
-    needed = room(copier.written_to, plan, share)
+    needed = room(copier.written_to, plan, files)
     if free < needed:
-        raise NoRoom(needed, free)
+        raise OSError(
+            errno.ENOSPC, f'the new file and its index need {needed:,} bytes,'
+            f' and {free:,} are free')
 
 
 def free_bytes(where: int | str) -> int | None:

@@ -28,3 +28,6 @@ class Rate:
         self._due = max(self._due, now - CATCH_UP) + size / self._most
         if self._due > now:
             self._wait(self._due - now)
+
+
+NO_LIMIT = Rate(None)

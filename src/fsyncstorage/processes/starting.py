@@ -29,7 +29,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .version import VERSION
+from .parent import VERSION
 
 logger = logging.getLogger(__name__)
 

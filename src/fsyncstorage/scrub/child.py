@@ -19,7 +19,6 @@ import dataclasses
 import time
 import traceback
 from collections.abc import Callable
-from collections.abc import Iterable
 
 from ZODB._compat import FILESTORAGE_MAGIC
 
@@ -63,11 +62,7 @@ def _scrub(job: Message, parent: ParentProcess) -> Message:
     disk = FromDisk(
         past_the_cache(job['file']), spent, job['pause'], parent.wait)
     verifier = Verifier(disk, job['end'], report)
-    done = checked(job['pass'])
-    if job['damaged'] and verifier.is_mended(job['damaged']):
-        parent.report({'mended': job['damaged']})
-        done = Pass(0)
-    verifier.verify(done)
+    verifier.verify(checked(job['pass']))
     return {'ended': dataclasses.asdict(verifier.done)}
 
 
@@ -120,25 +115,6 @@ class Verifier:
                 self._add_sound(found.sound_records)
             else:
                 self._add_damage(found)
-
-    def is_mended(self, places: Iterable[int]) -> bool:
-        """Are these places, which were damaged, sound now?
-
-        They may be, for example after a backup was restored.
-        """
-        return all(map(self._is_sound, places))
-
-    def _is_sound(self, position: int) -> bool:
-        if position < FIRST:
-            return self._has_magic()
-        if position >= self._window.end:
-            return True  # it is not in the file any more
-        try:
-            found = scan.read_transaction(self._window, position)
-        except scan.Damage:
-            return False
-        # (A seal that was moved proves nothing.)
-        return found.seal != seal.MOVED and self._unreadable(found) is None
 
     def _last_verified(self) -> scan.Transaction | None:
         """The noted transaction, after which the pass goes on, if it is there.

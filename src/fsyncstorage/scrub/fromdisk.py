@@ -1,16 +1,11 @@
 """Reads a file from the disk, and skips what the disk cannot read.
 
-- It bypasses the page cache if the file system can do that (O_DIRECT).  So it
-  reads what is on the disk, and takes no room in the cache from others.  On
-  other file systems, what is in the cache is read there, and nothing is put
-  into the cache (processes.reading).
+- It bypasses the page cache if the file system can do that (O_DIRECT).
 - What cannot be read is tried again after a pause, block by block.  A block
-  that cannot be read then, too, is noted, and counts as zeros from then on.
-  So a walk through the file can go on behind it, and find which transaction is
-  damaged; and no block is tried over and over again.
+  that cannot be read then, too, counts as zeros: so a walk through the file
+  can go on behind it, and no block is tried over and over again.
 - A direct read holds the kernel's lock of the file, and the write of a commit
-  waits for this lock.  So each read is short.  When a disk has tried for long
-  to read a bad place, it is left alone for the same time before the next read.
+  waits for this lock.  So each read is short.
 """
 
 import errno

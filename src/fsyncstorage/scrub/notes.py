@@ -62,13 +62,6 @@ class Notes(typing.NamedTuple):
         return (max(self.current.damaged, self.last.damaged),
                 self.last.first_damaged if first is None else first)
 
-    def places_of_damage(self) -> list[int]:
-        """Some of the places: the first and the last that each pass found."""
-        return sorted({
-            place for found in (self.current, self.last)
-            for place in (found.first_damaged, found.last_damaged)
-            if place is not None})
-
     def after(self, done: Pass) -> 'Notes':
         """The notes after a report of the pass that is under way.
 

@@ -1,19 +1,11 @@
 """A scrub, seen from the process of its storage.
 
-It makes one pass after the other.  For each pass it starts a child process
-(child), which reads the file up to where it is durable now, and ends.  A
-thread here receives the reports of the child:
-
-- damage is logged: once a day, as long as it is the same;
-- how far the child is, and what it has found, is noted, so that the next child
-  can go on (notes);
-- a child that ends too soon, or reports nothing, is logged as a warning, and
-  another child goes on later.  If that one is interrupted at the same place,
-  too, it is logged as an error.
+For each pass, a thread here starts a child process (child), which reads the
+file up to where it is durable now, and ends.  The reports of the child are
+logged, and noted (notes), so that the next child can go on.
 
 A pack replaces the file.  Then the child is ended, and the next one begins
-anew with the new file (`begin_anew`).  `end` also ends the child.  From then
-on its reports do not count any more.
+anew with the new file (`begin_anew`).
 
 State and its owner: the notes, and the process whose reports count, belong to
 `_mutex`.  This lock is a leaf: nothing is read, written or waited for while it
@@ -43,10 +35,8 @@ from .notes import checked
 logger = logging.getLogger(__name__)
 
 # Least seconds from the begin of a pass to that of the next: otherwise a small
-# file would be read all the time.
-PASS_AT_LEAST = 3600.0
-# Seconds until damage that has not changed is logged again.
-SAY_AGAIN_AFTER = 86400.0
+# file would be read all the time, and damage be logged as often.
+PASS_AT_LEAST = 86400.0
 # Seconds until the next try after something went wrong.
 TRY_AGAIN_AFTER = 3600.0
 # Seconds without a report, after which a process has failed.  It reports every
@@ -88,6 +78,9 @@ class Scrub:
         self._rate = rate
         self._mutex = threading.Lock()
         self._notes = notes.load(self._path) or notes.NOTHING
+        if self._notes.known_damage()[0]:
+            # A backup may have been restored: all is read anew.
+            self._notes = self._notes.after(Pass(0))
         #: Where the pass that is under way ends.
         self._end_of_pass = 0
         #: The process that reads.
@@ -102,8 +95,6 @@ class Scrub:
         #: A process that was killed and has not ended.
         self._stuck: ChildProcess | None = None
         self._saved = self._notes
-        #: Words of damage -> when they were logged.
-        self._said: dict[str, float] = {}
         self._thread = WakeableThread(
             f'scrub of {self._name}', self._read_if_due,
             lambda: max(0.0, self._due - time.monotonic()))
@@ -195,7 +186,8 @@ class Scrub:
 
     def _note_interruption(self, why: str, endings: int) -> None:
         with self._mutex:
-            if self._endings != endings or self._storage._closed:
+            if (self._endings != endings
+                    or self._storage.journal.closed_because):
                 return
             self._due = time.monotonic() + TRY_AGAIN_AFTER
             position = self._notes.current.position
@@ -235,7 +227,6 @@ class Scrub:
                 job = {
                     'file': number, 'end': self._end_of_pass,
                     'rate': self._rate, 'pause': LOOK_AGAIN_AFTER,
-                    'damaged': self._notes.places_of_damage(),
                     'pass': dataclasses.asdict(self._notes.current)}
             process.begin(job)
             self._hear(process, endings)
@@ -250,8 +241,6 @@ class Scrub:
             match report:
                 case {'read': found, 'damage': str() | None as words}:
                     self._note_read(_pass(found), words, endings)
-                case {'mended': [*_]}:
-                    self._note_mended(endings)
                 case {'ended': found}:
                     self._note_end(_pass(found), endings)
                     return
@@ -265,32 +254,16 @@ class Scrub:
     def _note_read(self, done: Pass, damage: str | None,
                    endings: int) -> None:
         self._note(self._notes.after(done), endings)
-        is_said = damage is not None and done.damaged <= MOST_SAID
-        if is_said and self._is_news(str(damage)[:LONGEST_WORDS]):
+        if damage is not None and done.damaged <= MOST_SAID:
             logger.error(
                 '%s: the scrub has found damage: %s. Copy the file at once,'
                 ' since memory may still have what the disk has lost; then run'
                 ' fsync-check on the copy, and restore a backup, or save what'
                 ' is sound with fsync-check --salvage',
-                self._name, str(damage)[:LONGEST_WORDS])
-        if is_said or time.monotonic() >= self._save_due:
+                self._name, damage[:LONGEST_WORDS])
+            self._save_due = 0.0
+        if time.monotonic() >= self._save_due:
             self._save()
-
-    def _is_news(self, words: str) -> bool:
-        now = time.monotonic()
-        self._said = {each: said for each, said in self._said.items()
-                      if now - said < SAY_AGAIN_AFTER}
-        if words in self._said:
-            return False
-        self._said[words] = now
-        return True
-
-    def _note_mended(self, endings: int) -> None:
-        self._note(self._notes.without_damage(), endings)
-        logger.info(
-            '%s: what the scrub has found damaged is sound now; it begins'
-            ' anew', self._name)
-        self._save()
 
     def _note_end(self, done: Pass, endings: int) -> None:
         now = int(time.time())

@@ -11,13 +11,11 @@ From the outside in:
 - hosting       what the process does while its node of a quorum follows
                 another one, and when the node must follow again
 - manager       tells the service manager when the server is ready, that it is
-                alive, and when it stops
-- passed        sockets that the service manager has opened for it
+                alive, and when it stops; sockets that the manager has opened
 - server        the listening server: connections, all storages together
 - listening     the listening sockets, and newcomers until they say something
 - door          how many connections there are, and which one is closed first
 - liveness      peers whose machine is gone
-- reachable     can other machines reach it without a certificate?
 - connection    one client's byte stream: frames, handshake, calls and replies
 - decoding      a client's messages, decoded as plain data
 - calls         the calls of the protocol, and the types of their arguments
@@ -30,28 +28,21 @@ From the outside in:
 - channel       a read channel, another kind of connection
 - commitchannel a commit channel, in the place of a session
 - outcomes      what became of the commits of such a channel
-- onetransaction  the transaction of a client without such a channel
-- storing       what a client stores in one transaction
 - blobsender    the blobs that a read channel sends
 - blobstream    the blobs that are sent to stock clients
-- ballot        one client's transaction, and its states
+- ballot        one client's transaction: what it stores, and its states
 - oneatatime    a storage of others, which takes one transaction at a time
-- chosentids    the ids that clients choose for their transactions
-- figures       what is counted, for the operator
-- times         when a ballot reached which step, and what it waited for
 - clients       what each client does, and what it holds, for the operator
 - service       one storage that is served: its clients, what is announced
 - packs         the packs of one storage, and forecasts of packs
 - committer     votes and finishes ballots, side by side, in threads or in the
                 loop
-- waits         how often a thread has waited, for a slow disk for example
 - handout       gives the data file to clients on the same machine
-- entrance      which ballots are in a storage at the same time
-- fairline      a queue in which peers take turns
+- fairline      a queue in front of some room, in which peers take turns
 - workers       threads for jobs that may wait for the disk, and the order of
                 the jobs
 - quiet         loggers that limit the lines which a peer can cause
-- mailbox       how other threads reach the loop
+- threads       the way of the loop into a thread, and of a thread to the loop
 
 The contract with the clients is in docs/internals/server.rst.
 """

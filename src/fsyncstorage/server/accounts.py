@@ -1,15 +1,10 @@
-"""How many bytes wait in memory for peers that do not read them.
+"""How many bytes wait in memory for peers that do not read them: in their
+transports and outboxes.
 
-If a peer reads, what is sent to it goes to the operating system at once.  If
-it does not, the bytes wait in its transport and in its outbox, and are counted
-here.  Two bounds hold:
-
-- When more than `MOST_OF_ONE` bytes wait for one peer, and more is to be sent,
-  the peer is cut off.  (A single answer may have any size: only what gathers
-  after it is limited.)
-- When more than `MOST_OF_ALL` bytes wait for all peers together, the peer with
-  the most bytes is cut off, then the next, until the sum is within the bound.
-  A peer may hold more than that if nothing waits for any other.
+When more than `MOST_OF_ONE` bytes wait for one peer, and more is to be sent,
+the peer is cut off.  (A single answer may have any size: only what gathers
+after it is limited.)  When more than `MOST_OF_ALL` wait for all together, the
+peer with the most is cut off, then the next; but not one that is alone.
 
 The code that makes an answer first asks whether there is room.  So requests
 never bring a peer that reads to a bound.  Announcements can.

@@ -5,28 +5,8 @@ What the client stores goes at once into the storage, and is counted here: in
 memory, and above a size in a file.  A vote compares it; if the vote ends
 early, the storage still has all of it, and the vote can be repeated.
 
-Its states, which the event loop owns (the committer changes them)::
-
-    BEGUN      the client stores
-    OUTSIDE    its vote waits for room in the storage
-    VOTING     the loop or a thread votes it, or it waits for a thread
-    WAITING    its vote waits for its objects; no thread is blocked
-    ASIDE      its vote waits for a transaction to be published
-    VOTED      the storage has it: it holds its objects, and its client has
-               `transaction-timeout` to finish it
-    FINISHING  it is appended, or about to be, and not announced
-    OVER
-
-    BEGUN -> OUTSIDE -> VOTING -> VOTED -> FINISHING -> OVER
-    VOTING -> WAITING -> VOTING     its objects were not free
-    VOTING -> ASIDE -> OUTSIDE      a conflict with what is not published
-    VOTING -> BEGUN                 conflicts that the client resolves
-    VOTING -> OVER                  an error
-    any but FINISHING -> OVER       an abort (at once, or after the step that
-                                    a thread is carrying out)
-
 The transaction belongs to the loop; while a thread votes or aborts the ballot,
-it belongs to that thread.
+it belongs to that thread.  Left to others: when the state changes (committer).
 
 The client is a session, or a transaction of a commit channel.  It has a
 `log_label`, a `commit_id`, the `session` that it belongs to (whose `kept`
@@ -39,19 +19,24 @@ counts the bytes of its ballots), and four methods, all called in the loop:
 """
 
 import contextlib
+import logging
+import os
+import tempfile
 import time
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import StorageError
+from ZODB.POSException import StorageTransactionError
+from ZODB.TimeStamp import TimeStamp
 
 from ..commit import asking
+from ..commit.blobs import UPLOAD
 from ..errors import Occupied
 from ..errors import VoteAgain
 from ..storage import outcome
 from ..storage.told import ForAClient
-from . import chosentids
+from ..wire import batch
 from .oneatatime import remove_if_possible
-from .times import Timed
 
 # Bytes of a transaction that are kept in memory, and the bytes that are
 # counted for each operation in addition to its data.
@@ -77,10 +62,45 @@ MEMORY_ONLY_OF_ONE = 16 << 20
 MEMORY_ONLY_OF_ALL = 128 << 20
 # A transaction up to this size is voted too quickly to be worth a thread.
 SMALL = 1 << 15
+# Seconds that an id which the client has chosen may be ahead of the clock.
+MOST_AHEAD = 24 * 3600
+
+STATUSES = (' ', 'p')
 
 BEGUN, OUTSIDE, VOTING, WAITING, ASIDE, VOTED, FINISHING, OVER = (
     'begun', 'waiting for room', 'voting', 'waiting for its objects',
     'put aside', 'voted', 'finishing', 'over')
+
+#: What may follow each state.  The event loop owns it.  An abort ends any but
+#: FINISHING: at once, or after the step that a thread is carrying out.
+NEXT = {
+    # The client stores.
+    BEGUN: (OUTSIDE, VOTING, OVER),
+    # Its vote waits for room in the storage.
+    OUTSIDE: (VOTING, OVER),
+    # The loop or a thread votes it, or it waits for a thread.  BEGUN: there
+    # are conflicts that the client resolves.  OVER: an error.
+    VOTING: (WAITING, ASIDE, BEGUN, VOTED, OVER),
+    # Its vote waits for its objects; no thread is blocked.
+    WAITING: (VOTING, OVER),
+    # Its vote conflicts with a transaction that is not published, and waits
+    # for that.
+    ASIDE: (OUTSIDE, VOTING, OVER),
+    # The storage has it: it holds its objects, and its client has
+    # `transaction-timeout` to finish it.
+    VOTED: (FINISHING, OVER),
+    # It is appended, or about to be, and not announced.
+    FINISHING: (OVER,),
+    OVER: (),
+}
+
+
+class OutOfPlace(StorageTransactionError):
+    """A call that its transaction does not expect: the peer's own mistake."""
+
+
+class BadFileName(ValueError):
+    """No storage has given this name for a blob."""
 
 
 class Kept:
@@ -100,25 +120,46 @@ class Kept:
 kept = Kept()
 
 
-class Ballot(Timed):
+class Ballot:
 
     state = BEGUN
     #: It will be aborted as soon as the thread that votes it is done.
-    aborted = False
+    is_dropped = False
     #: The file of a blob of which only a part has arrived.
     half_a_blob = None
     #: It has had its turn in the storage: its next vote may block a thread.
     has_turn = False
     has_to_resolve = False  # a conflict: see Unresolved
+    #: Its vote was made, and waits for its turn: others wait for it.
+    is_asked = False
     #: Of the transaction-timeout; it is started when the ballot is voted.
-    _timer = None
+    timer = None
+    #: The line in front of the storage in which it has come (committer).
+    room = None
     #: What is called with the outcome; None: nobody waits for it.
-    _done = None
+    done = None
+    #: When its vote was first asked for; when the last step of that began;
+    #: when it was voted; and when its finish was asked for.
+    asked_at = began_at = held_since = finish_at = None
+    #: Objects whose conflicts the storage has resolved.
+    conflicts_resolved = 0
 
-    def __init__(self, committer, client, id, user, description, extension,
+    _size = _number = _memory_only = 0
+    _has_blobs = _has_undo = _is_counted = _is_spilled = False
+    #: It may have open files: `enter_files` was called.
+    _has_files = False
+
+    def __init__(self, storage, client, id, user, description, extension,
                  tid, status, resolves_conflicts):
+        if status not in STATUSES:
+            raise ValueError(f'a transaction of status {status!r}')
+        self.storage = storage
         self.client = client
-        self._kept_of_client = client.session.kept
+        self.session = client.session
+        self._kept_of_client = self.session.kept
+        #: The client resolves conflicts itself, so it gets them.
+        self._leaves_conflicts = resolves_conflicts
+        self.oids = []       # changed
         # Encoded, so that its bytes can be counted.
         self.transaction = described = TransactionMetaData(
             user, description, asking.encoded(extension))
@@ -131,113 +172,140 @@ class Ballot(Timed):
             length += asked.size
         if client.commit_id is not None and tid is None:
             outcome.name(described, client.commit_id)
-        self._committer = committer
-        self.storage = committer.storage
-        #: The client resolves conflicts itself, so it gets them.
-        self._leaves_conflicts = resolves_conflicts
-        self._size = self._number = 0
-        self._memory_only = 0
-        self._has_blobs = self._has_undo = self._is_counted = False
-        self._is_spilled = False
-        #: It may have open files: `enter_files` was called.
-        self._has_files = False
-        #: Its vote was made, and waits for its turn: others wait for it.
-        self.is_asked = False
-        self.oids = []       # changed
-        #: Objects whose conflicts the storage has resolved.
-        self.conflicts_resolved = 0
         self._count_memory_only(length)
         try:
-            if tid is not None:
-                chosentids.check(tid)
-            self.storage.tpc_begin(
-                described, *(() if tid is None and status == ' '
-                             else (tid, status)))
+            if getattr(storage, 'needs_files', False):
+                self._want_files()
+            if tid is None and status == ' ':
+                storage.tpc_begin(described)
+            else:
+                _refuse_the_future(tid)
+                storage.tpc_begin(described, tid, status)
         except BaseException:
-            self._give_back_memory_only()
+            self.forget()
             raise
-
-    # In the loop: what the client asks for
-
-    def vote(self, done):
-        """Call `done(result, error)`, perhaps before this returns.
-
-        The result has the oids whose conflicts were resolved; or, if the state
-        is BEGUN again, the conflicts that the client has to resolve.
-        """
-        self._done = done
-        self._committer.vote(self)
-
-    def finish(self, done):
-        """Call `done(tid, error)`, perhaps before this returns.
-
-        If there is a tid, the call is made while that transaction is
-        announced, in the place of the invalidation for this client.
-        """
-        self._end_timer()
-        self._done = done
-        self._committer.finish(self)
-
-    def abort(self):
-        """End it, unless it is finishing; `done` is not called any more."""
-        self._done = None
-        self._committer.abort(self)
 
     # In the loop: what becomes of it
 
-    @property
-    def is_awaited(self):
-        return self._done is not None
+    def becomes(self, state):
+        if state not in NEXT[self.state]:
+            raise RuntimeError(f'a ballot is {self.state}, and cannot become'
+                               f' {state}')
+        self.state = state
 
     def tell(self, result, error):
-        done, self._done = self._done, None
+        done, self.done = self.done, None
         if self.state is FINISHING:
-            self.state = OVER
+            self.becomes(OVER)
         if done is not None:
             done(result, error)
 
-    def tell_conflicts(self, conflicts):
-        """The client has to resolve them; its next vote finds others."""
-        self.state = BEGUN
-        self.tell(conflicts, None)
+    def end_timer(self):
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
-    def voted(self, loop, timeout):
-        self.held_since = time.monotonic()
-        self.state = VOTED  # last: another thread may ask how old it is
-        self._count_no_more()
-        if timeout:
-            self._timer = loop.call_later(
-                timeout, self.client.timed_out, self)
-
-    def over(self):
-        self.state = OVER
-        self._end_timer()
-        self._count_no_more()
-
-    def _end_timer(self):
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def is_forgotten(self):
-        """Nothing is left of it."""
-        self._give_back_memory_only()
-        self.files_are_closed()
-
-    def want_files(self):
-        """Called before it opens a file; the client may raise to refuse."""
-        if not self._has_files:
-            self.client.enter_files(self)
-            self._has_files = True
-
-    def files_are_closed(self):
+    def forget(self):
+        """Nothing is left of it.  May be repeated."""
+        self._kept_of_client.memory_only -= self._memory_only
+        kept.memory_only -= self._memory_only
+        self._memory_only = 0
         if self._has_files:
             self._has_files = False
             self.client.files_closed(self)
 
-    # In the loop: what the client stores
+    # In the loop: what the client stores.  The methods have the names of ZEO's
+    # protocol, and its arguments without the id of the transaction; their
+    # types were checked.
 
-    def counts(self, number, size):
+    def deleteObject(self, oid, serial):
+        self._count(1, 0)
+        self.storage.deleteObject(oid, serial, self.transaction)
+        self.session.stats.stores += 1
+
+    def storea(self, oid, serial, data):
+        self._count(1, len(data))
+        self.storage.store(oid, serial, data, '', self.transaction)
+        self.session.stats.stores += 1
+
+    def batch(self, message, number):
+        """So many stores, in the form of `wire.batch`."""
+        self._count(number, len(message))
+        for oid, serial, data in batch.stores(message):
+            self.storage.store(oid, serial, data, '', self.transaction)
+        self.session.stats.stores += number
+
+    def checkCurrentSerialInTransaction(self, oid, serial):
+        self._count(1, 0)
+        self.storage.checkCurrentSerialInTransaction(
+            oid, serial, self.transaction)
+
+    def restorea(self, oid, serial, data, prev_txn):
+        self._count(1, len(data or b''))
+        self.storage.restore(
+            oid, serial, data, '', prev_txn, self.transaction)
+        self.session.stats.stores += 1
+
+    def undoa(self, trans_id):
+        self._count(1, len(trans_id))
+        self._has_undo = True
+        self.storage.undo_at_vote(trans_id, self.transaction)
+
+    # A blob that arrives in pieces is written to a file.  If the rest does not
+    # arrive, a thread removes the file.
+
+    def storeBlobStart(self):
+        if self.half_a_blob is not None:
+            raise OutOfPlace('storeBlobStart out of order')
+        self._want_files()
+        self._has_blobs = True
+        self.half_a_blob = tempfile.NamedTemporaryFile(
+            prefix=UPLOAD, delete=False, dir=self.storage.temporaryDirectory())
+
+    def storeBlobChunk(self, chunk):
+        self._needs_half_a_blob()
+        self.half_a_blob.write(chunk)
+
+    def storeBlobEnd(self, oid, serial, data):
+        self._needs_half_a_blob()
+        # This raises if something could not be written.
+        self.half_a_blob.close()
+        file, self.half_a_blob = self.half_a_blob, None
+        self._add_blob(oid, serial, data, file.name)
+
+    def _needs_half_a_blob(self):
+        if self.half_a_blob is None:
+            raise OutOfPlace('no blob has been started')
+
+    def storeBlobShared(self, oid, serial, data, filename):
+        # (A file of a name with NUL can neither be found nor removed.)
+        if (os.path.sep in filename or '.tmp' not in filename[-5:]
+                or not (filename.isascii() and filename.isprintable())):
+            self.session.log(f'a bad file name for a blob: {filename!r}',
+                             logging.CRITICAL)
+            raise BadFileName(filename)
+        directory = self.storage.fshelper.getPathForOID(oid)
+        self._add_blob(oid, serial, data, os.path.join(directory, filename))
+
+    def _add_blob(self, oid, serial, data, file_name):
+        """The file belongs to the storage from now on."""
+        self._has_blobs = True
+        try:
+            if len(data) > MOST_OF_A_BLOB:
+                raise StorageError(
+                    f'a record of a blob of {len(data)} bytes')
+            self._count_memory_only(len(file_name))
+            self._count(1, len(data))
+            self.storage.storeBlob(
+                oid, serial, data, file_name, '', self.transaction)
+        except BaseException:
+            remove_if_possible(file_name)
+            raise
+        self.session.stats.stores += 1
+
+    # In the loop: how much that is
+
+    def _count(self, number, size):
         """So many operations, of so many bytes, are about to be stored."""
         if self._number + number > MOST_OPERATIONS:
             raise StorageError(
@@ -253,15 +321,13 @@ class Ballot(Timed):
         self._is_counted = True
         if (self._size > IN_MEMORY or kept.bytes > IN_MEMORY_OF_ALL
                 or self._kept_of_client.bytes > IN_MEMORY_OF_ONE):
-            self.want_files()
-            self._count_no_more()
+            self._want_files()
+            self.count_no_more()
             self._is_spilled = True
             self.storage.spill(self.transaction)
 
-    def undoes(self):
-        self._has_undo = True
-
-    def _count_no_more(self):
+    def count_no_more(self):
+        """What it has stored is counted by its weight now, or not at all."""
         if self._is_counted:
             self._is_counted = False
             kept.bytes -= self._size
@@ -280,30 +346,11 @@ class Ballot(Timed):
         kept.memory_only = of_all
         self._memory_only += size
 
-    def _give_back_memory_only(self):
-        self._kept_of_client.memory_only -= self._memory_only
-        kept.memory_only -= self._memory_only
-        self._memory_only = 0
-
-    def begin_blob(self, open_file):
-        self.want_files()
-        self._has_blobs = True  # a thread removes the file
-        self.half_a_blob = open_file()
-
-    def add_blob(self, oid, serial, data, file_name):
-        """The file belongs to the storage from now on."""
-        self._has_blobs = True
-        try:
-            if len(data) > MOST_OF_A_BLOB:
-                raise StorageError(
-                    f'a record of a blob of {len(data)} bytes')
-            self._count_memory_only(len(file_name))
-            self.counts(1, len(data))
-            self.storage.storeBlob(
-                oid, serial, data, file_name, '', self.transaction)
-        except BaseException:
-            remove_if_possible(file_name)
-            raise
+    def _want_files(self):
+        """Called before it opens a file; the client may raise to refuse."""
+        if not self._has_files:
+            self.client.enter_files(self)
+            self._has_files = True
 
     @property
     def weight(self):
@@ -338,7 +385,7 @@ class Ballot(Timed):
 
     # In the loop or in a thread: the vote
 
-    def vote_in(self, wait=True, resolve=True):
+    def vote(self, wait, resolve):
         """Vote: it holds its objects then.
 
         Return the oids whose conflicts were resolved.  A storage of ours
@@ -359,26 +406,43 @@ class Ballot(Timed):
                 self.storage.spill(self.transaction)
             raise
         except BaseException:
-            self.take_back()
+            self.withdraw()
             raise
-        self._remove_half_a_blob()
+        if self.half_a_blob is not None:
+            self._remove_half_a_blob()
         self.oids = self.storage.changed_oids(self.transaction)
         self.conflicts_resolved = len(set(resolved))
         if self._has_undo:
             resolved += self.storage.undone_oids(self.transaction)
         return resolved
 
-    def take_back(self):
+    def withdraw(self):
         """Abort it in the storage.  May be repeated."""
         self.is_asked = self.has_turn = False
         try:
             self.storage.tpc_abort(self.transaction)
         finally:
-            self._remove_half_a_blob()
+            if self.half_a_blob is not None:
+                self._remove_half_a_blob()
 
     def _remove_half_a_blob(self):
-        if self.half_a_blob is not None:
-            file, self.half_a_blob = self.half_a_blob, None
-            with contextlib.suppress(OSError):  # of what is to be written
-                file.close()
-            remove_if_possible(file.name)
+        file, self.half_a_blob = self.half_a_blob, None
+        with contextlib.suppress(OSError):  # of what is to be written
+            file.close()
+        remove_if_possible(file.name)
+
+
+def _refuse_the_future(tid):
+    """Of an id that a client has chosen, to copy a database.
+
+    Every later id must be greater.  So after an id from the far future, ids no
+    longer tell the time, and after the greatest possible id no other can
+    follow.
+    """
+    limit = TimeStamp(*time.gmtime(time.time() + MOST_AHEAD)[:6]).raw()
+    if tid is not None and tid > limit:
+        raise StorageTransactionError(
+            f'the transaction id {tid.hex()} is more than'
+            f' {MOST_AHEAD // 3600} hours ahead of the clock of this server;'
+            ' every later commit would need a greater one. (To copy a database'
+            ' that has such ids, use the process that has it open)')

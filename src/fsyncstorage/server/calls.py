@@ -10,7 +10,7 @@ from ZODB.POSException import POSError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 
-from ..format.plainpickle import LONGEST_TEXT
+from ..format.pickles import LONGEST_TEXT
 from ..pack.progress import Untimely
 
 KEEP_ALIVE = -1
@@ -26,97 +26,39 @@ _OF_A_CALL = POSError, ValueError, TypeError, LookupError, ArithmeticError
 # Characters of a name: it is written to the log.
 LONGEST_NAME = 1000
 
-# Message ids, ids of transactions, counts.
-_NUMBERS = range(-1 << 63, 1 << 64)
-
-
 def traceback_of(error):
     """For the log: the error, if its traceback may tell something."""
     return None if isinstance(error, _OF_A_CALL) else error
 
 
-def parts(message):
-    """Message id, flags, name and arguments of a message."""
-    if message.__class__ is not tuple or len(message) != 4:
-        raise ValueError('a message that is not a call')
-    message_id, flags, name, arguments = message
-    if not is_message_id(message_id) or not is_flag(flags) or not is_name(
-            name):
-        raise ValueError('a message that does not begin as a call does')
-    if arguments.__class__ is not tuple and message_id != KEEP_ALIVE:
-        raise ValueError(f'a call of {name!r:.50} without arguments')
-    return message
+# What an argument may be: its class -> its size, or ANY.  The size is the
+# length of a text, of bytes or of a tuple, and of a number the number itself.
 
+ANY = None
+EIGHT = range(8, 9)
+UP_TO_A_NAME = range(LONGEST_NAME + 1)
+UP_TO_A_TEXT = range(LONGEST_TEXT + 1)
 
-# What an argument may be
+Kind = dict[type, range | None]
 
-def is_oid(value):
-    return value.__class__ is bytes and len(value) == 8
-
-
-is_tid = is_oid
-
-
-def is_serial(value):
-    """For a new object it is zeros, as bytes or text, or an empty value."""
-    return value is None or (
-        value.__class__ in (bytes, str) and len(value) == 8)
-
-
-def is_data(value):
-    return value.__class__ is bytes
-
-
-def is_number(value):
-    return value.__class__ is int and value in _NUMBERS
-
-
-def is_message_id(value):
-    """A number; stock clients use `(oid, tid)` for a load."""
-    return is_number(value) or (
-        value.__class__ is tuple and len(value) == 2
-        and is_oid(value[0]) and is_tid(value[1]))
-
-
-def is_flag(value):
-    return value.__class__ in (bool, int) and value in (0, 1)
-
-
-def is_name(value):
-    return value.__class__ is str and len(value) <= LONGEST_NAME
-
-
-def is_text(value):
-    """A user or a description; the vote fails if the text does not fit into
-    the file."""
-    return value.__class__ in (str, bytes) and len(value) <= LONGEST_TEXT
-
-
-def is_short(value):
-    return value.__class__ is bytes and len(value) <= LONGEST_NAME
-
-
-def is_time(value):
-    return value.__class__ is float or is_number(value)
-
-
-def is_mapping(value):
-    """An extension; never bytes, which would be a pickle that the client has
-    made."""
-    return value.__class__ is dict
-
-
-def is_numbers(value):
-    return value.__class__ in (list, tuple) and all(map(is_number, value))
-
-
-def or_none(is_kind):
-
-    def is_kind_or_none(value):
-        return value is None or is_kind(value)
-
-    is_kind_or_none.__name__ = is_kind.__name__ + '_or_none'
-    return is_kind_or_none
+NONE: Kind = {type(None): ANY}
+OID = TID = {bytes: EIGHT}
+# For a new object it is zeros, as bytes or text, or an empty value.
+SERIAL: Kind = {**NONE, bytes: EIGHT, str: EIGHT}
+DATA = {bytes: ANY}
+# Message ids, ids of transactions, counts.
+NUMBER = {int: range(-1 << 63, 1 << 64)}
+FLAG = {bool: ANY, int: range(2)}
+NAME = {str: UP_TO_A_NAME}
+# A user or a description; the vote fails if the text does not fit into the
+# file.
+TEXT = {str: UP_TO_A_TEXT, bytes: UP_TO_A_TEXT}
+SHORT = {bytes: UP_TO_A_NAME}
+TIME: Kind = {int: NUMBER[int], float: ANY}
+# An extension; never bytes, which would be a pickle that the client has made.
+MAPPING = {dict: ANY}
+# The method looks at what is in it.
+LIST = {list: ANY, tuple: ANY}
 
 
 class Call:
@@ -127,13 +69,18 @@ class Call:
         self.needed = len(kinds) - optional
 
     def check(self, name, arguments):
-        kinds = self.kinds
-        if not self.needed <= len(arguments) <= len(kinds):
+        if not self.needed <= len(arguments) <= len(self.kinds):
             raise TypeError(f'{name} with {len(arguments)} arguments')
-        for is_kind, argument in zip(kinds, arguments):
-            if not is_kind(argument):
-                raise TypeError(f'{name} with {_shown(argument)}, where'
-                                f' {is_kind.__name__} is false')
+        for kind, argument in zip(self.kinds, arguments):
+            of_class = argument.__class__
+            if of_class in kind:
+                sizes = kind[of_class]
+                if sizes is ANY or (argument if of_class is int
+                                    else len(argument)) in sizes:
+                    continue
+            raise TypeError(
+                f'{name} with {_shown(argument)} in the place of'
+                f' {" or ".join(each.__name__ for each in kind)}')
 
 
 def _shown(argument):
@@ -142,59 +89,87 @@ def _shown(argument):
     return f'{type(argument).__name__} {length}'.rstrip()
 
 
+def is_oid(value):
+    """Or a tid."""
+    return value.__class__ is bytes and len(value) == 8
+
+
+def is_number(value):
+    return value.__class__ is int and value in NUMBER[int]
+
+
+# Message id, flags, name and arguments.  Stock clients use `(oid, tid)` as the
+# id of a load.
+_MESSAGE = Call({**NUMBER, tuple: ANY}, FLAG, NAME, {**NONE, tuple: ANY})
+_LOAD = Call(OID, TID)
+
+
+def parts(message):
+    """The four parts of a message, or a TypeError."""
+    if message.__class__ is not tuple:
+        raise TypeError('a message that is not a call')
+    _MESSAGE.check('a message', message)
+    message_id, _, name, arguments = message
+    if message_id.__class__ is tuple:
+        _LOAD.check('the id of a message', message_id)
+    if arguments is None and message_id != KEEP_ALIVE:
+        raise TypeError(f'a call of {name!r:.50} without arguments')
+    return message
+
+
 #: What a client may call before it has registered, and after that.
 UNREGISTERED = {
-    'register': Call(is_name, is_flag),  # the storage, read-only
+    'register': Call(NAME, FLAG),  # the storage, read-only
 }
 OURS = {  # calls that ZEO does not have
     'alive': Call(),
     'pack_status': Call(),
     'pack_cancel': Call(),
-    'pack_forecast': Call(is_time),
-    'about_client': Call(is_name, is_flag),  # its version, reads locally
+    'pack_forecast': Call(TIME),
+    'about_client': Call(NAME, FLAG),  # its version, reads locally
 }
 REGISTERED = {
     **OURS,
     'get_info': Call(),
     'lastTransaction': Call(),
-    'getInvalidations': Call(is_tid),
+    'getInvalidations': Call(TID),
     'ping': Call(),
     'server_status': Call(),
-    'set_client_label': Call(is_name),
+    'set_client_label': Call(NAME),
     # Reading
-    'loadBefore': Call(is_oid, is_tid),
-    'loadSerial': Call(is_oid, is_tid),
-    'getTid': Call(is_oid),
-    'sendBlob': Call(is_oid, is_tid),
+    'loadBefore': Call(OID, TID),
+    'loadSerial': Call(OID, TID),
+    'getTid': Call(OID),
+    'sendBlob': Call(OID, TID),
     # Without an oid it is answered as stock does: there is no such object.
-    'history': Call(or_none(is_oid), or_none(is_number), optional=1),
-    'record_iternext': Call(or_none(is_oid), optional=1),
-    'undoLog': Call(is_number, is_number),
-    'undoInfo': Call(is_number, is_number, or_none(is_mapping)),
-    'iterator_start': Call(or_none(is_tid), or_none(is_tid)),
-    'iterator_next': Call(is_number),
-    'iterator_record_start': Call(is_number, is_tid),
-    'iterator_record_next': Call(is_number),
-    'iterator_gc': Call(is_numbers),
+    'history': Call({**NONE, **OID}, {**NONE, **NUMBER}, optional=1),
+    'record_iternext': Call({**NONE, **OID}, optional=1),
+    'undoLog': Call(NUMBER, NUMBER),
+    'undoInfo': Call(NUMBER, NUMBER, {**NONE, **MAPPING}),
+    'iterator_start': Call({**NONE, **TID}, {**NONE, **TID}),
+    'iterator_next': Call(NUMBER),
+    'iterator_record_start': Call(NUMBER, TID),
+    'iterator_record_next': Call(NUMBER),
+    'iterator_gc': Call(LIST),
     # Writing; the last argument is the id of the transaction
     'new_oid': Call(),
-    'new_oids': Call(is_number, optional=1),
-    'pack': Call(is_time, is_flag, optional=1),
-    'tpc_begin': Call(is_number, is_text, is_text, or_none(is_mapping),
-                      or_none(is_tid), is_name, optional=2),
-    'storea': Call(is_oid, is_serial, is_data, is_number),
-    'restorea': Call(is_oid, is_tid, or_none(is_data), or_none(is_tid),
-                     is_number),
-    'deleteObject': Call(is_oid, is_tid, is_number),
-    'checkCurrentSerialInTransaction': Call(is_oid, is_tid, is_number),
-    'undoa': Call(is_short, is_number),
+    'new_oids': Call(NUMBER, optional=1),
+    'pack': Call(TIME, FLAG, optional=1),
+    'tpc_begin': Call(NUMBER, TEXT, TEXT, {**NONE, **MAPPING},
+                      {**NONE, **TID}, NAME, optional=2),
+    'storea': Call(OID, SERIAL, DATA, NUMBER),
+    'restorea': Call(OID, TID, {**NONE, **DATA}, {**NONE, **TID},
+                     NUMBER),
+    'deleteObject': Call(OID, TID, NUMBER),
+    'checkCurrentSerialInTransaction': Call(OID, TID, NUMBER),
+    'undoa': Call(SHORT, NUMBER),
     'storeBlobStart': Call(),
-    'storeBlobChunk': Call(is_data),
-    'storeBlobEnd': Call(is_oid, is_serial, is_data, is_number),
-    'storeBlobShared': Call(is_oid, is_serial, is_data, is_name, is_number),
-    'vote': Call(is_number),
-    'tpc_finish': Call(is_number),
-    'tpc_abort': Call(is_number),
+    'storeBlobChunk': Call(DATA),
+    'storeBlobEnd': Call(OID, SERIAL, DATA, NUMBER),
+    'storeBlobShared': Call(OID, SERIAL, DATA, NAME, NUMBER),
+    'vote': Call(NUMBER),
+    'tpc_finish': Call(NUMBER),
+    'tpc_abort': Call(NUMBER),
 }
 
 # The calls that a commit channel accepts, and how many of their arguments it

@@ -32,7 +32,7 @@ from .accounts import Account
 from .blobsender import BlobSender
 from .clients import Tally
 from .frames import Patience
-from .mailbox import attempt
+from .threads import attempt
 
 logger = quiet.get_logger(__name__)
 

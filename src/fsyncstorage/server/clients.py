@@ -1,18 +1,12 @@
 """What each client does, and which objects it holds: for the operator.
 
-A `Tally` counts what one client does.  It belongs to the event loop, which
-adds to plain integers.  An addition takes some 30 ns; nothing else is done
-until somebody asks.  A client's ZEO connection and its commit channel count
-their bytes and messages themselves (connection).
+A `Tally` counts what one client does; the event loop adds to plain integers.
 
 `Clients` may be made and used in any thread, and takes no lock.  That is safe,
-because it changes nothing, and everything that it reads is one of these:
-
-- an attribute that is replaced by another value, never changed in place: a
-  number, a text, a state.  Each value is one that was true at some moment, but
-  the moments differ: a commit may be counted before its bytes are;
-- a list, set or dictionary that the loop changes: it is copied first, by one
-  call of `copy` or one slice, during which no other thread changes it.
+because it changes nothing, and everything that it reads is an attribute that
+is replaced and never changed in place, or is copied first by one call, during
+which no other thread changes it.  The moments of the values differ: a commit
+may be counted before its bytes are.
 
 What a client says of itself is text from a peer.  So it is cut and made
 printable before it is shown.
@@ -20,12 +14,10 @@ printable before it is shown.
 
 import math
 import operator
-import os
 import time
 
 from ZODB.utils import oid_repr
 
-from .. import wire
 from ..metrics import address
 from . import quiet
 from .ballot import FINISHING
@@ -58,52 +50,6 @@ class Tally:
 
 #: What stands for the commit channel of a client that has none.
 _NO_CHANNEL = Tally()
-
-
-class Shown:
-    """Part of a session: what it is to the operator."""
-
-    #: A number that no other client of this run of the server has.
-    number = None
-    #: Read channels name their client by it; nobody else knows it.
-    mark = None
-    tally = None
-    label = address = ''
-    #: What a client of ours says of itself; None: any other client.
-    version = reads_locally = None
-
-    def begin_tally(self):
-        """Called when it registers."""
-        self.tally = Tally()
-        self.address = self.log_label.text
-        self.number = next(self.server.numbers)
-        self.mark = os.urandom(len(wire.NO_MARK))
-        self.server.tallies[self.mark] = self.tally
-
-    @property
-    def name(self):
-        """Label and address."""
-        return f'{self.label} {self.address}'.strip()
-
-    def count_commit(self, ballot):
-        """A transaction of this client has been committed."""
-        self.tally.commits += 1
-        self.stats.commits += 1
-        self.stats.conflicts_resolved += ballot.conflicts_resolved
-
-    def end_tally(self):
-        """May be repeated.  A read channel that remains open is counted for
-        no client."""
-        self.server.tallies.pop(self.mark, None)
-
-    # Calls
-
-    def set_client_label(self, label):
-        self.label = said(label)
-        self.log_label.text = self.name
-
-    def about_client(self, version, reads_locally):
-        self.version, self.reads_locally = said(version), bool(reads_locally)
 
 
 def label_of(transport):

@@ -15,8 +15,8 @@ In one trip, a transaction is finished in the same step of the loop in which
 its vote succeeds.
 
 All of it runs in the event loop.  Left to others: the frames
-(wire.commitserver), what a transaction stores (storing), its states (ballot),
-what became of it when the channel is gone (outcomes).
+(wire.commitserver), what a transaction stores and its states (ballot), what
+became of it when the channel is gone (outcomes).
 """
 
 import functools
@@ -40,11 +40,9 @@ from .door import CLIENT
 from .door import COMMIT_CHANNEL
 from .door import OF_A_TRANSACTION
 from .door import Full
-from .mailbox import attempt
-from .onetransaction import STATUSES
 from .outcomes import Question
 from .outcomes import Record
-from .storing import Storing
+from .threads import attempt
 
 logger = quiet.get_logger(__name__)
 
@@ -70,7 +68,7 @@ class _Transaction:
     """A transaction that the client has begun: the `client` of its ballot."""
 
     #: None: it could not be begun, or has failed, or is over.
-    ballot = storing = None
+    ballot = None
     #: It was voted and finished by one request: it can no longer be aborted.
     is_in_one_trip = False
     #: The outcome of its finish is noted.
@@ -81,18 +79,15 @@ class _Transaction:
     def __init__(self, channel, number):
         self._channel = channel
         self.session = channel.session
+        self._committer = channel.session.service.committer
         self.number = number
         self.commit_id = outcome.id_of(sessions.commit_id(
             channel.server.instance, channel.session.ticket, number))
 
     def begin(self, user, description, extension, tid, status):
-        if status not in STATUSES:
-            raise ValueError(f'a transaction of status {status!r}')
-        session = self.session
         self.ballot = Ballot(
-            session.service.committer, self, self.number, user, description,
-            extension, tid, status, session.client_conflict_resolution)
-        self.storing = Storing(session, self.ballot)
+            self._committer.storage, self, self.number, user, description,
+            extension, tid, status, self.session.client_conflict_resolution)
 
     @property
     def is_finishing(self):
@@ -100,10 +95,15 @@ class _Transaction:
 
     def end(self, abort=True):
         """May be repeated."""
-        ballot = self.ballot
-        self.ballot = self.storing = None  # leave no reference cycle
+        ballot, self.ballot = self.ballot, None  # leave no reference cycle
         if ballot is not None and abort:
-            ballot.abort()
+            self._committer.abort(ballot)
+
+    def vote(self, done):
+        self._committer.vote(self.ballot, functools.partial(done, self))
+
+    def finish(self, done):
+        self._committer.finish(self.ballot, functools.partial(done, self))
 
     # What its ballot wants of it
 
@@ -130,7 +130,7 @@ class _Transaction:
             return  # it is published nevertheless
         # (A storage that is not ours may give something that is no tid.)
         self._channel.record.note(
-            self.number, tid if calls.is_tid(tid) else None,
+            self.number, tid if calls.is_oid(tid) else None,
             again=self.is_settled)
         self.is_settled = True
 
@@ -245,13 +245,13 @@ class CommitChannel:
         transaction = self._begun(number)
         if transaction is not None:
             self._do(
-                transaction, transaction.storing.storea, oid, serial, data)
+                transaction, transaction.ballot.storea, oid, serial, data)
 
     def _stores(self, number, message, size):
         transaction = self._begun(number)
         if transaction is not None:
             self._do(
-                transaction, transaction.storing.batch, message, size)
+                transaction, transaction.ballot.batch, message, size)
 
     def _call(self, number, message):
         transaction = self._begun(number)
@@ -261,7 +261,7 @@ class CommitChannel:
             self._do(transaction, self._call_it, transaction, name, arguments)
 
     def _call_it(self, transaction, name, arguments):
-        getattr(transaction.storing, name)(
+        getattr(transaction.ballot, name)(
             *calls.checked(name, arguments, calls.OF_A_TRANSACTION))
 
     def _decoded(self, message, offered):
@@ -303,20 +303,18 @@ class CommitChannel:
     def _vote(self, number):
         transaction = self._stored(number)
         if transaction is not None:
-            transaction.ballot.vote(
-                functools.partial(self._voted, transaction))
+            transaction.vote(self._voted)
 
     def _trip(self, number):
         transaction = self._stored(number)
         if transaction is not None:
             transaction.is_in_one_trip = True
-            transaction.ballot.vote(
-                functools.partial(self._voted_on_trip, transaction))
+            transaction.vote(self._voted_on_trip)
 
     def _stored(self, number):
         """The transaction that is to be voted; None if it cannot be."""
         transaction = self._asked(number, BEGUN)
-        if transaction is not None and transaction.storing.has_half_a_blob:
+        if transaction is not None and transaction.ballot.half_a_blob:
             self._refuse(transaction, 'a blob has not come completely')
             return None
         return transaction
@@ -324,8 +322,7 @@ class CommitChannel:
     def _finish(self, number):
         transaction = self._asked(number, VOTED)
         if transaction is not None:
-            transaction.ballot.finish(
-                functools.partial(self._finished, transaction))
+            transaction.finish(self._finished)
 
     def _asked(self, number, state):
         """The transaction that is to be voted or finished; None if it cannot
@@ -409,8 +406,8 @@ class CommitChannel:
             except Exception as reason:
                 error = self._cannot_be_encoded(reason)
             else:
-                transaction.ballot.finish(functools.partial(
-                    self._finished, transaction, resolved=resolved))
+                transaction.finish(functools.partial(
+                    self._finished, resolved=resolved))
                 return
         self._voted(transaction, result, error)
 

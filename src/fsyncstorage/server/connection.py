@@ -19,12 +19,12 @@ import json
 import time
 
 from ZEO.asyncio.marshal import reduce_exception
-from ZEO.asyncio.server import Delay
 from ZEO.shortrepr import short_repr
 
 from .. import wire
 from ..wire import sessions
 from ..wire.framing import LENGTH
+from . import answers
 from . import calls
 from . import decoding
 from . import liveness
@@ -36,8 +36,8 @@ from .door import CLIENT
 from .door import Full
 from .frames import LONG
 from .frames import Patience
-from .mailbox import attempt
 from .outbox import Outbox
+from .threads import attempt
 
 logger = quiet.get_logger(__name__)
 
@@ -81,6 +81,8 @@ class Connection(asyncio.Protocol):
     gathers_once_more = False
     #: Reads that are not answered.
     unanswered = 0
+    #: The message that is being answered; None: its sender does not wait.
+    asked = None
     #: Calls before it has registered.
     _tries = 0
     #: Messages that were processed; bytes received, and bytes sent.
@@ -105,11 +107,14 @@ class Connection(asyncio.Protocol):
         self.account = Account(session.server.accounts, self)
         self._longest = SHORT_FRAME
         self._receive = self._handshake
-        #: Replies to the calls that came together leave together.
-        self._corked = None
+        #: Frames that are about to leave together, in their order.
+        self._outgoing = []
+        #: Replies to the calls that came together leave together: calls are
+        #: being processed, and so many bytes of replies are there.
+        self._is_corked = False
         self._corked_bytes = 0
-        self._later = []
-        self.outbox = Outbox(self._write, self._later.append, self.account)
+        self.outbox = Outbox(
+            self._write, self._outgoing.append, self.account)
         self._when_writable = []
         self.outbox.emptied = self._call_the_waiting
         self._successor = None
@@ -134,15 +139,13 @@ class Connection(asyncio.Protocol):
     def data_received(self, data):
         self._traffic.received += len(data)
         self.received += len(data)
-        if self._receive != self._handshake and self._says_too_much():
+        if (not self._registered and self.received > MOST_BEFORE
+                and self._receive != self._handshake):
             # Keep nothing of the data: there may be many such peers.
             self._disconnect(f'{self.received} bytes, and not registered')
             return
         self._buffer += data
         self._process(len(data))
-
-    def _says_too_much(self):
-        return not self._registered and self.received > MOST_BEFORE
 
     def _disconnect(self, reason):
         logger.error('%s: disconnected: %s', self.session.log_label, reason)
@@ -151,16 +154,16 @@ class Connection(asyncio.Protocol):
     def _process(self, came=0):
         """Process the input, as far as the peer takes the answers."""
         self._work_is_near = False
-        self._corked = []
+        self._is_corked = True
         taken, more = 0, False
         try:
             taken, more = self._take_frames()
-            if self._says_too_much() and self._successor is None:
-                raise ValueError(f'{self.received} bytes, and not registered')
         except Exception as error:
             self._disconnect(f'{type(error).__name__}: {error}')
         finally:
-            self._uncork()
+            self._is_corked = False
+            if self._corked_bytes:
+                self._send()
         if self._successor is not None:
             self._hand_over(self._successor)
         elif not self.closed:
@@ -194,10 +197,12 @@ class Connection(asyncio.Protocol):
             if length > LONG:
                 self._room.give_back(self)
             if self._corked_bytes > MOST_CORKED:
-                self._uncork()
-                self._corked = []
+                self._send()
         del buffer[:start]
         self.messages += taken
+        if (not self._registered and self.received > MOST_BEFORE
+                and self._successor is None):
+            raise ValueError(f'{self.received} bytes, and not registered')
         return taken, more
 
     def _may_take(self):
@@ -216,7 +221,7 @@ class Connection(asyncio.Protocol):
                 self._paused = True
                 self.transport.pause_reading()
             return
-        if taken or not self._buffer:
+        if self._frame_patience.timer and (taken or not self._buffer):
             self._frame_patience.over()
         if self._buffer:
             self._frame_patience.came(came)
@@ -377,6 +382,7 @@ class Connection(asyncio.Protocol):
             return
         if name not in self.offered:
             raise ValueError(f'a call of {name!r:.100}')
+        self.asked = None if is_async else message_id
         try:
             self.offered[name].check(name, arguments)
         except TypeError as error:
@@ -385,7 +391,10 @@ class Connection(asyncio.Protocol):
             self.send_error(message_id, error)
             return
         try:
-            result = getattr(self.session, name)(*arguments)
+            if name in calls.OF_A_TRANSACTION:
+                result = self.session.store(name, arguments)
+            else:
+                result = getattr(self.session, name)(*arguments)
         except Exception as error:
             if not isinstance(error, calls.REFUSALS):
                 logger.error('%s: %s: %r', self.session.log_label, name, error,
@@ -394,23 +403,20 @@ class Connection(asyncio.Protocol):
                 raise  # the peer waits for no answer
             self.send_error(message_id, error)
         else:
-            if isinstance(result, Delay):
-                if is_async:
-                    raise ValueError(f'{name} needs a caller that waits')
-                result.set_sender(message_id, self)
-            elif not is_async:
+            if not is_async and not isinstance(result, answers.Later):
                 self.send_reply(message_id, result)
 
     # Replies
 
     def reply_frame(self, message_id, result):
         try:
-            return frame(self.encode(message_id, 0, '.reply', result))
+            message = self.encode(message_id, 0, '.reply', result)
         except Exception:
             logger.exception('%s: a reply that cannot be encoded: %s',
                              self.session.log_label, short_repr(result))
             return self.error_frame(
                 message_id, ValueError("Couldn't pickle response"))
+        return LENGTH.pack(len(message)) + message
 
     def error_frame(self, message_id, error):
         return frame(self.error_message(message_id, error))
@@ -431,7 +437,8 @@ class Connection(asyncio.Protocol):
         self.outbox.send(self.error_frame(message_id, error))
 
     def async_frame(self, method, *arguments):
-        return frame(self.encode(0, True, method, arguments))
+        message = self.encode(0, True, method, arguments)
+        return LENGTH.pack(len(message)) + message
 
     def invalidation(self, tid, oids):
         return self.async_frame('invalidateTransaction', tid, oids)
@@ -442,41 +449,42 @@ class Connection(asyncio.Protocol):
     # Writing and closing
 
     def _write(self, data):
-        if self._later:
-            data = b''.join(self._later) + data
-            self._later.clear()
-        if self._corked is not None:
-            self._corked.append(data)
+        """Send it, behind what waits to leave together with something."""
+        self._outgoing.append(data)
+        if self._is_corked:
             self._corked_bytes += len(data)
-        elif self.connected and self._may_answer and not self._may_answer():
+        else:
+            self._send()
+
+    def _send(self):
+        data = b''.join(self._outgoing)
+        self._outgoing.clear()
+        self._corked_bytes = 0
+        if not (data and self.connected):
+            return
+        if self._may_answer and not self._may_answer():
             self.abort()  # close the connection rather than answer
-        elif self.connected:
-            self._traffic.sent += len(data)
-            self.sent += len(data)
-            if self.account.full:
-                self.account.sent(len(data))
-            if self.connected:
-                self.transport.write(data)
+            return
+        self._traffic.sent += len(data)
+        self.sent += len(data)
+        if self.account.full:
+            self.account.sent(len(data))
+        if self.connected:
+            self.transport.write(data)
 
     def flush(self):
         """Send what waits to leave together with something else."""
-        if self._later:
-            self._write(b'')
         self.gathers_once_more = False
+        self._send()
 
     def flush_if_old(self):
         """Flush, unless it may wait once more.  Return whether all has left.
         """
-        if not self.gathers_once_more:
-            self.flush()
-        self.gathers_once_more = False
-        return not self._later
-
-    def _uncork(self):
-        replies, self._corked = self._corked, None
-        self._corked_bytes = 0
-        if replies:
-            self._write(b''.join(replies))
+        if self.gathers_once_more:
+            self.gathers_once_more = False
+            return not self._outgoing
+        self._send()
+        return True
 
     def call_soon_threadsafe(self, function, *arguments):
         self.loop.call_soon_threadsafe(function, *arguments)
@@ -485,8 +493,7 @@ class Connection(asyncio.Protocol):
         """Send what is there, and close; `connection_lost` follows."""
         if not self.closed:
             self.closed = True
-            self.flush()
-            self._uncork()
+            self._send()
             if self.transport is not None:
                 self.transport.close()
                 self.loop.call_later(LINGER, self.transport.abort)

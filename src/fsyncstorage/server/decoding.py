@@ -1,29 +1,22 @@
 """A client's messages, decoded: plain data, or an error.
 
-A message may come from anybody.  ZEO's own decoder gives a pickle access to
-all of `builtins`.  So any peer that can connect may run code in such a server,
-before `register`, and even if the server is read-only or speaks msgpack.  The
-decoder here makes plain data and calls nothing:
-
-- before the client has registered, a message is a tuple of numbers, texts and
-  bytes: that is all that `register` needs;
-- from then on it may also hold lists and dictionaries, and the few classes
-  below that stock clients send.
-
-Whatever a message contains, decoding takes at most the memory of the message
-plus a constant, and time in proportion.  docs/internals/server.rst has a table
-of the bounds, with the cost of each.
+A message may come from anybody, and ZEO's own decoder gives a pickle access to
+all of `builtins`.  The decoder here calls nothing: it makes plain data, and
+the few classes below that stock clients send.  It takes at most the memory of
+the message plus a constant, and time in proportion: docs/internals/server.rst
+has a table of the bounds, which are close until the client has registered.
 
 Left to others: whether the message is a call, and of which method (calls).
 """
 
 import functools
+import io
 
 from ZEO.asyncio import marshal
+from zodbpickle import pickle
 
-from ..format import plainpickle
-from ..format.plainpickle import Unreadable
-from .frames import LONG
+from ..format import pickles
+from ..format.pickles import Unreadable
 
 # A little more than `register` needs.
 FEW_STEPS = 64
@@ -43,22 +36,15 @@ def decoder(encoding, registered):
             _decode_msgpack, msgpack.unpackb,
             MOST_CONTAINERS if registered else FEW_CONTAINERS)
     if registered:
-        return lambda message: _Reader(
-            message, MOST_STEPS, MOST_CONTAINERS).load()
-    return lambda message: _SimpleReader(
-        message, FEW_STEPS, FEW_CONTAINERS).load()
-
-
-class _SimpleReader(plainpickle.Reader):
-
-    opcodes = plainpickle.Reader.simple_opcodes
+        return _Reader(MOST_STEPS, MOST_CONTAINERS).load
+    return _Reader(FEW_STEPS, FEW_CONTAINERS).load
 
 
 class _Prefix:
     """A ZopeUndo.Prefix that has no state yet."""
 
 
-class _Reader(plainpickle.Reader):
+class _Reader(pickles.Reader):
     """Also reads sets and dictionaries that are made by a call, as in an
     extension; and ZopeUndo's Prefix, with which Zope searches for transactions
     that can be undone: a Prefix equals any path that begins with it."""
@@ -69,59 +55,43 @@ class _Reader(plainpickle.Reader):
         (b'builtins', b'dict'): dict,
         (b'ZopeUndo.Prefix', b'Prefix'): _Prefix,
     }
-    #: Number of classes that were named and have not become a value yet.
-    _unfinished = 0
 
-    def _result(self):
-        if self._unfinished:
-            raise Unreadable('a class in place of a value')
-        return super()._result()
+    def name(self, module, name):
+        if (module, name) not in self._names:
+            return super().name(module, name)
+        self.unfinished += 1
+        return self._names[module, name]
 
-    def _global(self):
-        name = self._take_line(), self._take_line()
-        if name not in self._names:
-            raise Unreadable(f'the name {name!r:.100}')
-        self._unfinished += 1
-        self._stack.append(self._names[name])
-
-    def _reduce(self):
-        arguments, kind = self._stack.pop(), self._stack.pop()
+    def call(self, function, arguments):
         if arguments.__class__ is not tuple or len(arguments) != 1:
             raise Unreadable('a call')
         keys = items = arguments[0]
         if items.__class__ not in (list, tuple):
             raise Unreadable('a call whose argument is not a list')
-        if kind is dict:
+        if function is dict:
             keys = [key for key, _ in map(_as_pair, items)]
-        elif kind not in (set, frozenset):
+        elif function not in (set, frozenset):
             raise Unreadable('a call of something other than a set')
-        if not all(map(plainpickle.is_good_key, keys)):
+        if not all(map(pickles.is_good_key, keys)):
             raise Unreadable('an invalid key')
-        self._unfinished -= 1
-        self._push_container(kind(items))
+        self.unfinished -= 1
+        return self.counted(function(items))
 
-    def _newobj(self):
-        arguments, kind = self._stack.pop(), self._stack.pop()
+    def new(self, kind, arguments):
         if kind is not _Prefix or arguments != ():
             raise Unreadable('an object')
-        self._stack.append(_Prefix())
+        return _Prefix()
 
-    def _build(self):
-        state, made = self._stack.pop(), self._stack.pop()
+    def build(self, made, state):
         if made.__class__ is not _Prefix or state.__class__ is not dict:
             raise Unreadable('the state of an object')
         path = state.get('path')
         if path.__class__ is not list or not all(
                 part.__class__ is str for part in path):
             raise Unreadable('an invalid path')
-        self._unfinished -= 1
+        self.unfinished -= 1
         from ZopeUndo.Prefix import Prefix  # Zope needs it to be installed
-        self._stack.append(Prefix('/'.join(path)))
-
-    opcodes = {
-        **plainpickle.Reader.opcodes,
-        0x63: _global, 0x52: _reduce, 0x81: _newobj, 0x62: _build,
-    }
+        return Prefix('/'.join(path))
 
 
 def _as_pair(item):
@@ -144,7 +114,7 @@ def _decode_msgpack(unpack, containers, message):
         message, raw=False, use_list=False, strict_map_key=True,
         list_hook=count, object_hook=count, ext_hook=_refuse_extension,
         max_array_len=LONGEST_ARRAY, max_map_len=LONGEST_ARRAY,
-        max_str_len=plainpickle.LONGEST_TEXT, max_ext_len=0)
+        max_str_len=pickles.LONGEST_TEXT, max_ext_len=0)
 
 
 def _refuse_extension(code, data):
@@ -152,18 +122,16 @@ def _refuse_extension(code, data):
 
 
 def encoder(handshake):
-    """ZEO's encoder, for messages to this peer.
+    """Makes messages to this peer, with the bytes that ZEO's encoder gives
+    them.  (ZEO's own keeps a copy of each message until the next one.)"""
+    if handshake[:1] == b'M':
+        return marshal.encoder(handshake, True)
 
-    It keeps a copy of a message until it encodes the next one, for as long as
-    the peer is connected: so it is made anew after a long one.
-    """
-    encode = marshal.encoder(handshake, True)
+    def encode(*parts):
+        file = io.BytesIO()
+        pickler = pickle.Pickler(file, 3)
+        pickler.fast = True
+        pickler.dump(parts)
+        return file.getvalue()
 
-    def encode_and_forget(*parts):
-        nonlocal encode
-        message = encode(*parts)
-        if len(message) > LONG:
-            encode = marshal.encoder(handshake, True)
-        return message
-
-    return encode_and_forget
+    return encode

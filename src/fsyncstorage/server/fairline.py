@@ -1,8 +1,11 @@
-"""A queue in which peers take turns.
+"""A queue in front of some room, in which peers take turns.
 
-The entries of each peer keep the order in which they were added.  A peer that
-has many entries delays the others by one entry at a time.  Entries that were
-added `ahead` are before all of these.
+What is inside shares the room by its weight; what weighs more than all of it
+goes in when nothing else is inside.  So if the room is zero, one goes in at a
+time.  The others wait.  Those of each peer keep the order in which they came:
+a peer that has many delays the others by one at a time.  Those that came
+`ahead` are before all of these.  Nothing passes the next one, however heavy
+that is.
 
 No threads, no clock, no I/O here.
 """
@@ -12,52 +15,59 @@ import collections
 
 class FairLine:
 
-    def __init__(self, most=0):
-        #: For the owner: how many entries may be under way, and how many are.
-        self.most, self.under_way = most, 0
-        self._ahead = collections.OrderedDict()
-        #: peer -> its entries; the peer that has the next turn is first.
+    def __init__(self, size):
+        self.size = size
+        self._taken = 0
+        self._inside = {}   # thing -> weight
+        self.waiting = {}   # thing -> peer and weight
+        self._ahead = {}    # those things, in order
+        #: peer -> its things; the peer that has the next turn is first.
         self._lines = collections.OrderedDict()
-        self._peers = {}  # entry -> peer
 
-    def __len__(self):
-        return len(self._ahead) + len(self._peers)
+    def come(self, thing, peer, weight=1, ahead=False):
+        """May it go in now?  If not, `leave` returns it later."""
+        if not self.waiting and (
+                not self._inside or self._taken + weight <= self.size):
+            self._inside[thing] = weight
+            self._taken += weight
+            return True
+        self.waiting[thing] = peer, weight
+        line = self._ahead if ahead else self._lines.setdefault(peer, {})
+        line[thing] = None
+        return False
 
-    def __contains__(self, thing):
-        return thing in self._ahead or thing in self._peers
+    def leave(self, thing):
+        """It is not inside any more, and does not wait; return those that go
+        in because of that."""
+        self._taken -= self._inside.pop(thing, 0)
+        if thing in self.waiting:
+            self._take_out(thing)
+        admitted = []
+        while self.waiting:
+            line = self._ahead or next(iter(self._lines.values()))
+            thing = next(iter(line))
+            peer, weight = self.waiting[thing]
+            if self._inside and self._taken + weight > self.size:
+                break
+            self._take_out(thing)
+            if line is not self._ahead and line:
+                self._lines.move_to_end(peer)
+            self._inside[thing] = weight
+            self._taken += weight
+            admitted.append(thing)
+        return admitted
 
-    def add(self, thing, peer):
-        self._peers[thing] = peer
-        self._lines.setdefault(
-            peer, collections.OrderedDict())[thing] = None
-
-    def add_ahead(self, thing):
-        self._ahead[thing] = None
-
-    def first(self):
-        """The next entry, which stays in the queue."""
-        line = self._ahead or next(iter(self._lines.values()))
-        return next(iter(line))
-
-    def pop(self):
-        """Remove and return the next entry; its peer goes to the end."""
-        thing = self.first()
-        peer = self._peers.get(thing)
-        ahead = thing in self._ahead
-        self.discard(thing)
-        if not ahead and peer in self._lines:
-            self._lines.move_to_end(peer)
-        return thing
-
-    def discard(self, thing):
-        self._ahead.pop(thing, None)
-        if thing in self._peers:
-            peer = self._peers.pop(thing)
-            del self._lines[peer][thing]
-            if not self._lines[peer]:
-                del self._lines[peer]
+    def _take_out(self, thing):
+        peer, _ = self.waiting.pop(thing)
+        if thing in self._ahead:
+            del self._ahead[thing]
+            return
+        del self._lines[peer][thing]
+        if not self._lines[peer]:
+            del self._lines[peer]
 
     def clear(self):
+        """Nothing waits any more."""
+        self.waiting.clear()
         self._ahead.clear()
         self._lines.clear()
-        self._peers.clear()

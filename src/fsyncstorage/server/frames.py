@@ -10,7 +10,7 @@ A frame must be complete within `PER_FRAME` seconds; it gets the same time
 again whenever `PROGRESS` bytes have arrived in that time.
 """
 
-import collections
+from .fairline import FairLine
 
 LONG = 1 << 16
 ROOM = 256 << 20
@@ -25,9 +25,8 @@ class Room:
 
     def __init__(self, loop):
         self._loop = loop
-        self._taken = {}   # peer -> (bytes, since when); the oldest first
-        self._left = ROOM
-        self._waiting = collections.OrderedDict()  # peer -> bytes
+        self._line = FairLine(ROOM)
+        self._since = {}   # peer -> when it got room; the oldest first
         self._timer = None
 
     def ask(self, peer, length):
@@ -35,50 +34,36 @@ class Room:
 
         A peer asks for one frame at a time, and may ask again.
         """
-        if peer in self._taken:
+        if peer in self._since:
             return True
-        if self._waiting or not self._give(peer, length):
-            self._waiting[peer] = length
+        if peer in self._line.waiting or not self._line.come(
+                peer, peer, length):
             self._watch_the_oldest()
             return False
+        self._since[peer] = self._loop.time()
         return True
 
     def give_back(self, peer):
         """Give room back, or stop waiting.  May be called repeatedly."""
-        self._waiting.pop(peer, None)
-        if peer in self._taken:
-            length, _ = self._taken.pop(peer)
-            self._left += length
-        while self._waiting:
-            next_one, length = next(iter(self._waiting.items()))
-            if not self._give(next_one, length):
-                break
-            del self._waiting[next_one]
-            self._loop.call_soon(next_one.go_on)
+        self._since.pop(peer, None)
+        for admitted in self._line.leave(peer):
+            self._since[admitted] = self._loop.time()
+            self._loop.call_soon(admitted.go_on)
+        self._watch_the_oldest()
+
+    def _watch_the_oldest(self):
+        """While others wait, one after the other has its time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-            self._watch_the_oldest()
-
-    def _give(self, peer, length):
-        if length > self._left and self._taken:
-            return False
-        self._left -= length
-        self._taken[peer] = length, self._loop.time()
-        return True
-
-    def _watch_the_oldest(self):
-        if self._timer is None and self._waiting:
-            _, since = next(iter(self._taken.values()))
+        if self._line.waiting:
+            oldest, since = next(iter(self._since.items()))
             self._timer = self._loop.call_at(
-                since + ROOM_SECONDS, self._end_turn)
+                since + ROOM_SECONDS, self._end_turn, oldest)
 
-    def _end_turn(self):
-        self._timer = None
-        oldest = next(iter(self._taken))
+    def _end_turn(self, oldest):
         oldest.cut_short()
         self.give_back(oldest)
-        self._watch_the_oldest()
 
 
 class Patience:
@@ -87,17 +72,18 @@ class Patience:
     def __init__(self, loop, end):
         self._loop = loop
         self._end = end
-        self._timer = None
+        #: None: no frame has begun.
+        self.timer = None
         self._came = 0
 
     def came(self, size):
         """This many bytes have arrived, of a frame that is not complete."""
         self._came += size
-        if self._timer is None:
-            self._timer = self._loop.call_later(PER_FRAME, self._look)
+        if self.timer is None:
+            self.timer = self._loop.call_later(PER_FRAME, self._look)
 
     def _look(self):
-        self._timer = None
+        self.timer = None
         if self._came < PROGRESS:
             self._end()
         else:
@@ -106,7 +92,7 @@ class Patience:
 
     def over(self):
         """The frame is complete, or we do not read: stop the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
         self._came = 0

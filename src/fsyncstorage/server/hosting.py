@@ -93,7 +93,7 @@ class Hosting(Host):
         with self._silence:
             self.server = server
             if self._is_silent:
-                server.rest_soon()
+                server.soon(server.rest)
 
     def wait(self, opened: threading.Event, node: Node) -> None:
         exporters.process_is(probes.FOLLOWING)
@@ -127,7 +127,8 @@ class Hosting(Host):
 
     def _leaves_now(self, seconds: float) -> bool:
         looked, self._is_leaving = threading.Event(), True
-        self.server.if_none_is_voted(self._leave, looked.set)
+        self.server.soon(
+            self.server.if_none_is_voted, self._leave, looked.set)
         looked.wait(max(0, seconds))
         with self._ending:  # a check that runs later changes nothing
             self._is_leaving = False
@@ -147,14 +148,14 @@ class Hosting(Host):
             if self.server is None:
                 return
             if silent:
-                self.server.rest_soon()
+                self.server.soon(self.server.rest)
             else:
-                self.server.go_on_soon()
+                self.server.soon(self.server.acceptor.go_on)
 
     def hang_up(self) -> None:
         if self.server is not None:
             done = threading.Event()
-            self.server.hang_up_soon(done.set)
+            self.server.soon(self.server.hang_up, done.set)
             done.wait(LONGEST_FAREWELL)
 
     def end(self, reason: str, again: bool) -> None:

@@ -46,8 +46,8 @@ class Listener:
     """Takes the arguments of ZEO's Acceptor, and replaces it."""
 
     def __init__(self, server, addr, ssl, msgpack, passed=()):
-        """`passed` are sockets that listen already (see the module `passed`);
-        then `addr` is the address of the first one."""
+        """`passed` are sockets that listen already (manager.passed); then
+        `addr` is the address of the first one."""
         self.server = server
         self.ssl_context = ssl
         self.first_byte, self.protocol = TLS if ssl else ZEO

@@ -1,30 +1,12 @@
-"""Tells the service manager that the server is ready, alive, and stopping.
+"""Tells the service manager that the server is ready, alive, and stopping;
+and takes over the sockets that the manager has opened for it.
 
 It uses the protocol of systemd's `sd_notify`: each message is a datagram to
-the socket that NOTIFY_SOCKET names.
-
-READY=1     in the first turn of the event loop: from now on it serves.  A
-            node (hosting) sends it when it begins to follow
-WATCHDOG=1  twice in the time that WATCHDOG_USEC allows, by a timer of the
-            event loop.  No other thread sends it: if the loop is blocked, the
-            message has to be missing, so that the server is restarted.  Only
-            while there is no loop, the thread that waits for the storage
-            sends it
-STOPPING=1  when the server begins to close; from then on the manager does not
-            expect WATCHDOG=1
-
-MAINPID is never sent.  The process that systemd has started is the one that
-serves: it does not become a daemon, and no child of it serves.  A wrapper has
-to become fsync-runzeo by `exec`; then WATCHDOG_PID is right, too.
-
-The variables are taken out of the environment, so that processes which this
-one starts (for a pack, for example) send nothing.  A process that is forked
-from this one has no event loop, and sends nothing either.
-
-Nothing here blocks.  If the manager does not read, the same message is sent
-again a moment later.  If the system has no memory for it, the message is also
-sent again, for a minute.  If the manager cannot be told at all, one line of
-the log says so.
+the socket that NOTIFY_SOCKET names.  The sockets are its "socket activation":
+LISTEN_FDS is the number of descriptors, and LISTEN_PID says for which process
+they are.  The variables are taken out of the environment, so that processes
+which this one starts have neither.  Nothing here blocks: a message that cannot
+be sent now is sent again a moment later.  docs/internals/server.rst has more.
 """
 
 import asyncio
@@ -39,11 +21,14 @@ logger = logging.getLogger(__name__)
 
 # Seconds until a message is sent again, when the manager does not read.
 AGAIN = 0.1
-# Errors if the system has no memory for a datagram; and how many times in
-# succession a message is sent again because of them.
-NO_MEMORY = errno.ENOBUFS, errno.ENOMEM
-MOST_AGAIN = 600
+# Errors that pass: the manager does not read, or there is no memory.
+PASSING = errno.EAGAIN, errno.ENOBUFS, errno.ENOMEM
 
+# The first descriptor that is passed, and more addresses than any server has.
+FIRST = 3
+MOST = 64
+
+_FAMILIES = socket.AF_INET, socket.AF_INET6, socket.AF_UNIX
 _VARIABLES = 'NOTIFY_SOCKET', 'WATCHDOG_USEC', 'WATCHDOG_PID'
 
 
@@ -54,8 +39,6 @@ class Manager:
 
     _socket: socket.socket | None = None
     _has_failed = False
-    #: How often in succession there was no memory.
-    _without_memory = 0
 
     def __init__(self, environment: MutableMapping[str, str]) -> None:
         name, microseconds, process = (
@@ -72,7 +55,10 @@ class Manager:
             self.every = int(microseconds) / 2e6 or None
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Called in the thread in which the loop will run."""
+        """Tell it in the first turn of the loop that the server is ready, and
+        then by a timer of the loop that it is alive.  No other thread does
+        that: if the loop is blocked, the message has to be missing.  Called in
+        the thread in which the loop will run."""
         if self._socket is not None:
             loop.call_soon(self._begin, loop)
 
@@ -86,7 +72,7 @@ class Manager:
             event.wait(self.every if said else AGAIN)
 
     def stopping(self) -> None:
-        """May be repeated."""
+        """From now on it expects no sign of life.  May be repeated."""
         self._say('STOPPING=1')
         if self._socket is not None:
             self._socket.close()
@@ -111,18 +97,44 @@ class Manager:
             return True
         try:
             self._socket.sendto(message.encode(), self._address)
-        except BlockingIOError:
-            return False
         except OSError as error:
-            if (error.errno in NO_MEMORY
-                    and self._without_memory < MOST_AGAIN):
-                self._without_memory += 1
+            if error.errno in PASSING:
                 return False
             if not self._has_failed:
                 self._has_failed = True
                 logger.warning(
                     'the service manager cannot be told %s: %s',
                     message, error)
-        else:
-            self._without_memory = 0
         return True
+
+
+def passed(environment: MutableMapping[str, str]) -> list[socket.socket]:
+    """The sockets; an empty list if there are none for this process.
+
+    Raises ValueError for a descriptor that is no listening stream socket.
+    """
+    process, number, _ = (environment.pop(variable, '') for variable in (
+        'LISTEN_PID', 'LISTEN_FDS', 'LISTEN_FDNAMES'))
+    if process != str(os.getpid()):
+        return []
+    if not (number.isdecimal() and int(number) <= MOST):
+        raise ValueError(f'LISTEN_FDS is {number!r}, not a number of sockets')
+    return [_listening(FIRST + index) for index in range(int(number))]
+
+
+def _listening(descriptor: int) -> socket.socket:
+    try:
+        found = socket.socket(fileno=descriptor)
+        listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError as error:
+        raise ValueError(
+            f'descriptor {descriptor}, which was passed to listen on, is no'
+            f' socket: {error.strerror}') from None
+    if (found.family not in _FAMILIES or found.type != socket.SOCK_STREAM
+            or not listens):
+        found.detach()
+        raise ValueError(
+            f'descriptor {descriptor}, which was passed to listen on, is no'
+            ' listening stream socket')
+    found.set_inheritable(False)
+    return found

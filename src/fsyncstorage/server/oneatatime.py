@@ -1,9 +1,9 @@
 """A storage that is not ours, or one in a wrapper with a vote of its own.
 
 Such a storage has one transaction at a time.  So what clients store is kept
-here, and the vote gives it to the storage; the committer makes one vote at a
-time, and the next one when that transaction has ended.  A vote that fails
-takes everything back: it can be made again.
+here, in a file, and the vote gives it to the storage; the committer makes one
+vote at a time, and the next one when that transaction has ended.  A vote that
+fails aborts all of that: it can be made again.
 
 To the committer this is like a storage of ours, but for `wait`: nothing is
 waited for here.
@@ -22,7 +22,6 @@ from ..storage.spool import READ
 from ..storage.spool import RESTORE
 from ..storage.spool import STORE
 from ..storage.spool import UNDO
-from ..storage.spool import Entry
 from ..storage.spool import Spool
 from ..storage.told import ForAClient
 
@@ -35,39 +34,21 @@ class _Transaction:
         self.blobs = {}     # oid -> file name
         #: The storage may have some of it.
         self.is_given = False
-        self._entries = []
-        self._spool = None
-
-    def add(self, kind, oid=z64, serial=z64, other=z64, data=b''):
-        if self._spool is None:
-            self._entries.append(
-                Entry(kind, oid, serial, other, len(data), data))
-        else:
-            self._spool.add(kind, oid, serial, other, data)
-
-    def spill(self):
-        if self._spool is None:
-            self._spool = Spool()
-            for kind, oid, serial, other, _, data in self._entries:
-                self._spool.add(kind, oid, serial, other, data)
-            self._entries = []
-
-    def entries(self):
-        return self._entries if self._spool is None else self._spool.entries()
+        self.spool = Spool()
 
     def data(self, entry):
-        return (entry.data if isinstance(entry.data, bytes)
-                else self._spool.read(entry.data))
+        return self.spool.read(entry.data) if entry.length else b''
 
     def close(self):
-        self._entries = []
-        if self._spool is not None:
-            self._spool.close()
+        self.spool.close()
         for file_name in self.blobs.values():
             remove_if_possible(file_name)
 
 
 class OneAtATime:
+
+    #: Each transaction has a file from its begin on.
+    needs_files = True
 
     def __init__(self, storage):
         self._storage = storage
@@ -82,21 +63,21 @@ class OneAtATime:
     # What a client stores
 
     def store(self, oid, serial, data, version, transaction):
-        self._begun[transaction].add(
+        self._begun[transaction].spool.add(
             STORE, oid, serial_or_none(serial), data=_not_empty(data))
 
     def deleteObject(self, oid, serial, transaction):
-        self._begun[transaction].add(STORE, oid, serial)
+        self._begun[transaction].spool.add(STORE, oid, serial)
 
     def checkCurrentSerialInTransaction(self, oid, serial, transaction):
-        self._begun[transaction].add(READ, oid, serial)
+        self._begun[transaction].spool.add(READ, oid, serial)
 
     def restore(self, oid, serial, data, version, previous, transaction):
-        self._begun[transaction].add(
+        self._begun[transaction].spool.add(
             RESTORE, oid, serial, previous or z64, data or b'')
 
     def undo_at_vote(self, transaction_id, transaction):
-        self._begun[transaction].add(UNDO, data=transaction_id)
+        self._begun[transaction].spool.add(UNDO, data=transaction_id)
 
     def storeBlob(self, oid, serial, data, file_name, version, transaction):
         _not_empty(data)
@@ -105,10 +86,10 @@ class OneAtATime:
         if earlier is not None:
             datafile.remove_if_there(earlier)
         under_way.blobs[oid] = file_name
-        under_way.add(STORE, oid, serial_or_none(serial), data=data)
+        under_way.spool.add(STORE, oid, serial_or_none(serial), data=data)
 
     def spill(self, transaction):
-        self._begun[transaction].spill()
+        """All of it is in a file already."""
 
     def changed_oids(self, transaction):
         return self._begun[transaction].oids
@@ -131,13 +112,13 @@ class OneAtATime:
                 raise ConflictsLeft(client.conflicts)
             return resolved
         except BaseException:
-            self._take_back(transaction, under_way)
+            self._abort(transaction, under_way)
             raise
 
     def _give(self, transaction, under_way, client):
         last = {entry.oid: number for number, entry
-                in enumerate(under_way.entries()) if entry.kind == STORE}
-        for number, entry in enumerate(under_way.entries()):
+                in enumerate(under_way.spool.entries()) if entry.kind == STORE}
+        for number, entry in enumerate(under_way.spool.entries()):
             if entry.kind != STORE:
                 self._give_one(transaction, under_way, entry)
             elif number == last[entry.oid]:
@@ -193,14 +174,16 @@ class OneAtATime:
         try:
             return list(self._storage.tpc_vote(transaction) or ())
         except ConflictError as error:
-            for entry in reversed(list(under_way.entries())):
+            for entry in reversed(list(under_way.spool.entries())):
                 if entry.kind == STORE and entry.oid == error.oid:
                     self._leave(under_way, entry, error, client)
                     return []
             raise
 
-    def _take_back(self, transaction, under_way):
-        """(A BlobStorage takes any abort for one of its current transaction,
+    def _abort(self, transaction, under_way):
+        """Abort what the storage has of it.
+
+        (A BlobStorage takes any abort for one of its current transaction,
         and removes the blobs of that transaction.)"""
         if under_way.is_given:
             under_way.is_given = False
@@ -215,7 +198,7 @@ class OneAtATime:
         under_way = self._begun.get(transaction)
         if under_way is not None:
             try:
-                self._take_back(transaction, under_way)
+                self._abort(transaction, under_way)
             finally:
                 del self._begun[transaction]
                 under_way.close()

@@ -1,6 +1,6 @@
 """The packs of one storage that is served, and forecasts of packs.
 
-Each takes long, so it runs in a separate thread, and nothing else waits for
+Each takes long, so it runs in a thread of its own, and nothing else waits for
 it.  There is at most one pack and one forecast at a time, whatever clients ask
 for.
 
@@ -11,8 +11,8 @@ A storage of ours tells how far a pack is, and can cancel it; the server
 *offers* this to clients, in `get_info`.
 """
 
+import functools
 import logging
-import threading
 import time
 
 from ZODB.POSException import Unsupported
@@ -20,7 +20,7 @@ from ZODB.serialize import referencesf
 
 from ..pack.progress import Cancelled
 from ..pack.progress import Untimely
-from . import answers
+from .threads import Threads
 
 PACK, FORECAST = 'pack', 'forecast'
 _TWICE = {PACK: 'Already packing',
@@ -44,6 +44,12 @@ class Packs:
         self._service = service
         #: What is under way, and for which session.
         self._under_way = {}
+        self._threads = Threads(
+            len(_TWICE), f'packs of {service.name}', service.post)
+
+    def close(self):
+        """What is under way ends as the storage closes."""
+        self._threads.shutdown(within=0)
 
     @property
     def are_offered(self):
@@ -63,13 +69,15 @@ class Packs:
                 ' them')
         return self._service.storage.packs
 
-    def pack(self, session, pack_time):
+    def pack(self, session, pack_time, answer):
+        """`answer` is sent when the pack is done; None: nobody waits."""
         storage = self._service.storage
         _refuse_what_is_no_time(pack_time)
-        return self._start(
-            PACK, session, lambda: storage.pack(pack_time, referencesf))
+        self._start(
+            PACK, session, lambda: storage.pack(pack_time, referencesf),
+            answer)
 
-    def forecast(self, session, pack_time):
+    def forecast(self, session, pack_time, answer):
         packs = self.of_storage
         if not self.foretell:
             raise Unsupported(
@@ -82,8 +90,9 @@ class Packs:
             if not session.connected:
                 raise Left
 
-        return self._start(
-            FORECAST, session, lambda: packs.forecast(pack_time, refuse))
+        self._start(
+            FORECAST, session, lambda: packs.forecast(pack_time, refuse),
+            answer)
 
     def left(self, session):
         """This client has left."""
@@ -91,34 +100,19 @@ class Packs:
             # It may wait for a process, and notice nothing until that answers.
             self.of_storage.wake_forecast()
 
-    def _start(self, kind, session, function):
-        """Return the answer, which is sent when the thread is done."""
+    def _start(self, kind, session, function, answer):
         if kind in self._under_way:
             raise Untimely(_TWICE[kind])
-        answer = answers.Later()
-        thread = threading.Thread(
-            target=self._run, args=(kind, session, function, answer),
-            daemon=True, name=f'{kind} of {self._service.name}')
         self._under_way[kind] = session
-        try:
-            thread.start()
-        except BaseException:  # there may be no thread left
-            del self._under_way[kind]
-            raise
-        return answer
+        self._threads.do(
+            functools.partial(self._over, kind, session, answer), function)
 
-    def _run(self, kind, session, function, answer):
-        result = error = None
-        try:
-            result = function()
-        except BaseException as raised:  # else `_over` would not be called
-            error = raised
-            if not isinstance(error, (Cancelled, Untimely, Left)):
-                session.log(_FAILED[kind], logging.ERROR, exc_info=True)
-        session.server.mailbox.post(self._over, kind, answer, result, error)
-
-    def _over(self, kind, answer, result, error):
+    def _over(self, kind, session, answer, result, error):
         del self._under_way[kind]
+        if error is not None and not isinstance(
+                error, (Cancelled, Untimely, Left)):
+            session.log(_FAILED[kind], logging.ERROR, exc_info=error)
         if kind == PACK:    # the size of the storage has changed
             self._service.broadcast_info()
-        answer.done(result, error)
+        if answer is not None:
+            answer.done(result, error)

@@ -2,10 +2,10 @@
 not fill the log, nor keep the lines about others out of it.
 
 Each place in the code that logs may write `BURST` lines about the connections
-of one host, and one more for each `INTERVAL` seconds that pass.  Hosts beyond
-`MOST_HOSTS` share one allowance, and so do the lines that are about no peer.
-Further lines are counted, and the next one that is written tells how many were
-left out.
+of one host, and one more for each `INTERVAL` seconds that pass.  The lines
+that are about no peer share an allowance, and so do those of further hosts
+when there are `MOST` allowances.  Further lines are counted, and the next one
+that is written tells how many were left out.
 
 An entry is always one line, whatever name or label a peer has put into it.
 """
@@ -16,7 +16,7 @@ import time
 
 BURST = 100
 INTERVAL = 6
-MOST_HOSTS = 100
+MOST = 1000
 
 
 def get_logger(name):
@@ -68,12 +68,15 @@ class Filter:
 
     def __init__(self):
         self._lock = threading.Lock()
-        #: Of a host (None: all others, or no peer), by place in the code.
+        #: By host (None: all others, or no peer), and place in the code.
         self.allowances = {}
 
     def filter(self, record):
+        about = record.args[0] if isinstance(
+            record.args, tuple) and record.args else None
+        host = about.host if isinstance(about, Label) else None
         with self._lock:
-            allowance = self._of(record)
+            allowance = self._of(host, (record.pathname, record.lineno))
             if not allowance.take():
                 return False
             left_out, allowance.left_out = allowance.left_out, 0
@@ -82,31 +85,20 @@ class Filter:
             record.msg += f' ({left_out} more lines were left out)'
         return True
 
-    def _of(self, record):
-        about = record.args[0] if isinstance(
-            record.args, tuple) and record.args else None
-        host = about.host if isinstance(about, Label) else None
-        if host not in self.allowances and self._has_most_hosts():
-            self._forget_the_silent()
-            if self._has_most_hosts():
+    def _of(self, host, place):
+        if (host, place) not in self.allowances:
+            if len(self.allowances) >= MOST:
+                self._forget_the_silent()
+            if len(self.allowances) >= MOST:
                 host = None
-        return self._allowance(host, (record.pathname, record.lineno))
-
-    def _allowance(self, host, place):
-        return self.allowances.setdefault(host, {}).setdefault(
-            place, Allowance())
-
-    def _has_most_hosts(self):
-        return len(self.allowances.keys() - {None}) >= MOST_HOSTS
+        return self.allowances.setdefault((host, place), Allowance())
 
     def _forget_the_silent(self):
-        for host, places in [*self.allowances.items()]:
-            if host is not None and all(
-                    each.is_full() for each in places.values()):
-                del self.allowances[host]
-                for place, each in places.items():
-                    if each.left_out:
-                        self._allowance(None, place).left_out += each.left_out
+        for (host, place), each in [*self.allowances.items()]:
+            if host is not None and each.is_full():
+                del self.allowances[host, place]
+                self.allowances.setdefault(
+                    (None, place), Allowance()).left_out += each.left_out
 
 
 def in_one_line(text):

@@ -27,6 +27,7 @@ import ctypes
 import logging
 import os
 import resource
+import ssl
 import sys
 
 import zc.lockfile
@@ -40,9 +41,8 @@ from ..metrics import probes
 from ..storage.host import host_is
 from ..version import own_version
 from . import hosting
-from . import reachable
 from .manager import Manager
-from .passed import passed
+from .manager import passed
 from .server import Server
 
 logger = logging.getLogger(__name__)
@@ -222,12 +222,26 @@ class Runner(ZEO.runzeo.ZEOServer):
     def _warn_of_strangers(self):
         listening = [each.getsockname()
                      for each in self.server.acceptor.sockets]
-        for host, port, *_ in reachable.open_to_others(
-                listening, self.options.ssl):
+        for host, port, *_ in open_to_others(listening, self.options.ssl):
             logger.warning(
                 'listening on %s port %s without client certificates: any'
                 ' program that can connect can read and write everything',
                 host, port)
+
+
+def open_to_others(addresses, context):
+    """Return the listening addresses that other machines reach without a
+    certificate; `context` is the server's SSLContext, or None.
+
+    ZEO has no passwords: any program that can connect may read and write
+    everything.  So a TCP address that other machines can reach should be
+    served over TLS with client certificates, or in a network where every
+    machine is trusted.  docs/security.rst says how.
+    """
+    if context is not None and context.verify_mode == ssl.CERT_REQUIRED:
+        return []
+    return [each for each in addresses if isinstance(each, tuple)
+            and not address.is_loopback(each[0])]
 
 
 def _allow_all_descriptors():

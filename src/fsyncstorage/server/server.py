@@ -33,15 +33,15 @@ from .connection import Connection
 from .door import CHANNEL
 from .door import Door
 from .door import Full
-from .figures import Traffic
 from .frames import Room
 from .hosting import replica_of
 from .listening import Listener
-from .mailbox import Mailbox
-from .mailbox import attempt
 from .outcomes import Outcomes
 from .service import Service
+from .service import Traffic
 from .session import Session
+from .threads import Mailbox
+from .threads import attempt
 
 #: Seconds for the last replies to leave when the server closes.
 FAREWELL = 1
@@ -219,7 +219,7 @@ class Server(StorageServer):
         loop, acceptor = self.acceptor.event_loop, self.acceptor
         loop_is_elsewhere = loop.is_running()
         if loop_is_elsewhere:
-            loop.call_soon_threadsafe(acceptor.stop_listening)
+            self.soon(acceptor.stop_listening)
         else:
             acceptor.stop_listening()
         ZODB.event.notify(Closed(self))
@@ -228,57 +228,47 @@ class Server(StorageServer):
         for storage in self.storages.values():
             storage.close()
         if loop_is_elsewhere:
-            loop.call_soon_threadsafe(self._say_farewell, loop)
+            self.soon(self._say_farewell, loop)
         else:
             loop.call_soon(self._say_farewell, loop)
             loop.run_forever()
             acceptor.close_loop()
 
-    def rest_soon(self) -> None:
-        """End all connections at once, without flushing them, and accept no
-        others until `go_on_soon`.  Both from any thread."""
-        self.acceptor.event_loop.call_soon_threadsafe(self._rest)
+    def soon(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call it in the loop.  From any thread."""
+        self.acceptor.event_loop.call_soon_threadsafe(function, *arguments)
 
-    def _rest(self) -> None:
+    def rest(self) -> None:
+        """End all connections at once, without flushing them, and accept no
+        others until `acceptor.go_on`.  In the loop."""
         self.acceptor.rest()
         for connection in list(self.connections):
             connection.abort()
 
-    def go_on_soon(self) -> None:
-        self.acceptor.event_loop.call_soon_threadsafe(self.acceptor.go_on)
-
-    def hang_up_soon(self, done: Callable[[], object]) -> None:
+    def hang_up(self, done: Callable[[], object]) -> None:
         """Accept no more connections, and close all that are open, after the
-        answers that were given; then call `done`.  From any thread."""
-        self.acceptor.event_loop.call_soon_threadsafe(self._hang_up, done)
-
-    def if_none_is_voted(self, then: Callable[[], object],
-                         done: Callable[[], object]) -> None:
-        """In the loop, call `then` if no transaction is voted and not yet
-        finishing, and `done` in any case.  From any thread."""
-        def look() -> None:
-            if not any(service.committer.voted
-                       for service in self.services.values()):
-                then()
-            done()
-
-        self.acceptor.event_loop.call_soon_threadsafe(look)
-
-    def _hang_up(self, done: Callable[[], object]) -> None:
+        answers that were given; then call `done`.  In the loop."""
         self.acceptor.stop_listening()
         self.mailbox.deliver()
         for connection in list(self.connections):
             connection.close()
         done()
 
+    def if_none_is_voted(self, then: Callable[[], object],
+                         done: Callable[[], object]) -> None:
+        """Call `then` if no transaction is voted and not yet finishing, and
+        `done` in any case.  In the loop."""
+        if not any(service.committer.voted
+                   for service in self.services.values()):
+            then()
+        done()
+
     def stop(self) -> None:
         """Make `loop` return, so that the server closes.  For signal handlers.
         While it closes, and afterwards, this changes nothing."""
-        loop = self.acceptor.event_loop
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(
-                self._end_loop if self.may_answer is None
-                else self.leave_to_another)
+            self.soon(self._end_loop if self.may_answer is None
+                      else self.leave_to_another)
 
     def leave_to_another(self) -> None:
         """End the commit channels, then the loop.  Called in the loop.

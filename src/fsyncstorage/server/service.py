@@ -4,20 +4,11 @@ Everything here runs in the event loop, except for `close`, statistics, and the
 look-up of invalidations.
 
 When a transaction is *announced*, the client that committed it gets the reply
-to `tpc_finish`, and all other clients get an invalidation.  Transactions are
-announced in the order of their tids, and encoded once for each encoding that
-clients use.  Transactions that were published together are announced together.
-The last tid that was announced is the state of this server.  A client that
-registers, asks for the last transaction or verifies its cache is answered with
-this tid.  So the client hears of every transaction exactly once.
-
-(The storage itself may be ahead: a load can return a transaction that is
-announced a moment later.  Clients cope with a late invalidation.)
-
-A storage of ours leaves its publishing to the loop: transactions are published
-and announced in one callback (`publish`).  Any other storage calls `f`, and is
-durable when `tpc_finish` returns.  Only then are the transaction, and those
-that wait after it, announced.
+to `tpc_finish`, and all other clients get an invalidation, in the order of the
+tids.  The last tid that was announced is the state of this server: a client
+that registers, asks for the last transaction or verifies its cache is answered
+with it, and so hears of every transaction exactly once.  docs/internals/
+server.rst ("Announcing") has more.
 """
 
 import collections
@@ -28,23 +19,22 @@ import ZODB.TimeStamp
 from ZODB.POSException import ConflictError
 from ZODB.POSException import TransactionError
 from ZODB.POSException import UndoError
+from ZODB.utils import oid_repr
 from ZODB.utils import z64
 
 from ..commit.policies import DEFAULT_READER_THREADS
+from ..histogram import Histogram
 from ..storage import outcome
 from ..wire import commits
 from . import calls
 from . import handout
 from . import quiet
-from . import times
 from .calls import is_oid
-from .calls import is_tid
 from .clients import Clients
 from .committer import Committer
-from .figures import Figures
 from .hosting import replica_of
-from .mailbox import attempt
 from .packs import Packs
+from .threads import attempt
 from .workers import Dropped
 from .workers import Workers
 
@@ -63,6 +53,9 @@ SLOW_THREADS = 4
 # A client that has missed more drops its cache, which is better.
 MOST_INVALIDATIONS = 1 << 18
 
+# Objects of a slow commit that the log names.
+MOST_NAMED = 5
+
 _ON_THE_WIRE = {
     outcome.COMMITTED: commits.COMMITTED,
     outcome.NOT_COMMITTED: commits.NOT_COMMITTED,
@@ -76,16 +69,26 @@ MOST_LOOKED_AT = 100_000
 GREATEST = (1 << 64) - 1
 
 
-def _size(ask):
-    """A number that fits into 8 bytes; 0 where the storage gives none.
+class Traffic:
+    """Bytes received and sent, on all connections but read channels; of the
+    whole server."""
 
-    The number may come from another server, and no client relies on it.  Even
-    if it is wrong, clients must be told of the transaction.
-    """
-    try:
-        return min(max(int(ask()), 0), GREATEST)
-    except Exception:
-        return 0
+    received = sent = 0
+
+
+class Figures:
+    """What is counted of one storage, in addition to stock's StorageStats.  It
+    belongs to the event loop; others may read it."""
+
+    def __init__(self):
+        #: Read channels that are open; their requests, and the bytes on them.
+        self.channels = self.requests = self.received = self.sent = 0
+        #: Loads that were answered at once, and loads given to a thread.
+        self.loads_from_memory = self.loads_from_disk = 0
+        #: Invalidations: messages to a client about another's transaction.
+        self.invalidations = 0
+        #: Seconds from the request to vote to the answer to the finish.
+        self.commit_time = Histogram()
 
 
 class _News:
@@ -97,11 +100,15 @@ class _News:
         self.ballot = ballot
         self.ready = ready
         self.error = None
+        self._frames = {}
 
-    def is_awaited_by(self, session):
-        ballot = self.ballot
-        return (ballot is not None and ballot.client.session is session
-                and ballot.is_awaited)
+    def frame(self, connection):
+        """The invalidation; encoded once for each encoding that is used."""
+        encoding = connection.protocol_version
+        if encoding not in self._frames:
+            self._frames[encoding] = connection.invalidation(
+                self.tid, self.oids)
+        return self._frames[encoding]
 
 
 def _need_not_wait(storage):
@@ -126,7 +133,8 @@ class Service:
         self.stats = stats
         self.timeout = timeout
         self.loop = loop
-        self._mailbox = mailbox
+        self.post = mailbox.post
+        self._publishes_soon = False
         self._quiet = None        # a timer
         self._unflushed = False
         self._queue_age = queue_age
@@ -154,14 +162,14 @@ class Service:
         self.own_publishing = getattr(storage, 'own_publishing', None)
         self.votes_side_by_side = (
             bool(self.own_publishing) and _need_not_wait(storage))
-        self.committer = Committer(name, storage, self, mailbox.post)
+        self.committer = Committer(name, storage, self, self.post)
         distrust_records = getattr(storage, 'distrust_records', None)
         if distrust_records:
             distrust_records(resolve=resolves_conflicts)
 
     def start(self):
         if self.own_publishing:
-            self.own_publishing(lambda: self._mailbox.post(self.publish))
+            self.own_publishing(self._publish_soon)
         self.handout = handout.offered(self.storage)
 
     def close(self):
@@ -175,10 +183,23 @@ class Service:
         self.committer.close()
         self.readers.close()
         self.slow.close()
+        self.packs.close()
         self.questions.close()
+
+    def _publish_soon(self):
+        """Called from any thread.  One that was posted, and has not begun, is
+        enough."""
+        if not self._publishes_soon:
+            self._publishes_soon = True
+            try:
+                self.post(self.publish)
+            except BaseException:
+                self._publishes_soon = False
+                raise
 
     def publish(self):
         """Publish and announce what the policy allows by now."""
+        self._publishes_soon = False
         self.storage.publish()
         try:
             self.announce()
@@ -191,19 +212,19 @@ class Service:
         """A vote has failed."""
         if isinstance(error, ConflictError):
             self.stats.conflicts += 1
-            ballot.client.session.tally.conflicts += 1
+            ballot.session.tally.conflicts += 1
         if not isinstance(error, TransactionError | UndoError):
             logger.error('%s: a vote failed: %r', ballot.client.log_label,
                          error, exc_info=calls.traceback_of(error))
 
-    def published(self, ballot, tid, durable):
+    def published(self, ballot, tid, durable=True):
         self._news.append(_News(tid, ballot.oids, ballot, durable))
 
     def finished(self, ballot, tid):
         """A storage that is not ours has finished."""
         news = self._news_of(ballot)
         if news is None:  # it did not call `f`
-            self.published(ballot, tid, True)
+            self.published(ballot, tid)
         else:
             news.ready = True
         self.announce()
@@ -230,7 +251,7 @@ class Service:
     def changed_elsewhere(self, tid, oids):
         """The storage is a client of another server, which announced this."""
         try:
-            if not is_tid(tid):
+            if not is_oid(tid):
                 raise ValueError(f'a transaction id that is none: {tid!r:.99}')
             # No client has an object of any other oid.
             news = _News(tid, list(filter(is_oid, oids)))
@@ -281,28 +302,37 @@ class Service:
 
     def _tell(self, batch):
         self.announced_size = self.size_info()
-        frames, joined = {}, {}
         committers = {
-            news.ballot.client.session
-            for news in batch if news.ballot is not None}
+            news.ballot.session for news in batch if news.ballot is not None}
+        of_encoding = {}
         for session in self.sessions:
             connection = session.announced_on
-            encoding = connection.protocol_version
-            if encoding not in frames:
-                frames[encoding] = [
-                    connection.invalidation(news.tid, news.oids)
-                    for news in batch]
-                joined[encoding] = b''.join(frames[encoding])
             self.figures.invalidations += len(batch)
-            if session not in committers:
-                connection.outbox.announce(joined[encoding], at_once=False)
+            if session in committers:
+                self._tell_a_committer(session, batch)
                 continue
-            for news, invalidation in zip(batch, frames[encoding]):
-                if news.is_awaited_by(session):
-                    self._answer(news)
-                else:
-                    connection.outbox.announce(invalidation, at_once=False)
-        self._flush()
+            encoding = connection.protocol_version
+            if encoding not in of_encoding:
+                of_encoding[encoding] = b''.join(
+                    [news.frame(connection) for news in batch])
+            connection.outbox.announce(of_encoding[encoding], at_once=False)
+            self._unflushed = True
+        if self._unflushed and self._quiet is None:
+            self._flush(at_once=True)
+
+    def _tell_a_committer(self, session, batch):
+        """In the place of an invalidation, the one that waits for the answer
+        to its finish gets that."""
+        connection = session.announced_on
+        for news in batch:
+            ballot = news.ballot
+            if (ballot is not None and ballot.session is session
+                    and ballot.done is not None):
+                self._answer(news)
+            else:
+                connection.outbox.announce(
+                    news.frame(connection), at_once=False)
+                self._unflushed = True
 
     def _answer(self, news):
         """Tell the client that has committed it."""
@@ -312,36 +342,30 @@ class Service:
             took = now - news.ballot.asked_at
             self.figures.commit_time.add(took)
             if took >= self._slow_from:
-                times.say_slow(news.ballot, news.tid, took, now)
+                _say_slow(news.ballot, news.tid, now)
         news.ballot.tell(news.tid, news.error)
 
-    def _flush(self):
-        """Send the invalidations at once, or when the timer `_quiet` runs out.
+    def _flush(self, at_once):
+        """Send the invalidations that wait, and begin a quiet time.
 
         They leave earlier if anything else is sent on their connection.
         """
-        self._unflushed = True
-        if self._quiet is None:
-            self._unflushed = False
-            for session in self.sessions:
-                session.announced_on.flush()
-            self._be_quiet()
-
-    def _be_quiet(self):
+        self._unflushed = False
+        for session in self.sessions:
+            attempt(self._flush_one, session, at_once)
         self._quiet = self.loop.call_later(
             max(QUIET, A_SEND * len(self.sessions)), self._quiet_is_over)
 
     def _quiet_is_over(self):
         self._quiet = None
         if self._unflushed:
-            self._unflushed = False
-            for session in self.sessions:
-                attempt(self._flush_if_old, session)
-            self._be_quiet()
+            self._flush(at_once=False)
 
-    def _flush_if_old(self, session):
+    def _flush_one(self, session, at_once):
         try:
-            if not session.announced_on.flush_if_old():
+            if at_once:
+                session.announced_on.flush()
+            elif not session.announced_on.flush_if_old():
                 self._unflushed = True
         except BaseException:
             session.end()  # it has missed an invalidation
@@ -353,16 +377,25 @@ class Service:
             session.connection.async_('info', info)
 
     def size_info(self):
-        return {'length': _size(lambda: len(self.storage)),
-                'size': _size(self.storage.getSize)}
+        """Two numbers that fit into 8 bytes; 0 where the storage gives none.
+
+        They may come from another server, and no client relies on them.  Even
+        if they are wrong, clients must be told of the transaction.
+        """
+        try:
+            length, size = int(len(self.storage)), int(self.storage.getSize())
+        except Exception:
+            length = size = 0
+        return {'length': min(max(length, 0), GREATEST),
+                'size': min(max(size, 0), GREATEST)}
 
     def became_of(self, id, since, tell, line):
         """Tell the outcome and the tid of a commit made at another node of a
         log.  A thread looks for it; the peers take turns, in their lines."""
-        def done(found, error):
+        def looked(found, error):
             if isinstance(error, Dropped):
                 return
-            if error is not None:  # of a storage that is closed, for example
+            if found is None:  # the storage is closed, for example
                 found = outcome.Outcome(outcome.UNKNOWN, reason=str(error))
             if found.word == outcome.UNKNOWN:
                 logger.info('%s: what became of a commit is not known: %s',
@@ -372,7 +405,7 @@ class Service:
         if replica_of(self.storage) is None:
             tell(commits.NOT_KNOWN, z64)
         else:
-            line.submit(done, self.storage.outcome, outcome.id_of(id), since,
+            line.submit(looked, self.storage.outcome, outcome.id_of(id), since,
                         MOST_LOOKED_AT)
 
     # Verification of a client's cache
@@ -461,3 +494,17 @@ class Service:
     def histograms(self):
         """The distributions of the durations that `status` sums up."""
         return {'commit_latency': self.figures.commit_time}
+
+
+def _say_slow(ballot, tid, now):
+    """It is committed, its client is about to be told, and that took long."""
+    objects = ', '.join(map(oid_repr, ballot.oids[:MOST_NAMED]))
+    more = ', ...' if len(ballot.oids) > MOST_NAMED else ''
+    logger.warning(
+        '%s: the commit %s took %.3f s: waited %.3f s, voted %.3f s, held'
+        ' until its client finished it %.3f s, written and synced %.3f s; of'
+        ' %s objects: %s%s', ballot.client.log_label, tid.hex(),
+        now - ballot.asked_at, ballot.began_at - ballot.asked_at,
+        ballot.held_since - ballot.began_at,
+        ballot.finish_at - ballot.held_since, now - ballot.finish_at,
+        len(ballot.oids), objects, more)

@@ -4,7 +4,13 @@ The methods are those of the ZEO protocol, called in the event loop.  A call
 that may wait for a disk or for a lock is given to a thread, and answered
 later.
 
-Left to others: the transaction of a client (onetransaction).
+A client has one transaction at a time.  Its ballot has the state.  It may fail
+while its client waits for no answer.  Then it is aborted, what the client
+still stores in it is ignored, and the client gets the error when it next asks
+for a vote or a finish.
+
+Left to others: what a transaction stores, and its states (ballot), clients
+that have several transactions at a time (commitchannel).
 """
 
 import functools
@@ -16,20 +22,30 @@ from typing import Any
 from ZEO.StorageServer import ZEOStorage
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
+from ZODB.POSException import StorageError
+from ZODB.POSException import StorageTransactionError
 
 from .. import wire
+from ..errors import LeaderChanged
+from ..errors import NotFinishedInTime
 from ..format import extension
 from ..wire import commits
 from ..wire import sessions
 from . import answers
+from . import calls
 from . import listing
 from . import quiet
+from .ballot import BEGUN
+from .ballot import VOTED
+from .ballot import BadFileName
+from .ballot import Ballot
 from .ballot import Kept
+from .ballot import OutOfPlace
 from .blobstream import BlobStreams
-from .clients import Shown
+from .clients import Tally
+from .clients import said
 from .hosting import replica_of
-from .mailbox import attempt
-from .onetransaction import OneTransaction
+from .threads import attempt
 
 
 def _named_as_stock(record):
@@ -41,13 +57,15 @@ def _named_as_stock(record):
 # operators look for them; stock's logger itself is not changed.
 logger = quiet.get_logger('ZEO.StorageServer.session')
 logger.addFilter(_named_as_stock)
+# Of what stock does not log.
+own_logger = quiet.get_logger(__name__)
 
 # Iterators that one client may have open: for one more, the least recently
 # used is closed.
 MOST_ITERATORS = 100
 
 
-class Session(OneTransaction, Shown, ZEOStorage):
+class Session(ZEOStorage):
 
     service = None
     #: The connection on which transactions are announced to it: its own one,
@@ -59,6 +77,19 @@ class Session(OneTransaction, Shown, ZEOStorage):
     commit_id = None
     _readers = _slow_calls = questions = None
     _lines = ()
+    #: Its transaction, and the answer that the client waits for.
+    _ballot = _answer = None
+    #: The id of a transaction that has failed, and the error that its client
+    #: does not know yet.
+    _failed = None, None
+    #: A number that no other client of this run of the server has.
+    number = None
+    #: Read channels name their client by it; nobody else knows it.
+    mark = None
+    tally = None
+    label = address = ''
+    #: What a client of ours says of itself; None: any other client.
+    version = reads_locally = None
 
     # Coming and going
 
@@ -93,7 +124,8 @@ class Session(OneTransaction, Shown, ZEOStorage):
         again, it asks only for those after the last one that it knows of.
         """
         self.server.tickets.pop(self.ticket, None)
-        self.end_tally()
+        # A read channel that remains open is counted for no client.
+        self.server.tallies.pop(self.mark, None)
         self.announced_on.abort()
         self.connection.abort()
 
@@ -122,7 +154,10 @@ class Session(OneTransaction, Shown, ZEOStorage):
         do not.)"""
         self.service = service = self.server.services[self.storage_id]
         self.kept = Kept()
-        self.begin_tally()
+        self.address = self.log_label.text
+        self.number = next(self.server.numbers)
+        self.mark = os.urandom(len(wire.NO_MARK))
+        self.tally = self.server.tallies[self.mark] = Tally()
         account = self.connection.account
         self._readers = service.readers.line(account)
         self._slow_calls = service.slow.line(account, at_once=1)
@@ -133,10 +168,24 @@ class Session(OneTransaction, Shown, ZEOStorage):
         if not hasattr(self.storage, 'record_iternext'):
             self.record_iternext = None
 
+    @property
+    def name(self):
+        """Label and address."""
+        return f'{self.label} {self.address}'.strip()
+
+    def set_client_label(self, label):
+        self.label = said(label)
+        self.log_label.text = self.name
+
+    def about_client(self, version, reads_locally):
+        self.version, self.reads_locally = said(version), bool(reads_locally)
+
     def alive(self):
         """For a client that has heard nothing for a while: the answer leaves
         at once, even if a `ping` would have to wait in the outbox."""
-        return answers.AtOnce(lambda answer: answer.done(None, None))
+        answer = answers.Later(self.connection)
+        self.connection.outbox.overtake(answer.frame(None, None))
+        return answer
 
     def lastTransaction(self):
         return self.service.last_tid
@@ -191,16 +240,20 @@ class Session(OneTransaction, Shown, ZEOStorage):
             except BlockingIOError:
                 pass  # the record is not cached
         self.service.figures.loads_from_disk += 1
-        return answers.Load(lambda load: self._readers.submit(
-            load.done, self.storage.loadBefore, oid, tid))
+        answer = answers.Load(
+            self.connection, self.connection.outbox.begin_load)
+        self._readers.submit(answer.done, self.storage.loadBefore, oid, tid)
+        return answer
 
     def _read(self, method, *arguments):
-        return answers.Read(lambda later: self._readers.submit(
-            later.done, method, *arguments))
+        answer = answers.Read(self.connection)
+        self._readers.submit(answer.done, method, *arguments)
+        return answer
 
     def _slow(self, method, *arguments):
-        return answers.Read(lambda later: self._slow_calls.submit(
-            later.done, method, *arguments))
+        answer = answers.Read(self.connection)
+        self._slow_calls.submit(answer.done, method, *arguments)
+        return answer
 
     def loadSerial(self, oid, serial):
         return self._read(self.storage.loadSerial, oid, serial)
@@ -238,18 +291,26 @@ class Session(OneTransaction, Shown, ZEOStorage):
         if known is not None or not self.service.young_enough(tid):
             return known
         # Later announcements leave after the answer.
-        return answers.InPlace(lambda answer: self._slow_calls.submit(
+        answer = answers.Load(
+            self.connection, self.connection.outbox.reserve)
+        self._slow_calls.submit(
             answer.done, self.service.look_up_invalidations, tid,
-            self.service.last_tid))
+            self.service.last_tid)
+        return answer
 
     # (No locks: the slow calls of a client run one at a time.)
 
     def iterator_start(self, start, stop):
-        return self._slow(self._start_iterator, start, stop)
+        return self._slow(
+            self._start_one, super().iterator_start, start, stop)
 
-    def _start_iterator(self, start, stop):
+    def iterator_record_start(self, txn_iid, tid):
+        return self._slow(
+            self._start_one, super().iterator_record_start, txn_iid, tid)
+
+    def _start_one(self, start, *arguments):
         self._make_room()
-        iterator_id = super().iterator_start(start, stop)
+        iterator_id = start(*arguments)
         self._iterators[iterator_id] = _Shown(self._iterators[iterator_id])
         return iterator_id
 
@@ -262,13 +323,6 @@ class Session(OneTransaction, Shown, ZEOStorage):
     def iterator_next(self, iid):
         return self._slow(self._next_of, super().iterator_next, iid)
 
-    def iterator_record_start(self, txn_iid, tid):
-        return self._slow(self._start_record_iterator, txn_iid, tid)
-
-    def _start_record_iterator(self, txn_iid, tid):
-        self._make_room()
-        return super().iterator_record_start(txn_iid, tid)
-
     def iterator_record_next(self, iid):
         return self._slow(self._next_of, super().iterator_record_next, iid)
 
@@ -279,6 +333,8 @@ class Session(OneTransaction, Shown, ZEOStorage):
         return method(iid)
 
     def iterator_gc(self, iids):
+        if not all(map(calls.is_number, iids)):
+            raise TypeError('iterator_gc with something that is no number')
         self.connection.unanswered += 1
         self._slow_calls.submit(
             lambda result, error: self.connection.answered(),
@@ -290,8 +346,9 @@ class Session(OneTransaction, Shown, ZEOStorage):
             _close(self._iterators.pop(iid, None))
 
     def sendBlob(self, oid, serial):
-        return answers.Read(lambda later: self._streams.add(
-            self.storage.loadBlob, oid, serial, later.done))
+        answer = answers.Read(self.connection)
+        self._streams.add(self.storage.loadBlob, oid, serial, answer.done)
+        return answer
 
     def new_oids(self, n=100):
         if self.read_only:
@@ -300,11 +357,189 @@ class Session(OneTransaction, Shown, ZEOStorage):
         return self._read(
             lambda: [self.storage.new_oid() for _ in range(n)])
 
+    # The transaction
+
+    def tpc_begin(self, id, user, description, ext, tid=None, status=' '):
+        if self.read_only:
+            raise ReadOnlyError()
+        if self.announced_on is not self.connection:
+            raise StorageTransactionError(
+                'The transactions of this client have a channel.')
+        if self._ballot is not None:
+            if self.transaction.id == id:
+                self.log(f'duplicate tpc_begin({id!r})')
+                return
+            raise StorageTransactionError(
+                'Multiple simultaneous tpc_begin requests from one client.')
+        self._failed = None, None
+        try:
+            self._ballot = Ballot(
+                self.service.committer.storage, self, id, user, description,
+                ext, tid, status, self.client_conflict_resolution)
+        except Exception as error:
+            self._note_failure(id, error)
+            return
+        self.transaction = self._ballot.transaction
+        self.stats.active_txns += 1
+
+    def store(self, name, arguments):
+        """A call that stores something.  A part of a blob does not name its
+        transaction; of any other call, its id is the last argument."""
+        used = calls.OF_A_TRANSACTION[name]
+        failed, _ = self._failed
+        if len(arguments) > used:
+            id = arguments[used]
+            if id == failed:
+                return
+            if self._ballot is None or self.transaction.id != id:
+                self._check_tid(id, exc=StorageTransactionError)
+        elif failed is not None:
+            return
+        elif self._ballot is None:
+            raise StorageTransactionError('a blob without a transaction')
+        if self._ballot.state is not BEGUN:
+            raise OutOfPlace(f'Already {self._ballot.state}')
+        try:
+            getattr(self._ballot, name)(*arguments[:used])
+        except (OutOfPlace, BadFileName):
+            raise
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error):
+        """Abort it."""
+        if isinstance(error, OSError) and not isinstance(
+                error, FileNotFoundError):  # of a blob that a peer named
+            directory = error.filename or self.storage.temporaryDirectory()
+            error = StorageError(
+                'the server could not keep what this transaction stores'
+                f' on the disk of {directory}: {error}')
+        self._note_failure(self.transaction.id, error)
+        self._give_up()
+
+    def _note_failure(self, id, error):
+        """Its client gets the error when it asks."""
+        own_logger.error('%s: a transaction failed before its vote: %r',
+                         self.log_label, error,
+                         exc_info=calls.traceback_of(error))
+        # (The traceback would keep what was stored.)
+        self._failed = id, error.with_traceback(None)
+
+    def vote(self, id):
+        return self._ask(id, BEGUN, self.service.committer.vote, self._voted)
+
+    def tpc_finish(self, id):
+        return self._ask(
+            id, VOTED, self.service.committer.finish, self._finished)
+
+    def _ask(self, id, state, ask, done):
+        """Ask for a vote or a finish, unless the transaction has failed; raise
+        unless it has this id and this state."""
+        answer = answers.Later(self.connection)
+        failed, error = self._failed
+        if failed is not None and failed == id:
+            self._failed = None, None
+            self._tell(answer, error)
+            return answer
+        if self._ballot is None or self.transaction.id != id:
+            self._check_tid(id, exc=StorageTransactionError)
+        if self._ballot.state is not state:
+            raise StorageTransactionError(f'Already {self._ballot.state}')
+        self._answer = answer
+        ask(self._ballot, done)
+        return answer
+
+    def _tell(self, answer, error):
+        if isinstance(error, NotFinishedInTime | LeaderChanged):
+            # A stock client has these errors from the end of its connection
+            # alone.  (It ends its connection itself after any error of a
+            # finish.)
+            self.end()
+        else:
+            answer.done(None, error)
+
+    def _voted(self, result, error):
+        answer = self._answer
+        if error is None:
+            answer.done(result, None)
+        else:
+            self._forget()
+            self._tell(answer, error)
+
+    def _finished(self, tid, error):
+        """If there is a tid, the transaction is being announced."""
+        connection, answer, ballot = (
+            self.connection, self._answer, self._ballot)
+        self._forget()
+        if tid is None:
+            answer.done(None, error)
+            return
+        self.count_commit(ballot)
+        if error is not None:
+            first = connection.invalidation(tid, ballot.oids)
+        else:
+            first = connection.async_frame('info', self.service.announced_size)
+        connection.gathers_once_more = True
+        connection.outbox.announce(first + answer.frame(tid, error))
+
+    def count_commit(self, ballot):
+        """A transaction of this client has been committed."""
+        self.tally.commits += 1
+        self.stats.commits += 1
+        self.stats.conflicts_resolved += ballot.conflicts_resolved
+
+    def tpc_abort(self, id):
+        if id == self._failed[0]:
+            self._failed = None, None
+        elif self._check_tid(id):
+            self.stats.aborts += 1
+            self._give_up()
+
+    def _give_up(self):
+        """Abort what can still be aborted."""
+        ballot = self._ballot
+        self._forget()
+        self.service.committer.abort(ballot)
+
+    def _forget(self):
+        self._ballot = self.transaction = self._answer = None
+        self.stats.active_txns -= 1
+
+    # What its ballot wants of it
+
+    @property
+    def session(self):
+        return self
+
+    def timed_out(self, ballot):
+        self._failed = self.transaction.id, self.too_late()
+        self._give_up()
+
+    def too_late(self):
+        """Log that a transaction was not finished in time; return the error
+        for its client."""
+        self.log('Transaction timeout after'
+                 f' {self.service.timeout} seconds', logging.CRITICAL)
+        return NotFinishedInTime(
+            'this transaction is not committed: it was not finished within the'
+            f' transaction-timeout of the server, {self.service.timeout}'
+            ' seconds')
+
+    def enter_files(self, ballot):
+        """Their descriptors were counted when the client registered."""
+
+    def files_closed(self, ballot):
+        """They stay counted until the client goes."""
+
+    def finished(self, tid):
+        """Nothing to note: without a channel, a client cannot ask later."""
+
     # Packs: as in stock, a client that only reads may also call `pack`
 
     def pack(self, pack_time, wait=1):
-        answer = self.service.packs.pack(self, pack_time)
-        return answer if wait else None
+        answer = answers.Later(self.connection) if wait else None
+        self.service.packs.pack(self, pack_time, answer)
+        return answer
 
     def pack_status(self):
         return self.service.packs.of_storage.status()
@@ -315,7 +550,9 @@ class Session(OneTransaction, Shown, ZEOStorage):
 
     def pack_forecast(self, pack_time):
         self._refuse_a_reader()
-        return self.service.packs.forecast(self, pack_time)
+        answer = answers.Later(self.connection)
+        self.service.packs.forecast(self, pack_time, answer)
+        return answer
 
     def _refuse_a_reader(self):
         if self.read_only:
@@ -323,23 +560,24 @@ class Session(OneTransaction, Shown, ZEOStorage):
 
 
 class _Shown:
-    """Transactions whose extensions are decoded without calling anything."""
+    """Transactions, whose extensions are decoded without calling anything, or
+    records."""
 
-    def __init__(self, transactions):
-        self._transactions = transactions
+    def __init__(self, found):
+        self._found = found
 
     def __iter__(self):
         return self
 
     def __next__(self):
-        transaction = next(self._transactions)
-        pickle = getattr(transaction, 'extension_bytes', None)
+        found = next(self._found)
+        pickle = getattr(found, 'extension_bytes', None)
         if pickle is not None:  # else the storage gives a dictionary
-            transaction.extension = extension.shown(pickle)
-        return transaction
+            found.extension = extension.shown(pickle)
+        return found
 
     def close(self):
-        _close(self._transactions)
+        _close(self._found)
 
 
 def _close(iterator):

@@ -6,15 +6,11 @@ wait for one of them at most.  A line does not move while its peer does not
 read.  Also, the threads are given only jobs that they can begin soon.  So few
 results wait for peers that do not read them.
 
-All of this belongs to the event loop.  A thread gets a job; the result or the
-error of the job goes to the loop through the mailbox.
-
-If a job is refused because the system cannot start any thread, the error is
-the outcome of the job, and the job is no longer counted.
+All of this belongs to the event loop.
 """
 
 import collections
-import threading
+import functools
 
 from .accounts import ENOUGH
 from .threads import Threads
@@ -33,13 +29,10 @@ class Workers:
 
     def __init__(self, name, size, mailbox):
         self._size = size
-        self._mailbox = mailbox
         self._turns = collections.deque()  # lines that have a job to hand out
         self._handed_out = 0
         self._in_lines = 0
-        self._threads = Threads(size, name)
-        self._closed = False
-        self._busy = set()
+        self._threads = Threads(size, name, mailbox.post)
 
     def line(self, account, at_once=None):
         """A line for the jobs of one peer, of which at most `at_once` are
@@ -51,8 +44,12 @@ class Workers:
         return self._in_lines + self._threads.waiting
 
     @property
+    def closed(self):
+        return self._threads.closed
+
+    @property
     def busy(self):
-        return len(self._busy)
+        return self._threads.busy
 
     # In the loop
 
@@ -67,16 +64,8 @@ class Workers:
     def _put(self, line, done, function, arguments):
         self._in_lines -= 1
         self._count(line, 1)
-        try:
-            self._threads.submit(
-                self._do, line, done, function, arguments)
-        except Exception as error:
-            if self._closed:
-                self._count(line, -1)
-            else:
-                # Posted, as any outcome is: the callback may submit another
-                # job.
-                self._mailbox.post(self._finished, line, done, None, error)
+        self._threads.do(functools.partial(self._finished, line, done),
+                         function, *arguments)
 
     def _count(self, line, change):
         self._handed_out += change
@@ -90,24 +79,6 @@ class Workers:
             line.go_on()
             self._hand_out()
 
-    # In a thread
-
-    def _do(self, line, done, function, arguments):
-        if self._closed:
-            return
-        me = threading.get_ident()
-        self._busy.add(me)
-        try:
-            result, error = function(*arguments), None
-        except Exception as raised:
-            result, error = None, raised
-        except BaseException as raised:
-            # SystemExit, for example, in code of users: must not end the loop.
-            result, error = None, RuntimeError(
-                f'a call has ended with {raised!r}')
-        self._busy.discard(me)
-        self._mailbox.post(self._finished, line, done, result, error)
-
     # The end
 
     def close(self):
@@ -116,8 +87,7 @@ class Workers:
         Wait at most END_WITHIN seconds for each thread: its job may wait for
         another server.
         """
-        self._closed = True
-        self._threads.shutdown(END_WITHIN)
+        self._threads.shutdown(END_WITHIN, drop=True)
 
 
 class Line:
@@ -139,6 +109,7 @@ class Line:
         Return False if the peer is gone or the server closes: then the job
         will not be done.
         """
+        closes = self._workers.closed
         if self._closed:
             done(None, Dropped())
             return False
@@ -148,7 +119,7 @@ class Line:
         if not self.is_in_turn:
             self.go_on()
             workers._hand_out()
-        return not workers._closed
+        return not closes
 
     def may_go_on(self):
         """Is there a job, and room for its result?

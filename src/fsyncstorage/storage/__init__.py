@@ -1,16 +1,14 @@
 """FsyncStorage: a sibling of FileStorage, with the same file format.
 
-storage       what is called from outside; opening, closing, maintenance
-readers       the methods for readers of objects and transactions
+storage       opening, closing, reading, maintenance
 ecosystem     the inner names of a FileStorage that other programs use
 opening       what is in the file, its index and its blobs when it is opened
-commits       begin, vote, finish, abort; from the append to the answer
+commits       begin, store, undo, vote, finish, abort; up to the answer
 told          what a server passes to a vote and a finish
-appending     the end of the file: written, cut off, appended
+checks        what a vote compares, and its conflicts
+journal       the open file, its index and its end
 outcome       what became of the commit with an id
 place         which transactions a pack must wait for
-undoing       what a transaction restores and undoes
-records       what a transaction stores and deletes
 statistics    figures for the operator
 undo          which records undo a transaction
 transaction   one transaction, from its begin until it is appended

@@ -33,11 +33,11 @@ TIMES_ITS_SIZE = 4
 
 class Checkpoints:
 
-    def __init__(self, storage: Any, every: int) -> None:
-        self._storage = storage
+    def __init__(self, journal: Any, every: int) -> None:
+        self._journal = journal
         self._every = every
-        self.path = storage._file_name + '.index'
-        self.path_of_packed = storage._file_name + '.pack.index'
+        self.path = journal.name + '.index'
+        self.path_of_packed = journal.name + '.pack.index'
         self.written = 0
         self._size = 0             # of the last index file
         self._written_to(0)
@@ -47,7 +47,7 @@ class Checkpoints:
         self._one_at_a_time = threading.Lock()
         self._closing = False
         self._thread = WakeableThread(
-            f'checkpoints of {storage._file_name}', self._write_if_due)
+            f'checkpoints of {journal.name}', self._write_if_due)
 
     def start(self, position: int) -> None:
         """Begin: the index that was found is complete up to this position."""
@@ -80,31 +80,30 @@ class Checkpoints:
 
     def write(self) -> bool:
         """Write an index of what is appended now; false if cancelled."""
-        storage = self._storage
+        journal = self._journal
         with self._one_at_a_time:
             if self._closing:
                 return False
-            with storage._lock:
-                file = storage._file
+            with journal.lock:
+                file = journal.file
                 snapshot = self.snapshot = index.Snapshot(
-                    storage._index, storage._pos)
+                    journal.positions, journal.end)
             try:
                 return self._write(snapshot, file)
             finally:
-                with storage._lock:
+                with journal.lock:
                     self.snapshot = None
 
     def _write(self, snapshot: index.Snapshot,
                file: datafile.DataFile) -> bool:
-        storage, position = self._storage, snapshot.position
+        journal, position = self._journal, snapshot.position
         # (After an interrupt the index may have more than the pipeline.)
-        storage._sequencer.pipeline.refuse_when_stopped()
+        journal.sequencer.pipeline.refuse_when_stopped()
         temporary = self.path + '.index_tmp'
-        storage._sequencer.sync_to(position)
-        index.save(temporary, position, snapshot.pieces(storage._lock),
-                   index.fingerprint(file, position))
+        journal.sequencer.sync_to(position)
+        index.save(temporary, snapshot, file, journal.lock)
         with self._naming:
-            storage._sequencer.pipeline.refuse_when_stopped()
+            journal.sequencer.pipeline.refuse_when_stopped()
             if snapshot is not self.snapshot:
                 datafile.remove_if_there(temporary)
                 return False
@@ -121,13 +120,13 @@ class Checkpoints:
     # Packs
 
     @contextlib.contextmanager
-    def replacing(self, position: int) -> Iterator[None]:
+    def replacing(self, end: int) -> Iterator[None]:
         """A context in which the data file is replaced, after its index.
 
         The new index is made durable first, because the old index beside a
         shorter new file would look like lost data.  The new index beside the
-        old file is recognized as not belonging to it.  It is complete up to
-        the position.
+        old file is recognized as not belonging to it.  It is complete but for
+        what was copied last, and the new file ends at `end`.
         """
         with self._naming:
             self._written_to(0)
@@ -136,10 +135,10 @@ class Checkpoints:
                 yield
             finally:
                 self.snapshot = None  # so its index gets no name any more
-            self._written_to(position)
+            self._written_to(end)
 
     def _write_if_due(self) -> None:
-        if self._storage._pos >= self.due:  # else it was written already
+        if self._journal.end >= self.due:  # else it was written already
             self.write_or_warn()
 
     def write_or_warn(self) -> bool:
@@ -149,9 +148,9 @@ class Checkpoints:
         except (OSError, WritingStopped) as error:
             logger.warning(
                 '%s: no index could be written (%s); the next start scans'
-                ' more of the data', self._storage._file_name, error)
+                ' more of the data', self._journal.name, error)
             # Try again when the next one would be due.
-            self._written_to(self._storage._pos)
+            self._written_to(self._journal.end)
             return False
 
     def close(self) -> None:

@@ -10,50 +10,70 @@ ConflictError is given the record, it unpickles the beginning to name the
 class.
 """
 
+import sys
+from typing import Any
 from typing import NoReturn
 
-from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 
-from ..format import classname
+from ..format.classes import class_name
+from ..format.view import View
 from .resolver import Resolver
 from .resolver import Unresolvable
 
 
-class Conflicts(ConflictResolvingStorage):
-    """Part of a storage."""
+class Conflicts:
+    """Those of one storage."""
 
-    _file_name: str
-    #: None: records are trusted.
-    _resolver: Resolver | None = None
-    _leaves_conflicts = False
+    def __init__(self, name: str) -> None:
+        self._name = name
+        #: None: records are trusted.
+        self.resolver: Resolver | None = None
+        self._are_left = False
 
-    def distrust_records(self, resolve: bool = True) -> None:
-        """Called by a server: from now on, records come from clients.
+    def distrust_records(self, resolve: bool) -> None:
+        """From now on, records come from clients of a server.
 
         Without `resolve`, the clients resolve the conflicts themselves.
         """
-        if self._resolver is None:
-            self._resolver = Resolver(self._file_name)
-        self._leaves_conflicts = not resolve
+        if self.resolver is None:
+            self.resolver = Resolver(self._name)
+        self._are_left = not resolve
 
-    def tryToResolveConflict(self, oid: bytes, committedSerial: bytes,
-                             oldSerial: bytes, newpickle: bytes,
-                             committedData: bytes = b'') -> bytes:
-        if self._resolver is None:
-            return super().tryToResolveConflict(
-                oid, committedSerial, oldSerial, newpickle, committedData)
-        if self._leaves_conflicts:
-            leave(oid, committedSerial, oldSerial, newpickle)
-        bare = self._crs_untransform_record_data
+    def resolved(self, storage: Any, oid: bytes, committed_serial: bytes,
+                 old_serial: bytes, new: bytes, committed: bytes) -> bytes:
+        """The record that resolves a conflict of records from clients."""
+        assert self.resolver is not None
+        if self._are_left:
+            leave(oid, committed_serial, old_serial, new)
+        bare = storage._crs_untransform_record_data
         try:
-            return self._crs_transform_record_data(self._resolver.resolved(
-                bare(self.loadSerial(oid, oldSerial)),
-                bare(committedData or self.loadSerial(oid, committedSerial)),
-                bare(newpickle)))
+            resolved: bytes = storage._crs_transform_record_data(
+                self.resolver.resolved(
+                    bare(storage.loadSerial(oid, old_serial)),
+                    bare(committed
+                         or storage.loadSerial(oid, committed_serial)),
+                    bare(new)))
+            return resolved
         except (POSKeyError, Unresolvable):
-            leave(oid, committedSerial, oldSerial, newpickle)
+            leave(oid, committed_serial, old_serial, new)
+
+    def close(self) -> None:
+        """Let the conflict that is being resolved fail."""
+        if self.resolver is not None:
+            self.resolver.close()
+
+
+class UnpublishedView(View):
+    """All that is in the file.  What is not published may be taken back."""
+
+    __slots__ = ()
+
+    keeps = False
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view.file, view.index, sys.maxsize, view.tid)
 
 
 def leave(oid: bytes, committed_serial: bytes, old_serial: bytes,
@@ -63,5 +83,5 @@ def leave(oid: bytes, committed_serial: bytes, old_serial: bytes,
     This can take the place of `tryToResolveConflict` in any storage.
     """
     error = ConflictError(oid=oid, serials=(committed_serial, old_serial))
-    error.class_name = classname.class_name(record[:classname.ENOUGH])
+    error.class_name = class_name(record)
     raise error

@@ -1,47 +1,59 @@
 """The inner names of a FileStorage that other programs use.
 
 FsyncStorage is not a FileStorage, but keeps the names that programs read or
-set.  Most of them are used by this package, too: `_file`, `_lock`,
-`_commit_lock` (for a `packer`, see pack.packing and
-ZODB.FileStorage.interfaces), `_file_name`, `_pos` (for tools that look at the
-file, and ZODB.scripts), `_oid` (for ZODB.tests), and `_is_read_only`.
-The others are here.  Each has a test in tests/storage/test_ecosystem.py.
+set.  Some are used by this package, too: `_lock`, `_commit_lock`,
+`_file_name`, `_oid` (for ZODB.tests), and `_is_read_only`.  The others are
+here.  Each has a test in tests/storage/test_ecosystem.py.
 """
 
 from typing import Any
 
 from persistent.TimeStamp import TimeStamp
 from ZODB.BaseStorage import BaseStorage
+from ZODB.FileStorage.format import FileStorageFormatter
 from ZODB.fsIndex import fsIndex
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import Unsupported
 
 from .. import datafile
 from . import undo
+from .journal import Journal
 
 _FILES = '', '.old', '.tmp', '.lock', '.index', '.pack', '.scrub'
 
 
-class Ecosystem(BaseStorage):
+class Ecosystem(FileStorageFormatter, BaseStorage):
+
+    journal: Journal
+
+    # For tools that look at the file, and ZODB.scripts.
+
+    @property
+    def _file(self) -> datafile.DataFile:
+        return self.journal.file
+
+    @property
+    def _pos(self) -> int:
+        return self.journal.end
 
     # For stock's BaseStorage, which sets the first two, and for upstream's
     # tests, which read `_tid`, and set `_ts` to simulate a wrong clock.
 
     @property
     def _tid(self) -> bytes:
-        return self._last_given
+        return self.journal.last_tid
 
     @_tid.setter
     def _tid(self, tid: bytes) -> None:
-        self._last_given = tid
+        self.journal.last_tid = tid
 
     @property
     def _ts(self) -> TimeStamp:
-        return TimeStamp(self._last_given)
+        return TimeStamp(self.journal.last_tid)
 
     @_ts.setter
     def _ts(self, stamp: TimeStamp) -> None:
-        self._last_given = stamp.raw()
+        self.journal.last_tid = stamp.raw()
 
     @property
     def _transaction(self) -> Any:
@@ -55,32 +67,28 @@ class Ecosystem(BaseStorage):
     @property
     def _index(self) -> fsIndex:
         index = fsIndex()
-        index._data = self._positions._data
+        index._data = self.journal.positions._data
         return index
 
     # For upstream's tests and tools that follow pointers in the file.
 
     def _lookup_pos(self, oid: bytes) -> int:
-        position = self._positions.get(oid, 0)
+        position = self.journal.positions.get(oid, 0)
         if not position:
             raise POSKeyError(oid)
         return position
 
     def _txn_find(self, tid: bytes, stop_at_pack: bool) -> int:
-        return undo.find_transaction(self._appended, tid, stop_at_pack)
+        return undo.find_transaction(self.journal.appended, tid, stop_at_pack)
 
     def _data_find(self, position: int, oid: bytes, data: bytes) -> int:
-        return undo.find_data(self._appended, position, oid, data)
+        return undo.find_data(self.journal.appended, position, oid, data)
 
     # BlobStorageMixin's own hook would put a blob file in place without a
     # sync, and an abort would not take it back.
 
     def _blob_storeblob(self, oid: bytes, serial: bytes, path: str) -> None:
         raise Unsupported('a blob file is given to storeBlob or restoreBlob')
-
-    # For external packers from before ZODB 3.10 (zc.FileStorage), BaseStorage
-    # makes `_lock_acquire` and the like.  (The `packer` of a storage gets the
-    # names of the append lock from pack.packing.)
 
     # Public in FileStorage, though in no interface.
 

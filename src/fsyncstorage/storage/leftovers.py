@@ -15,7 +15,6 @@ docs/internals/file.rst, "Names", says how that can happen.
 
 import logging
 import os
-from collections.abc import Iterator
 from typing import Any
 
 from ZODB._compat import FILESTORAGE_MAGIC
@@ -57,7 +56,8 @@ def remove(storage: Any) -> None:
             if not _ends_later(path + suffix, storage):
                 _remove(path + suffix)
     if storage.blob_dir:
-        for name in _of_blobs(storage):
+        packedblobs.take_up(storage, path)
+        for name in uploads(storage.temporaryDirectory()):
             _remove(name)
 
 
@@ -95,13 +95,6 @@ def _remove(name: str) -> None:
         logger.warning('%s could not be removed: %s', name, error)
     else:
         logger.info('removed %s, which was left behind', name)
-
-
-def _of_blobs(storage: Any) -> Iterator[str]:
-    listed = os.path.join(storage.blob_dir, packedblobs.LIST)
-    if os.path.lexists(listed):
-        yield listed
-    yield from uploads(storage.temporaryDirectory())
 
 
 def _refuse_uncounted(name: str, path: str) -> None:

@@ -278,33 +278,34 @@ def build(storage: Any) -> ObjectMap:
     Commits go on.  Only one thread at a time may call this.  If there is an
     older map, it is retired.
     """
-    with storage._lock:
-        before = storage.replace_map(None)
-        storage._refuse_when_stopped()
+    journal = storage.journal
+    with journal.lock:
+        before = journal.replace_map(None)
+        journal.refuse_when_stopped()
         _refuse_when_silent(storage)
-        if storage._is_read_only:  # another process may write the file
+        if storage.isReadOnly():  # another process may write the file
             raise NoMap('the storage is read-only')
-        index = storage._positions
+        index = journal.positions
         new = ObjectMap(
-            len(index), storage.instance, storage._file.descriptor)
+            len(index), storage.instance, journal.file.descriptor)
         # Each bucket of the index takes one chunk at least.
         new.refuse_more_chunks_than_allowed(len(index._data))
-        storage.replace_map(new)
+        journal.replace_map(new)
         prefixes = list(index._data.keys())
     del before  # only now, without the lock: to free its memory takes a while
     try:
-        _fill(storage, new, index, prefixes)
+        _fill(journal.lock, new, index, prefixes)
         # The storage tells the map what it publishes or syncs from now on.
         # What it did before is told here, and never replaces a newer end.
-        new.is_durable(storage._sequencer.durable.end)
-        new.show(storage._view.end)
-        storage._refuse_when_stopped()
+        new.is_durable(journal.sequencer.durable.end)
+        new.show(journal.view.end)
+        journal.refuse_when_stopped()
         _refuse_when_silent(storage)
         if new.is_retired:
             raise NoMap('it was retired while it was built')
     except BaseException:
-        with storage._lock:
-            storage.replace_map(None)  # it is this one, or none
+        with journal.lock:
+            journal.replace_map(None)  # it is this one, or none
         raise
     return new
 
@@ -314,12 +315,12 @@ def _refuse_when_silent(storage: Any) -> None:
         raise NoMap('another node may have committed since')
 
 
-def _fill(storage: Any, new: ObjectMap, index: Any,
+def _fill(lock: Any, new: ObjectMap, index: Any,
           prefixes: list[bytes]) -> None:
     remaining = iter(prefixes)
     prefix = next(remaining, None)
     while prefix is not None:
-        with storage._lock:
+        with lock:
             if new.is_retired:
                 raise NoMap('it was retired while it was built')
             until = time.monotonic() + BUILD_FOR

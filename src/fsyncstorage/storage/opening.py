@@ -2,7 +2,7 @@
 
 1. Refuse a path that cannot be a data file.  Refuse to make a new file in
    place of a lost one, and to write without the log that a file belongs to
-   (commit.replica).  Finish the swap of a pack that was interrupted.
+   (commit.replica).
 2. Take the lock file; open the data file, or make it, and lock it, too: a data
    file with a second name has a second lock file.
 3. Read the index, if it can be trusted, and the data behind it; cut off the
@@ -40,15 +40,14 @@ from ..commit import blobs
 from ..commit.policies import Policy
 from ..commit.replica import SUFFIX as SUFFIX_OF_A_NODE
 from ..commit.replica import Replica
+from ..format import headers
 from ..format import index
 from ..format import scan
 from ..format import seal
-from ..format import sealsearch
 from ..format.headers import headers_before
 from ..format.view import View
 from ..format.view import ViewIterator
 from ..format.window import Window
-from ..pack import swap
 from ..scrub.notes import SUFFIX
 from . import leftovers
 from . import recovery
@@ -118,9 +117,6 @@ def prepare(path: str, create: bool, read_only: bool,
     if not read_only:
         leftovers.refuse_second_names(path)
     if not create:
-        if not read_only:
-            with _saying_who_has(path):
-                swap.finish_interrupted(path)
         recovery.refuse_lost_file(path, blob_dir)
 
 
@@ -295,7 +291,7 @@ def read_up_to(file: datafile.DataFile, stop: bytes) -> Content:
     """Read the file as it was before this tid, with stock's function."""
     found = fsIndex()
     end, _, tid = read_index(file, file.name, found, {}, stop, read_only=1)
-    sealsearch.refuse_unknown_last_seal(Window.of_file(file.fileno()), end)
+    headers.refuse_unknown_last_seal(Window.of_file(file.fileno()), end)
     return Content(found, end, tid, scan.FIRST)
 
 
@@ -349,7 +345,7 @@ def trusted(file: datafile.DataFile,
     by_whom = (_trusted_by_stock if loaded.fingerprint is None
                else _trusted_by_us)
     found = by_whom(file, loaded) or nothing_known()
-    sealsearch.refuse_unknown_last_seal(
+    headers.refuse_unknown_last_seal(
         Window.of_file(file.fileno()), found.end)
     return found
 

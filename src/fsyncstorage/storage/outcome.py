@@ -100,8 +100,7 @@ def _refuse_id(id: object) -> None:
 def fence(storage: Any, id: bytes) -> None:
     """As the storage's method."""
     _refuse_id(id)
-    if storage._closed:
-        raise storage._is_closed()
+    storage.journal.refuse_when_closed()
     with storage._commit_lock:
         for under_way in list(storage._begun.values()):
             if under_way.commit_id == id:
@@ -131,7 +130,7 @@ def _may_still_come(storage: Any) -> str:
     if storage.isReadOnly():
         return 'the storage is read-only, and another process may write'
     if storage.replica is not None or (
-            0 <= storage._cut_back_to >= storage._sequencer.durable.end):
+            0 <= storage.journal.cut_off_at >= storage._sequencer.durable.end):
         # Another node may lead, and have it; or what was cut off could be
         # there again after a power cut.
         storage._sequencer.sync_again()

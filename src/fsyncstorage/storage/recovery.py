@@ -32,9 +32,9 @@ from ZODB.utils import cp
 from ZODB.utils import z64
 
 from .. import datafile
+from ..format import headers
 from ..format import scan
 from ..format import seal
-from ..format import sealsearch
 from ..format.index import Loaded
 from ..format.window import Window
 
@@ -82,9 +82,6 @@ def _what_to_do(path: str) -> str:
                  f' {path}.old to {path}; but if its date is older than the'
                  ' last commit, an earlier pack has kept it, and it lacks all'
                  ' later commits. Else restore a backup')
-    if os.path.exists(path + '.pack'):
-        words = ('An opening for writing finishes the swap at the end of a'
-                 f' pack, if {path}.pack is whole. {words}')
     return words
 
 
@@ -224,7 +221,7 @@ def _proof_behind(window: Window, tid: bytes, damage: scan.Damage,
     whole = damage.transaction
     start = (damage.position if whole is None or damage.kind != scan.UNFINISHED
              else whole.end)
-    for position, found in sealsearch.find_sound_seals(
+    for position, found in headers.find_sound_seals(
             window, start, refuse=True):
         if (found.durable > damage.position
                 and window.read(position, len(tid)) > tid):
@@ -271,7 +268,7 @@ def _cut(file: datafile.DataFile, known: Recovered, window: Window,
     kept = keep_tail(file, known.end, window.end,
                      'ends in a torn transaction, which a crash has left')
     transactions = sum(
-        1 for _ in sealsearch.find_sound_seals(window, known.end))
+        1 for _ in headers.find_sound_seals(window, known.end))
     logger.warning(
         '%s: cut off %d bytes (%d complete transaction headers) behind the'
         ' last sound transaction (tid %s), from position %d%s: %s. They are'

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 
-from ..format import classname
+from ..format.classes import class_name
 from ..processes import starting
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class Resolver:
     def _tell(self, record: bytes, why: str) -> None:
         logger.warning(
             '%s: a conflict of an object of %s was not resolved: %s',
-            self._name, classname.class_name(record[:classname.ENOUGH]), why)
+            self._name, class_name(record), why)
 
     def _drop(self) -> None:
         process, self._process = self._process, None

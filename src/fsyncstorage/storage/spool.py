@@ -25,9 +25,10 @@ AT_ONCE = 1 << 16
 
 # What an entry is: a store (of no data: a deletion) that replaces the revision
 # with this serial; a restore with this serial, of the data in the transaction
-# with the other serial; an object that was read with this serial; the undo of
-# the transaction with this serial; data alone.
-STORE, RESTORE, READ, UNDO, DATA = b's', b'r', b'c', b'u', b'd'
+# with the other serial; an object that was read with this serial; data alone;
+# the undo of the transaction with this serial (of other storages only, see
+# server.oneatatime).
+STORE, RESTORE, READ, DATA, UNDO = b's', b'r', b'c', b'd', b'u'
 
 _entry = struct.Struct('>c8s8s8sQ')
 

@@ -7,15 +7,11 @@ metrics) reads them from here.
 """
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
-from ..commit.policies import Durability
 from ..commit.sequencer import Sequencer
 from ..commit.turns import Turns
 from ..histogram import Histogram
-from .transaction import Metadata
-from .transaction import Transaction
 
 
 class Counts:
@@ -41,56 +37,45 @@ class Counts:
             self.conflicts_resolved += objects
 
 
-class Statistics:
+def stats(storage: Any) -> dict[str, object]:
+    """Figures for monitoring, as a dictionary."""
+    scrub, replica = storage._scrub, storage.replica
+    return {
+        'durability': storage.durability.policy.name,
+        'read_only': storage.isReadOnly(),
+        'unsealable': storage._unsealable,
+        'scrub': None if scrub is None else scrub.stats(),
+        'quorum': None if replica is None else replica.stats(),
+        **({} if storage.isReadOnly() else _of_commits(
+            storage._sequencer, storage._turns, storage._counts)),
+    }
 
-    # Of the storage.
-    _counts: Counts
-    _is_read_only: bool
-    replica: Any
-    _scrub: Any
-    _sequencer: Sequencer
-    _turns: Turns
-    durability: Durability
-    _find: Callable[[Metadata], Transaction | None]
 
-    #: How many transactions had no room for a seal.
-    _unsealable = 0
+def _of_commits(sequencer: Sequencer, turns: Turns,
+                counts: Counts) -> dict[str, object]:
+    with sequencer.mutex:
+        commits, syncs = sequencer.commits, sequencer.syncs
+        committed_bytes = sequencer.committed_bytes
+        pipeline = sequencer.pipeline.stats()
+    return {
+        'commits': commits,
+        'committed_bytes': committed_bytes,
+        'syncs': syncs,
+        'commits_per_sync': commits / syncs if syncs else 0.0,
+        'sync_latency': sequencer.latency.summary(),
+        'commit_latency': counts.commit_time.summary(),
+        'lock_wait': turns.waits.summary(),
+        'lock_waiting': turns.waiting,
+        'conflicts': counts.conflicts,
+        'conflicts_resolved': counts.conflicts_resolved,
+        **pipeline,
+    }
 
-    def stats(self) -> dict[str, object]:
-        """Figures for monitoring, as a dictionary."""
-        return {
-            'durability': self.durability.policy.name,
-            'read_only': self._is_read_only,
-            'unsealable': self._unsealable,
-            'scrub': None if self._scrub is None else self._scrub.stats(),
-            'quorum': None if self.replica is None else self.replica.stats(),
-            **({} if self._is_read_only else self._stats_of_commits()),
-        }
 
-    def _stats_of_commits(self) -> dict[str, object]:
-        sequencer, counts = self._sequencer, self._counts
-        with sequencer.mutex:
-            commits, syncs = sequencer.commits, sequencer.syncs
-            committed_bytes = sequencer.committed_bytes
-            pipeline = sequencer.pipeline.stats()
-        return {
-            'commits': commits,
-            'committed_bytes': committed_bytes,
-            'syncs': syncs,
-            'commits_per_sync': commits / syncs if syncs else 0.0,
-            'sync_latency': sequencer.latency.summary(),
-            'commit_latency': counts.commit_time.summary(),
-            'lock_wait': self._turns.waits.summary(),
-            'lock_waiting': self._turns.waiting,
-            'conflicts': counts.conflicts,
-            'conflicts_resolved': counts.conflicts_resolved,
-            **pipeline,
-        }
-
-    def histograms(self) -> dict[str, Histogram]:
-        """All durations that `stats` summarizes."""
-        return {} if self._is_read_only else {
-            'sync_latency': self._sequencer.latency,
-            'commit_latency': self._counts.commit_time,
-            'lock_wait': self._turns.waits,
-        }
+def histograms(storage: Any) -> dict[str, Histogram]:
+    """All durations that `stats` summarizes."""
+    return {} if storage.isReadOnly() else {
+        'sync_latency': storage._sequencer.latency,
+        'commit_latency': storage._counts.commit_time,
+        'lock_wait': storage._turns.waits,
+    }

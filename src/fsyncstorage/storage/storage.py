@@ -2,23 +2,25 @@
 
 A sibling of FileStorage: it has the same base classes of ZODB, and the same
 files.  This module has what is called from outside: opening and closing,
-reading blobs, and maintenance.
+reading, and maintenance.
 
-Left to others: the methods for readers (readers), commits (commits, records),
-what is found at open (opening, recovery), what a crash left (leftovers), the
-index file (checkpoints, format.index), packs (pack.packing, pack.swap), the
-scrub (scrub.scrubbing), and inner names that other programs use (ecosystem).
+A reader takes the current view, and needs no lock.  One that asks for the
+current state waits while a transaction is being published.
+
+Left to others: looking things up (format.view), commits (commits), the file
+(journal), what is found at open (opening, recovery), what a crash left
+(leftovers), the index file (checkpoints, format.index), packs (pack.packing,
+pack.swap), the scrub (scrub.scrubbing), and inner names that other programs
+use (ecosystem).
 
 The internals of stock that are used here are those of ZODB 6.4;
 tests/upstream/test_stock_hooks.py fails when they change.
 """
 
-import collections
 import contextlib
 import logging
 import os
 import threading
-import weakref
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +31,6 @@ from ZODB.BaseStorage import BaseStorage
 from ZODB.blob import BlobStorageMixin
 from ZODB.ConflictResolution import ConflictResolvingStorage
 from ZODB.FileStorage.FileStorage import FileStorageError
-from ZODB.FileStorage.format import FileStorageFormatter
 from ZODB.fsIndex import fsIndex
 from ZODB.POSException import POSKeyError
 from zope.interface import alsoProvides
@@ -39,35 +40,39 @@ from .. import datafile
 from .. import forks
 from ..commit import blobs
 from ..commit import policies
-from ..commit.contention import Contention
 from ..commit.replica import Replica
 from ..commit.reserve import Reserve
-from ..commit.sequencer import Sequencer
 from ..commit.turns import Turns
 from ..errors import WritingStopped
 from ..format.objectmap import INSTANCE_SIZE
 from ..format.scan import FIRST
-from ..format.view import View
+from ..format.view import CachedView
+from ..format.view import Entry
+from ..format.view import Filter
+from ..format.view import Revision
+from ..format.view import ViewIterator
+from ..histogram import Histogram
 from ..pack import packing
 from ..pack import swap
 from ..pack.agreed import Hooks
 from ..pack.packs import Packs
 from ..pack.progress import Watch
-from ..positions import Positions
 from ..scrub.scrubbing import Scrub
 from . import leftovers
 from . import objectmap
 from . import opening
 from . import outcome
+from . import statistics
 from .checkpoints import Checkpoints
+from .checks import Checks
 from .commits import Commits
+from .conflicts import Conflicts
+from .conflicts import UnpublishedView
 from .crashmark import Mark
 from .ecosystem import Ecosystem
+from .journal import Journal
 from .place import Place
-from .readers import Readers
 from .statistics import Counts
-from .tids import Tids
-from .transaction import Transaction
 
 logger = logging.getLogger(__name__)
 
@@ -82,27 +87,22 @@ logger = logging.getLogger(__name__)
 )
 class FsyncStorage(
     Ecosystem,
-    Readers,
     Commits,
-    FileStorageFormatter,
     BlobStorageMixin,
     ConflictResolvingStorage,
     BaseStorage,
 ):
 
     # None as long as the storage is not open.
-    _file: datafile.DataFile = None  # type: ignore[assignment]  # see above
-    _sequencer: Sequencer = None     # type: ignore[assignment]  # see above
+    journal: Journal = None  # type: ignore[assignment]  # see above
     _lock_file: zc.lockfile.LockFile | None = None
-    # A read-only storage has none of these.
-    _checkpoints: Checkpoints = None  # type: ignore[assignment]  # see above
     _scrub: Scrub | None = None
     #: Commits that were acknowledged may be missing, after a crash under a
     #: policy that does not promise them.
     may_have_lost = False
     #: The progress of a pack, its cancel, and what a pack would free.  (A
     #: server looks at the class: wrappers pass on attributes of an object.)
-    packs: Packs = None               # type: ignore[assignment]  # see above
+    packs: Packs = None  # type: ignore[assignment]  # see above
     #: The object that shows the figures; it is closed with the storage.
     metrics: Any = None
     #: The progress of the pack that is under way, and how to cancel it.
@@ -163,7 +163,9 @@ class FsyncStorage(
             self.durability.policy, replica, read_only, create,
             self._checksums)
         if packer is not None:
-            self.packer = packer
+            raise ValueError(
+                'a packer of your own is not used: a pack here runs in a'
+                ' process of its own already, and survives a power cut')
         file_name = opening.checked(file_name, read_only, create, stop)
         self._is_read_only = bool(read_only)
         self._quota = quota
@@ -174,30 +176,14 @@ class FsyncStorage(
         self.packs = Packs(self)
         self.blob_dir = os.path.abspath(blob_dir) if blob_dir else None
         self._durable_directories: set[str] = set()
-        #: The transactions that were begun, by the id of the caller's object.
-        self._begun: dict[int, Transaction] = {}
-        #: References to callers' objects that are gone.
-        self._dropped: collections.deque[weakref.ref[Any]]
-        self._dropped = collections.deque()
-        self._ending_dropped = threading.Lock()
+        self._begin_commits()
         self._counts = Counts()
-        self._contention = Contention()
-        self._tids = Tids()
         self._swapping = threading.Lock()
-        self._place = Place()
         #: Drawn for each opening: the maps of this one have it.
         self.instance = os.urandom(INSTANCE_SIZE)
         self._making_map = threading.Lock()
         #: What holds the append lock for a pack.
         self._still: contextlib.ExitStack | None = None
-        #: Held to check that the data file is open, and to write or cut it.
-        self._writing = threading.RLock()
-        self._closed = False
-        #: There may be a tail: bytes that were written and not appended.
-        self._has_tail = False
-        #: Bytes from here on were cut back.  Until something behind this
-        #: position is durable, a power cut can bring parts of them back.
-        self._cut_back_to = -1
         self.replica = replica
         self.pack_hooks = None if replica is None else replica.pack_hooks
         try:
@@ -222,16 +208,19 @@ class FsyncStorage(
             self._lock_file = (
                 opened.lock_file if opened is not None
                 else opening.lock_name(file_name))
-        BaseStorage.__init__(self, file_name)
         self._file_name = os.path.abspath(file_name)
         self._home = os.path.dirname(self._file_name)
-        self._file, found = opened[1:3] if opened is not None else (
+        file, found = opened[1:3] if opened is not None else (
             opening.open_and_read(
                 file_name, create, read_only, stop,
                 self._checksums or self.durability.policy.promises))
-        self._positions, self._pos = Positions(found.index), found.end
+        self.journal = Journal(
+            self._file_name, file, found.index, found.end, found.tid,
+            self.durability, self._checksums, self._end_dropped)
+        BaseStorage.__init__(self, file_name)
+        self.journal.last_tid = found.tid  # not the one that it has made
+        self._use_journal()
         self._oid = opening.given_before(found, opened)
-        self._last_given = found.tid
         self._index_position = found.known_to
         opening.warn_of_the_future(file_name, found.tid)
         if directory := self.blob_dir:
@@ -242,49 +231,52 @@ class FsyncStorage(
 
     def _begin_service(self, index_checkpoint: int) -> None:
         """The file is read: make it durable, then serve."""
-        opened = View(
-            self._file, self._positions, self._pos, self._last_given)
-        self._sequencer = self._new_sequencer(opened)
+        journal = self.journal
         self._turns = Turns(self._sequencer.stop_after_interrupt)
-        self._show(opened)
-        self._unsynced = Mark(self._file_name, opened.tid)
+        self._conflicts = Conflicts(self._file_name)
+        self._checks = Checks(
+            self, journal, self._conflicts, self._counts, self._let_go)
+        self._unsynced = Mark(self._file_name, journal.last_tid)
         self.may_have_lost = self._unsynced.found
         if self._is_read_only:
             return
-        self._reserve = Reserve(self._file, lambda: self._pos)
-        self._file.sync()
+        journal.reserve = Reserve(journal.file, lambda: journal.end)
+        journal.file.sync()
         if self.replica is not None:
-            self.replica.begin(self._file_name, self._pos, self._bytes)
+            journal.replica = self.replica
+            self.replica.begin(self._file_name, journal.end, journal.read)
         leftovers.remove(self)
         datafile.disk.sync_directory(self._home)
         if self.blob_dir:
-            #: Blobs that are not durable, of acknowledged transactions (under
-            #: `none`): they are synced before the next sync of the data.
-            self._unsynced_blobs = blobs.Placed(
+            journal.unsynced_blobs = blobs.Placed(
                 self.fshelper, self._durable_directories, removable=True)
             if self._unsynced.found:  # the data was synced just now
                 opening.sync_unsynced_blobs(
-                    self._unsynced_blobs, self._view, self._index_position)
+                    journal.unsynced_blobs, journal.view,
+                    self._index_position)
         if not self.durability.policy.promises:
             self._unsynced.make()
-        self._checkpoints = Checkpoints(self, index_checkpoint)
+        journal.checkpoints = Checkpoints(journal, index_checkpoint)
         self._sequencer.flusher.start()
         if self._index_position == FIRST:
-            self._checkpoints.write_or_warn()
-        self._checkpoints.start(self._index_position)
+            journal.checkpoints.write_or_warn()
+        journal.checkpoints.start(self._index_position)
         forks.in_child(self)
 
-    def _new_sequencer(self, start: View) -> Sequencer:
-        return Sequencer(
-            self._file_name, start, self.durability,
-            self._sync_batch, self._show, self._end_dropped)
+    def _use_journal(self) -> None:
+        """The locks have the names that they have in a FileStorage."""
+        journal = self.journal
+        self._lock = journal.lock
+        self._commit_lock = journal.append_lock
+        self._sequencer = journal.sequencer
+        self._refuse_when_stopped = journal.refuse_when_stopped
 
     def close(self) -> None:
         """Settle all commits, sync, save the index, release everything."""
         with self._lock:
-            if self._closed:
+            if self.journal.closed_because:
                 return
-            self._closed = True
+            self.journal.is_to_close()
         if self.metrics is not None:
             self.metrics.hide()
         try:
@@ -297,24 +289,27 @@ class FsyncStorage(
     def _close(self) -> None:
         self.packs.wake()
         self._turns.end()
-        with self._writing:
-            pass  # now none is being written; a later one finds it closed
+        # (First: a pack may have the append lock until these are published.)
+        self._sequencer.owned_by(None)
+        self._sequencer.offer()
+        if self._still is None:  # else a pack has the lock, and writes nothing
+            with self._commit_lock:
+                pass  # nothing is being written; what comes finds it closed
         try:
             if self._scrub is not None:
                 self._scrub.end()
             if not self._is_read_only:
-                self._sequencer.owned_by(None)
                 self._sequencer.offer()
                 self._sequencer.drain()
-                self._sequencer.sync_to(self._pos)
+                self._sequencer.sync_to(self.journal.end)
                 if self.replica is not None:
                     self.replica.close()  # another node may lead from here on
                 self._unsynced.remove(self._sequencer.appended.tid)
-                self._checkpoints.write_or_warn()
+                self.journal.checkpoints.write_or_warn()
                 # Only if no thread writes; else the next opening does it.
                 if self._commit_lock.acquire(blocking=False):
                     try:
-                        self._reserve.give_back()
+                        self.journal.reserve.give_back()
                     finally:
                         self._commit_lock.release()
         except WritingStopped as error:
@@ -329,17 +324,15 @@ class FsyncStorage(
         """Free all threads, files and locks, also after a failed opening."""
         if self.replica is not None:
             self.replica.close()  # threads may wait for it
-        if self._checkpoints is not None:
-            self._checkpoints.close()
-        if self._sequencer is not None:
-            self._sequencer.flusher.close()
+        journal = self.journal
+        if journal is not None:
+            journal.end_threads()
         for under_way in list(self._begun.values()):
             under_way.close()
-        if self._file is not None:
-            self._file.unlock()
-        for resource in self._file, self._lock_file:
-            if resource is not None:
-                resource.close()
+        if journal is not None:
+            journal.close()
+        if self._lock_file is not None:
+            self._lock_file.close()
 
     def forked(self) -> None:
         """Called in the child of a fork: everything belongs to the parent.
@@ -348,30 +341,78 @@ class FsyncStorage(
         locks: so each lock is made anew.  Descriptors are closed, and nothing
         is written, unlocked or removed.
         """
-        self._closed = True
-        self._closed_because = (
+        self.journal.forked(
             'was opened by another process, before a fork: open it in this'
             ' one, after the other has closed it')
-        self._lock = threading.RLock()
+        self._use_journal()
         self._making_map = threading.Lock()
         self._place = Place()
-        self._commit_lock = threading.Lock()
-        self._writing = threading.RLock()
-        self._sequencer = self._new_sequencer(self._appended)
         # As in a storage that only reads.
-        self._checkpoints = None  # type: ignore[assignment]
-        self._scrub = self.replica = self._resolver = None
+        self._scrub = self.replica = None
+        self._conflicts = Conflicts(self._file_name)
         for under_way in self._begun.values():
             under_way.abandon()
         self._begun = {}  # aborts would remove the parent's blobs
-        self._map = None  # not retired: the parent goes on with it
-        self._file.abandon(self._closed_because)
         opening.close_without_unlocking(self._lock_file)
 
-    # Blobs that are read
+    # Readers
+
+    def lastTransaction(self) -> bytes:
+        return self.journal.current().tid
+
+    def getSize(self) -> int:
+        return self.journal.view.end
+
+    def load(self, oid: bytes, version: str = '') -> tuple[bytes, bytes]:
+        assert not version
+        return self.journal.current().load(oid)
+
+    def loadBefore(self, oid: bytes, tid: bytes) -> Revision | None:
+        journal = self.journal
+        if (journal.sequencer.publishing
+                and not journal.view.shows_all_before(tid)):
+            journal.sequencer.pass_gate()
+        return journal.view.load_before(oid, tid)
+
+    def load_before_cached(self, oid: bytes, tid: bytes) -> Revision | None:
+        """loadBefore, but only from the page cache; else BlockingIOError."""
+        view = self.journal.current()
+        return CachedView(view.file, view.index, view.end, view.tid
+                          ).load_before(oid, tid)
+
+    def loadSerial(self, oid: bytes, serial: bytes) -> bytes:
+        view = self.journal.view
+        if serial > view.tid:
+            view = self.journal.current()
+        return view.load_serial(oid, serial)
+
+    def getTid(self, oid: bytes) -> bytes:
+        return self.journal.current().get_tid(oid)
+
+    def history(self, oid: bytes, size: int = 1,
+                filter: Filter | None = None) -> list[Entry]:
+        return self.journal.current().history(oid, size, filter)
+
+    def undoLog(self, first: int = 0, last: int = -20,
+                filter: Filter | None = None) -> list[Entry]:
+        if last < 0:
+            last = first - last  # a number of transactions
+        return self.journal.current().undo_log(first, last, filter)
+
+    def iterator(self, start: bytes | None = None,
+                 stop: bytes | None = None) -> ViewIterator:
+        return ViewIterator(self.journal.current(), start, stop)
+
+    def lastInvalidations(self, count: int) -> list[tuple[bytes, list[bytes]]]:
+        return self.journal.current().last_invalidations(count)
+
+    def record_iternext(self, next: bytes | None = None
+                        ) -> tuple[bytes, bytes, bytes, bytes | None]:
+        return self.journal.current().next_record(next)
 
     def loadBlob(self, oid: bytes, serial: bytes) -> str:
-        if serial > self._view.tid and serial > self._current().tid:
+        journal = self.journal
+        if serial > journal.view.tid and serial > journal.current().tid:
             raise POSKeyError(oid)  # its transaction is not published
         return super().loadBlob(oid, serial)
 
@@ -386,6 +427,41 @@ class FsyncStorage(
             return self.loadBlob(oid, serial)
         except POSKeyError:
             return None
+
+    # Conflicts
+
+    def about_to_close(self) -> None:
+        """Let votes fail that wait for a log, or resolve a conflict.
+
+        For a server, which ends its threads before it closes the storage."""
+        self._conflicts.close()
+        if self.replica is not None:
+            self.replica.closing()
+
+    def distrust_records(self, resolve: bool = True) -> None:
+        """Called by a server: from now on, records come from clients.
+
+        Without `resolve`, the clients resolve the conflicts themselves.
+        """
+        self._conflicts.distrust_records(resolve)
+
+    def tryToResolveConflict(self, oid: bytes, committedSerial: bytes,
+                             oldSerial: bytes, newpickle: bytes,
+                             committedData: bytes = b'') -> bytes:
+        if not committedData:
+            # Stock would use loadSerial, which shows only what is published.
+            # The committed record may even be in the index, and not appended
+            # yet.  If its creation was undone, stock raises the error.
+            all_of_it = UnpublishedView(self.journal.view)
+            with contextlib.suppress(POSKeyError):
+                committedData = all_of_it.load_serial(oid, committedSerial)
+        if self._conflicts.resolver is not None:
+            return self._conflicts.resolved(
+                self, oid, committedSerial, oldSerial, newpickle,
+                committedData)
+        resolved: bytes = super().tryToResolveConflict(
+            oid, committedSerial, oldSerial, newpickle, committedData)
+        return resolved
 
     # What became of a commit
 
@@ -414,8 +490,6 @@ class FsyncStorage(
              gc: bool | None = None) -> None:
         self._refuse_when_stopped()
         packing.pack(self, t, referencesf, self._pack_gc if gc is None else gc)
-
-    packer = staticmethod(packing.copy_what_is_needed)
 
     def nobody_has_the_place(self) -> contextlib.AbstractContextManager[None]:
         """For a pack; the wait for that ends if the pack must end.
@@ -465,27 +539,12 @@ class FsyncStorage(
         name durable.
 
         The append lock is held, and everything is settled and synced.
-        Readers that are under way go on with the old file, which is closed
-        after the last of them.
         """
         if self._scrub is not None:
             # First: no process may read the old file up to the end of the new
             # one.  (`reopened` waits for the end of the swap.)
             self._scrub.begin_anew()
-        self._reserve.give_back()
-        with self._lock:
-            # Before anything is appended to the new file.
-            old_map = self.replace_map(None)
-            old, self._file = self._file, file
-            self._positions = Positions(index)
-            self._pos = end
-            self._cut_back_to = -1  # it was a position in the old file
-            view = View(file, self._positions, end, self._view.tid)
-            self._sequencer.rebase(view)
-            self._show(view)
-        del old_map  # only now: to free its memory takes a while
-        old.unlock()
-        self._reserve.move(file)
+        self.journal.replace_file(file, index, end)
         blobs.sync_directory(self._home)
 
     def reopened(self) -> datafile.DataFile:
@@ -494,7 +553,7 @@ class FsyncStorage(
         with swap.nobody_else_has_the_file(self):
             file = datafile.open_existing(self._file_name, read_only=True)
             if os.path.samestat(os.fstat(file.fileno()),
-                                os.fstat(self._file.fileno())):
+                                os.fstat(self.journal.file.fileno())):
                 return file
             file.close()
             raise FileStorageError(
@@ -505,15 +564,30 @@ class FsyncStorage(
         """The map by which other processes read the file themselves; it is
         built if there is none.  Raises objectmap.NoMap."""
         with self._making_map:
-            current = self._map
+            current = self.journal.map
             if current is None or current.is_retired:
                 current = objectmap.build(self)
             return current
 
+    def retire_map(self) -> None:
+        """From now on, clients do not read the file themselves, but ask the
+        server."""
+        self.journal.retire_map()
+
+    # Figures
+
+    def stats(self) -> dict[str, object]:
+        """Figures for monitoring, as a dictionary."""
+        return statistics.stats(self)
+
+    def histograms(self) -> dict[str, Histogram]:
+        """All durations that `stats` summarizes."""
+        return statistics.histograms(self)
+
     # What its base classes lack
 
     def __len__(self) -> int:
-        return len(self._positions)
+        return len(self.journal.positions)
 
     def supportsUndo(self) -> bool:
         return True

@@ -7,18 +7,16 @@ and keeps nothing else of it.
 
 Its states::
 
-    begun     it takes records, and compares them with nothing; they are kept
+    BEGUN     it takes records, and compares them with nothing; they are kept
               in memory, or, above a certain size, all of them in a file that
-              has no name (spool), until the vote
-    asked     `asked` is set: it takes no more records, and waits for its
-              objects
-    voted     `voted` is set: it holds its objects
-    failed    `failed` is set: its vote failed, perhaps half way.  It can only
-              be aborted
-    written   `tid` and `start` are set, and the `place` of each record: it is
-              in the file
+              has no name (spool), until the vote.  Or it undoes others: then
+              it takes nothing else
+    ASKED     it takes no more records, and waits for its objects
+    VOTED     it holds its objects
+    FAILED    its vote failed, perhaps half way: it can only be aborted
 
-A vote that ends with VoteAgain makes it `begun` again.
+A vote that ends with VoteAgain makes it BEGUN again.  When it is written, it
+has a tid and a `start`, and each record has its `place`.
 
 Before a transaction is written, nothing in it depends on its place: tid,
 positions and checksum are made in `write`.  What a record replaces or points
@@ -33,7 +31,6 @@ Left to others: which records are allowed (records), its turn and its outcome
 """
 
 import contextlib
-import operator
 import struct
 import weakref
 import zlib
@@ -47,6 +44,7 @@ from ZODB.FileStorage.format import DATA_HDR_LEN
 from ZODB.FileStorage.format import TRANS_HDR
 from ZODB.FileStorage.format import TRANS_HDR_LEN
 from ZODB.interfaces import IStorageTransactionMetaData
+from ZODB.POSException import StorageTransactionError
 from ZODB.utils import as_bytes
 from ZODB.utils import z64
 
@@ -62,6 +60,8 @@ from .spool import Kept
 from .spool import Spool
 from .told import ForAClient
 
+BEGUN, ASKED, VOTED, FAILED = 'begun', 'asked', 'voted', 'failed'
+
 # The data of a transaction up to this size are kept in memory.
 SPOOL_IN_MEMORY = 1 << 20
 COPY_CHUNK = 1 << 20
@@ -73,6 +73,9 @@ MOST_OBJECTS_AT_ONCE = 10_000
 # At most this many serials of records (2 MB) are remembered after a
 # transaction was written.
 MOST_SERIALS = 10_000
+
+# What is to be undone is kept in memory.
+MOST_UNDONE = 1000
 
 LONGEST_FIELD = 65535
 STATUS_OFFSET = 16  # of the status byte in the header
@@ -90,35 +93,24 @@ _number = struct.Struct('>Q')
 Metadata: TypeAlias = IStorageTransactionMetaData
 
 
-class Undo:
-    """An undo of the transaction with this tid, and the origin of records."""
-
-    def __init__(self, tid: bytes) -> None:
-        self.tid = tid
-        #: For each object, the tid of the transaction whose revision the undo
-        #: restores; b'': no data.  Empty: it was not worked out yet.
-        self.restored: list[tuple[bytes, bytes]] = []
-
-
 class Restored:
-    """The origin of a record: a restore.
-
-    The data are those in the transaction with this tid, if it is not None."""
+    """Where a record that is restored has its data from: the transaction with
+    this tid, if it is not None."""
 
     def __init__(self, tid: bytes | None) -> None:
         self.tid = tid
 
 
-class Record:
+class NewRecord:
     """A new revision of an object."""
 
     __slots__ = ('oid', 'serial', 'oldserial', 'base', 'previous', 'data',
-                 'stored', 'length', 'size', 'back', 'original', 'origin',
-                 'place', 'after')
+                 'stored', 'length', 'size', 'back', 'original', 'restored',
+                 'place')
 
     def __init__(self, oid: bytes, data: bytes, oldserial: bytes = z64,
                  serial: bytes | None = None, back: int = 0,
-                 origin: Undo | Restored | None = None) -> None:
+                 restored: Restored | None = None) -> None:
         self.oid = oid
         #: Bytes; or where they are in the transaction's spool.
         self.data: Kept = data
@@ -138,12 +130,10 @@ class Record:
         self.base: bytes | None = None
         #: The serial; None: that of the transaction.
         self.serial = serial
-        #: The undo or restore that the record comes from.
-        self.origin = origin
+        #: None: it was not restored, but stored, or undoes another.
+        self.restored = restored
         #: Its position in the file, once it is written.
         self.place = 0
-        #: So many undos of its transaction were called before it was stored.
-        self.after = 0
 
     def stores(self, data: Kept, stored: int, oldserial: bytes) -> None:
         """The caller has stored these data."""
@@ -166,8 +156,8 @@ class Transaction:
 
     __slots__ = ('caller', 'key', 'given_tid', 'status', 'policy', 'alone',
                  'blobs', 'known_to', 'records', 'last', 'read', 'undone',
-                 'resolved', 'client', 'resolving', 'is_spilled',
-                 'gave_way', 'asked', 'asked_at', 'voted', 'failed',
+                 'undone_in', 'resolved', 'client', 'resolving', 'is_spilled',
+                 'gave_way', 'state', 'asked_at',
                  'sealed', 'commit_id', 'fenced', 'length', 'tid', 'start',
                  'commit', 'blob_keys', '_texts', '_extension', '_lengths',
                  '_header_length', '_kept', '_directory', '_spool')
@@ -199,22 +189,24 @@ class Transaction:
         #: The view with which all of it was compared, or worked out; None:
         #: there is something new.
         self.known_to: View | None = None
-        self.records: list[Record] = []
+        self.records: list[NewRecord] = []
         #: oid -> its last record.
-        self.last: dict[bytes, Record] = {}
+        self.last: dict[bytes, NewRecord] = {}
         #: oid -> serial that must still be current.
         self.read: dict[bytes, bytes] = {}
-        #: What it undoes, in this order.
-        self.undone: list[Undo] = []
-        #: All of these are in the spool alone.
+        #: What it stores is in the spool alone.
         self.is_spilled = False
+        #: The tids of the transactions that it undoes, in this order.
+        self.undone: list[bytes] = []
+        #: The file for which `undo` was called; None: only its vote looks.
+        self.undone_in: DataFile | None = None
         #: Oids whose conflicts were resolved.
         self.resolved: list[bytes] = []
         #: Whose vote it is, in a server; see told.
         self.client: ForAClient | None = None
         #: Seconds that it took to resolve its conflicts.
         self.resolving = 0.0
-        self.asked = self.voted = self.failed = False
+        self.state = BEGUN
         #: It has waited for all that was appended (records).
         self.gave_way = False
         #: When its vote was first called.
@@ -284,12 +276,11 @@ class Transaction:
 
     # Records
 
-    def add(self, record: Record) -> None:
+    def add(self, record: NewRecord) -> None:
         """Take the record; if it was stored, in the place of another that was
         stored for its object."""
-        if isinstance(record.origin, Undo):
-            self._add_undoing(record)
-            return
+        if self.undone:
+            self._refuse_beside_undos()
         # (If the disk is full, the record is not taken, and the others stay.)
         if not self.is_spilled and (
                 self._kept + record.stored > SPOOL_IN_MEMORY):
@@ -302,63 +293,84 @@ class Transaction:
             self._take(record)
             self._kept += record.stored
 
-    def _add_undoing(self, record: Record) -> None:
-        """Perhaps in the vote, which needs all that is in memory."""
-        self._kept += record.stored
-        if self._kept > SPOOL_IN_MEMORY:
-            record.data = self._the_spool().add(
-                spool.DATA, data=self.read_data(record.data))
-        self._take(record)
-
-    def _take(self, record: Record) -> None:
-        if not isinstance(record.origin, Undo):
-            self.known_to = None
-        record.after = len(self.undone)
+    def _take(self, record: NewRecord) -> None:
+        self.known_to = None
         earlier = self.last.get(record.oid)
-        if earlier is not None and earlier.origin is record.origin is None:
+        if earlier is not None and earlier.restored is record.restored is None:
             self.length -= earlier.size
             earlier.stores(record.data, record.stored, record.oldserial)
-            earlier.after = record.after
             self.length += earlier.size
         else:
-            self.has_last(record)
+            self._has_last(record)
 
-    def has_last(self, record: Record) -> None:
+    def _has_last(self, record: NewRecord) -> None:
         self.records.append(record)
         self.last[record.oid] = record
         self.length += record.size
 
     def reads(self, oid: bytes, serial: bytes) -> None:
+        if self.undone:
+            self._refuse_beside_undos()
         if self._spool is not None:
             self._spool.add(spool.READ, oid, serial)
         if not self.is_spilled:
             self.known_to = None
             self.read[oid] = serial
 
-    def undoes(self, undo: Undo) -> None:
-        if self._spool is not None:
-            self._spool.add(spool.UNDO, serial=undo.tid)
-        if not self.is_spilled:
-            self.undone.append(undo)
+    # What it undoes
+
+    def _refuse_beside_undos(self) -> None:
+        raise StorageTransactionError(
+            'a transaction that undoes others stores and reads nothing else')
+
+    def undoes(self, tid: bytes) -> None:
+        if not self.undone and (
+                self.records or self.read or self.is_spilled):
+            raise StorageTransactionError(
+                'a transaction that has stored or read something undoes no'
+                ' other')
+        if len(self.undone) == MOST_UNDONE:
+            raise StorageTransactionError(
+                f'a transaction undoes at most {MOST_UNDONE} others: undo the'
+                ' rest in another one')
+        self.undone.append(tid)
+
+    def add_undoing(self, record: NewRecord) -> None:
+        """Take a record that undoes another."""
+        self._kept += record.stored
+        if self._kept > SPOOL_IN_MEMORY:
+            record.data = self._the_spool().add(
+                spool.DATA, data=self.read_data(record.data))
+        self._has_last(record)
+
+    def forget_undoing(self) -> None:
+        """Forget the records that undo others: they are worked out again."""
+        self._forget()
+        self.length = self._header_length + LENGTH_BEHIND
+        self._kept = 0
 
     # In the spool
 
     def spill(self) -> None:
         """Keep nothing of it in memory until its vote."""
+        if self.undone:
+            self.forget_undoing()
+            return
         self._the_spool()
         self._forget()
         self.is_spilled, self._kept = True, 0
 
     def _forget(self) -> None:
         self.records, self.last, self.read = [], {}, {}
-        self.undone, self.known_to = [], None
+        self.known_to = None
 
     def _the_spool(self) -> Spool:
         """The spool, which has all that was stored, from now on."""
         if self._spool is None:
             new = Spool(self._directory)
             try:
-                self._log_all(new)
+                if not self.undone:
+                    self._log_all(new)
             except BaseException:
                 new.close()
                 raise
@@ -366,26 +378,20 @@ class Transaction:
         return self._spool
 
     def _log_all(self, to: Spool) -> None:
-        stored, logged = self._stored(), 0
-        for number in range(len(self.undone) + 1):
-            while logged < len(stored) and stored[logged].after <= number:
-                self._log(to, stored[logged])
-                logged += 1
-            if number < len(self.undone):
-                to.add(spool.UNDO, serial=self.undone[number].tid)
+        for record in self.records:
+            self._log(to, record)
         for oid, serial in self.read.items():
             to.add(spool.READ, oid, serial)
 
     @staticmethod
-    def _log(to: Spool, record: Record) -> None:
-        origin, serial, other = record.origin, record.oldserial, z64
-        assert not isinstance(origin, Undo)
-        if origin is not None:
-            serial, other = record.serial or z64, origin.tid or z64
+    def _log(to: Spool, record: NewRecord) -> None:
+        kind, serial, other = spool.STORE, record.oldserial, z64
+        if record.restored is not None:
+            kind = spool.RESTORE
+            serial, other = record.serial or z64, record.restored.tid or z64
         stored = record.data if record.original is None else record.original
         assert isinstance(stored, bytes)
-        to.add(spool.STORE if origin is None else spool.RESTORE,
-               record.oid, serial, other, stored)
+        to.add(kind, record.oid, serial, other, stored)
 
     def come_back(self) -> None:
         """The vote needs all of it, but for the data."""
@@ -395,15 +401,13 @@ class Transaction:
         for each in self._spool.entries():
             if each.kind == spool.READ:
                 self.read[each.oid] = each.serial
-            elif each.kind == spool.UNDO:
-                self.undone.append(Undo(each.serial))
             elif each.kind == spool.STORE:
-                record = Record(each.oid, b'')
+                record = NewRecord(each.oid, b'')
                 record.stores(each.data, each.length, each.serial)
                 self._take(record)
             elif each.kind == spool.RESTORE:
-                record = Record(
-                    each.oid, b'', serial=each.serial, origin=Restored(
+                record = NewRecord(
+                    each.oid, b'', serial=each.serial, restored=Restored(
                         None if each.other == z64 else each.other))
                 record.has(each.data, each.length)
                 self._take(record)
@@ -421,7 +425,7 @@ class Transaction:
         assert self._spool is not None
         return self._spool.read(kept)
 
-    def resolve(self, record: Record, data: bytes) -> None:
+    def resolve(self, record: NewRecord, data: bytes) -> None:
         """A conflict was resolved: give the record its new data."""
         if record.original is None:
             record.original = record.data
@@ -433,31 +437,10 @@ class Transaction:
         record.has(kept, len(data))
         self.length += record.size
 
-    def points_to(self, record: Record, back: int) -> None:
+    def points_to(self, record: NewRecord, back: int) -> None:
         self.length -= record.size
         record.points_to(back)
         self.length += record.size
-
-    def forget_undone(self) -> None:
-        """Take out the records that undo something."""
-        for record in self.start_over():
-            self.has_last(record)
-
-    def start_over(self) -> list[Record]:
-        """Take out all records; return those that were stored, in order."""
-        stored = self._stored()
-        if stored:
-            self._the_spool()  # while all of them are here to be logged
-        self.records, self.last = [], {}
-        self.length = self._header_length + LENGTH_BEHIND
-        return stored
-
-    def _stored(self) -> list[Record]:
-        stored = [record for record in self.records
-                  if not isinstance(record.origin, Undo)]
-        if self.undone:
-            stored.sort(key=operator.attrgetter('after'))
-        return stored
 
     # In the file
 

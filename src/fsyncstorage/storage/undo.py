@@ -8,56 +8,46 @@ transaction cannot be undone.
 
 Everything is looked up in a `View` of what is appended, and in the transaction
 that is under way, which may have undone others before.  Nothing is changed
-here: the caller (undoing) gets all records, or an error.
+here: the caller (checks) gets all records, or an error.
 """
 
 import os
-import typing
 from collections.abc import Callable
 
 from ZODB.POSException import ConflictError
 from ZODB.POSException import MultipleUndoErrors
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import UndoError
-from ZODB.utils import u64
 from ZODB.utils import z64
 
+from ..format.headers import header_at
+from ..format.headers import headers_before
 from ..format.scan import FIRST
-from ..format.scan import HEADER
 from ..format.scan import RECORD_HEADER
-from ..format.scan import unpack_header
 from ..format.view import View
 from ..format.view import read_header
+from .transaction import NewRecord
 from .transaction import Transaction
 
 Resolve = Callable[[bytes, bytes, bytes, bytes, bytes], bytes]
 
 
-class Record(typing.NamedTuple):
-    """A record that undoes another."""
-
-    oid: bytes
-    previous: int   # position of the current record
-    data: bytes     # b'': it points back to its data
-    back: int       # 0: the creation of the object is undone
-    restored: bytes  # tid of the transaction with the revision that the undone
-                     # one has replaced; b'': there is none, or it has no data
-
-
 def records(view: View, under_way: Transaction, position: int,
-            resolve: Resolve) -> list[Record]:
+            resolve: Resolve) -> list[NewRecord]:
     """The records that undo the transaction at this position.
+
+    Each has its data, or points back to them; if it points to 0, the creation
+    of the object is undone.
 
     `resolve(oid, current tid, tid, earlier data, current data)` returns data,
     or raises ConflictError.
     """
-    tid, length, status, *fields = _read_header(view, position)
-    if status != b' ':
+    header = header_at(view.window(), position)
+    if header.status != b' ':
         raise UndoError('non-undoable transaction')
     result = []
     failures: dict[bytes, UndoError] = {}
-    end = position + length
-    position += HEADER + sum(fields)
+    position, end = header.records, header.position + header.length
     while position < end:
         oid, tid, previous, _, _, size = read_header(view.file, position)
         failures.pop(oid, None)  # a later record of the object may succeed
@@ -67,10 +57,9 @@ def records(view: View, under_way: Transaction, position: int,
         except UndoError as error:
             failures[oid] = error
         else:
-            result.append(Record(
-                oid, view.index.get(oid, 0), data, back,
-                _transaction_of(view, oid, previous)
-                if _has_data(view, oid, previous) else b''))
+            record = NewRecord(oid, data, back=back)
+            record.previous = view.index.get(oid, 0)
+            result.append(record)
         position += RECORD_HEADER + (size or 8)
     if position > end:
         raise UndoError('non-undoable transaction')
@@ -94,23 +83,6 @@ def _undone(view: View, under_way: Transaction, oid: bytes, position: int,
             return _merged(view, oid, previous, resolve,
                            (current_tid, tid), data), 0
     return b'', previous
-
-
-def _has_data(view: View, oid: bytes, position: int) -> bool:
-    """Has this revision data?  Not if there is none, or if the creation of the
-    object was undone."""
-    while position:
-        if read_header(view.file, position, oid)[-1]:
-            return True
-        back = u64(_read(view, position + RECORD_HEADER, 8))
-        position = back if back < position else 0
-    return False
-
-
-def _transaction_of(view: View, oid: bytes, position: int) -> bytes:
-    """The tid of the transaction of this record.  (A restored record may have
-    another serial.)"""
-    return _read(view, read_header(view.file, position, oid)[3], 8)
 
 
 def _current(view: View, under_way: Transaction, oid: bytes, current: int,
@@ -156,13 +128,11 @@ def find_transaction(view: View, tid: bytes, stop_at_pack: bool) -> int:
 
     `stop_at_pack`: not one that was packed, which cannot be undone."""
     # For an invalid tid, do not search the whole file.
-    position = view.end if len(tid) == 8 else FIRST
-    while position > FIRST:
-        position -= 8 + u64(_read(view, position - 8, 8))
-        found, _, status, *_ = _read_header(view, position)
-        if found == tid:
-            return position
-        if stop_at_pack and status == b'p':
+    end = view.end if len(tid) == 8 else FIRST
+    for header in headers_before(view.window(), end):
+        if header.tid == tid:
+            return header.position
+        if stop_at_pack and header.status == b'p':
             break
     raise UndoError('Invalid transaction id')
 
@@ -175,9 +145,8 @@ def find_data(view: View, position: int, oid: bytes,
     several, it is the last one, as for readers.  A record that itself points
     back is trusted.)
     """
-    _, length, _, *fields = _read_header(view, position)
-    end = position + length
-    position += HEADER + sum(fields)
+    header = header_at(view.window(), position)
+    position, end = header.records, header.position + header.length
     found = size_found = 0
     while position < end:
         other, _, _, _, _, size = read_header(view.file, position)
@@ -189,11 +158,6 @@ def find_data(view: View, position: int, oid: bytes,
                 view, found + RECORD_HEADER, size_found)):
         return 0
     return found
-
-
-def _read_header(view: View,
-                 position: int) -> tuple[bytes, int, bytes, int, int, int]:
-    return unpack_header(_read(view, position, HEADER))
 
 
 def _read(view: View, position: int, length: int) -> bytes:

@@ -27,7 +27,7 @@ from fsyncstorage.commit import sequencer
 from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.storage import outcome
-from fsyncstorage.storage.commits import Commits
+from fsyncstorage.storage.journal import Journal
 
 from ...support import PATIENCE
 from ...support import Thread
@@ -125,14 +125,14 @@ class Site(contextlib.ExitStack):
     def _attempts_get_their_tids(self):
         """A storage gives the tid when it is about to write; here it is known
         from the begin, for the data have it in them."""
-        new_tid = Commits._new_tid
+        new_tid = Journal.new_tid
 
-        def known_tid(storage, under_way):
+        def known_tid(journal, under_way):
             under_way.given_tid = self._tids.pop(
                 id(under_way.metadata), under_way.given_tid)
-            return new_tid(storage, under_way)
+            return new_tid(journal, under_way)
 
-        with mock.patch.object(Commits, '_new_tid', known_tid):
+        with mock.patch.object(Journal, 'new_tid', known_tid):
             yield
 
     def _release(self):
@@ -287,7 +287,7 @@ class Site(contextlib.ExitStack):
         """Write an index now."""
         acknowledged = list(self.standing.acknowledged)
         with self._at_syncs((_of_anything, while_syncing)):
-            if self.storage._checkpoints.write():
+            if self.storage.journal.checkpoints.write():
                 self._kept(acknowledged)
 
     @contextlib.contextmanager

@@ -4,11 +4,9 @@
 - tables        the report for people
 - document      the report as plain data, which `--json` writes
 - survey        reads the file, and adds up
-- blobfiles     looks through the blob directory
-- objects       what is known of each object, in arrays
 - moments       the times that people write, and those of a file
 
-Memory is bounded: see `objects`.
+Memory is bounded: see `survey.Objects`.
 """
 
 from .commandline import main

@@ -14,6 +14,7 @@ from datetime import timezone
 from ZODB.utils import z64
 
 from ...format.window import Window
+from ..blobfiles import BlobFiles
 from ..magic import NoDataFile
 from ..terminal import CannotRun
 from ..terminal import CommandParser
@@ -28,7 +29,6 @@ from ..terminal import was_replaced
 from . import document
 from . import moments
 from . import tables
-from .blobfiles import BlobFiles
 from .survey import Changed
 from .survey import Survey
 

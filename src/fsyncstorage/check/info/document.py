@@ -8,8 +8,8 @@ import heapq
 
 from ...format import scan
 from ...format.classes import OTHERS
+from ..blobfiles import KINDS
 from . import moments
-from .blobfiles import KINDS
 
 
 def made(survey, top, blob_files=None):

@@ -57,15 +57,5 @@ def tid_of(moment):
 
 
 def name(tid):
-    """The time of a tid, to the second.
-
-    Each month has 31 days in a tid, and each year 12 months.
-    """
-    minutes, part = divmod(int.from_bytes(tid, 'big'), 1 << 32)
-    days, minute = divmod(minutes, 24 * 60)
-    months, day = divmod(days, 31)
-    years, month = divmod(months, 12)
-    # Seconds in a tid are rounded down, so that 5 s are 4.9999999 there.
-    second = min((part * 60 + 60) >> 32, 59)
-    return (f'{_FIRST_YEAR + years:04}-{month + 1:02}-{day + 1:02}'
-            f' {minute // 60:02}:{minute % 60:02}:{second:02}')
+    """The time of a tid, to the second."""
+    return str(TimeStamp(tid))[:len('2026-11-23 14:30:00')]

@@ -39,9 +39,9 @@ import typing
 from collections.abc import Iterable
 from collections.abc import Iterator
 
+from ...format import headers
 from ...format import scan
 from ...format import seal
-from ...format import sealsearch
 from ...format.window import Window
 from ..files.state import Read
 
@@ -71,7 +71,7 @@ def sealed_behind(window: Window, end: int, tid: bytes) -> Iterator[Sealed]:
     The header and the seal may be of two transactions, if a block between them
     was lost.  So the first record after the seal must have the same tid.
     """
-    for begin, found in sealsearch.find_sound_seals(window, end):
+    for begin, found in headers.find_sound_seals(window, end):
         while end < begin and (
                 behind := _end_of_whole(window, end, tid)) is not None:
             end = behind
@@ -93,7 +93,7 @@ def refuse_other_releases(window: Window, end: int, tid: bytes) -> None:
     this is the last tid, has a seal of another version."""
     while (behind := _end_of_whole(window, end, tid)) is not None:
         end = behind
-        sealsearch.refuse_unknown_last_seal(window, end)
+        headers.refuse_unknown_last_seal(window, end)
 
 
 def _end_of_whole(window: Window, begin: int, after: bytes) -> int | None:

@@ -189,8 +189,7 @@ class Follower:
             stack.pop_all()
         self._file.close()
         self._file = made.file
-        self._indexing.replaced(
-            made.file, made.index, state.end, made.index_to)
+        self._indexing.replaced(made.file, made.index, state.end)
 
     def sync(self) -> None:
         """Make all whole batches durable.  A DiskError is final (I7)."""

@@ -52,8 +52,8 @@ class Indexing:
         self._size = 0 if loaded is None else os.path.getsize(self._path)
         self.count(end, OF_OUR_FILE)
 
-    def replaced(self, file: datafile.DataFile, found: fsIndex, end: int,
-                 saved_to: int) -> None:
+    def replaced(self, file: datafile.DataFile, found: fsIndex,
+                 end: int) -> None:
         """The file was replaced by a packed one, with this index and end.
 
         The tid of the last transaction stays, even if the pack has dropped
@@ -62,7 +62,7 @@ class Indexing:
         self._file = file
         self._ahead = None
         self._known = recovery.Recovered(found, end, self._known.tid)
-        self._saved_to = self._tried_at = saved_to
+        self._saved_to = self._tried_at = end
 
     def _belongs(self, loaded: index.Loaded, end: int) -> bool:
         """Does an index that is ahead belong to this file?
@@ -121,8 +121,8 @@ class Indexing:
         path = self._path
         temporary = path + '.index_tmp'
         try:
-            index.save_unchanging(
-                temporary, end, self._known.index, self._file)
+            index.save(temporary, index.Snapshot(self._known.index, end),
+                       self._file)
             datafile.disk.replace(temporary, path)
             datafile.disk.sync_directory(os.path.dirname(path))
             self._size, self._saved_to = os.path.getsize(path), end

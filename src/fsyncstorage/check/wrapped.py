@@ -1,15 +1,16 @@
-"""Removes what storage wrappers added to a record, within bounds.
+"""Decompresses records, within bounds.
 
-zc.zlibstorage and hexstorage begin a record with a mark, `.z` or `.h`; other
-wrappers, like those that encrypt, have other marks.  A malicious record can
-unpack to 1,000 times its size, and there may be many of them.  So there are
-two bounds: for one record, and for a whole file.
+zc.zlibstorage begins a record with a mark, `.z`; other wrappers, like those
+that encrypt, have other marks, and only they can read what follows.  A
+malicious record can unpack to 1,000 times its size, and there may be many of
+them.  So there are two bounds: for one record, and for a whole file.
 
 Left to others: what the pickles contain (references), and what is reported.
 """
 
-import binascii
 import zlib
+
+from ..format.references import TooMuch
 
 # The longest record whose pickles are read, wrapped or unwrapped.  ZODB warns
 # when a record of half this size is stored.
@@ -19,10 +20,6 @@ LARGEST = 32 << 20
 MOST_VALUES = 500_000
 # At least this many bytes are decompressed at a time.
 UNPACKED_AT_ONCE = 1 << 16
-
-
-class TooMuch(Exception):
-    """Reading this would take more memory than the check may use."""
 
 
 class Budget:
@@ -51,27 +48,12 @@ class Budget:
         self._left -= size
 
 
-def unwrap(data: bytes, budget: Budget) -> tuple[str, bytes | None]:
-    """Unwrap a record: (marks of the wrappers, pickles).
-
-    The pickles are None if only the wrapper can read them.  Each wrapper is
-    removed only once, because a record can be made that decompresses to
-    itself.
-    """
-    marks = ''
-    while data[:1] == b'.' != data:  # no pickle begins with STOP
-        mark = data[:2].decode('latin-1')
-        if mark in marks:
-            raise ValueError(f'it is wrapped as {mark} twice')
-        marks += mark
-        if mark == '.z':
-            data = decompress(data[2:], budget)
-        elif mark == '.h':
-            budget.spend(len(data) // 2)
-            data = binascii.unhexlify(data[2:])
-        else:
-            return marks, None
-    return marks, data
+def unwrap(data: bytes, budget: Budget) -> bytes | None:
+    """The pickles of a record; None if only its wrapper can read them."""
+    if data[:2] == b'.z':
+        data = decompress(data[2:], budget)
+    # (No pickle begins with STOP.)
+    return None if data[:1] == b'.' != data else data
 
 
 def decompress(data: bytes, budget: Budget) -> bytes:
