@@ -10,6 +10,7 @@ from ZODB.utils import newTid
 from ZODB.utils import z64
 
 from fsyncstorage import datafile
+from fsyncstorage.pack.agreed import VERSION
 from fsyncstorage.pack.agreed import Begin
 from fsyncstorage.pack.unopened import NotMade
 from fsyncstorage.pack.unopened import UnopenedPack
@@ -71,10 +72,10 @@ class Hooks:
         self.begin = self.becoming = None
         storage.pack_hooks = self
 
-    def begins(self, stop, collects_garbage, version):
+    def begins(self, stop, collects_garbage):
         self.calls.append('begins')
         self.begin = Begin(
-            self.storage.getSize(), stop, collects_garbage, version)
+            self.storage.getSize(), stop, collects_garbage, VERSION)
         return self.begin.end
 
     def swaps(self, becoming):

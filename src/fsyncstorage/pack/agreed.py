@@ -16,7 +16,8 @@ file, which the next start puts in its place (generation).
 import logging
 import typing
 
-import ZODB.serialize
+from ZODB.FileStorage.FileStorage import FileStorageError
+from ZODB.serialize import referencesf
 
 from ..errors import OutcomeUnknown
 from .plan import References
@@ -28,8 +29,6 @@ logger = logging.getLogger(__name__)
 #: match each other.  (It is not the version of the release, so that after an
 #: upgrade a node can still repeat the pack of a node that is lost.)
 VERSION = b'3'
-# The version where a storage wrapper reads references in a way unknown to us.
-VERSION_OF_WRAPPER = b'of a wrapper'
 
 
 class Begin(typing.NamedTuple):
@@ -53,8 +52,7 @@ class Becoming(typing.NamedTuple):
 class Hooks(typing.Protocol):
     """What a pack calls where several nodes have the storage's file."""
 
-    def begins(self, stop: bytes, collects_garbage: bool,
-               version: bytes) -> int:
+    def begins(self, stop: bytes, collects_garbage: bool) -> int:
         """Tell all nodes that a pack begins; return its end.
 
         What is before the end is durable, for all nodes.  No lock is held, and
@@ -79,9 +77,12 @@ class Hooks(typing.Protocol):
         """
 
 
-def version_of(references: References) -> bytes:
-    return (VERSION if references is ZODB.serialize.referencesf
-            else VERSION_OF_WRAPPER)
+def refuse_a_wrapper(references: References) -> None:
+    if references is not referencesf:
+        raise FileStorageError(
+            'where other machines have the file, too, it is not packed through'
+            ' a wrapper that reads references in its own way: they would not'
+            ' make the same file. Nothing was changed')
 
 
 class Agreement:
@@ -102,8 +103,8 @@ class Agreement:
         """Where the pack ends; None: the pack chooses the end itself."""
         if self._hooks is None:
             return None
-        end = self._hooks.begins(
-            stop, collects_garbage, version_of(references))
+        refuse_a_wrapper(references)
+        end = self._hooks.begins(stop, collects_garbage)
         self._begun = True
         return end
 

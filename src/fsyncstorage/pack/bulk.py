@@ -119,10 +119,8 @@ class Bulk:
         if referencesf is ZODB.serialize.referencesf:
             # It takes gigabytes of memory for a hostile record of a few bytes.
             referencesf = references
-        copier = work.copied(
+        return work.copied(
             job, self._files, referencesf, self._watch.tell, self._size)
-        self._watch.gone_blobs = copier.gone_blobs
-        return copier
 
     def copy_rest(self, copier: Copier, end: int) -> None:
         """Copy what was appended in the meantime, up to `end`."""
@@ -157,7 +155,6 @@ class Bulk:
             raise process.Gone(
                 f'the process that packs has not done its work: {wrong}.'
                 ' Nothing was changed') from None
-        self._watch.gone_blobs = done.gone_blobs
         checksum = Checksum.of_file(number, done.blocks) if job.sums else None
         return Copier(
             Output(new, done.written_to, Pacer(new).written, checksum),

@@ -24,6 +24,7 @@ import zlib
 from ZODB._compat import FILESTORAGE_MAGIC
 from ZODB.fsIndex import fsIndex
 
+from .. import datafile
 from ..format import scan
 from ..format import seal
 from ..format.scan import FIRST
@@ -75,22 +76,18 @@ class Copier:
     the pack has read before it decided.
     """
 
-    def __init__(self, out: Output, removed: GoneBlobs | None = None,
+    def __init__(self, out: Output,
+                 removed: datafile.DataFile | None = None,
                  copied_to: int = FIRST, index: fsIndex | None = None,
                  tally: Tally | None = None) -> None:
         self._out = out
-        self._removed = removed
+        self._removed = None if removed is None else GoneBlobs(removed)
         self._tally = tally
         self.copied_to = copied_to      # in the old file
         self.index = Positions(fsIndex() if index is None else index)
         #: Where records that later records point back to are: their positions
         #: in the old file, and in the new one.
         self._places: dict[int, int] = {}
-
-    @property
-    def gone_blobs(self) -> int:
-        """Blobs that are not kept."""
-        return 0 if self._removed is None else self._removed.count
 
     @property
     def written_to(self) -> int:

@@ -58,23 +58,17 @@ _LONGEST_WHOSE = 40
 
 
 class GoneBlobs:
-    """Lists the blobs that are not kept, and counts them.
+    """Lists the blobs that are not kept.
 
     A transaction can have several records of one blob, but only one file for
     it.
     """
 
-    def __init__(self, file: datafile.DataFile | None) -> None:
-        """Without a file, blobs are only counted, and only those whose record
-        has its own data.  For the others, back pointers would have to be
-        followed.  So a wrong pointer in a record that goes does not matter.
-        """
-        self.count = 0
-        self._out = None if file is None else Output(file)
+    def __init__(self, file: datafile.DataFile) -> None:
+        self._out = Output(file)
 
     def flush(self) -> None:
-        if self._out is not None:
-            self._out.flush()
+        self._out.flush()
 
     def add(self, found: scan.Transaction, kept: set[bytes], window: Window,
             chains: Chains) -> None:
@@ -83,18 +77,14 @@ class GoneBlobs:
         done = set(kept)
         ahead = window.for_records_of(found.end - found.position)
         for record in found.records:
-            if self._out is None and not record.length:
-                continue
             if record.oid in done:
                 continue
             source = chains.source(record)
             if _is_of_blob(source, ahead if source is record else None,
                            window):
                 done.add(record.oid)
-                self.count += 1
-                if self._out is not None:
-                    self._out.append(
-                        binascii.hexlify(record.oid + record.tid) + b'\n')
+                self._out.append(
+                    binascii.hexlify(record.oid + record.tid) + b'\n')
 
 
 def _is_of_blob(source: scan.Record, ahead: Window | None,

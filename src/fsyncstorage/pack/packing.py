@@ -109,15 +109,6 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 storage.is_packing = storage.is_swapping = False
 
 
-def _say_what_stays_of_blobs(storage: Any, gone: int) -> None:
-    if gone and not storage.blob_dir:
-        logger.warning(
-            '%s: %s blobs are not kept, and the pack leaves their files where'
-            ' they are, because it was given no blob directory (a BlobStorage'
-            ' around the storage removes them); fsync-check --blobs lists'
-            ' files without a record', storage._file_name, f'{gone:,}')
-
-
 def stop_of(storage: Any, t: float) -> bytes:
     """The tid of the pack time.
 
@@ -178,7 +169,6 @@ class _Packing:
             # (If much was committed meanwhile.)
             storage.journal.checkpoints.wake()
             self._watch.over(copier.written_to)
-            _say_what_stays_of_blobs(storage, self._watch.gone_blobs)
             if not storage.pack_keep_old:
                 datafile.remove_if_there(storage._file_name + naming.OLD)
             if bulk.removed is not None:

@@ -50,7 +50,6 @@ class Damaged(Exception):
 class Done(typing.NamedTuple):
     copied_to: int      # in the old file
     written_to: int     # in the new one
-    gone_blobs: int = 0
     #: The hashes of blocks, for the checksum of the new file if it is wanted.
     blocks: bytes = b''
 
@@ -87,7 +86,6 @@ class Process:
         done = self._result('done', size)
         with contextlib.suppress(KeyError, TypeError, ValueError):
             found = Done(int(done['copied_to']), int(done['written_to']),
-                         int(done['gone_blobs']),
                          bytes.fromhex(done['blocks']))
             # The hashes of blocks, for the checksum: all, or none.
             if len(found.blocks) in (0, found.written_to // BLOCK * SIZE):
@@ -169,7 +167,6 @@ def _work(job: Message, parent: ParentProcess) -> Message:
     checksum = copier.checksum
     return {'result': ['done', {
         'copied_to': copier.copied_to, 'written_to': copier.written_to,
-        'gone_blobs': copier.gone_blobs,
         'blocks': '' if checksum is None else checksum.blocks.hex()}]}
 
 

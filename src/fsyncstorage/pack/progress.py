@@ -96,8 +96,6 @@ class Watch:
         self.outcome = FAILED
         #: The size of the file, before and after the pack.
         self.before = self.after = size
-        #: Blobs that the pack does not keep.
-        self.gone_blobs = 0
         self._kind = kind
         self._path = path
         self._refuse = refuse

@@ -38,7 +38,6 @@ from .output import Nowhere
 from .output import Output
 from .output import Pacer
 from .output import reading_at
-from .packedblobs import GoneBlobs
 from .plan import Job
 from .plan import NothingToDo
 from .plan import Plan
@@ -90,7 +89,7 @@ def copied(job: Job, files: Files, references: References, tell: Tell,
     _refuse_without_room(files, window, plan, tell)
     checksum = Checksum.of_file(new.fileno()) if job.sums else None
     copier = Copier(
-        Output(new, 0, pacer.written, checksum), GoneBlobs(files.removed))
+        Output(new, 0, pacer.written, checksum), files.removed)
     copier.copy_planned(window, plan, tell)
     if files.removed is not None:
         files.removed.sync()
@@ -120,7 +119,7 @@ def copied(job: Job, files: Files, references: References, tell: Tell,
 
 
 def copied_to_nowhere(window: Window, plan: Plan, tell: Tell,
-                      removed: GoneBlobs | None = None,
+                      removed: datafile.DataFile | None = None,
                       tally: Tally | None = None) -> Copier:
     """Raises NothingToDo."""
     copier = Copier(Nowhere(), removed, tally=tally)
@@ -143,7 +142,7 @@ def foreseen(job: Job, files: Files, tell: Tell) -> dict[str, Any]:
         plan = planned(job, window, _references, tell)
         is_planned = time.monotonic()
         copier = copied_to_nowhere(
-            window, plan, tell, GoneBlobs(files.removed), tally)
+            window, plan, tell, files.removed, tally)
         needed = room(copier.written_to, plan, files)
     except NothingToDo:
         pass

@@ -97,7 +97,7 @@ class Node:
 def references_are_ours():
     """While this lasts, each node finds the references in our records."""
     with mock.patch.object(
-            agreed, 'version_of', lambda references: agreed.VERSION), \
+            agreed, 'refuse_a_wrapper', lambda references: None), \
             mock.patch.object(unopened, 'referencesf', references_of), \
             mock.patch.object(packed, 'references', references_of):
         yield

@@ -67,17 +67,10 @@ class PackHooks:
         #: The state after its swap.
         self._behind: State | None = None
 
-    def begins(self, stop: bytes, collects_garbage: bool,
-               version: bytes) -> int:
-        if version != VERSION:
-            # (No other node could make the same file from its own.)
-            raise FileStorageError(
-                'under durability quorum a storage is not packed through a'
-                ' wrapper that reads references in its own way: the other'
-                ' nodes would not make the same file. Nothing was changed')
+    def begins(self, stop: bytes, collects_garbage: bool) -> int:
         try:
             state = self._speaker.say(
-                PackBegin(stop, collects_garbage, version))
+                PackBegin(stop, collects_garbage, VERSION))
         except (Fenced, NotReplicated) as error:
             raise _not_told(error) from error
         assert state.pack is not None
