@@ -58,6 +58,17 @@ class Unreadable(ValueError):
     """The pickle is damaged, not what was expected, or larger than allowed."""
 
 
+def unreadable(error: Exception) -> Unreadable:
+    """What is raised in the place of one of ERRORS."""
+    match error:
+        case KeyError():
+            return Unreadable(f'opcode or memo number {error}')
+        case IndexError() | struct.error():
+            return Unreadable('it ends too early')
+        case _:
+            return Unreadable(str(error))
+
+
 def is_good_key(value: Any) -> bool:
     """May it be hashed?
 
@@ -93,10 +104,8 @@ class Reader:
             value, = self._stack
             if self.unfinished:
                 raise Unreadable('a class in place of a value')
-        except Unreadable:
-            raise
         except ERRORS as error:
-            raise Unreadable(f'{type(error).__name__}: {error}') from None
+            raise unreadable(error) from None
         finally:
             self._begin(b'')    # keep nothing of it until the next one
         return value
