@@ -88,6 +88,8 @@ class Reader:
     #: Opcodes that make one value: NONE, NEWTRUE, NEWFALSE, EMPTY_TUPLE.
     constants: dict[int, object] = {
         0x4e: None, 0x88: True, 0x89: False, 0x29: ()}
+    #: Does a text of ASCII become a str?  Else it stays bytes: that is faster.
+    decodes = True
     #: What is done with a text that is no UTF-8.
     errors = 'strict'
 
@@ -130,7 +132,7 @@ class Reader:
         """
         data, file, stack, marks, memo = (
             self._data, self._file, self._stack, self._marks, self._memo)
-        constants, at = self.constants, self._at
+        constants, decodes, at = self.constants, self.decodes, self._at
         value: Any
         for _ in range(most_steps):
             code = data[at]
@@ -139,8 +141,10 @@ class Reader:
                 begin = at + 4
                 at = begin + _unpack_length(data, at)[0]
                 value = data[begin:at]
-                value = (value.decode() if value.isascii()
-                         else self._other_text(value))
+                if not value.isascii():
+                    value = self._other_text(value)
+                elif decodes:
+                    value = value.decode()
             elif code == 0x71:  # BINPUT
                 memo[data[at]] = stack[-1]
                 at += 1

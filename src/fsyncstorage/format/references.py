@@ -59,6 +59,7 @@ class Pickles(Reader):
     #: With EMPTY_LIST and EMPTY_DICT.
     constants = {**Reader.constants, 0x5d: _LIST, 0x7d: None}
     errors = 'surrogatepass'
+    decodes = False
 
     #: Is anything called except `__new__` and `__setstate__`?
     calls = False
