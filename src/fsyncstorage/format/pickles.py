@@ -58,6 +58,17 @@ class Unreadable(ValueError):
     """The pickle is damaged, not what was expected, or larger than allowed."""
 
 
+def unreadable(error: Exception) -> Unreadable:
+    """What is raised in the place of one of ERRORS."""
+    match error:
+        case KeyError():
+            return Unreadable(f'opcode or memo number {error}')
+        case IndexError() | struct.error():
+            return Unreadable('it ends too early')
+        case _:
+            return Unreadable(str(error))
+
+
 def is_good_key(value: Any) -> bool:
     """May it be hashed?
 
@@ -77,6 +88,8 @@ class Reader:
     #: Opcodes that make one value: NONE, NEWTRUE, NEWFALSE, EMPTY_TUPLE.
     constants: dict[int, object] = {
         0x4e: None, 0x88: True, 0x89: False, 0x29: ()}
+    #: Does a text of ASCII become a str?  Else it stays bytes: that is faster.
+    decodes = True
     #: What is done with a text that is no UTF-8.
     errors = 'strict'
 
@@ -93,10 +106,8 @@ class Reader:
             value, = self._stack
             if self.unfinished:
                 raise Unreadable('a class in place of a value')
-        except Unreadable:
-            raise
         except ERRORS as error:
-            raise Unreadable(f'{type(error).__name__}: {error}') from None
+            raise unreadable(error) from None
         finally:
             self._begin(b'')    # keep nothing of it until the next one
         return value
@@ -121,7 +132,7 @@ class Reader:
         """
         data, file, stack, marks, memo = (
             self._data, self._file, self._stack, self._marks, self._memo)
-        constants, at = self.constants, self._at
+        constants, decodes, at = self.constants, self.decodes, self._at
         value: Any
         for _ in range(most_steps):
             code = data[at]
@@ -130,8 +141,10 @@ class Reader:
                 begin = at + 4
                 at = begin + _unpack_length(data, at)[0]
                 value = data[begin:at]
-                value = (value.decode() if value.isascii()
-                         else self._other_text(value))
+                if not value.isascii():
+                    value = self._other_text(value)
+                elif decodes:
+                    value = value.decode()
             elif code == 0x71:  # BINPUT
                 memo[data[at]] = stack[-1]
                 at += 1

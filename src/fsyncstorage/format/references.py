@@ -22,6 +22,7 @@ from typing import Any
 from .pickles import ERRORS
 from .pickles import Reader
 from .pickles import Unreadable
+from .pickles import unreadable
 
 OID = 8
 #: A weak reference, or one into another database, is made of a list.
@@ -58,6 +59,7 @@ class Pickles(Reader):
     #: With EMPTY_LIST and EMPTY_DICT.
     constants = {**Reader.constants, 0x5d: _LIST, 0x7d: None}
     errors = 'surrogatepass'
+    decodes = False
 
     #: Is anything called except `__new__` and `__setstate__`?
     calls = False
@@ -79,7 +81,7 @@ class Pickles(Reader):
             for _ in range(1 if skipped else 2):
                 self._read_pickle()
         except ERRORS as error:
-            raise Unreadable(f'{type(error).__name__}: {error}') from None
+            raise unreadable(error) from None
 
     def _read_pickle(self) -> None:
         while not self._has_ended(STEPS):

@@ -58,8 +58,9 @@ SPARE_CHUNKS = 1 << 13
 # Chunks whose memory is allocated with one call.
 ALLOCATED_AT_ONCE = 32
 
-# A build holds the storage's lock for BUILD_FOR seconds at a time, and then
-# frees it for PAUSE seconds, for the threads that wait for it.
+# A build takes the storage's lock for one bucket after the other.  Whenever
+# BUILD_FOR seconds have passed, it leaves the lock for PAUSE seconds to the
+# threads that wait for it.
 BUILD_FOR, PAUSE = 0.002, 0.0005
 
 _SEALS = (layout.F_SEAL_FUTURE_WRITE
@@ -317,16 +318,12 @@ def _refuse_when_silent(storage: Any) -> None:
 
 def _fill(lock: Any, new: ObjectMap, index: Any,
           prefixes: list[bytes]) -> None:
-    remaining = iter(prefixes)
-    prefix = next(remaining, None)
-    while prefix is not None:
+    pause_at = time.monotonic() + BUILD_FOR
+    for prefix in prefixes:
         with lock:
             if new.is_retired:
                 raise NoMap('it was retired while it was built')
-            until = time.monotonic() + BUILD_FOR
-            while prefix is not None:
-                new.fill(prefix, index._data[prefix].toString())
-                prefix = next(remaining, None)
-                if time.monotonic() > until:
-                    break
-        time.sleep(PAUSE)
+            new.fill(prefix, index._data[prefix].toString())
+        if time.monotonic() > pause_at:
+            time.sleep(PAUSE)
+            pause_at = time.monotonic() + BUILD_FOR
