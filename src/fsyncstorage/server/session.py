@@ -450,8 +450,8 @@ class Session(ZEOStorage):
         return answer
 
     def _tell(self, answer, error):
-        if isinstance(error, NotFinishedInTime):
-            # A stock client has this error from the end of its connection
+        if isinstance(error, NotFinishedInTime | LeaderChanged):
+            # A stock client has these errors from the end of its connection
             # alone.  (It ends its connection itself after any error of a
             # finish.)
             self.end()
@@ -460,13 +460,11 @@ class Session(ZEOStorage):
 
     def _voted(self, result, error):
         answer = self._answer
-        if error is not None:
-            self._forget()
-        if isinstance(error, LeaderChanged):
-            # Likewise: only behind the end of a connection it tries again.
-            self.end()
+        if error is None:
+            answer.done(result, None)
         else:
-            answer.done(result, error)
+            self._forget()
+            self._tell(answer, error)
 
     def _finished(self, tid, error):
         """If there is a tid, the transaction is being announced."""
