@@ -93,7 +93,6 @@ class Session(ZEOStorage):
 
     def notify_connected(self, connection):
         self.connected = True
-        self.call_soon_threadsafe = connection.call_soon_threadsafe
 
     def notify_disconnected(self):
         """Called whenever the connection has ended, for any reason."""
@@ -434,7 +433,13 @@ class Session(ZEOStorage):
         failed, error = self._failed
         if failed is not None and failed == id:
             self._failed = None, None
-            self._tell(answer, error)
+            if isinstance(error, NotFinishedInTime):
+                # A stock client has this error from the end of its connection
+                # alone.  (It ends its connection itself after any error of a
+                # finish.)
+                self.end()
+            else:
+                answer.done(None, error)
             return answer
         if self._ballot is None or self.transaction.id != id:
             self._check_tid(id, exc=StorageTransactionError)
@@ -443,15 +448,6 @@ class Session(ZEOStorage):
         self._answer = answer
         ask(self._ballot, done)
         return answer
-
-    def _tell(self, answer, error):
-        if isinstance(error, NotFinishedInTime):
-            # A stock client has this error from the end of its connection
-            # alone.  (It ends its connection itself after any error of a
-            # finish.)
-            self.end()
-        else:
-            answer.done(None, error)
 
     def _voted(self, result, error):
         answer = self._answer
