@@ -6,6 +6,9 @@ import os
 import threading
 from unittest import mock
 
+from ZODB.utils import z64
+
+from fsyncstorage.errors import Unpublished
 from fsyncstorage.server import committer as module
 from fsyncstorage.server.ballot import OUTSIDE
 from fsyncstorage.server.ballot import OVER
@@ -308,6 +311,30 @@ class Room(ByHand):
             self.committer.abort(holder)
             self.world.settle()
         self.assertEqual(set(self.states(*others)), {OVER})
+
+    def test_a_second_notice_of_a_turn(self):
+        """By then it waits for room again, and goes on doing that."""
+        with mock.patch.object(module, 'ROOM', 3000):
+            self.begin_service()
+        direct, notices = vote(self.storage, {1: b'x'}), []
+        with mock.patch.object(
+                self.storage, 'call_when_served',
+                lambda transaction, notice: notices.append(notice) or True):
+            ballot = self.vote('a', {1: b'y'})
+        other = self.vote('b', {2: b'x'})
+        self.assertEqual(self.states(ballot, other), [WAITING, OUTSIDE])
+        notices[0]()
+        with mock.patch.object(
+                self.storage, 'tpc_vote', side_effect=Unpublished(z64)):
+            self.world.deliver_one()
+        for _ in range(2):
+            self.world.deliver()
+            self.assertEqual(self.states(ballot, other), [OUTSIDE, VOTED])
+            notices[0]()
+        for each in ballot, other:
+            self.committer.abort(each)
+        self.storage.tpc_abort(direct)
+        self.world.settle()
 
     def test_giants_go_in_one_at_a_time_beside_the_others(self):
         """While the storage gets what they store, nobody waits for them."""

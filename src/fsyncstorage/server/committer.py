@@ -245,10 +245,11 @@ class Committer:
         else:
             ballot.becomes(OUTSIDE)
 
-    def _go_on(self, ballot):
-        """Posted when there is room for it, or when it is its turn."""
+    def _go_on(self, ballot, *states):
+        """Posted when there is room for it, or when it is its turn.  By now it
+        may have ended, or wait for the other one."""
         with self._lock:
-            if ballot.state in (OUTSIDE, WAITING) and not self._closing:
+            if ballot.state in states and not self._closing:
                 self._vote(ballot)
 
     def _vote(self, ballot):
@@ -325,8 +326,8 @@ class Committer:
         may block for what is left."""
         ballot.becomes(WAITING)
         if not self.storage.call_when_served(
-                ballot.transaction,
-                functools.partial(self._post, self._go_on, ballot)):
+                ballot.transaction, functools.partial(
+                    self._post, self._go_on, ballot, WAITING)):
             ballot.has_turn = True
             ballot.becomes(VOTING)
             self._leave_to_a_thread(ballot)
@@ -424,4 +425,4 @@ class Committer:
             for admitted in ballot.room.leave(ballot):
                 # (Not in this step: a ballot that fails would admit the next
                 # one, and so on, one inside the other.)
-                self._post(self._go_on, admitted)
+                self._post(self._go_on, admitted, OUTSIDE)

@@ -92,7 +92,6 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, listener, session, newcomer):
         self.loop = loop = listener.event_loop
-        self.addr = listener.addr
         self.session = session
         self._newcomer = newcomer
         self._announcement = announcement(listener.msgpack)
@@ -485,9 +484,6 @@ class Connection(asyncio.Protocol):
             return not self._outgoing
         self._send()
         return True
-
-    def call_soon_threadsafe(self, function, *arguments):
-        self.loop.call_soon_threadsafe(function, *arguments)
 
     def close(self):
         """Send what is there, and close; `connection_lost` follows."""

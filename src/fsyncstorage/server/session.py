@@ -95,7 +95,6 @@ class Session(ZEOStorage):
 
     def notify_connected(self, connection):
         self.connected = True
-        self.call_soon_threadsafe = connection.call_soon_threadsafe
 
     def notify_disconnected(self):
         """Called whenever the connection has ended, for any reason."""
