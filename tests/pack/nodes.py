@@ -14,7 +14,6 @@ from fsyncstorage.pack.agreed import VERSION
 from fsyncstorage.pack.agreed import Begin
 from fsyncstorage.pack.unopened import NotMade
 from fsyncstorage.pack.unopened import UnopenedPack
-from fsyncstorage.pack.unopened import made
 
 from ..support import commit
 from ..support import oid
@@ -116,7 +115,7 @@ class Follower:
     def swaps(self, becoming):
         """All was applied.  Return why it cannot, or None."""
         try:
-            new = made(self.pack, self.size, becoming)
+            new = self.pack.made(self.size, becoming)
         except NotMade as failure:
             return failure
         with new.file:

@@ -11,7 +11,6 @@ from fsyncstorage import datafile
 from fsyncstorage.format import index
 from fsyncstorage.pack import checksum
 from fsyncstorage.pack import progress
-from fsyncstorage.pack.unopened import made
 
 from ..often import often
 from ..support import PATIENCE
@@ -92,8 +91,8 @@ class Answers(UnopenedCase):
         self.pack()
         self.copied()
         del disk.log[:]
-        new = made(self.follower.pack, self.follower.size,
-                   self.hooks.becoming)
+        new = self.follower.pack.made(
+            self.follower.size, self.hooks.becoming)
         self.assertIn('sync', disk.log)
         self.assertNotIn('write', disk.log[:disk.log.index('sync')])
         with new.file:
@@ -113,10 +112,6 @@ class Answers(UnopenedCase):
         self.follower.close()
         self.assertEqual(
             self.names(), {'Data.fs', 'Data.fs.index', 'Data.fs.old'})
-
-    def test_it_was_away(self):
-        self.pack_alone()
-        self.check_refused('has not packed')
 
     def test_another_version(self):
         self.pack_alone()

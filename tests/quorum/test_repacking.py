@@ -321,9 +321,9 @@ class Rows(SwapCase):
             self.comes_to(engine)
 
     def test_each_row(self):
-        """What has the name (nothing: between two renames, where there are no
-        hard links), is the packed file beside it; and what comes of it if the
-        log has the swap, or has it not."""
+        """What has the name (nothing: a power cut has left half a rename), is
+        the packed file beside it; and what comes of it if the log has the
+        swap, or has it not."""
         for file, is_beside, agreed, not_agreed in (
                 (self.old, True, self.finishes, self.comes_to),
                 (self.old, False, self.comes_to, self.comes_to),

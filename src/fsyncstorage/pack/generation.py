@@ -14,8 +14,7 @@ by `naming.replace`.
     not there      READY               NEITHER
     another one    NEITHER             NEITHER
 
-(Data.fs is not there between two renames, on a file system without hard
-links.)
+(Data.fs is not there if a power cut has left a rename half done.)
 
 READY: if the swap was agreed, `naming.replace` gives the new file its name.
 OLD: if it was agreed, the file must be packed again, or copied (unopened).

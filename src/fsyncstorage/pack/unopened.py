@@ -229,13 +229,6 @@ class UnopenedPack:
             self._bulk = None
 
 
-def made(pack: UnopenedPack | None, end: int, becoming: Becoming) -> Made:
-    """Like `UnopenedPack.made`, but NotMade if no pack was begun."""
-    if pack is None:
-        raise NotMade('this node has not packed it')
-    return pack.made(end, becoming)
-
-
 def _failure(path: str, error: BaseException) -> NotMade:
     match error:
         case NotMade():

@@ -267,12 +267,9 @@ class Scrub:
 
     def _note_end(self, done: Pass, endings: int) -> None:
         now = int(time.time())
-        last = self._notes.last
-        is_known = (last.damaged, last.first_damaged) == (
-            done.damaged, done.first_damaged)
         self._note(self._notes.after_the_end(done, now), endings)
         logger.log(
-            logging.INFO if is_known or not done.damaged else logging.WARNING,
+            logging.WARNING if done.damaged else logging.INFO,
             '%s: a scrub has read %s bytes in %s s: %s sound transactions (%s'
             ' of them without a seal, and %s whose tid does not rise), %s'
             ' damaged ones', self._name,

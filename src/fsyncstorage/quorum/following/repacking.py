@@ -27,7 +27,6 @@ from ...pack.unopened import Made
 from ...pack.unopened import NotMade
 from ...pack.unopened import OtherVersion
 from ...pack.unopened import UnopenedPack
-from ...pack.unopened import made
 from ..history.fold import Pack
 from ..history.fold import State
 from ..log.interface import Unanswered
@@ -124,13 +123,15 @@ class Repacking:
             raise self._failed from None
 
     def _made(self, state: State, becoming: Becoming) -> Made:
-        if self._pack is not None:
-            while not self._pack.wait(LOOK_EVERY):
-                if self._is_stopped():
-                    self._pack.cancel()
+        pack = self._pack
+        if pack is None:
+            raise NotMade('this node has not packed it')
+        while not pack.wait(LOOK_EVERY):
+            if self._is_stopped():
+                pack.cancel()
         if self._is_stopped():
             raise Unanswered('this node was stopped within a pack')
-        return made(self._pack, state.end, becoming)
+        return pack.made(state.end, becoming)
 
     def _refused(self, state: State, failure: NotMade) -> Refused:
         return Refused(
