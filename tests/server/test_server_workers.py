@@ -11,6 +11,7 @@ from fsyncstorage.server import workers
 from fsyncstorage.server.accounts import Account
 from fsyncstorage.server.accounts import Accounts
 from fsyncstorage.server.threads import Mailbox
+from fsyncstorage.server.threads import Threads
 from fsyncstorage.server.workers import Workers
 
 from ..support import PATIENCE
@@ -145,6 +146,20 @@ class Jobs(TestCase):
             [str(error) for error in errors],
             ["it was ended by SystemExit('the end')"] * 4)
         until(lambda: not self.workers.busy, 'none is busy')
+
+    def test_an_outcome_that_cannot_be_posted(self):
+        """The thread goes on with the next job."""
+        def post(then, result, error):
+            if then == 'first':
+                raise MemoryError
+            self.posted.release()
+
+        threads = Threads(1, 'worker', post)
+        with self.assertLogs(LOG, 'ERROR'):
+            for then in 'first', 'second':
+                self.assertTrue(threads.do(then, int))
+            self.wait()
+        threads.shutdown()
 
     def start_no_more_threads(self):
         """Undo it with what is returned."""

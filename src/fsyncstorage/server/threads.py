@@ -136,7 +136,10 @@ class Threads:
 
     def _run(self):
         while (job := self._jobs.get()) is not None:
-            self.carry_out(*job)
+            try:
+                self.carry_out(*job)
+            except BaseException:  # the outcome could not be posted
+                logger.exception('an error in the server')
             # Keep nothing of this job alive while waiting for the next one.
             del job
             with self._lock:
