@@ -27,7 +27,7 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage import datafile
 from fsyncstorage.check import salvage
 from fsyncstorage.check import verify
-from fsyncstorage.check.magic import NoDataFile
+from fsyncstorage.check.tails import NoDataFile
 from fsyncstorage.format import index
 from fsyncstorage.format.window import Window
 from fsyncstorage.storage.recovery import DamagedFile

@@ -6,7 +6,7 @@ from unittest import mock
 
 from fsyncstorage.check.info import document
 from fsyncstorage.check.info import survey
-from fsyncstorage.check.magic import NoDataFile
+from fsyncstorage.check.tails import NoDataFile
 from fsyncstorage.format import classes
 from fsyncstorage.format import scan
 

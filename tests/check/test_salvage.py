@@ -20,7 +20,7 @@ from fsyncstorage import FsyncStorage
 from fsyncstorage.check import findings
 from fsyncstorage.check import salvage
 from fsyncstorage.check import verify
-from fsyncstorage.check.magic import NoDataFile
+from fsyncstorage.check.tails import NoDataFile
 from fsyncstorage.format import scan
 from fsyncstorage.format import seal
 from fsyncstorage.format.window import Window

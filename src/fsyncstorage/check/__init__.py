@@ -4,9 +4,8 @@
 - words         the report for people
 - salvage       copies what is sound into a new file
 - verify        what is checked
-- magic         is it a Data.fs at all?
 - wrapped       unpacks what storage wrappers have compressed
-- tails         what is a tail, and what is damage
+- tails         is it a Data.fs; what is its tail, and what is damage
 - findings      what was found
 - lost          which objects were lost, by class
 - blobfiles     which record each file of a blob directory belongs to

@@ -24,7 +24,7 @@ from ..storage import recovery
 from . import findings
 from . import salvage
 from . import verify
-from .magic import NoDataFile
+from .tails import NoDataFile
 from .terminal import CannotRun
 from .terminal import CommandParser
 from .terminal import exit_code

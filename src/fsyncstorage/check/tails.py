@@ -1,16 +1,49 @@
-"""If something is not sound: is it the tail of a file, or damage?
+"""All of a Data.fs, from its first bytes to its tail.
 
-The tail is what a power cut leaves, or what is being written right now.  If
-something behind it proves that it was on disk already, it is damage.
+The first four bytes tell whether it is a Data.fs.  The tail is what a power
+cut leaves, or what is being written right now.  If something behind it proves
+that it was on disk already, it is damage.
 
 The file may be written meanwhile: an unfinished transaction can be cut off,
 and others written in its place, which then look like a proof.  So the proof is
 looked for first, and then the place is read once more.
 """
 
+from ZODB._compat import FILESTORAGE_MAGIC
+
 from ..format import headers
 from ..format import scan
 from ..format import seal
+
+
+class NoDataFile(Exception):
+    """The file is no Data.fs, and cannot be read as one."""
+
+
+def wrong_magic(window):
+    """None for a Data.fs; a text if only its first bytes are damaged.
+
+    NoDataFile if it is no Data.fs.
+    """
+    magic = window.read(0, scan.FIRST)
+    if len(magic) < scan.FIRST:
+        raise NoDataFile(
+            f'it has {len(magic)} bytes, and no Data.fs is that short. A'
+            ' power cut while one is created or packed can leave this: do'
+            ' not open it, look for a .old beside it or a backup')
+    if magic == b'FS21':
+        raise NoDataFile(
+            'it was written under Python 2 (it begins with FS21); convert'
+            ' it with zodbupdate first')
+    if magic == FILESTORAGE_MAGIC:
+        return None
+    expected = FILESTORAGE_MAGIC.decode()
+    try:
+        scan.read_transaction(window, scan.FIRST)
+    except scan.Damage:
+        raise NoDataFile(
+            f'it is no Data.fs: it does not begin with {expected}') from None
+    return f'the file begins with {magic!r}, not with {expected}'
 
 
 class Tails:
@@ -28,7 +61,15 @@ class Tails:
         self._is_passed = False
 
     def walk(self):
-        """Yield every transaction and each Damage; end at the tail."""
+        """Yield every transaction and each Damage; end at the tail.
+
+        If the first bytes are damaged, that is a Damage at position 0;
+        NoDataFile if the file is no Data.fs.
+        """
+        if (wrong := wrong_magic(self.window)) is not None:
+            damage = scan.Damage(0, None, scan.DAMAGED, wrong)
+            damage.end = scan.FIRST
+            yield damage
         for found in scan.walk(self.window, suspect=self._look_for_proof):
             if isinstance(found, scan.Damage) and self._is_tail(found):
                 self.tail = found

@@ -24,8 +24,8 @@ chains of back pointers are remembered.  The seals behind damage are searched
 once.  Memory: an index, one record, and notes about records that are damaged,
 or that have a blob or a back pointer.
 
-Left to others: whether it is a Data.fs at all (magic), what is a tail (tails),
-the results (findings), which objects were lost (lost), words and exit codes
+Left to others: whether it is a Data.fs at all, and what is a tail (tails), the
+results (findings), which objects were lost (lost), words and exit codes
 (commandline), the references (references) and wrappers (wrapped) of pickles,
 repairs (salvage).
 """
@@ -52,7 +52,6 @@ from . import findings
 from .blobfiles import ORPHAN
 from .blobfiles import BlobFiles
 from .lost import Lost
-from .magic import wrong_magic
 from .tails import Tails
 from .wrapped import MOST_VALUES
 from .wrapped import Budget
@@ -86,7 +85,6 @@ def verify(window, blob_files=None, stored=None, tell=lambda *_: None):
     `index`; `tell(stage, position)` is called often.
     """
     verification = Verification(window, blob_files, stored, tell)
-    verification.check_magic()
     verification.read_transactions()
     verification.walk_pickles()
     verification.find_orphans()
@@ -115,10 +113,6 @@ class Verification:
         self.tell = tell
 
     # Transactions
-
-    def check_magic(self):
-        if (wrong := wrong_magic(self.window)) is not None:
-            self.report.add(findings.MAGIC, wrong, position=0)
 
     def read_transactions(self):
         for found in self.tails.walk():
@@ -150,6 +144,9 @@ class Verification:
 
     def note_damage(self, damage):
         reason = damage.reason
+        if damage.position < scan.FIRST:
+            self.report.add(findings.MAGIC, reason, damage.position)
+            return
         if damage.kind == scan.UNFINISHED:
             reason += ', and finished ones are behind it'
         if damage.end == self.window.end and damage.transaction is None:

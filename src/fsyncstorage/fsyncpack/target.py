@@ -19,8 +19,8 @@ import zc.lockfile
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.blob import LAYOUT_MARKER
 
-from ..check.magic import NoDataFile
-from ..check.magic import wrong_magic
+from ..check.tails import NoDataFile
+from ..check.tails import wrong_magic
 from ..check.terminal import CannotRun
 from ..check.terminal import opened
 from ..check.terminal import opened_blobs

@@ -15,7 +15,7 @@ from ZODB.utils import z64
 
 from ...format.window import Window
 from ..blobfiles import BlobFiles
-from ..magic import NoDataFile
+from ..tails import NoDataFile
 from ..terminal import CannotRun
 from ..terminal import CommandParser
 from ..terminal import exit_code

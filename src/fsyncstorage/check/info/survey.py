@@ -29,7 +29,6 @@ from ZODB.utils import z64
 from ...format import scan
 from ...format.classes import Classes
 from ...format.window import Window
-from ..magic import wrong_magic
 from ..tails import Tails
 
 
@@ -101,12 +100,7 @@ class Survey:
 
     def read_transactions(self):
         """Read all transactions up to the tail, or up to damage."""
-        tails = Tails(self.window)
-        wrong = wrong_magic(self.window)
-        if wrong is not None:
-            self.damage = scan.Damage(0, None, scan.DAMAGED, wrong)
-            return
-        for found in tails.walk():
+        for found in Tails(self.window).walk():
             self.tell('transactions', found.position)
             if isinstance(found, scan.Damage):
                 self.damage = found
