@@ -37,7 +37,7 @@ class Trouble(ScrubTestCase):
         self.fill()
         with self.python_that_says('exit 3'):
             storage = self.scrubbed()
-            self.assertIn('goes on in 60 minutes',
+            self.assertIn('goes on, in 60 minutes',
                           self.heard.wait(INTERRUPTED))
         storage.close()
         self.assertEqual(len(self.started), 1)
@@ -60,14 +60,13 @@ class Trouble(ScrubTestCase):
         script = says(read(place)).replace('read nothing', 'exit 3')
         with self.python_that_says(script):
             storage = self.scrubbed()
-            self.heard.wait('at the same place')
+            self.heard.wait('2 times in succession')
             figures = storage.stats()['scrub']
             self.assertGreaterEqual(figures['interrupted'], 1)
             self.assertIn('exit code 3', figures['interrupted_because'])
             storage.close()
         [first, *others] = self.heard.records
-        self.assertIn(f'2 times at the same place, and nothing behind it is'
-                      f' verified: behind byte {ends[4]} ',
+        self.assertIn(f'interrupted at byte {ends[4]} of the file, 2 times in',
                       others[0].getMessage())
         self.assertEqual(first.levelname, 'WARNING')
         self.assertEqual({each.levelname for each in others}, {'ERROR'})

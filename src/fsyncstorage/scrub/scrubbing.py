@@ -196,17 +196,12 @@ class Scrub:
                 times += self._interrupted.times
             *_, last_line = ['', *why.splitlines()]
             self._interrupted = Interrupted(position, times, last_line)
-        if times == 1:
-            logger.warning(
-                '%s: the scrub was interrupted, and goes on in %.0f minutes:'
-                ' %s', self._name, TRY_AGAIN_AFTER / 60, why)
-        else:
-            logger.error(
-                '%s: the scrub was interrupted %s times at the same place, and'
-                ' nothing behind it is verified: behind byte %s of the file,'
-                ' which the disk may be unable to read; it is tried again in'
-                ' %.0f minutes: %s', self._name, times, position,
-                TRY_AGAIN_AFTER / 60, why)
+        logger.log(
+            logging.WARNING if times == 1 else logging.ERROR,
+            '%s: the scrub was interrupted at byte %s of the file, %s times in'
+            ' succession; nothing behind it is verified before it goes on, in'
+            ' %.0f minutes: %s', self._name, position, times,
+            TRY_AGAIN_AFTER / 60, why)
 
     def _read(self, endings: int) -> None:
         """Let a child process read, up to the end of the pass."""
