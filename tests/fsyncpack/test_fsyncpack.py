@@ -486,12 +486,12 @@ class OfAServer(PackCase):
 
     def test_a_cancel_that_is_too_late(self):
         with phases.held_up(progress.SWAP) as there, mock.patch.object(
-                progress.Watch, 'cancel'):
+                progress.PackWatch, 'cancel'):
             packing = Thread(
                 lambda: self.storage.pack(time.time(), referencesf))
             self.assertTrue(there.wait(PATIENCE))
             cancelling = Thread(lambda: self.run_pack('--cancel'))
-            until(lambda: progress.Watch.cancel.called, 'the call')
+            until(lambda: progress.PackWatch.cancel.called, 'the call')
         packing.result()
         status, out, err = cancelling.result()
         self.assertEqual((status, out), (CANNOT_RUN, ''))

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fsyncstorage.client.storage import FsyncClient
 from fsyncstorage.metrics import exporters
 from fsyncstorage.metrics.clients import ClientCollector
-from fsyncstorage.pack.progress import Watch
+from fsyncstorage.pack.progress import PackWatch
 
 from ..server.serving import Served
 from ..server.serving import record
@@ -84,13 +84,13 @@ class Names(NothingIsKept, Served):
         tid = commit(storage, {0: record(1)})
         commit(storage, {0: record(2)}, {0: tid})
         shown = []
-        tell = Watch.tell
+        tell = PackWatch.tell
 
         def look(watch, *args):
             tell(watch, *args)
             shown.append(get(address, '/metrics')[1])
 
-        with mock.patch.object(Watch, 'tell', look):
+        with mock.patch.object(PackWatch, 'tell', look):
             storage.pack(time.time(), lambda data: [])
         until(lambda: storage.stats()['scrub']['passes'], 'one has ended')
         registry = CollectorRegistry()

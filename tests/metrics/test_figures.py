@@ -13,7 +13,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.metrics.collector import Collector
 from fsyncstorage.metrics.exporters import Showing
-from fsyncstorage.pack.progress import Watch
+from fsyncstorage.pack.progress import PackWatch
 
 from ..server.serving import ErrorReply
 from ..server.serving import Served
@@ -163,7 +163,7 @@ class InOneProcess(FiguresTestCase):
         storage = self.show(pack_process=False)
         self.assertNotIn(('last_pack_succeeded',), self.figures())
         seen = []
-        tell = Watch.tell
+        tell = PackWatch.tell
 
         def look(watch, phase, done, total):
             tell(watch, phase, done, total)
@@ -172,7 +172,7 @@ class InOneProcess(FiguresTestCase):
 
         tid = commit(storage, {0: record(1), 1: b'x'})
         commit(storage, {0: record(2)}, {0: tid})
-        with mock.patch.object(Watch, 'tell', look):
+        with mock.patch.object(PackWatch, 'tell', look):
             storage.pack(time.time(), lambda data: [])
         self.assertIn('copy', {phase for phase, _, _ in seen})
         for phase, shown, true in seen:
@@ -191,7 +191,7 @@ class InOneProcess(FiguresTestCase):
         storage.pack(time.time(), lambda data: [])
         packed = self.figures()['last_pack_success_timestamp_seconds',] - 1000
         storage.packs._succeeded.ended -= 1000  # it was long ago
-        with mock.patch.object(Watch, 'tell', side_effect=OSError), \
+        with mock.patch.object(PackWatch, 'tell', side_effect=OSError), \
                 self.assertRaises(OSError):
             storage.pack(time.time(), lambda data: [])
         self.check(last_pack_succeeded=0)

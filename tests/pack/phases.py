@@ -29,7 +29,7 @@ def fill(storage):
 
 def at(phase, do, kind=progress.PACK):
     """While this lasts, `do(watch)` is called once in a phase."""
-    tell = progress.Watch.tell
+    tell = progress.PackWatch.tell
     done = []
 
     def tell_us(watch, told, *figures):
@@ -38,7 +38,7 @@ def at(phase, do, kind=progress.PACK):
             done.append(told)
             do(watch)
 
-    return mock.patch.object(progress.Watch, 'tell', tell_us)
+    return mock.patch.object(progress.PackWatch, 'tell', tell_us)
 
 
 @contextlib.contextmanager

@@ -221,13 +221,13 @@ class Waiting(UndoInPackCase):
         """A pack that looks, again and again, whether it must end."""
         looks = threading.Semaphore(0)
 
-        class Watch(progress.Watch):
+        class PackWatch(progress.PackWatch):
             def go_on(self):
                 looks.release()
                 super().go_on()
 
         self.patch(place, EACH=.001)
-        self.patch(packing, Watch=Watch)
+        self.patch(packing, PackWatch=PackWatch)
         pack = Thread(self.storage.pack, self.time, referencesf)
         for _ in range(100):
             self.assertTrue(looks.acquire(timeout=PATIENCE), 'it waits')

@@ -79,13 +79,13 @@ class Status(PacksCase):
     def test_in_each_phase(self):
         storage = self.packable()
         seen = []
-        tell = progress.Watch.tell
+        tell = progress.PackWatch.tell
 
         def tell_us(*args):
             tell(*args)
             seen.append(storage.packs.status()['pack'])
 
-        with mock.patch.object(progress.Watch, 'tell', tell_us):
+        with mock.patch.object(progress.PackWatch, 'tell', tell_us):
             self.pack(storage)
         self.assertEqual(list(dict.fromkeys(
             each['phase'] for each in seen)), phases.PHASES)

@@ -75,13 +75,13 @@ class ProcessTestCase(StartedTestCase):
 
     def pack(self, storage, told=lambda phase: None):
         """`told(phase)` is called wherever the process reports."""
-        tell = progress.Watch.tell
+        tell = progress.PackWatch.tell
 
         def tell_us(watch, phase, done, total):
             told(phase)
             tell(watch, phase, done, total)
 
-        with mock.patch.object(progress.Watch, 'tell', tell_us):
+        with mock.patch.object(progress.PackWatch, 'tell', tell_us):
             storage.pack(time.time() + 1, referencesf)
 
     def check_nothing_happened(self, storage, before):

@@ -123,7 +123,7 @@ class History:
     def _pack(self):
         storage, self._fenced = self.storage, None
         generation = storage.stats()['quorum']['generation']
-        with mock.patch.object(progress.Watch, 'tell', self._telling()), \
+        with mock.patch.object(progress.PackWatch, 'tell', self._telling()), \
                 contextlib.suppress(
                     POSKeyError, FileStorageError, DiskError):
             storage.pack(self._time(), referencesf,
@@ -145,7 +145,7 @@ class History:
 
     def _telling(self):
         """In each phase of the storage's pack, something may happen."""
-        tell, storage = progress.Watch.tell, self.storage
+        tell, storage = progress.PackWatch.tell, self.storage
 
         def tell_us(watch, *told):
             tell(watch, *told)

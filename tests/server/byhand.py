@@ -12,7 +12,7 @@ from ZODB.utils import z64
 
 from fsyncstorage.server import committer as module
 from fsyncstorage.server.ballot import Ballot
-from fsyncstorage.server.ballot import Kept
+from fsyncstorage.server.ballot import BytesInMemory
 from fsyncstorage.server.committer import Committer
 from fsyncstorage.server.threads import Threads
 from fsyncstorage.storage import AsyncFinish
@@ -68,7 +68,7 @@ class Client:
     def __init__(self, name):
         self.log_label = name
         self.files = 0  # entered and not closed
-        self.kept = Kept()
+        self.kept = BytesInMemory()
         self.stats = StorageStats()
 
     def timed_out(self, ballot):

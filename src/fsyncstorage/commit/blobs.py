@@ -48,7 +48,7 @@ PASSING = errno.EMFILE, errno.ENFILE, errno.ENOMEM
 PAUSE = 0.02
 
 
-class Kept(typing.Protocol):
+class KeptByLog(typing.Protocol):
     """What a log keeps of the blobs of a transaction."""
 
     def drop(self) -> None:
@@ -68,7 +68,7 @@ class Stored:
         self._prepared: set[str] = set()
         self._named: list[str] = []
         #: What a log has of them; None: nothing.
-        self.kept: Kept | None = None
+        self.kept: KeptByLog | None = None
 
     def __bool__(self) -> bool:
         return bool(self._files)

@@ -32,7 +32,7 @@ from .plan import Job
 from .plan import References
 from .process import Process
 from .progress import SWAP
-from .progress import Watch
+from .progress import PackWatch
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Bulk:
 
     def __init__(self, path: str, blob_dir: str | None,
                  old: datafile.DataFile, size: Callable[[], int],
-                 watch: Watch) -> None:
+                 watch: PackWatch) -> None:
         self._path = path
         self.old = old
         self._size = size

@@ -43,8 +43,8 @@ from .plan import NothingToDo
 from .plan import References
 from .progress import NOTHING
 from .progress import Cancelled
+from .progress import PackWatch
 from .progress import Untimely
-from .progress import Watch
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
     if not storage._index:
         return  # nothing to do in an empty storage
     agreement = Agreement(storage.pack_hooks)
-    watch = Watch(storage._file_name, storage._refuse_when_stopped,
+    watch = PackWatch(storage._file_name, storage._refuse_when_stopped,
                   storage.getSize())
     try:
         with storage._lock:
@@ -150,7 +150,7 @@ def _let_undos_end(storage: Any) -> None:
 
 class _Packing:
 
-    def __init__(self, storage: Any, watch: Watch,
+    def __init__(self, storage: Any, watch: PackWatch,
                  agreement: Agreement) -> None:
         self._storage = storage
         self._watch = watch

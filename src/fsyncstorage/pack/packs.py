@@ -27,20 +27,20 @@ from .process import Process
 from .progress import FORECAST
 from .progress import NOTHING
 from .progress import PACKED
+from .progress import PackWatch
 from .progress import Untimely
-from .progress import Watch
 
 
 class Packs:
 
     def __init__(self, storage: Any) -> None:
         self._storage = storage
-        self._forecast: Watch | None = None
-        self._last: Watch | None = None
+        self._forecast: PackWatch | None = None
+        self._last: PackWatch | None = None
         #: The last one that has succeeded.
-        self._succeeded: Watch | None = None
+        self._succeeded: PackWatch | None = None
 
-    def ended(self, watch: Watch) -> None:
+    def ended(self, watch: PackWatch) -> None:
         """Called by a pack, however it ends."""
         watch.ended = time.monotonic()
         self._last = watch
@@ -110,7 +110,7 @@ class Packs:
             refuse()
             storage._refuse_when_stopped()
 
-        watch = Watch(storage._file_name, refuse_both, kind=FORECAST)
+        watch = PackWatch(storage._file_name, refuse_both, kind=FORECAST)
         with storage._lock:
             if self._forecast is not None:
                 raise Untimely('A forecast is under way already')
@@ -139,7 +139,7 @@ class Packs:
                 count += 1
         return {'blobs': count, 'blob_bytes': size}
 
-    def _foreseen(self, stop: bytes, watch: Watch,
+    def _foreseen(self, stop: bytes, watch: PackWatch,
                   listed: int) -> dict[str, Any]:
         """By a child process, or by this one if none can be started.
 

@@ -33,7 +33,7 @@ from .checksum import SIZE
 from .plan import Job
 from .plan import NothingToDo
 from .plan import References
-from .progress import Watch
+from .progress import PackWatch
 from .work import Files
 from .work import copied
 from .work import foreseen
@@ -66,7 +66,7 @@ def is_possible(references: References) -> bool:
 
 class Process:
 
-    def __init__(self, job: Job, files: Files, watch: Watch) -> None:
+    def __init__(self, job: Job, files: Files, watch: PackWatch) -> None:
         self._watch = watch
         numbers = {name: None if file is None else file.fileno()
                    for name, file in vars(files).items()}

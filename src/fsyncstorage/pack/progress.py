@@ -1,9 +1,9 @@
 """How far a pack, or a forecast of one, is; and how it is cancelled.
 
-Each part of a pack that takes long calls `Watch.tell` every few MB.  Other
-threads read `Watch.progress`, or call `cancel`.  After a cancel, the next call
-of `tell` raises an exception, and the pack leaves all as it was.  A pack can
-be cancelled until it replaces the file.
+Each part of a pack that takes long calls `PackWatch.tell` every few MB.  Other
+threads read `PackWatch.progress`, or call `cancel`.  After a cancel, the next
+call of `tell` raises an exception, and the pack leaves all as it was.  A pack
+can be cancelled until it replaces the file.
 
 A pack that waits for another process gives the watch a function that ends that
 process (`ended_by`), so that it does not wait for ever.  A pack that waits for
@@ -83,7 +83,7 @@ class Progress(typing.NamedTuple):
     total: int
 
 
-class Watch:
+class PackWatch:
     """Watches one pack, or one forecast.
 
     `refuse()` raises an exception if the pack must end because of its storage,

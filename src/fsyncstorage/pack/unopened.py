@@ -34,7 +34,7 @@ from .copying import Copier
 from .plan import Job
 from .plan import NothingToDo
 from .progress import Cancelled
-from .progress import Watch
+from .progress import PackWatch
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class UnopenedPack:
         self._own_process = own_process
         self._rate = rate
         #: Knows how far the pack is (`figures`).
-        self.watch = Watch(path, lambda: None, size())
+        self.watch = PackWatch(path, lambda: None, size())
         self._bulk: Bulk | None = None
         # The thread sets one of these two.
         self._copier: Copier | None = None

@@ -103,7 +103,7 @@ class BadFileName(ValueError):
     """No storage has given this name for a blob."""
 
 
-class Kept:
+class BytesInMemory:
     """Bytes in memory, of some ballots.
 
     (An attribute of an object, not of a class: changing a class attribute
@@ -117,7 +117,7 @@ class Kept:
 
 
 #: Of all ballots.
-kept = Kept()
+kept = BytesInMemory()
 
 
 class Ballot:

@@ -31,7 +31,7 @@ class Left(Exception):
     """The client that wanted the forecast has left."""
 
 
-class Packs:
+class PacksOfService:
     """Belongs to the event loop."""
 
     def __init__(self, service):

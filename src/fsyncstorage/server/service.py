@@ -33,7 +33,7 @@ from .calls import is_oid
 from .clients import Clients
 from .committer import Committer
 from .hosting import replica_of
-from .packs import Packs
+from .packs import PacksOfService
 from .threads import attempt
 from .workers import Dropped
 from .workers import Workers
@@ -150,7 +150,7 @@ class Service:
         self.slow = Workers(f'slow calls of {name}', SLOW_THREADS, mailbox)
         #: Looks for commits of another node; it may wait for a log.
         self.questions = Workers(f'questions to {name}', 1, mailbox)
-        self.packs = Packs(self)
+        self.packs = PacksOfService(self)
         self.figures = Figures()
         #: Seconds from which on a commit is slow.
         self._slow_from = getattr(storage, 'slow_commit_log', 0) or math.inf

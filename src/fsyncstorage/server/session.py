@@ -39,7 +39,7 @@ from .ballot import BEGUN
 from .ballot import VOTED
 from .ballot import BadFileName
 from .ballot import Ballot
-from .ballot import Kept
+from .ballot import BytesInMemory
 from .ballot import OutOfPlace
 from .blobstream import BlobStreams
 from .clients import Tally
@@ -152,7 +152,7 @@ class Session(ZEOStorage):
         """A hook of stock's `register`.  (Stock delegates to the storage; we
         do not.)"""
         self.service = service = self.server.services[self.storage_id]
-        self.kept = Kept()
+        self.kept = BytesInMemory()
         self.address = self.log_label.text
         self.number = next(self.server.numbers)
         self.mark = os.urandom(len(wire.NO_MARK))

@@ -34,7 +34,7 @@ _entry = struct.Struct('>c8s8s8sQ')
 
 # Data; or their position in the spool and their length, in one number.  (A
 # pair would take 80 bytes more for each record.)
-Kept = bytes | int
+StoredData = bytes | int
 _LENGTHS = 1 << 48
 
 
@@ -46,7 +46,7 @@ class Entry(typing.NamedTuple):
     other: bytes
     length: int
     #: The data, for `read`.
-    data: Kept
+    data: StoredData
 
 
 class Spool:

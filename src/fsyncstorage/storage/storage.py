@@ -56,7 +56,7 @@ from ..pack import packing
 from ..pack import swap
 from ..pack.agreed import Hooks
 from ..pack.packs import Packs
-from ..pack.progress import Watch
+from ..pack.progress import PackWatch
 from ..scrub.scrubbing import Scrub
 from . import leftovers
 from . import objectmap
@@ -106,7 +106,7 @@ class FsyncStorage(
     #: The object that shows the figures; it is closed with the storage.
     metrics: Any = None
     #: The progress of the pack that is under way, and how to cancel it.
-    pack_watch: Watch | None = None
+    pack_watch: PackWatch | None = None
     #: Through these a pack agrees with the other nodes that have this file;
     #: None: there are none.
     pack_hooks: Hooks | None = None

@@ -56,8 +56,8 @@ from ..datafile import DataFile
 from ..format import seal
 from ..format.view import View
 from . import spool
-from .spool import Kept
 from .spool import Spool
+from .spool import StoredData
 from .told import ForAClient
 
 BEGUN, ASKED, VOTED, FAILED = 'begun', 'asked', 'voted', 'failed'
@@ -113,7 +113,7 @@ class NewRecord:
                  restored: Restored | None = None) -> None:
         self.oid = oid
         #: Bytes; or where they are in the transaction's spool.
-        self.data: Kept = data
+        self.data: StoredData = data
         #: Length of these bytes.
         self.stored = length = len(data)
         #: Position of the record that this one points back to; 0: none.
@@ -124,7 +124,7 @@ class NewRecord:
         #: What the caller stored: the serial of the revision that it has
         #: changed, and the data, if `data` resolve a conflict.
         self.oldserial = oldserial
-        self.original: Kept | None = None
+        self.original: StoredData | None = None
         #: Position and serial of the revision that it replaces.
         self.previous = UNKNOWN
         self.base: bytes | None = None
@@ -135,13 +135,13 @@ class NewRecord:
         #: Its position in the file, once it is written.
         self.place = 0
 
-    def stores(self, data: Kept, stored: int, oldserial: bytes) -> None:
+    def stores(self, data: StoredData, stored: int, oldserial: bytes) -> None:
         """The caller has stored these data."""
         self.oldserial, self.original = oldserial, None
         self.previous, self.base = UNKNOWN, None
         self.has(data, stored)
 
-    def has(self, data: Kept, stored: int) -> None:
+    def has(self, data: StoredData, stored: int) -> None:
         self.data, self.stored = data, stored
         self.points_to(self.back)
 
@@ -418,7 +418,7 @@ class Transaction:
         if self._spool is not None:
             self._spool.flush()
 
-    def read_data(self, kept: Kept) -> bytes:
+    def read_data(self, kept: StoredData) -> bytes:
         """The bytes of `data` or `original` of a record."""
         if not isinstance(kept, int):
             return kept
@@ -429,7 +429,7 @@ class Transaction:
         """A conflict was resolved: give the record its new data."""
         if record.original is None:
             record.original = record.data
-        kept: Kept = data
+        kept: StoredData = data
         self._kept += len(data)
         if self._spool is not None or self._kept > SPOOL_IN_MEMORY:
             kept = self._the_spool().add(spool.DATA, data=data)
