@@ -295,6 +295,31 @@ class FailingSyncs(TestCase):
         with self.assertRaises(WritingStopped):
             begin(storage)
 
+    def test_no_memory_in_the_middle_of_an_append(self):
+        """The index may have half of it: nothing more is written."""
+        for is_done in False, True:
+            with self.subTest(is_done=is_done):
+                storage = self.open(f'{is_done}.fs')
+                first = commit(storage, {1: b'a', 2: b'b'})
+                transaction = vote(storage, {1: b'x', 2: b'y'}, {
+                    1: first, 2: first})
+                put = storage.journal.positions.put
+
+                def fail(entries):
+                    put(entries[:1] if is_done else [])
+                    raise MemoryError
+
+                storage.journal.positions.put = fail
+                with self.assertRaises(MemoryError):
+                    storage.tpc_finish(transaction)
+                self.assertEqual(storage.load(oid(2)), (b'b', first))
+                with self.assertRaises(WritingStopped):
+                    begin(storage)
+                storage.close()
+                again = self.open(f'{is_done}.fs')
+                self.assertEqual(again.load(oid(1))[0], b'x')
+                self.assertEqual(again.load(oid(2))[0], b'y')
+
     def test_a_failure_between_the_check_and_the_append(self):
         storage = self.open()
         transaction = vote(storage, {1: b'x'})

@@ -60,6 +60,13 @@ class Shown(TestCase):
         self.check({'one': twice, 'other': twice},
                    {'one': ['a'], 'other': '...'})
 
+    def test_a_text_that_is_there_often_is_not_shown(self):
+        text = 'x' * 10_000
+        self.assertEqual(extension.shown(pickle.dumps({'n': [text] * 9}, 3)),
+                         {'n': [text] * 9})
+        self.assertEqual(
+            extension.shown(pickle.dumps({'n': [text] * 900}, 3)), {})
+
     def test_rubbish_is_shown_as_empty(self):
         for pickled in (b'', b'.', b'rubbish', b'N.', A_BIG_MEMO,
                         b'}' + nested(60000) + b'N\x86.',

@@ -149,6 +149,15 @@ class Order(TestCase):
             storage.pack(time.time() + 1, lambda data: [], gc=False)
         self.assertEqual(self.open().load(oid(7))[0], b'of another')
 
+    def test_a_close_waits_for_the_lock_that_a_pack_has_let_go(self):
+        """Somebody may have it, and be writing, before the pack goes on."""
+        storage = self.open()
+        storage.hold_still()
+        seen = []
+        storage._still.callback(lambda: seen.append(storage._still))
+        storage.move_on()
+        self.assertEqual(seen, [None])
+
     def test_a_swap_that_is_broken_off_stops_writing(self):
         for name in 'replace_file', 'sync_directory':
             with self.subTest(name):

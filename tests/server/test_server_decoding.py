@@ -121,6 +121,24 @@ class Decoding(unittest.TestCase):
         self.refused(pickle.dumps((1, False, 'register', (0,) * 100), 3),
                      registered=False)
 
+    def test_what_would_take_many_times_its_bytes(self):
+        """Opcodes of old protocols, texts, lines; and a path with one part
+        many times.  The error is short."""
+        long = b'1' * 100_000
+        for pickled in (
+                b'F' + long + b'\n.', b'I' + long + b'\n.',
+                b'L' + long + b'L\n.', b"S'" + long + b"'\n.",
+                b'V' + long + b'\n.', b'c' + long + b'\na\n.',
+                b'X\0\0\x20\0' + bytes(1 << 21) + b'.'):
+            for registered in True, False:
+                with self.assertRaises(ValueError) as raised:
+                    self.decode(b'\x80\x03' + pickled, b'Z', registered)
+                self.assertLess(len(str(raised.exception)), 300)
+        part = b'X\0\x90\0\0' + b'a' * 0x9000 + b'q\0'
+        self.refused(
+            b'\x80\x03(K\x01\x89X\x04\0\0\0pingcZopeUndo.Prefix\nPrefix\n)\x81'
+            b'}X\x04\0\0\0path](' + part + b'h\0' * 30 + b'esb\x85t.')
+
     def test_names_that_are_not_sent(self):
         for name in (
             'builtins\neval', 'os\nsystem', 'builtins\nset', 'ZODB\nDB',

@@ -78,6 +78,19 @@ class Letters(unittest.TestCase):
         self.loop.run()
         self.assertEqual(self.log, ['first', 'second'])
 
+    def test_one_that_raises_what_is_no_exception(self):
+        """The others are delivered."""
+        def fail():
+            raise GeneratorExit
+
+        self.mailbox.post(fail)
+        self.mailbox.post(self.log.append, 'second')
+        self.assertRaises(GeneratorExit, self.loop.run)
+        self.loop.run()
+        self.mailbox.post(self.log.append, 'third')
+        self.loop.run()
+        self.assertEqual(self.log, ['second', 'third'])
+
     def test_the_loop_is_closed(self):
         self.loop.closed = True
         self.mailbox.post(self.log.append, 'late')

@@ -136,6 +136,7 @@ class Forks(TestCase):
             with contextlib.ExitStack() as stack:
                 for lock in (storage._lock, storage._commit_lock,
                              storage._sequencer.mutex,
+                             storage._turns._mutex, storage._swapping,
                              storage._sequencer._gate,
                              storage._sequencer._one_sync):
                     stack.enter_context(lock)

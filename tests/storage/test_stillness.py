@@ -48,6 +48,18 @@ class Still(TestCase):
             commit(self.storage, {2: b'x'})
         self.storage.tpc_finish(transaction)
 
+    def test_one_that_is_on_its_way_to_the_disk(self):
+        """Its client is told what the disk says."""
+        disk = self.controlled_disk()
+        transaction = vote(self.storage, {1: b'x'})
+        disk.hold_syncs()
+        finishing = Thread(self.storage.tpc_finish, transaction)
+        disk.wait_for_sync()
+        with self.storage.votes_held_back(0.01) as is_still:
+            self.assertFalse(is_still)
+        disk.release_syncs()
+        finishing.result()
+
     def test_a_storage_that_stops_writing_meanwhile(self):
         """I10: those that wait are told."""
         with self.storage.votes_held_back(0):

@@ -64,7 +64,8 @@ class _Wish:
     def excludes(self, other: '_Wish') -> bool:
         """Does one of the two need an object for itself alone that the other
         one needs, too?"""
-        return not (self.written.isdisjoint(other.oids)
+        return not (self.written.isdisjoint(other.written)
+                    and self.written.isdisjoint(other.read)
                     and self.read.isdisjoint(other.written))
 
 
@@ -197,9 +198,11 @@ class Turns:
                 if not earlier and self._is_free(wish):
                     self._grant(wish)
                 return  # all that asked after it wait for it
-            oids = wish.oids
+            # (No union: that would take long for each of many that wait.)
             is_concerned = (
-                freed is None or not oids or not freed.isdisjoint(oids))
+                freed is None or not (wish.written or wish.read)
+                or not freed.isdisjoint(wish.written)
+                or not freed.isdisjoint(wish.read))
             if (is_concerned and self._is_free(wish)
                     and self._may_pass(wish, earlier)):
                 self._grant(wish)

@@ -25,14 +25,17 @@ import io
 import pickletools
 import struct
 from collections.abc import Callable
+from collections.abc import Collection
 from typing import Any
 
 HIGHEST_PROTOCOL = 3
-# Bytes of the longest text that is not ASCII, and may take four times as many
-# in memory.
+# Bytes of the longest text that becomes a str, which may take four times as
+# many in memory.
 LONGEST_TEXT = 1 << 20
 # Bytes of the longest whole number: an id of 64 bits needs 9.
 LONGEST_NUMBER = 16
+# Bytes of the longest line: the name of a module or a class.
+LONGEST_LINE = 1000
 # Whole numbers below this have different hashes; larger ones may share a hash.
 LARGEST_KEY = 1 << 60
 #: Stands for what copyreg knows by a number.
@@ -66,7 +69,7 @@ def unreadable(error: Exception) -> Unreadable:
         case IndexError() | struct.error():
             return Unreadable('it ends too early')
         case _:
-            return Unreadable(str(error))
+            return Unreadable(f'{error!s:.200}')
 
 
 def is_good_key(value: Any) -> bool:
@@ -92,6 +95,8 @@ class Reader:
     decodes = True
     #: What is done with a text that is no UTF-8.
     errors = 'strict'
+    #: The opcodes that are not in nearly every pickle; see below.
+    rare: dict[int, tuple[Any, Any, bool]]
 
     def __init__(self, most_steps: int, most_containers: int) -> None:
         self._most_steps = most_steps
@@ -133,6 +138,7 @@ class Reader:
         data, file, stack, marks, memo = (
             self._data, self._file, self._stack, self._marks, self._memo)
         constants, decodes, at = self.constants, self.decodes, self._at
+        rare = self.rare
         value: Any
         for _ in range(most_steps):
             code = data[at]
@@ -141,10 +147,8 @@ class Reader:
                 begin = at + 4
                 at = begin + _unpack_length(data, at)[0]
                 value = data[begin:at]
-                if not value.isascii():
-                    value = self._other_text(value)
-                elif decodes:
-                    value = value.decode()
+                if decodes or not value.isascii():
+                    value = self._text(value)
             elif code == 0x71:  # BINPUT
                 memo[data[at]] = stack[-1]
                 at += 1
@@ -183,8 +187,8 @@ class Reader:
                 self._containers_left -= 1
                 if self._containers_left < 0:
                     raise Unreadable(_TOO_MANY)
-            elif code in _RARE:
-                read, do, pushes = _RARE[code]
+            elif code in rare:
+                read, do, pushes = rare[code]
                 value = None
                 if read is not None:
                     file.seek(at)
@@ -267,7 +271,7 @@ class Reader:
 
     def name(self, module: bytes, name: bytes) -> Any:
         """A class or a function."""
-        raise Unreadable(f'the name {module!r:.100}, {name!r:.100}')
+        raise Unreadable(f'the name {module[:100]!r}, {name[:100]!r}')
 
     def call(self, function: Any, arguments: Any) -> Any:
         raise Unreadable('a call')
@@ -311,7 +315,7 @@ class Reader:
     def _recalled(self, value: Any) -> Any:
         return value if value.__class__ in _ATOMS else self.again(value)
 
-    def _other_text(self, text: bytes) -> str:
+    def _text(self, text: bytes) -> str:
         if len(text) > self.longest_text:
             raise Unreadable(f'a text of {len(text)} bytes')
         return text.decode('utf-8', self.errors)
@@ -331,9 +335,9 @@ class Reader:
 
 
 def _two_lines(file: io.BytesIO) -> _Names:
-    lines = file.readline(), file.readline()
-    if not lines[1].endswith(b'\n'):
-        raise Unreadable('a name that is cut off')
+    lines = file.readline(LONGEST_LINE), file.readline(LONGEST_LINE)
+    if not all(line.endswith(b'\n') for line in lines):
+        raise Unreadable('a name that is cut off, or too long')
     return lines[0][:-1], lines[1][:-1]
 
 
@@ -385,5 +389,10 @@ def _rare(opcode: pickletools.OpcodeInfo) -> tuple[Any, Any, bool]:
     return read, (_MAKE.get(name) or _CHANGE[name]), name in _MAKE
 
 
-_RARE = {ord(each.code): _rare(each) for each in pickletools.opcodes
-         if each.name in _MAKE or each.name in _CHANGE}
+def rare_opcodes(names: Collection[str]) -> dict[int, tuple[Any, Any, bool]]:
+    """What a `Reader` needs for these."""
+    return {ord(each.code): _rare(each) for each in pickletools.opcodes
+            if each.name in names}
+
+
+Reader.rare = rare_opcodes({*_MAKE, *_CHANGE})

@@ -44,8 +44,8 @@ IN_MEMORY = 1 << 20
 OVERHEAD = 330
 # Bytes that an operation takes in the storage, in addition to its data.
 IN_STORAGE = 1000
-# The same for an undo: its size is unknown until the storage has it.  So until
-# then it is in the storage alone.
+# The same for an undo: its size is unknown until it is voted.  So until then no
+# other giant is in the storage.
 OF_AN_UNDO = 1 << 40
 # Stores and other operations of a transaction.  Each takes up to 370 bytes of
 # memory while the storage has it, however small it is: 195 MB in all.
@@ -360,7 +360,7 @@ class Ballot:
         """
         size, number = 2 * self._size, 1 + self._number
         if self._has_undo:
-            if not self.is_asked:
+            if self.state is not VOTED:
                 return OF_AN_UNDO
             size, number = IN_MEMORY, number + len(self.oids)
         return min(size, IN_MEMORY) + IN_STORAGE * number

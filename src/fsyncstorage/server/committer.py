@@ -298,6 +298,8 @@ class Committer:
         elif error is None:
             ballot.held_since = time.monotonic()
             ballot.becomes(VOTED)  # last: a thread may ask how old it is
+            if ballot.room is self._giants and self._side_by_side:
+                self._move_out_of_giants(ballot)
             ballot.count_no_more()
             if self._service.timeout:
                 ballot.timer = self._service.loop.call_later(
@@ -320,6 +322,17 @@ class Committer:
             self._forget(ballot)
             self._over(ballot)
             ballot.tell(None, error)
+
+    def _move_out_of_giants(self, ballot):
+        """An undo has its size now: others need not wait for its end, if the
+        room that it takes is free."""
+        weight = ballot.weight
+        if weight <= self._room.size:
+            if self._room.come(ballot, ballot.session, weight):
+                self._leave_room(ballot)
+                ballot.room = self._room
+            else:  # it stays where it is
+                self._room.leave(ballot)
 
     def _wait(self, ballot):
         """Wait for its turn.  If it has that already, a thread votes it, which

@@ -147,7 +147,8 @@ class Connection(asyncio.Protocol):
         self._process(len(data))
 
     def _disconnect(self, reason):
-        logger.error('%s: disconnected: %s', self.session.log_label, reason)
+        logger.error(
+            '%s: disconnected: %.300s', self.session.log_label, reason)
         self.abort()
 
     def _process(self, came=0):

@@ -49,6 +49,12 @@ class _Reader(pickles.Reader):
     extension; and ZopeUndo's Prefix, with which Zope searches for transactions
     that can be undone: a Prefix equals any path that begins with it."""
 
+    #: Stock's picklers write no others.  (Some of the rest may take many times
+    #: their bytes: a number or a text that is written in digits or escapes.)
+    rare = pickles.rare_opcodes((
+        'BININT', 'BININT2', 'BINFLOAT', 'LONG_BINPUT', 'LONG_BINGET',
+        'EMPTY_LIST', 'EMPTY_DICT', 'GLOBAL', 'REDUCE', 'NEWOBJ', 'BUILD'))
+
     _names = {
         (b'builtins', b'set'): set,
         (b'builtins', b'frozenset'): frozenset,
@@ -89,6 +95,8 @@ class _Reader(pickles.Reader):
         if path.__class__ is not list or not all(
                 part.__class__ is str for part in path):
             raise Unreadable('an invalid path')
+        if sum(map(len, path)) > pickles.LONGEST_TEXT:  # one part many times
+            raise Unreadable('a long path')
         self.unfinished -= 1
         from ZopeUndo.Prefix import Prefix  # Zope needs it to be installed
         return Prefix('/'.join(path))

@@ -200,8 +200,8 @@ class Service:
     def publish(self):
         """Publish and announce what the policy allows by now."""
         self._publishes_soon = False
-        self.storage.publish()
         try:
+            self.storage.publish()
             self.announce()
         finally:
             self.committer.published()
@@ -234,14 +234,16 @@ class Service:
         logger.error('%s: a transaction could not be finished',
                      ballot.client.log_label, exc_info=error)
         news = self._news_of(ballot)
-        if news is not None:
-            news.error = error
-            news.ready = True
-            self.announce()
-        else:
-            ballot.client.finished(None)
-            ballot.tell(None, error)
-        self.committer.failed()
+        try:
+            if news is not None:
+                news.error = error
+                news.ready = True
+                self.announce()
+            else:
+                ballot.client.finished(None)
+                ballot.tell(None, error)
+        finally:
+            self.committer.failed()
 
     def _news_of(self, ballot):
         for news in self._news:

@@ -63,7 +63,12 @@ class Mailbox:
                     self._scheduled = False
                     return
                 function, arguments = self._letters.popleft()
-            attempt(function, *arguments)
+            try:
+                attempt(function, *arguments)
+            except BaseException:  # the loop may go on: so must the letters
+                with contextlib.suppress(RuntimeError):  # it is closed
+                    self._loop.call_soon(self.deliver)
+                raise
 
 
 def attempt(function, *arguments):

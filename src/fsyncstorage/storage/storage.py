@@ -21,6 +21,7 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -71,7 +72,6 @@ from .conflicts import UnpublishedView
 from .crashmark import Mark
 from .ecosystem import Ecosystem
 from .journal import Journal
-from .place import Place
 from .statistics import Counts
 
 logger = logging.getLogger(__name__)
@@ -273,6 +273,7 @@ class FsyncStorage(
 
     def close(self) -> None:
         """Settle all commits, sync, save the index, release everything."""
+        self.about_to_close()  # first: a pack may have the lock meanwhile
         with self._lock:
             if self.journal.closed_because:
                 return
@@ -280,7 +281,6 @@ class FsyncStorage(
         if self.metrics is not None:
             self.metrics.hide()
         try:
-            self.about_to_close()
             self._close()
         finally:
             if self.metrics is not None:
@@ -346,13 +346,15 @@ class FsyncStorage(
             ' one, after the other has closed it')
         self._use_journal()
         self._making_map = threading.Lock()
-        self._place = Place()
+        self._swapping = threading.Lock()
+        self._turns = Turns(self._sequencer.stop_after_interrupt)
+        self._counts = Counts()
         # As in a storage that only reads.
         self._scrub = self.replica = None
         self._conflicts = Conflicts(self._file_name)
         for under_way in self._begun.values():
             under_way.abandon()
-        self._begun = {}  # aborts would remove the parent's blobs
+        self._begin_commits()  # (aborts would remove the parent's blobs)
         opening.close_without_unlocking(self._lock_file)
 
     # Readers
@@ -512,21 +514,23 @@ class FsyncStorage(
 
     def move_on(self) -> None:
         """Free the append lock, if `hold_still` has taken it."""
-        if self._still is not None:
-            self._still.close()
-            self._still = None
+        still, self._still = self._still, None  # first: a close looks at it
+        if still is not None:
+            still.close()
 
     @contextlib.contextmanager
     def votes_held_back(self, seconds: float) -> Iterator[bool]:
-        """A context in which no transaction is voted and not appended, so that
-        another node can take over.
+        """A context in which no transaction is voted or on its way to the
+        disk, so that another node can take over.
 
         New votes wait, and do not fail; voted transactions go on to their
         ends.  It gives False if that takes longer: then all goes on."""
-        me = object()
+        me, deadline = object(), time.monotonic() + seconds
         try:
-            is_still = (self._turns.ask_alone(me)
+            is_alone = (self._turns.ask_alone(me)
                         or self._turns.wait(me, seconds))
+            is_still = is_alone and self._sequencer.settled_by_others(
+                deadline - time.monotonic())
             if not is_still:
                 self._turns.let_go(me)
             yield is_still

@@ -21,12 +21,12 @@ has a tid and a `start`, and each record has its `place`.
 Before a transaction is written, nothing in it depends on its place: tid,
 positions and checksum are made in `write`.  What a record replaces or points
 back to is a position in the file of `known_to`; a pack may replace that file,
-which the finish checks (appending).
+which the finish checks (journal).
 
 The thread that makes a call with the metadata owns the transaction: one thread
 at a time.
 
-Left to others: which records are allowed (records), its turn and its outcome
+Left to others: which records are allowed, its turn and its outcome
 (commits).
 """
 
@@ -207,7 +207,7 @@ class Transaction:
         #: Seconds that it took to resolve its conflicts.
         self.resolving = 0.0
         self.state = BEGUN
-        #: It has waited for all that was appended (records).
+        #: It has waited, or was put aside, for all that was appended (checks).
         self.gave_way = False
         #: When its vote was first called.
         self.asked_at = 0.0
