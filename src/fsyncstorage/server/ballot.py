@@ -44,8 +44,8 @@ IN_MEMORY = 1 << 20
 OVERHEAD = 330
 # Bytes that an operation takes in the storage, in addition to its data.
 IN_STORAGE = 1000
-# The same for an undo: its size is unknown until it is voted.  So until then no
-# other giant is in the storage.
+# The same for an undo: its size is unknown until it is voted.  So until then
+# no other giant is in the storage.
 OF_AN_UNDO = 1 << 40
 # Stores and other operations of a transaction.  Each takes up to 370 bytes of
 # memory while the storage has it, however small it is: 195 MB in all.
