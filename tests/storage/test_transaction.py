@@ -191,17 +191,17 @@ class Serials(TestCase):
 
     def test_those_of_one_that_was_cut_off_are_forgotten(self):
         self.patch(module, MOST_SERIALS=3)
-        storage = self.open()
-        for numbers, ends in ((range(3), storage.tpc_abort),
-                              (range(4), storage.tpc_finish)):
+        storage = self.storage
+        for numbers, serial, end in (
+                (range(3), p64(1 << 50), storage.tpc_abort),
+                (range(4), p64(1 << 51), storage.tpc_finish)):
             transaction = begin(storage)
             for number in numbers:
                 storage.restore(
-                    oid(number), b'\1' * 8, b'x', '', None, transaction)
+                    oid(number), serial, b'x', '', None, transaction)
             storage.tpc_vote(transaction)
-            ends(transaction)
-        self.assertEqual(commit(storage, {0: b'y'}, {0: b'\1' * 8}),
-                         storage.lastTransaction())
+            end(transaction)
+        commit(storage, {0: b'y'}, {0: serial})
 
     def test_after_a_pack_they_are_those_of_the_new_file(self):
         first = commit(self.storage, {1: b'one', 2: b'two'})
