@@ -8,10 +8,15 @@ transactions share, it would leave half of the change.  To repair every half
 change would take more care than anybody has.  So the change is whole, or
 writing stops until the storage is opened again, from its file.  What was
 appended until then is settled all the same.
+
+An error that comes in the middle of such a change does the same: no line there
+raises one but a DiskError, so it is a lack of memory, or a fault of the code.
 """
 
 from collections.abc import Callable
 from types import TracebackType
+
+from ..errors import DiskError
 
 
 class WholeOrStopped:
@@ -28,5 +33,5 @@ class WholeOrStopped:
     def __exit__(self, kind: type[BaseException] | None,
                  error: BaseException | None,
                  traceback: TracebackType | None) -> None:
-        if error is not None and not isinstance(error, Exception):
+        if error is not None and not isinstance(error, DiskError):
             self._stop(error)

@@ -217,34 +217,27 @@ class Journal:
         entries = [(record.oid, record.place) for record in under_way.records]
         with self.lock, self.sequencer.whole_or_stopped:
             self.has_tail = False  # else it would be cut off
+            stored, under_way.blobs = under_way.blobs, None
+            if self.checkpoints.snapshot is not None:
+                self.checkpoints.snapshot.about_to_change(under_way.last)
+            self.positions.put(entries)
+            if self.map is not None:
+                self.map.add({
+                    oid: record.place
+                    for oid, record in under_way.last.items()})
+            self.end = commit.end
+            self.last_tid = commit.tid  # may be in the future
+            if commit.blobs is None and stored:  # under `none`
+                assert self.unsynced_blobs is not None
+                self.unsynced_blobs.add(under_way.blob_keys)
             try:
-                self._add(under_way, commit, entries)
+                self.sequencer.append(commit)
             except WritingStopped as error:
                 raise SyncFailed(
                     f'{error}. Whether this transaction was kept is known'
                     ' then') from error
-            except Exception as error:  # no memory: half of it may be done
-                self.sequencer.stop_after_interrupt(error)
-                raise
-
         if commit.end >= self.checkpoints.due:
             self.checkpoints.wake()
-
-    def _add(self, under_way: Transaction, commit: Commit,
-             entries: list[tuple[bytes, int]]) -> None:
-        stored, under_way.blobs = under_way.blobs, None
-        if self.checkpoints.snapshot is not None:
-            self.checkpoints.snapshot.about_to_change(under_way.last)
-        self.positions.put(entries)
-        if self.map is not None:
-            self.map.add({oid: record.place
-                          for oid, record in under_way.last.items()})
-        self.end = commit.end
-        self.last_tid = commit.tid  # may be in the future
-        if commit.blobs is None and stored:  # under `none`
-            assert self.unsynced_blobs is not None
-            self.unsynced_blobs.add(under_way.blob_keys)
-        self.sequencer.append(commit)
 
     # What is synced and shown
 
