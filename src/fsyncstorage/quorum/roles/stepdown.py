@@ -11,11 +11,11 @@ What it does then (`step_down`):
    that was in the log when the request was read: so there is a node that
    follows now.  The primary goes on as usual.  If there is no such note in
    time, it stays the primary, and says so.
-2. Votes are held back until no transaction is voted but not finished
-   (`votes_held_back`).  Then the process leaves (storage.host): it closes the
-   storage as if the process ended, with all that is on its way to the disk,
-   gives the lease back, and begins anew.  If that moment does not come within
-   seconds, the votes go on: what takes longer may take very long.
+2. Votes are held back until no transaction is voted but not finished, or on
+   its way to the disk (`votes_held_back`).  Then the process leaves
+   (storage.host): it closes the storage as if the process ended, gives the
+   lease back, and begins anew.  If that moment does not come within seconds,
+   the votes go on: what takes longer may take very long.
 
 So the answer to a vote is a promise that is kept.  Votes that have no answer
 by then end with their connections, and can be tried again at the next node.
