@@ -57,16 +57,24 @@ class Letters(unittest.TestCase):
         self.log = []
 
     def test_one_delivery_for_those_that_wait(self):
-        """One that is posted by another is in it, too; after it, the next one
-        is delivered again."""
-        self.mailbox.post(self.mailbox.post, self.log.append, 'second')
         self.mailbox.post(self.log.append, 'first')
+        self.mailbox.post(self.log.append, 'second')
         self.assertEqual(len(self.loop.scheduled), 1)
         self.loop.run()
         self.assertEqual(self.log, ['first', 'second'])
         self.mailbox.post(self.log.append, 'third')
         self.loop.run()
         self.assertEqual(self.log[2:], ['third'])
+
+    def test_one_that_is_posted_during_a_delivery(self):
+        """The loop has its turn before it."""
+        def post_another():
+            self.mailbox.post(self.log.append, 'posted later')
+            self.loop.scheduled.append(lambda: self.log.append('the loop'))
+
+        self.mailbox.post(post_another)
+        self.loop.run()
+        self.assertEqual(self.log, ['the loop', 'posted later'])
 
     def test_an_interrupt_of_a_post(self):
         """What it has posted is delivered with the next one."""

@@ -27,7 +27,10 @@ class Mailbox:
 
     `post` may be called from any thread, but not from a signal handler.
     Functions that are posted run in the loop, in order; all that wait at the
-    same time run in one callback.
+    same time run in one callback.  Those that are posted meanwhile run in a
+    later one: else the loop would see nothing else as long as threads post
+    faster than it delivers, not even that the peers are gone for which they
+    work.
     """
 
     def __init__(self, loop):
@@ -57,18 +60,19 @@ class Mailbox:
     def deliver(self):
         """Called by the loop; also when the server closes, for the rest."""
         self._thread = threading.get_ident()
-        while True:
-            with self._lock:
-                if not self._letters:
-                    self._scheduled = False
-                    return
+        try:
+            for _ in range(len(self._letters)):
                 function, arguments = self._letters.popleft()
-            try:
                 attempt(function, *arguments)
-            except BaseException:  # the loop may go on: so must the letters
+        finally:  # whatever was raised: the loop may go on
+            self._deliver_later()
+
+    def _deliver_later(self):
+        with self._lock:
+            self._scheduled = bool(self._letters)
+            if self._scheduled:
                 with contextlib.suppress(RuntimeError):  # it is closed
                     self._loop.call_soon(self.deliver)
-                raise
 
 
 def attempt(function, *arguments):
