@@ -9,9 +9,9 @@ current state waits while a transaction is being published.
 
 Left to others: looking things up (format.view), commits (commits), the file
 (journal), what is found at open (opening, recovery), what a crash left
-(leftovers), the index file (checkpoints, format.index), packs (pack.packing,
-pack.swap), the scrub (scrub.scrubbing), and inner names that other programs
-use (ecosystem).
+(leftovers), the index file (checkpoints, format.index), packs (pack.packing),
+the scrub (scrub.scrubbing), and inner names that other programs use
+(ecosystem).
 
 The internals of stock that are used here are those of ZODB 6.4;
 tests/upstream/test_stock_hooks.py fails when they change.
@@ -54,7 +54,6 @@ from ..format.view import Revision
 from ..format.view import ViewIterator
 from ..histogram import Histogram
 from ..pack import packing
-from ..pack import swap
 from ..pack.agreed import Hooks
 from ..pack.packs import Packs
 from ..pack.progress import PackWatch
@@ -537,6 +536,18 @@ class FsyncStorage(
         finally:
             self._turns.let_go(me)
 
+    @contextlib.contextmanager
+    def nobody_else_has_the_file(self) -> Iterator[None]:
+        """A context in which the storage cannot be closed.
+
+        A pack goes on for a short time after its storage is closed.  By then,
+        another process may have the file open, and pack it under the same
+        names.
+        """
+        with self._swapping:
+            self._refuse_when_stopped()
+            yield
+
     def replace_file(self, file: datafile.DataFile, index: fsIndex,
                      end: int) -> None:
         """Serve from another file with the same current state, and make its
@@ -554,7 +565,7 @@ class FsyncStorage(
     def reopened(self) -> datafile.DataFile:
         """The data file, opened once more, for reading only: for a reader that
         changes settings of its open file."""
-        with swap.nobody_else_has_the_file(self):
+        with self.nobody_else_has_the_file():
             file = datafile.open_existing(self._file_name, read_only=True)
             if os.path.samestat(os.fstat(file.fileno()),
                                 os.fstat(self.journal.file.fileno())):
