@@ -4,7 +4,6 @@
 - bulk          the files of a pack; nearly all of it, in a child or here
 - naming        how the new file gets the name of the old one
 - agreed        what several nodes that have the same file agree on
-- unopened      packs a file that no storage has open: that of a node
 - generation    which of two files a node has after a crash
 - packedblobs   lists and removes blobs that are not needed any more
 - process       the child process that packs, seen from both sides
