@@ -147,7 +147,7 @@ class Sequencer:
     def _lead_a_batch(self) -> None:
         if self._policy.gathers:
             self._gather()
-        self._sync_a_batch(self._policy.alone)
+        self._sync_a_batch(self._policy.single)
         self.offer()
 
     # 1. Wait
@@ -189,14 +189,14 @@ class Sequencer:
 
     # 3. Sync
 
-    def _sync_a_batch(self, alone: bool) -> None:
+    def _sync_a_batch(self, single: bool) -> None:
         """Sync a batch, note the outcome, pass the leadership on."""
         with self._one_sync:
             if self._broken is None:
                 begun = time.monotonic()
                 with self.mutex:
                     point, batch = self.pipeline.next_batch(
-                        alone, data_first=self._policy.background)
+                        single, data_first=self._policy.background)
                     covers_all = point is self.pipeline.appended
                 self._syncing_since = begun
                 try:
@@ -516,13 +516,13 @@ class Sequencer:
                     return
                 if self.pipeline.failed:
                     self.pipeline.refuse_when_stopped()
-            self._sync_a_batch(alone=False)
+            self._sync_a_batch(single=False)
             self.offer()
 
     def sync_again(self) -> None:
         """Sync once, also if everything is durable: what was cut off the file
         may not be."""
-        self._sync_a_batch(alone=False)
+        self._sync_a_batch(single=False)
         self.offer()
 
     @property

@@ -81,7 +81,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
         logger.info('%s: a pack to %s UTC begins; the file has %s bytes',
                     storage._file_name, TimeStamp(stop),
                     f'{watch.before:,}')
-        with storage.nobody_else_has_the_file():
+        with storage.close_waits():
             naming.refuse_what_is_in_the_way(
                 storage._file_name, storage.blob_dir, storage.pack_keep_old)
         _let_undos_end(storage)
@@ -145,7 +145,7 @@ def _let_undos_end(storage: Any) -> None:
 
     The pack must see what such an undo points back to.
     """
-    with storage.nobody_has_the_place():
+    with storage.nobody_holds_the_file():
         pass
     storage._sequencer.drain()
 
@@ -173,7 +173,7 @@ class _Packing:
         self._watch = watch
         self._agreement = agreement
         old = storage.reopened()
-        with storage.nobody_else_has_the_file():
+        with storage.close_waits():
             self._bulk = Bulk(storage._file_name, storage.blob_dir, old,
                               storage.getSize, watch)
 
@@ -281,7 +281,7 @@ class _Packing:
         The append lock is held, and everything is settled.
         """
         storage, bulk = self._storage, self._bulk
-        with storage.nobody_else_has_the_file():
+        with storage.close_waits():
             path, end = storage._file_name, copier.written_to
             storage._sequencer.sync_to(storage.getSize())
             naming.complete(path, bulk.new, end)

@@ -124,11 +124,11 @@ class Checks:
         if restored.tid is not None:
             data = under_way.read_data(record.data) if record.stored else None
             try:
-                place = self._storage.place_of_same(
+                position = self._storage.position_of_same(
                     restored.tid, record.oid, data)
             except UndoError:
-                place = 0  # a pack may have removed it: so it has its own
-            under_way.points_to(record, place)
+                position = 0  # a pack may have removed it: it has its own
+            under_way.points_to(record, position)
 
     def _merge(self, under_way: Transaction, record: NewRecord,
                committed: bytes) -> bool:

@@ -466,18 +466,18 @@ class FsyncStorage(
 
     # What became of a commit
 
-    def fence(self, id: bytes) -> None:
+    def bar(self, id: bytes) -> None:
         """Let no transaction with this commit id be appended any more; wait
         until those that were are published, or have failed.
 
         Whoever calls this must not begin one with the id again.  An event loop
         that publishes must leave the call to another thread.
         """
-        outcome.fence(self, id)
+        outcome.bar(self, id)
 
     def outcome(self, id: bytes, since: bytes,
                 most: int | None = None) -> outcome.Outcome:
-        """Fence the commit id, and say what became of its transaction.
+        """Bar the commit id, and say what became of its transaction.
 
         `since` is the last tid that its client knew when it began; `most` is
         how many transactions are looked at.  storage.outcome has the possible
@@ -492,21 +492,21 @@ class FsyncStorage(
         self._refuse_when_stopped()
         packing.pack(self, t, referencesf, self._pack_gc if gc is None else gc)
 
-    def nobody_has_the_place(self) -> contextlib.AbstractContextManager[None]:
+    def nobody_holds_the_file(self) -> contextlib.AbstractContextManager[None]:
         """For a pack; the wait for that ends if the pack must end.
 
-        A transaction keeps its place for as long as its client likes."""
+        A transaction holds the file for as long as its client likes."""
         watch = self.pack_watch
-        return self._place.closed_off(self._refuse_when_stopped
-                                      if watch is None else watch.go_on)
+        return self._file_holders.closed_off(
+            self._refuse_when_stopped if watch is None else watch.go_on)
 
     def hold_still(self) -> None:
         """Hold the append lock until `move_on`, with nothing on its way to the
         disk (for a pack).
 
-        A transaction that is voted then has no place in the file yet."""
+        A transaction that is voted then has no position in the file yet."""
         with contextlib.ExitStack() as held:
-            held.enter_context(self.nobody_has_the_place())
+            held.enter_context(self.nobody_holds_the_file())
             held.enter_context(self._commit_lock)
             self._sequencer.drain()
             self._still = held.pop_all()
@@ -537,7 +537,7 @@ class FsyncStorage(
             self._turns.let_go(me)
 
     @contextlib.contextmanager
-    def nobody_else_has_the_file(self) -> Iterator[None]:
+    def close_waits(self) -> Iterator[None]:
         """A context in which the storage cannot be closed.
 
         A pack goes on for a short time after its storage is closed.  By then,
@@ -565,7 +565,7 @@ class FsyncStorage(
     def reopened(self) -> datafile.DataFile:
         """The data file, opened once more, for reading only: for a reader that
         changes settings of its open file."""
-        with self.nobody_else_has_the_file():
+        with self.close_waits():
             file = datafile.open_existing(self._file_name, read_only=True)
             if os.path.samestat(os.fstat(file.fileno()),
                                 os.fstat(self.journal.file.fileno())):
