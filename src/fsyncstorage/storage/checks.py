@@ -37,10 +37,10 @@ from ..format.view import pread_cached
 from ..format.view import read_header
 from ..format.view import serial_at
 from . import undo
+from .conflicts import LONGEST_WAIT
 from .conflicts import Conflicts
 from .conflicts import leave
 from .journal import Journal
-from .resolver import LONGEST_WAIT
 from .statistics import Counts
 from .transaction import NewRecord
 from .transaction import Restored
@@ -154,18 +154,18 @@ class Checks:
                  ) -> bytes:
         """Call `tryToResolveConflict`; but, in a server, not for long for one
         transaction, because others may wait for objects that it has."""
-        client, resolver = under_way.client, self._conflicts.resolver
+        client, conflicts = under_way.client, self._conflicts
         if client is not None and not client.resolve:
             raise Unresolved
-        if resolver is None:
+        if not conflicts.of_clients:
             return self._by_storage(oid, *of_it)
         if under_way.resolving > LONGEST_WAIT:
             leave(oid, *of_it)
-        resolver.spent.seconds = 0.0
+        conflicts.spent.seconds = 0.0
         try:
             return self._by_storage(oid, *of_it)
         finally:
-            under_way.resolving += resolver.spent.seconds
+            under_way.resolving += conflicts.spent.seconds
 
     def _by_storage(self, oid: bytes, *of_it: bytes) -> bytes:
         data: bytes = self._storage.tryToResolveConflict(oid, *of_it)

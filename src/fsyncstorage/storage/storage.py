@@ -456,7 +456,7 @@ class FsyncStorage(
             all_of_it = UnpublishedView(self.journal.view)
             with contextlib.suppress(POSKeyError):
                 committedData = all_of_it.load_serial(oid, committedSerial)
-        if self._conflicts.resolver is not None:
+        if self._conflicts.of_clients:
             return self._conflicts.resolved(
                 self, oid, committedSerial, oldSerial, newpickle,
                 committedData)
