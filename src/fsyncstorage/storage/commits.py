@@ -83,7 +83,6 @@ from ZODB.utils import as_bytes
 
 from ..commit import blobs
 from ..commit.blobs import Stored
-from ..commit.contention import Contention
 from ..commit.pipeline import PUBLISHED
 from ..commit.pipeline import Commit
 from ..commit.policies import Durability
@@ -185,7 +184,6 @@ class Commits(BaseStorage):
         self._dropped: collections.deque[weakref.ref[Any]]
         self._dropped = collections.deque()
         self._ending_dropped = threading.Lock()
-        self._contention = Contention()
         self._file_holders = FileHolders()
 
     # Begin
@@ -577,7 +575,6 @@ class Commits(BaseStorage):
     def _wait_for_its_turn(self, under_way: Transaction, wait: bool) -> None:
         if not wait:
             raise Occupied
-        self._contention.hand_on()
         if not self._turns.wait(under_way):
             self._refuse_when_stopped()
             raise StorageTransactionError(
@@ -639,8 +636,6 @@ class Commits(BaseStorage):
                         self.journal.cut_off_tail()
             finally:
                 self._file_holders.leave(under_way)
-        if self._contention.inside:
-            self._contention.leave(under_way)
         self.journal.reserve.let_go(under_way)
         self._turns.let_go(under_way)
 
@@ -721,9 +716,6 @@ class Commits(BaseStorage):
 
         Occupied if it must not wait, and another thread has the append lock.
         """
-        if len(self._begun) > 1 and not under_way.policy.promises:
-            self._contention.come(
-                under_way, may_sleep=not isinstance(f, AsyncFinish))
         if not isinstance(f, AsyncFinish) or f.wait:
             with self._commit_lock:
                 return self._append_now(under_way, f)
