@@ -68,9 +68,12 @@ class InvariantCase(TestCase):
 
     def start(self, records, serials={}, f=None):
         """Commit in a thread; return when it is appended."""
-        transaction = vote(self.storage, records, serials, **self.metadata)
+        return self.finish(
+            vote(self.storage, records, serials, **self.metadata), f)
+
+    def finish(self, voted, f=None):
         appended = self.storage.stats()['last_appended']
-        thread = Thread(self.storage.tpc_finish, transaction, f)
+        thread = Thread(self.storage.tpc_finish, voted, f)
         until(lambda: self.storage.stats()['last_appended'] != appended,
               'appended')
         return thread
