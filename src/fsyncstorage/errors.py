@@ -87,7 +87,7 @@ class ConflictsLeft(VoteAgain):
         self.conflicts = conflicts
 
 
-class Fenced(StorageTransactionError, TransientError):
+class Barred(StorageTransactionError, TransientError):
     """This transaction was not appended: somebody has asked what became of it,
     and was told that it is not committed."""
 

@@ -2,14 +2,19 @@
 
 import errno
 import os
+import threading
+from unittest import mock
 
 from ZODB.FileStorage import FileStorage
 from ZODB.POSException import POSKeyError
 
+from fsyncstorage import AsyncFinish
 from fsyncstorage import datafile
+from fsyncstorage.commit import sequencer
 from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import WritingStopped
 
+from ..support import PATIENCE
 from ..support import TestCase
 from ..support import Thread
 from ..support import begin
@@ -21,6 +26,71 @@ from ..support import vote
 EIO = OSError(errno.EIO, 'Input/output error')
 ENOSPC = OSError(errno.ENOSPC, 'No space left on device')
 PROMISING = 'group-commit', 'per-commit', 'two-sync'
+
+
+class HangingSync(TestCase):
+    """The log says so before it ends, whoever hangs in it; and only once."""
+
+    def check(self, finish, waiting=1, **options):
+        self.patch(sequencer, HANGING_SYNC=0.01)
+        disk = self.controlled_disk()
+        storage = self.open(**options)
+        self.assertIsNone(storage.stats()['syncing_since'])
+        disk.hold_syncs()
+        with self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            hanging = Thread(finish, storage, vote(storage, {1: b'x'}))
+            disk.wait_for_sync()
+            until(lambda: logs.output, 'a line in the log')
+            self.assertIsNotNone(storage.stats()['syncing_since'])
+            for _ in range(3):
+                storage._sequencer.look_at_sync()
+            disk.release_syncs()
+            hanging.result()
+        self.assertEqual(len(logs.output), 1)
+        self.assertRegex(logs.output[0], (
+            'a sync has begun at .*, and has not ended .*: the disk does not'
+            f' answer, and {waiting} commits wait for it'))
+        until(lambda: storage.stats()['syncing_since'] is None, 'its end')
+
+    def test_of_a_thread_that_commits(self):
+        self.check(lambda storage, voted: storage.tpc_finish(voted))
+
+    def test_of_the_flusher(self):
+        self.check(self.finish_asynchronously)
+
+    def finish_asynchronously(self, storage, voted):
+        told = threading.Event()
+        storage.tpc_finish(voted, AsyncFinish(lambda tid, error: told.set()))
+        self.assertTrue(told.wait(PATIENCE))
+
+    def test_of_the_thread_that_writes_index_files(self):
+        self.check(self.finish_and_write_an_index, waiting=0,
+                   durability='none')
+
+    def finish_and_write_an_index(self, storage, voted):
+        storage.journal.checkpoints.due = 0
+        storage.tpc_finish(voted)
+
+    def test_of_both_threads_of_the_storage(self):
+        """A thread that waits for its own commit says so."""
+        self.patch(sequencer, HANGING_SYNC=0.01)
+        disk = self.controlled_disk()
+        storage = self.open()
+        commit(storage, {1: b'x'})
+        disk.hold_syncs()
+        with mock.patch.object(
+                storage._sequencer.flusher, '_seconds', lambda: None), \
+                mock.patch.object(
+                storage.journal.checkpoints._thread, '_seconds',
+                lambda: None), \
+                self.assertLogs('fsyncstorage', 'WARNING') as logs:
+            first = Thread(storage.tpc_finish, vote(storage, {2: b'x'}))
+            disk.wait_for_sync()
+            second = Thread(storage.tpc_finish, vote(storage, {3: b'x'}))
+            until(lambda: logs.output, 'a line in the log')
+            disk.release_syncs()
+            first.result(), second.result()
+        self.assertEqual(len(logs.output), 1)
 
 
 class FailedSync(TestCase):

@@ -68,9 +68,12 @@ class InvariantCase(TestCase):
 
     def start(self, records, serials={}, f=None):
         """Commit in a thread; return when it is appended."""
-        transaction = vote(self.storage, records, serials, **self.metadata)
+        return self.finish(
+            vote(self.storage, records, serials, **self.metadata), f)
+
+    def finish(self, voted, f=None):
         appended = self.storage.stats()['last_appended']
-        thread = Thread(self.storage.tpc_finish, transaction, f)
+        thread = Thread(self.storage.tpc_finish, voted, f)
         until(lambda: self.storage.stats()['last_appended'] != appended,
               'appended')
         return thread
@@ -918,13 +921,13 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         later = p64(u64(tid) + (1 << 30))
         storage.tpc_begin(transaction, later)
         storage.restore(oid(1), later, b'4', '', tid, transaction)
-        take = storage._place.take
+        take = storage._file_holders.add
 
         def pack_then(*arguments):
             storage.pack(time.time() + 1, lambda data: [], gc=False)
             take(*arguments)
 
-        with mock.patch.object(storage._place, 'take', pack_then):
+        with mock.patch.object(storage._file_holders, 'add', pack_then):
             storage.tpc_vote(transaction)
         back = under_way(storage).records[0].back
         self.assertTrue(0 < back < storage.getSize())
@@ -1086,13 +1089,13 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         storage.journal.reserve.is_real = False  # so it is alone
         transaction = begin(storage)
         storage.store(oid(1), z64, b'x', '', transaction)
-        take = storage._place.take
+        take = storage._file_holders.add
 
         def hold_next(*arguments):
             storage.hold_still()
             take(*arguments)
 
-        with mock.patch.object(storage._place, 'take', hold_next):
+        with mock.patch.object(storage._file_holders, 'add', hold_next):
             with self.assertRaises(Occupied):
                 Thread(storage.tpc_vote, transaction, wait=False).result()
         storage.move_on()

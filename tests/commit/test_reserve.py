@@ -82,7 +82,7 @@ class Storages(ReserveCase):
     def test_a_full_disk_is_an_error_of_the_vote(self):
         storage = self.open()
         first = vote(storage, {1: bytes(1 << 20)})
-        self.disk.limit = storage.journal.reserve._kept_to
+        self.disk.limit = storage.journal.reserve._reserved_to
         large = begin(storage)
         storage.store(oid(2), z64, bytes(module.AHEAD), '', large)
         with self.assertRaisesRegex(OSError, f'No space left.*{self.path()}'):

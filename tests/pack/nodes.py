@@ -1,7 +1,9 @@
-"""A storage whose packs are agreed on with another node, and that node."""
+"""A storage whose packs are agreed on with other nodes, and where one is cut.
+"""
 
 import contextlib
 import errno
+import typing
 
 from ZODB.Connection import TransactionMetaData
 from ZODB.POSException import POSKeyError
@@ -10,10 +12,6 @@ from ZODB.utils import newTid
 from ZODB.utils import z64
 
 from fsyncstorage import datafile
-from fsyncstorage.pack.agreed import VERSION
-from fsyncstorage.pack.agreed import Begin
-from fsyncstorage.pack.unopened import NotMade
-from fsyncstorage.pack.unopened import UnopenedPack
 
 from ..support import commit
 from ..support import oid
@@ -60,6 +58,13 @@ class DiskThatEnds(datafile.Disk):
         super().sync_directory(*args)
 
 
+class Begin(typing.NamedTuple):
+
+    end: int
+    stop: bytes
+    collects_garbage: bool
+
+
 class Hooks:
     """Of a storage; a test replaces what it wants."""
 
@@ -73,8 +78,7 @@ class Hooks:
 
     def begins(self, stop, collects_garbage):
         self.calls.append('begins')
-        self.begin = Begin(
-            self.storage.getSize(), stop, collects_garbage, VERSION)
+        self.begin = Begin(self.storage.getSize(), stop, collects_garbage)
         return self.begin.end
 
     def swaps(self, becoming):
@@ -83,55 +87,6 @@ class Hooks:
 
     def over(self, swapped):
         self.calls.append(f'over: {swapped}')
-
-
-class Follower:
-    """A copy of the file of a storage, and its pack."""
-
-    def __init__(self, storage, path):
-        self.source = storage._file_name
-        self.path = path
-        self.storage = storage
-        self.size = 0
-        self.pack = None
-        with open(path, 'wb'):
-            pass
-        self.apply()
-
-    def apply(self):
-        """All that readers of the storage see by now."""
-        end = self.storage.getSize()
-        with open(self.source, 'rb') as source, open(self.path, 'r+b') as file:
-            source.seek(self.size)
-            file.seek(self.size)
-            file.write(source.read(end - self.size))
-        self.size = end
-
-    def begins(self, agreed, **options):
-        self.close()
-        self.pack = UnopenedPack(
-            self.path, agreed, lambda: self.size, **options)
-
-    def swaps(self, becoming):
-        """All was applied.  Return why it cannot, or None."""
-        try:
-            new = self.pack.made(self.size, becoming)
-        except NotMade as failure:
-            return failure
-        with new.file:
-            self.pack.replace(new, keep_old=False)
-        self.size = becoming.size
-        return None
-
-    def close(self):
-        if self.pack is not None:
-            self.pack.close()
-            self.pack = None
-
-    @property
-    def content(self):
-        with open(self.path, 'rb') as file:
-            return file.read()
 
 
 class Committer:

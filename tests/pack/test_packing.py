@@ -109,7 +109,7 @@ class Packing(TestCase):
             mock.patch.object(
                 storage, 'hold_still', hold_still_and_interrupt),
             mock.patch.object(
-                packing.swap, 'freed_later', side_effect=KeyboardInterrupt),
+                packing, '_freed_later', side_effect=KeyboardInterrupt),
         ), 1):
             with patch, self.assertRaises(KeyboardInterrupt):
                 storage.pack(time.time() + 1, lambda data: [], gc=False)

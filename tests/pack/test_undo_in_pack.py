@@ -57,13 +57,13 @@ class Orders(UndoInPackCase):
     def test_a_pack_that_begins_while_it_waits_for_its_place(self):
         storage = self.filled()
         undoing = undo_of(storage, self.store({NODE: self.state()}))
-        take = storage._place.take
+        take = storage._file_holders.add
 
         def begin_a_pack(*args):
             storage.is_packing = True
             take(*args)
 
-        with mock.patch.object(storage._place, 'take', begin_a_pack):
+        with mock.patch.object(storage._file_holders, 'add', begin_a_pack):
             with self.assertRaisesRegex(UndoError, DISABLED):
                 finish(storage, undoing)
         self.assertFalse(storage._commit_lock.locked())

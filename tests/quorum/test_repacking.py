@@ -8,6 +8,8 @@ import contextlib
 import os
 from unittest import mock
 
+from ZODB.FileStorage import FileStorage
+
 from fsyncstorage import datafile
 from fsyncstorage.errors import DiskError
 from fsyncstorage.format import index
@@ -19,23 +21,29 @@ from fsyncstorage.quorum.following import rejoin as starts
 from fsyncstorage.quorum.following.repacking import Options
 from fsyncstorage.quorum.following.repacking import Repacking
 from fsyncstorage.quorum.history.fold import Why
+from fsyncstorage.quorum.history.record import PackBegin
+from fsyncstorage.quorum.history.record import PackSwap
 from fsyncstorage.quorum.history.record import place_of
 from fsyncstorage.quorum.log.interface import Unanswered
 from fsyncstorage.quorum.log.reading import WHAT_TO_DO
 from fsyncstorage.quorum.log.reading import Refused
 
+from ..format import sealing
 from ..pack.nodes import Cut
 from ..pack.nodes import DiskThatEnds
 from ..pack.phases import held_up
 from ..support import PATIENCE
 from ..support import Thread
+from ..support import oid
 from .fakelog import FakeLog
+from .logged import IN_PROCESS
 from .logged import FollowTest
 from .logged import Logged
 from .logged import Watched
 from .logged import contents
 from .logged import restored
 from .packed import becoming
+from .packed import packed
 from .samples import SELF
 
 SIZES = 60, 500, 5, 300, 60, 700, 20, 90
@@ -89,6 +97,27 @@ class Swaps(RepackingCase):
         self.assertEqual(content.known_to, loaded.position)
         self.assertGreater(content.known_to, 4)
 
+    def test_what_is_made(self):
+        """A file that is open, locked and durable, and its index."""
+        follower = self.rejoin()
+        self.logged.begin_pack()
+        self.apply_all(follower)
+        follower._repacking._pack.wait(PATIENCE)
+        disk = self.controlled_disk()
+        wanted = becoming(packed(self.logged.content, follower.state.pack))
+        made = follower._repacking.made(follower.state, wanted)
+        self.assertIn('sync', disk.log)
+        self.assertNotIn('write', disk.log[:disk.log.index('sync')])
+        with made.file:
+            with datafile.open_existing(made.file.name) as other:
+                self.assertRaises(BlockingIOError, other.lock)
+            self.assertEqual(becoming(sealing.read(made.file.name)), wanted)
+            follower._repacking.replace(made)
+            self.assertEqual(made.file.name, self.path())
+        with contextlib.closing(
+                FileStorage(self.path(), read_only=True)) as stock:
+            self.assertEqual(dict(stock._index), dict(made.index))
+
     def test_the_order_of_the_steps(self):
         follower = self.rejoin()
         self.logged.begin_pack()
@@ -134,7 +163,7 @@ class PacksAgain(RepackingCase):
     def failing_first(self, follower):
         self.logged.begin_pack()
         self.apply_all(follower)
-        follower._repacking._pack.cancel()
+        follower._repacking._pack.watch.cancel()
         follower._repacking._pack.wait(PATIENCE)
         self.logged.write(30)
 
@@ -159,6 +188,21 @@ class PacksAgain(RepackingCase):
         self.assertEqual(kept.state, follower.state)
         self.assertEqual(kept.state.end, len(before))
         self.assertIsNone(kept.becoming)
+
+    def test_another_version(self):
+        follower = self.rejoin()
+        self.logged.say(PackBegin(
+            oid(self.logged.file.tid), False, b'other')).swap()
+        self.is_refused(
+            follower, "another version packs: 3 here, b'other' there")
+
+    def test_there_is_nothing_to_free(self):
+        follower = self.rejoin()
+        self.logged.begin_pack().swap()
+        self.apply_all(follower)
+        self.logged.begin_pack()
+        self.logged.say(PackSwap(self.logged.state.pack.id, 1, bytes(32)))
+        self.is_refused(follower, 'nothing to free')
 
     def test_another_file(self):
         follower = self.rejoin()
@@ -223,9 +267,9 @@ class Confirmed(RepackingCase):
 class Ends(RepackingCase):
     """Nothing is left of it: no file, and no thread."""
 
-    def begun(self):
+    def begun(self, packs=IN_PROCESS):
         """A pack that goes on until it is ended."""
-        follower = self.rejoin()
+        follower = self.rejoin_by(self.log(), packs)
         self.logged.begin_pack()
         held = held_up(progress.COPY)
         there = held.__enter__()
@@ -240,10 +284,13 @@ class Ends(RepackingCase):
         self.assertFalse({'Data.fs.pack', 'Data.fs.pack.index'} & self.names())
 
     def test_its_end(self):
-        follower, pack = self.begun()
-        self.logged.end_pack()
-        self.apply_all(follower)
-        self.is_over(pack)
+        for packs in IN_PROCESS, Options():
+            with self.subTest(packs):
+                follower, pack = self.begun(packs)
+                self.logged.end_pack()
+                self.apply_all(follower)
+                self.is_over(pack)
+                follower.close()
 
     def test_a_stop_within_the_swap(self):
         follower, pack = self.begun()

@@ -8,7 +8,6 @@ from base64 import encodebytes
 from unittest import mock
 
 import zc.lockfile
-from ZODB.BaseStorage import TransactionRecord
 from ZODB.Connection import TransactionMetaData
 from ZODB.FileStorage import FileStorage
 from ZODB.FileStorage.FileStorage import FileStorageFormatError
@@ -18,7 +17,6 @@ from ZODB.POSException import StorageError
 from ZODB.POSException import StorageTransactionError
 from ZODB.POSException import UndoError
 from ZODB.serialize import referencesf
-from ZODB.utils import p64
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.commit import policies
@@ -352,30 +350,6 @@ class Calls(TestCase):
         ):
             with self.assertRaises(ReadOnlyError):
                 call()
-
-    def test_a_copy_whose_ids_do_not_rise(self):
-        """What stands in the file is in their order."""
-        copy = self.open('copy.fs', blob_dir=self.path('copied'))
-
-        class Source:
-
-            @staticmethod
-            def iterator():
-                for number in 7, 9, 8:
-                    yield Empty(p64(number), ' ', b'', b'', {})
-
-        class Empty(TransactionRecord):
-
-            def __iter__(self):
-                return iter(())
-
-        with self.assertRaisesRegex(
-                StorageTransactionError,
-                '8 is not later than 0*9, .*move its files'):
-            copy.copyTransactionsFrom(Source)
-        self.assertEqual([transaction.tid for transaction in copy.iterator()],
-                         [p64(7), p64(9)])
-        commit(copy, {1: b'x'})
 
 
 class HighOids(TestCase):

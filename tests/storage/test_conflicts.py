@@ -31,8 +31,8 @@ from fsyncstorage.processes import starting
 from fsyncstorage.server import committer
 from fsyncstorage.server import quiet
 from fsyncstorage.storage import checks
+from fsyncstorage.storage import conflicts
 from fsyncstorage.storage import resolution
-from fsyncstorage.storage import resolver
 
 from ..server.serving import ErrorReply
 from ..server.serving import Served
@@ -240,7 +240,7 @@ class BoundedCase(Served):
     def check_ended(self, data, why):
         """The conflict is refused, and the next one is resolved."""
         ask = self.conflict(data)
-        with self.assertLogs(resolver.__name__, 'WARNING') as logs:
+        with self.assertLogs(conflicts.__name__, 'WARNING') as logs:
             self.refused(ask)
         line, = logs.output
         self.assertRegex(line, why)
@@ -248,7 +248,7 @@ class BoundedCase(Served):
         self.resolved(2)
 
     def processes(self):
-        process = self.storage._conflicts.resolver._process
+        process = self.storage._conflicts._process
         return [] if process is None else [process.pid]
 
 
@@ -259,7 +259,7 @@ class Bounded(BoundedCase):
 
     def test_a_number_of_many_digits(self):
         digits = Calling(fractions.Fraction, '1e300000000')
-        with mock.patch.object(resolver, 'LONGEST', 0.2):
+        with mock.patch.object(conflicts, 'LONGEST', 0.2):
             self.check_ended(record(digits), 'it took more than')
 
     def test_a_long_list(self):
@@ -267,7 +267,7 @@ class Bounded(BoundedCase):
         self.check_ended(record(Calling(list, zeros)), 'memory')
 
     def test_records_that_are_long(self):
-        self.refused(self.conflict(record(b'x' * resolver.MOST_OF_RECORDS)))
+        self.refused(self.conflict(record(b'x' * conflicts.MOST_OF_RECORDS)))
         self.assertEqual(self.processes(), [])
 
     def test_a_method_that_fails(self):
@@ -275,7 +275,7 @@ class Bounded(BoundedCase):
         self.resolved(2)
         kept = self.processes()
         ask = self.conflict(record(5, Fails))
-        with self.assertLogs(resolver.__name__, 'WARNING') as logs:
+        with self.assertLogs(conflicts.__name__, 'WARNING') as logs:
             self.refused(ask)
         self.assertIn('ValueError(5)', *logs.output)
         self.resolved(3)
@@ -284,7 +284,7 @@ class Bounded(BoundedCase):
     def test_others_go_on(self):
         """More conflicts than there are threads that vote."""
         file, number = self.path('file'), committer.VOTERS + 1
-        with mock.patch.object(resolver, 'LONGEST_WAIT', PATIENCE):
+        with mock.patch.object(conflicts, 'LONGEST_WAIT', PATIENCE):
             peers = [self.connect(self.server) for _ in range(number)]
             asks = [self.conflict(record(file, AtAFile), 10 + each, peer)
                     for each, peer in enumerate(peers)]
@@ -315,7 +315,7 @@ class Bounded(BoundedCase):
         self.resolved(2)
         ask = self.conflict(counter(10))
         os.kill(*self.processes(), signal.SIGKILL)
-        with self.assertLogs(resolver.__name__, 'WARNING') as logs:
+        with self.assertLogs(conflicts.__name__, 'WARNING') as logs:
             self.refused(ask)
         self.assertIn('exit code -9', *logs.output)
         self.resolved(3)
@@ -334,12 +334,13 @@ class Bounded(BoundedCase):
     def test_the_server_is_closed(self):
         """While the conflict is resolved."""
         with mock.patch.multiple(
-                resolver, LONGEST=10 * PATIENCE, LONGEST_WAIT=10 * PATIENCE), \
-                self.assertNoLogs(resolver.__name__):
+                conflicts, LONGEST=10 * PATIENCE,
+                LONGEST_WAIT=10 * PATIENCE), \
+                self.assertNoLogs(conflicts.__name__):
             self.resolved(2)
             pid, = self.processes()
             self.conflict(record(5, Forever))()
-            until(self.storage._conflicts.resolver._lock.locked, 'asked')
+            until(self.storage._conflicts._lock.locked, 'asked')
             self.server.close()
         with self.assertRaises(ProcessLookupError):
             os.kill(pid, 0)
@@ -351,14 +352,14 @@ class BoundedToo(BoundedCase):
 
     def test_a_state_that_is_nested_deeply(self):
         ask = self.conflict(front() + b'N' + b'\x85' * 10**6 + b'.')
-        with self.assertLogs(resolver.__name__, 'WARNING'):
+        with self.assertLogs(conflicts.__name__, 'WARNING'):
             self.refused(ask)
         self.resolved(2)
 
     def test_imports_that_take_long(self):
         with open(self.path('takeslong.py'), 'w') as file:
             file.write('import time; time.sleep(600)')
-        with mock.patch.object(resolver, 'IMPORTING', 2), \
+        with mock.patch.object(conflicts, 'IMPORTING', 2), \
                 mock.patch.object(sys, 'path', [self.directory, *sys.path]):
             self.check_ended(
                 front() + b'ctakeslong\nX\n.', 'its imports took more than 2')
@@ -374,7 +375,7 @@ class BoundedToo(BoundedCase):
         self.peer.post('undoa', base64.encodebytes(undone).rstrip(),
                        self.peer.id)
         question = self.peer.ask('vote', self.peer.id)
-        with self.assertLogs(resolver.__name__, 'WARNING'):
+        with self.assertLogs(conflicts.__name__, 'WARNING'):
             with self.assertRaises(ErrorReply) as caught:
                 self.peer.answer(question)
         self.assertEqual(caught.exception.name, 'MultipleUndoErrors')
@@ -448,7 +449,7 @@ class Closed(TestCase):
         commit(storage, {1: counter(1)}, {1: first})
         storage.about_to_close()
         with mock.patch.object(starting, 'ChildProcess') as process, \
-                self.assertNoLogs(resolver.__name__), \
+                self.assertNoLogs(conflicts.__name__), \
                 self.assertRaises(ConflictError):
             vote(storage, {1: counter(2)}, {1: first})
         process.assert_not_called()
@@ -466,7 +467,7 @@ class Lines(Served):
         now = quiet.time.monotonic()
         with mock.patch.multiple(
                 quiet, time=mock.Mock(monotonic=lambda: now), BURST=2), \
-                self.assertLogs(resolver.__name__, 'WARNING') as logs:
+                self.assertLogs(conflicts.__name__, 'WARNING') as logs:
             for _ in range(4):
                 with self.assertRaises(ErrorReply):
                     peer.vote({1: text}, first)

@@ -1,4 +1,4 @@
-"""What became of a commit whose answer was lost: `outcome` and `fence`.
+"""What became of a commit whose answer was lost: `outcome` and `bar`.
 
 COMMITTED only for what is published; NOT_COMMITTED only for what is not there,
 and never will be.  What a crash leaves is asked in tests/crash.
@@ -23,8 +23,8 @@ from ZODB.utils import z64
 
 from fsyncstorage import AsyncFinish
 from fsyncstorage import datafile
+from fsyncstorage.errors import Barred
 from fsyncstorage.errors import DiskError
-from fsyncstorage.errors import Fenced
 from fsyncstorage.errors import Occupied
 from fsyncstorage.errors import SyncFailed
 from fsyncstorage.errors import WritingStopped
@@ -264,12 +264,12 @@ class Packs(OutcomeCase):
         self.assert_committed(storage, ID, since, tid)
 
 
-class Fences(OutcomeCase):
+class Bars(OutcomeCase):
 
-    def assert_fenced(self, storage, transaction, since):
+    def assert_barred(self, storage, transaction, since):
         size = storage.getSize()
         self.assert_not_committed(storage, ID, since)
-        with self.assertRaisesRegex(Fenced, 'given it up'):
+        with self.assertRaisesRegex(Barred, 'given it up'):
             storage.tpc_finish(transaction)
         self.assertEqual(storage.getSize(), size)
         self.assert_not_committed(storage, ID, since)
@@ -281,7 +281,7 @@ class Fences(OutcomeCase):
         self.patch(transactions, MOST_OBJECTS_AT_ONCE=0)
         storage = self.open()
         since = commit(storage, {0: b'x'})
-        self.assert_fenced(storage, voted(storage, ID), since)
+        self.assert_barred(storage, voted(storage, ID), since)
 
     def test_one_that_has_begun(self):
         storage = self.open()
@@ -292,7 +292,7 @@ class Fences(OutcomeCase):
         self.assert_not_committed(storage, ID, since)
         storage.store(oid(1), z64, b'x', '', transaction)
         storage.tpc_vote(transaction)
-        self.assert_fenced(storage, transaction, since)
+        self.assert_barred(storage, transaction, since)
 
     def test_one_that_is_told_later(self):
         """Its finish waits for its sync while somebody asks."""
@@ -313,7 +313,7 @@ class Fences(OutcomeCase):
         storage = self.open()
         since = commit(storage, {0: b'x'})
         others = [voted(storage, OTHER, 1), voted(storage, None, 2)]
-        storage.fence(ID)
+        storage.bar(ID)
         for other in others:
             storage.tpc_finish(other)
         self.assertEqual(storage.outcome(OTHER, since).word, COMMITTED)
@@ -392,14 +392,14 @@ class Failures(OutcomeCase):
     def test_a_closed_storage(self):
         storage = self.open()
         storage.close()
-        for call, args in (storage.outcome, (ID, z64)), (storage.fence, (ID,)):
+        for call, args in (storage.outcome, (ID, z64)), (storage.bar, (ID,)):
             self.assertRaisesRegex(ValueError, 'is closed', call, *args)
 
     def test_what_is_no_id_and_no_tid(self):
         storage = self.open()
         for wrong in (b'', b'x' * 15, b'x' * 17, bytes(16), 'x' * 16, None,
                       bytearray(16), 16):
-            for call in (storage.fence, lambda id: storage.outcome(id, z64),
+            for call in (storage.bar, lambda id: storage.outcome(id, z64),
                          lambda id: outcome.name(TransactionMetaData(), id)):
                 self.assertRaisesRegex(ValueError, '16 bytes', call, wrong)
             if wrong is not None:
@@ -413,7 +413,7 @@ class Failures(OutcomeCase):
 
 
 class Histories(OutcomeCase):
-    """Random ones: packs, restarts, failed syncs, aborts, fences and clocks
+    """Random ones: packs, restarts, failed syncs, aborts, bars and clocks
     that jump; and somebody asks again and again."""
 
     level = 2
@@ -511,7 +511,7 @@ class History:
             self.disk.fail_sync(OSError(errno.EIO, 'no sync'))
         elif chance < .1:
             self.disk.before_write = self.fail
-        with contextlib.suppress(Fenced, DiskError, OSError):
+        with contextlib.suppress(Barred, DiskError, OSError):
             self.known.append(
                 self.storage.tpc_finish(self.open_ones.pop()))
         self.disk.before_write = lambda data, position: None

@@ -231,7 +231,7 @@ class Large(TestCase):
         storage.undo(self.undo_of(undone), transaction)
         size = storage._begun[id(transaction)].length
         beside = vote(storage, {2: record()})
-        with storage.nobody_has_the_place(), mock.patch.object(
+        with storage.nobody_holds_the_file(), mock.patch.object(
                 transactions, 'MOST_BYTES_AT_ONCE', size):
             with self.assertRaises(Occupied):
                 storage.tpc_vote(transaction, wait=False)

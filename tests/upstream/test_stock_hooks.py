@@ -171,4 +171,4 @@ class State(TestCase):
         record, = under_way(storage).records
         storage.tpc_vote(transaction)
         storage.tpc_finish(transaction)
-        self.assertEqual(record.place, 4 + 23 + seal.room(b''))
+        self.assertEqual(record.position, 4 + 23 + seal.room(b''))

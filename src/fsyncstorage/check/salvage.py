@@ -104,13 +104,13 @@ class _Target(FsyncStorage):
 
     _refuses_last_oids = False  # the oids in the file were accepted once
 
-    def place_of_same(self, place, oid, data):
-        return u64(place)
+    def position_of_same(self, position, oid, data):
+        return u64(position)
 
-    def places(self, transaction):
+    def positions_of(self, transaction):
         """Where the records of a transaction are, which was voted."""
-        return {oid: record.place for oid, record
-                in self._known(transaction, 'places').last.items()}
+        return {oid: record.position for oid, record
+                in self._known(transaction, 'positions_of').last.items()}
 
     def make_durable(self):
         """Sync.  A close syncs, too, but does not report a failure."""
@@ -199,13 +199,13 @@ class _Copy:
             for record in transaction.records:
                 self.copy_record(record, transaction, metadata)
             self.storage.tpc_vote(metadata)
-            places = self.storage.places(metadata)
+            positions = self.storage.positions_of(metadata)
             self.storage.tpc_finish(metadata)
         except BaseException:
             self.storage.tpc_abort(metadata)
             raise
         # Only now: a record must not point back into its own transaction.
-        self.places.update((position, places[oid])
+        self.places.update((position, positions[oid])
                            for oid, position in self.new_records.items())
         self.salvaged.transactions += 1
 

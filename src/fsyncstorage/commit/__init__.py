@@ -2,7 +2,6 @@
 
 - turns     which transaction has which objects, and which one is next
 - reserve   room on the disk for voted transactions
-- contention runs, for threads that commit again and again without a pause
 - blobs     blob files that are durable before their transaction counts
 - pipeline  the states of commits: appended, durable, published
 - policies  when a commit is acknowledged, and the settings of a storage

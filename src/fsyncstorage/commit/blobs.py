@@ -6,7 +6,7 @@ name.  The vote makes the directory that the file will be in, and makes the
 content durable.  The file gets its real name, which contains the tid, just
 before the transaction is written.  An abort removes the transaction's own
 files, and no others.  Where a log has the contents, too (commit.replica),
-`Stored` has what the log keeps of them.
+`Stored` knows what the log has of them.
 
 `Placed` has the keys of blobs that have their names.  A leader makes these
 names durable before it writes the status of the transaction.  Under the policy
@@ -48,8 +48,8 @@ PASSING = errno.EMFILE, errno.ENFILE, errno.ENOMEM
 PAUSE = 0.02
 
 
-class KeptByLog(typing.Protocol):
-    """What a log keeps of the blobs of a transaction."""
+class InLog(typing.Protocol):
+    """What a log has of the blobs of a transaction."""
 
     def drop(self) -> None:
         """No transaction will name them."""
@@ -68,7 +68,7 @@ class Stored:
         self._prepared: set[str] = set()
         self._named: list[str] = []
         #: What a log has of them; None: nothing.
-        self.kept: KeptByLog | None = None
+        self.in_log: InLog | None = None
 
     def __bool__(self) -> bool:
         return bool(self._files)
@@ -129,9 +129,9 @@ class Stored:
 
     def leave_log(self) -> None:
         """Give back the room that they have in a log."""
-        if self.kept is not None:
-            self.kept.drop()
-            self.kept = None
+        if self.in_log is not None:
+            self.in_log.drop()
+            self.in_log = None
 
     def take_back(self) -> None:
         """Remove the files: all that can be removed, even if one cannot."""

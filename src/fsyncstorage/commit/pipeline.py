@@ -27,7 +27,7 @@ SETTLED = PUBLISHED, FAILED
 
 
 class Point(typing.Protocol):
-    """A place between two transactions of the file.
+    """The gap between two transactions of the file.
 
     The points of the storage are views of the file: each is what readers see
     when that point is published.
@@ -41,7 +41,7 @@ class Commit:
     """One transaction between its append and its acknowledgement."""
 
     __slots__ = ('tid', 'start', 'end', 'point', 'status', 'promised',
-                 'status_last', 'blobs', 'kept', 'on_publish',
+                 'status_last', 'blobs', 'in_log', 'on_publish',
                  'on_done', 'told', 'orphan', 'state', 'error',
                  'sleepers')
 
@@ -61,7 +61,7 @@ class Commit:
         #: The blobs that must be durable before that, too.
         self.blobs: typing.Any = None
         #: What a log has of these blobs (commit.replica).
-        self.kept: typing.Any = None
+        self.in_log: typing.Any = None
         #: Called with the tid, in order, just before readers see the commit.
         self.on_publish: Callable[[bytes], object] | None = None
         #: Called with (tid, error or None) when the commit is settled.
@@ -144,11 +144,11 @@ class Pipeline:
         self.needing_sync += commit.promised
         self.queue.append(commit)
 
-    def next_batch(self, alone: bool, data_first: bool = False
+    def next_batch(self, single: bool, data_first: bool = False
                    ) -> tuple[Point, list[Commit]]:
         """The point to sync to, and the commits that this sync makes durable.
 
-        `alone`: the batch has one commit only.
+        `single`: the batch has one commit only.
 
         `data_first`: the commits before the first one with blobs are a batch
         of their own.  They may be acknowledged already, so their sync should
@@ -164,7 +164,7 @@ class Pipeline:
                         return before, batch
                     data_first = False
                 batch.append(commit)
-                if alone:
+                if single:
                     return commit.point, batch
             before = commit.point
         return self.appended, batch

@@ -22,7 +22,7 @@ class Policy:
     #: A commit is published and acknowledged only when it is durable.
     promises: bool = True
     #: Each commit has a sync of its own.
-    alone: bool = False
+    single: bool = False
     #: The status byte is written only after a sync of the data.
     status_last: bool = False
     #: A leader may wait for others to share its sync.
@@ -49,7 +49,7 @@ POLICIES = {
                'at most the last sync-interval plus one sync, newest first',
                promises=False, background=True),
         Policy('group-commit', 'nothing that was acknowledged', gathers=True),
-        Policy('per-commit', 'nothing that was acknowledged', alone=True),
+        Policy('per-commit', 'nothing that was acknowledged', single=True),
         Policy('two-sync',
                'nothing that was acknowledged, and stock FileStorage never'
                ' opens a torn commit as good',

@@ -85,7 +85,7 @@ class Replica(typing.Protocol):
 
         This may take long, so it is called before the transaction has its
         turn; then again when it has its turn, for blobs that were added since,
-        which must wait for no other vote.  It notes in `blobs.kept` what the
+        which must wait for no other vote.  It notes in `blobs.in_log` what the
         commit of the transaction will have.
         """
 

@@ -47,7 +47,7 @@ class Reserve:
         # time, the later one counts both.
         self._sizes: dict[Owner, int] = {}
         self._file = file
-        self._kept_to = end()
+        self._reserved_to = end()
         self.give_back()
         self.is_real = self._allocates()
 
@@ -64,14 +64,14 @@ class Reserve:
         # (Some of the room may be in the last block of the data.)
         if (after - before) * _BLOCK < AHEAD // 2:
             return False
-        self._kept_to = self._end() + AHEAD
+        self._reserved_to = self._end() + AHEAD
         return True
 
     def promise(self, owner: Owner, size: int) -> None:
         """Reserve this many bytes for an owner, or raise OSError."""
         self._sizes[owner] = size
         if self.is_real and (
-                self._end() + sum(self._sizes.values()) > self._kept_to):
+                self._end() + sum(self._sizes.values()) > self._reserved_to):
             with self._mutex:
                 try:
                     self._extend()
@@ -91,7 +91,7 @@ class Reserve:
     def renew(self) -> None:
         """Reserve again: the file was cut back, or replaced by another one."""
         with self._mutex:
-            self._kept_to = self._end()
+            self._reserved_to = self._end()
             if self.total and self.is_real:
                 try:
                     self._extend()
@@ -115,11 +115,11 @@ class Reserve:
         descriptor = self._file.descriptor
         end = self._end()
         # Check first: an allocation that fails keeps the blocks that it got.
-        if (position - max(end, self._kept_to)
+        if (position - max(end, self._reserved_to)
                 > allocation.free(descriptor.number)):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         datafile.disk.reserve(descriptor.number, end, position - end)
-        self._kept_to = position
+        self._reserved_to = position
 
     # Other files
 

@@ -32,6 +32,7 @@ Left to others: what a sync does (`sync`), how readers come to see a
 transaction (`show`), and what an interrupt leads to (interrupts).
 """
 
+import datetime
 import logging
 import threading
 import time
@@ -56,6 +57,8 @@ from .wakeable import WakeableThread
 logger = logging.getLogger(__name__)
 
 SLOW_SYNC = 1.0
+#: A sync that takes more seconds hangs: the log says so before it ends.
+HANGING_SYNC = 10.0
 CHECK_DISK = 'check the disk, then open the storage again'
 
 
@@ -83,6 +86,10 @@ class Sequencer:
         self._company = Company(durability.group_commit_delay)
         self._gathering: Sleeper | None = None  # it waits for company
         self._one_sync = threading.Lock()
+        #: When the sync that is under way has begun; None: there is none.
+        self._syncing_since: float | None = None
+        #: When the sync had begun of which the log said last that it hangs.
+        self._said_to_hang: float | None = None
         self._broken: Exception | None = None  # the error of a sync
         # Under `interval`: when the oldest commit that is not durable was
         # appended, or earlier.
@@ -96,7 +103,7 @@ class Sequencer:
         #: all is drained.  A finaliser may wake it, to tidy up.
         self.flusher = WakeableThread(
             f'flusher of {name}', self._work_of_flusher,
-            self._until_background_sync)
+            self._until_work_of_flusher)
 
     # Appended
 
@@ -140,7 +147,7 @@ class Sequencer:
     def _lead_a_batch(self) -> None:
         if self._policy.gathers:
             self._gather()
-        self._sync_a_batch(self._policy.alone)
+        self._sync_a_batch(self._policy.single)
         self.offer()
 
     # 1. Wait
@@ -159,7 +166,7 @@ class Sequencer:
                 if me is None:
                     me = Sleeper()
                     commit.sleepers.append(me)
-            me.sleep()
+            me.sleep(self.look_at_sync())
         return False
 
     # 2. Wait for company
@@ -182,15 +189,16 @@ class Sequencer:
 
     # 3. Sync
 
-    def _sync_a_batch(self, alone: bool) -> None:
+    def _sync_a_batch(self, single: bool) -> None:
         """Sync a batch, note the outcome, pass the leadership on."""
         with self._one_sync:
             if self._broken is None:
                 begun = time.monotonic()
                 with self.mutex:
                     point, batch = self.pipeline.next_batch(
-                        alone, data_first=self._policy.background)
+                        single, data_first=self._policy.background)
                     covers_all = point is self.pipeline.appended
+                self._syncing_since = begun
                 try:
                     self._sync(point, batch)
                 except Exception as error:
@@ -198,7 +206,9 @@ class Sequencer:
                     # tried again, and succeed (I7).
                     self._broken = error
                     error.__traceback__ = None  # it would keep the file open
-                else:
+                finally:
+                    self._syncing_since = None
+                if self._broken is None:
                     self._note(point, len(batch), begun, covers_all)
             if self._broken is not None:
                 self._fail(self._broken)
@@ -222,9 +232,40 @@ class Sequencer:
         if seconds >= SLOW_SYNC:
             logger.warning(
                 '%s: a sync took %.1f s; %s is slow or overloaded',
-                self._name, seconds,
-                'the log or the disk' if self._policy.replicated
-                else 'the disk')
+                self._name, seconds, self._where_it_syncs)
+
+    @property
+    def _where_it_syncs(self) -> str:
+        return 'the log or the disk' if self._policy.replicated else 'the disk'
+
+    # A sync that hangs
+
+    def look_at_sync(self) -> float:
+        """Log a sync that hangs, once; return the seconds until the next look.
+
+        Whoever sleeps anyway calls this before: the threads that wait for a
+        commit, the flusher, and the thread that writes index files.  One of
+        them is free, whichever of them hangs in the sync."""
+        begun, now = self._syncing_since, time.monotonic()
+        if begun is None or begun == self._said_to_hang:
+            return HANGING_SYNC
+        if now < begun + HANGING_SYNC:
+            return begun + HANGING_SYNC - now
+        with self.mutex:
+            is_said, self._said_to_hang = begun == self._said_to_hang, begun
+            waiting = len(self.pipeline.queue)
+        if not is_said:
+            logger.warning(
+                '%s: a sync has begun at %s, and has not ended for %.0f s: %s'
+                ' does not answer, and %d commits wait for it', self._name,
+                _clock_at(begun), now - begun, self._where_it_syncs, waiting)
+        return HANGING_SYNC
+
+    @property
+    def syncing_since(self) -> str | None:
+        """When the sync that is under way has begun, by the clock."""
+        begun = self._syncing_since
+        return None if begun is None else _clock_at(begun)
 
     def _pass_leadership_on(self) -> None:
         """If this thread leads, let another one lead.  Mutex held.
@@ -345,6 +386,10 @@ class Sequencer:
             self.flusher.wake()
         if now - self._exposed_since > self._interval:
             commit.promised = True
+
+    def _until_work_of_flusher(self) -> float:
+        look, sync = self.look_at_sync(), self._until_background_sync()
+        return look if sync is None else min(look, sync)
 
     def _until_background_sync(self) -> float | None:
         """Seconds until the background sync; None: until it is woken.
@@ -471,13 +516,13 @@ class Sequencer:
                     return
                 if self.pipeline.failed:
                     self.pipeline.refuse_when_stopped()
-            self._sync_a_batch(alone=False)
+            self._sync_a_batch(single=False)
             self.offer()
 
     def sync_again(self) -> None:
         """Sync once, also if everything is durable: what was cut off the file
         may not be."""
-        self._sync_a_batch(alone=False)
+        self._sync_a_batch(single=False)
         self.offer()
 
     @property
@@ -492,3 +537,9 @@ class Sequencer:
         """A pack replaced the file; nothing is under way."""
         with self._one_sync, self.mutex:
             self.pipeline.rebase(point)
+
+
+def _clock_at(moment: float) -> str:
+    """What the clock has shown at a moment of `time.monotonic`."""
+    ago = datetime.timedelta(seconds=time.monotonic() - moment)
+    return (datetime.datetime.now() - ago).isoformat(' ', 'seconds')

@@ -1,11 +1,9 @@
 """A pack that survives a power cut at any moment.
 
-- packing       the storage's part: copies the rest, takes the append lock
+- packing       the storage's part: copies the rest, replaces the file
 - bulk          the files of a pack; nearly all of it, in a child or here
-- swap          makes the storage serve from the new file
 - naming        how the new file gets the name of the old one
 - agreed        what several nodes that have the same file agree on
-- unopened      packs a file that no storage has open: that of a node
 - generation    which of two files a node has after a crash
 - packedblobs   lists and removes blobs that are not needed any more
 - process       the child process that packs, seen from both sides

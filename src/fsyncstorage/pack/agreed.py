@@ -31,17 +31,6 @@ logger = logging.getLogger(__name__)
 VERSION = b'3'
 
 
-class Begin(typing.NamedTuple):
-    """All that the new file depends on, except for the old file."""
-
-    #: How far a pack reads the old file before it decides.
-    end: int
-    #: The tid of the pack time.
-    stop: bytes
-    collects_garbage: bool
-    version: bytes
-
-
 class Becoming(typing.NamedTuple):
     """The file that is to take the place of the old one."""
 

@@ -2,8 +2,8 @@
 a child process, or in this process where that is not possible.
 
 The rest that is left then is small, or commits add to it faster than it is
-copied.  The caller (packing, unopened) lets it be copied, with the Copier that
-it gets here.
+copied.  The caller (packing, or a node that follows) lets it be copied, with
+the Copier that it gets here.
 """
 
 import contextlib

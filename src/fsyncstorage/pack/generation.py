@@ -17,7 +17,8 @@ by `naming.replace`.
 (Data.fs is not there if a power cut has left a rename half done.)
 
 READY: if the swap was agreed, `naming.replace` gives the new file its name.
-OLD: if it was agreed, the file must be packed again, or copied (unopened).
+OLD: if it was agreed, the file must be packed again, or copied
+(quorum.following.repacking).
 NEW: it was agreed; what is behind the noted size in Data.fs was appended
 later.  NEITHER: someone has put another file there, or one of the files is
 damaged: nothing may be done.

@@ -11,8 +11,8 @@ So at every moment there is a whole Data.fs.
 
 Without hard links, step 2 is skipped: the old file cannot be kept.
 
-Left to others: what a storage must do at the same time (swap), and the pack of
-a file that no storage has open (unopened).
+Left to others: what a storage must do at the same time (packing), and the pack
+of a node that follows (quorum.following.repacking).
 """
 
 import errno

@@ -5,20 +5,23 @@ possible (bulk).  Here is the part of the storage:
 
 - everything is copied and synced while others commit, until a small rest is
   left; the append lock is taken once, for that rest (I2);
-- the new file takes the name of the old one (swap).  Until then nothing is
-  changed, and what the last pack kept stays, too;
+- the *swap*: under the append lock, with everything settled, the new file and
+  its index become durable, and take the names of the old ones.  (The steps,
+  and what a crash leaves, are in `naming`.)  Until then nothing is changed,
+  and what the last pack kept stays, too;
 - old data and blobs are removed only when the new name is durable
   (packedblobs);
 - a pack that fails, or whose storage is closed, leaves no files.  After a pack
   that was killed, the next opening removes its files (leftovers);
-- where several nodes have the file, they agree on what is packed and on when
-  the file is replaced (agreed).
+- where several nodes have the file, they agree on what is packed, and, when
+  the new file is complete and nothing is renamed yet, on the swap (agreed).
 """
 
 import contextlib
 import errno
 import logging
 import math
+import os
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -34,7 +37,6 @@ from ..format import scan
 from . import naming
 from . import packedblobs
 from . import process
-from . import swap
 from .agreed import Agreement
 from .bulk import Bulk
 from .copying import Copier
@@ -79,7 +81,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
         logger.info('%s: a pack to %s UTC begins; the file has %s bytes',
                     storage._file_name, TimeStamp(stop),
                     f'{watch.before:,}')
-        with swap.nobody_else_has_the_file(storage):
+        with storage.close_waits():
             naming.refuse_what_is_in_the_way(
                 storage._file_name, storage.blob_dir, storage.pack_keep_old)
         _let_undos_end(storage)
@@ -143,9 +145,24 @@ def _let_undos_end(storage: Any) -> None:
 
     The pack must see what such an undo points back to.
     """
-    with storage.nobody_has_the_place():
+    with storage.nobody_holds_the_file():
         pass
     storage._sequencer.drain()
+
+
+@contextlib.contextmanager
+def _freed_later(path: str) -> Iterator[None]:
+    """A context in which a file that is removed keeps its blocks.
+
+    The system needs seconds to free the blocks of a large file, and commits
+    wait for the swap.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # there is none, or no descriptor
+            # (No other file behind a link, and no waiting for a pipe.)
+            stack.callback(os.close, os.open(
+                path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK))
+        yield
 
 
 class _Packing:
@@ -156,7 +173,7 @@ class _Packing:
         self._watch = watch
         self._agreement = agreement
         old = storage.reopened()
-        with swap.nobody_else_has_the_file(storage):
+        with storage.close_waits():
             self._bulk = Bulk(storage._file_name, storage.blob_dir, old,
                               storage.getSize, watch)
 
@@ -191,12 +208,12 @@ class _Packing:
 
     def _replace_the_file(self, copier: Copier) -> None:
         storage = self._storage
-        with swap.freed_later(storage._file_name + naming.OLD):
+        with _freed_later(storage._file_name + naming.OLD):
             try:
                 self._hold_still_for_a_small_rest(copier)
                 self._copy_rest(copier)
                 self._watch.go_on()  # from here on, nobody can cancel it
-                swap.swap(storage, self._agreement, self._bulk, copier)
+                self._swap(copier)
             finally:
                 storage.move_on()
 
@@ -255,3 +272,48 @@ class _Packing:
 
     def _copy_rest(self, copier: Copier) -> None:
         self._bulk.copy_rest(copier, self._storage.getSize())
+
+    # The swap
+
+    def _swap(self, copier: Copier) -> None:
+        """Replace the old file by the packed one.
+
+        The append lock is held, and everything is settled.
+        """
+        storage, bulk = self._storage, self._bulk
+        with storage.close_waits():
+            path, end = storage._file_name, copier.written_to
+            storage._sequencer.sync_to(storage.getSize())
+            naming.complete(path, bulk.new, end)
+            storage.journal.reserve.prepare(bulk.new, end)
+            if bulk.removed is not None:
+                packedblobs.say_whose(bulk.removed, bulk.new, end)
+            try:
+                checksum = copier.checksum
+                self._agreement.swaps(
+                    end, None if checksum is None else checksum.of_all())
+                naming.link_old(path)
+                with storage.journal.checkpoints.replacing(end):
+                    self._serve_from_the_new_file(copier)
+            except BaseException as error:
+                if self._agreement.is_final and not bulk.is_named:
+                    # What is appended to the old file would be lost.
+                    storage._sequencer.stop_writing(
+                        'a pack failed when other nodes may have replaced'
+                        f' their files ({error!r})')
+                elif datafile.is_same(path + naming.OLD, path):  # no backup
+                    datafile.remove_if_there(path + naming.OLD)
+                raise
+
+    def _serve_from_the_new_file(self, copier: Copier) -> None:
+        storage, bulk = self._storage, self._bulk
+        try:
+            bulk.give_name()
+            storage.replace_file(bulk.new, copier.index, copier.written_to)
+        except BaseException as error:
+            if isinstance(error, OSError) and not bulk.is_named:
+                raise  # nothing was renamed but the index
+            # Which file has the name now, and after a power cut?
+            storage._sequencer.stop_writing(
+                f'a pack failed while it replaced the file ({error!r})')
+            raise

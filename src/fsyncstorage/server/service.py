@@ -39,7 +39,7 @@ from .workers import Dropped
 from .workers import Workers
 
 logger = quiet.get_logger(__name__)
-quiet.get_logger('fsyncstorage.storage.resolver')  # clients cause its lines
+quiet.get_logger('fsyncstorage.storage.conflicts')  # clients cause its lines
 
 # Seconds between two rounds of invalidations: under load, one send for each
 # transaction and client would cost more than everything else.

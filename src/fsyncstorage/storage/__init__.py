@@ -8,7 +8,7 @@ told          what a server passes to a vote and a finish
 checks        what a vote compares, and its conflicts
 journal       the open file, its index and its end
 outcome       what became of the commit with an id
-place         which transactions a pack must wait for
+fileholders   which transactions a pack must wait for
 statistics    figures for the operator
 undo          which records undo a transaction
 transaction   one transaction, from its begin until it is appended
@@ -20,8 +20,7 @@ host          the process that waits for a storage, or may have to close it
 leftovers     files that interrupted work left beside the data
 recovery      tells the torn tail of a crash from damage
 crashmark     the mark beside a file whose last commits may be missing
-conflicts     who resolves a conflict
-resolver      the process that resolves conflicts, seen from the storage
+conflicts     who resolves a conflict, and the process that does it
 resolution    what that process does: which records it unpickles, its limits
 
 Imports point down this list, and to the modules outside of this package.

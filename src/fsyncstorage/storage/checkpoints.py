@@ -47,7 +47,8 @@ class Checkpoints:
         self._one_at_a_time = threading.Lock()
         self._closing = False
         self._thread = WakeableThread(
-            f'checkpoints of {journal.name}', self._write_if_due)
+            f'checkpoints of {journal.name}', self._write_if_due,
+            journal.sequencer.look_at_sync)
 
     def start(self, position: int) -> None:
         """Begin: the index that was found is complete up to this position."""

@@ -37,10 +37,10 @@ from ..format.view import pread_cached
 from ..format.view import read_header
 from ..format.view import serial_at
 from . import undo
+from .conflicts import LONGEST_WAIT
 from .conflicts import Conflicts
 from .conflicts import leave
 from .journal import Journal
-from .resolver import LONGEST_WAIT
 from .statistics import Counts
 from .transaction import NewRecord
 from .transaction import Restored
@@ -124,11 +124,11 @@ class Checks:
         if restored.tid is not None:
             data = under_way.read_data(record.data) if record.stored else None
             try:
-                place = self._storage.place_of_same(
+                position = self._storage.position_of_same(
                     restored.tid, record.oid, data)
             except UndoError:
-                place = 0  # a pack may have removed it: so it has its own
-            under_way.points_to(record, place)
+                position = 0  # a pack may have removed it: it has its own
+            under_way.points_to(record, position)
 
     def _merge(self, under_way: Transaction, record: NewRecord,
                committed: bytes) -> bool:
@@ -154,18 +154,18 @@ class Checks:
                  ) -> bytes:
         """Call `tryToResolveConflict`; but, in a server, not for long for one
         transaction, because others may wait for objects that it has."""
-        client, resolver = under_way.client, self._conflicts.resolver
+        client, conflicts = under_way.client, self._conflicts
         if client is not None and not client.resolve:
             raise Unresolved
-        if resolver is None:
+        if not conflicts.of_clients:
             return self._by_storage(oid, *of_it)
         if under_way.resolving > LONGEST_WAIT:
             leave(oid, *of_it)
-        resolver.spent.seconds = 0.0
+        conflicts.spent.seconds = 0.0
         try:
             return self._by_storage(oid, *of_it)
         finally:
-            under_way.resolving += resolver.spent.seconds
+            under_way.resolving += conflicts.spent.seconds
 
     def _by_storage(self, oid: bytes, *of_it: bytes) -> bytes:
         data: bytes = self._storage.tryToResolveConflict(oid, *of_it)

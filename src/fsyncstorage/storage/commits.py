@@ -5,8 +5,8 @@ A commit's life::
     tpc_begin   makes a Transaction
     store ...   adds records to it
     tpc_vote    gets its objects; checks what has changed since, reserves room
-    tpc_finish  APPENDED: tid, place, one write; lets go of the objects; then
-                waits: DURABLE, PUBLISHED, acknowledged
+    tpc_finish  APPENDED: tid, position, one write; lets go of the objects;
+                then waits: DURABLE, PUBLISHED, acknowledged
 
 Begin and store take no lock, and compare nothing.  A vote takes one of two
 paths, and the finish continues on it.  (A log gets the blobs before all that.)
@@ -19,22 +19,22 @@ paths, and the finish continues on it.  (A log gets the blobs before all that.)
 3. reserve the bytes that it will write, on the disk and of the quota;
 4. make the contents of its blobs durable.  It is voted, holds its objects, and
    nothing else (I12); the file was not touched;
-5. finish: take the append lock; give the tid and the place in the file;
+5. finish: take the append lock; give the tid and the position;
 6. give the blobs their names;
 7. write, once, with the final status if it has a seal to prove it;
 8. add it to the index and the pipeline: it is appended;
 9. let go of the append lock, then of the objects.
 
-An undo is shared, too.  Its records point to places in the file, so no pack
-replaces the file from the vote on (place).
+An undo is shared, too.  Its records point to positions in the file, so it
+holds the file from its vote on: no pack replaces it (fileholders).
 
 *Alone*, for transactions that are voted only while no other is: with a given
 tid, as every copy has; too large to be written under the append lock; and all
 transactions, if no room can be reserved on the disk (`_vote_alone`,
 `_append_alone`):
 
-1. vote: wait until no other transaction is voted, and no pack replaces the
-   file (place);
+1. vote: wait until no other transaction is voted; hold the file, so that no
+   pack replaces it (fileholders);
 2. compare, and look for what its records point to;
 3. make the contents of its blobs durable;
 4. give the tid; write it behind the end, with status 'c'.  It is voted: nobody
@@ -44,15 +44,16 @@ transactions, if no room can be reserved on the disk (`_vote_alone`,
 
 The *two-sync path* is either of them with the status left as 'c': the leader
 syncs, writes the status, and syncs again (journal).  It is taken under
-the policy `two-sync`, and by a transaction with blobs, without a seal, or in a
-place where something was cut off.
+the policy `two-sync`, and by a transaction with blobs, without a seal, or at a
+position where something was cut off.
 
 `_begun` has the transactions that were begun, by the id of the caller's
 object.  When that object is gone before the transaction has ended, the
 flusher's thread or the next begin ends it.
 
-Locks, in the order in which they are taken: the objects; the place (place);
-those of the journal.  docs/internals/commit.rst says what is done under each.
+Locks, in the order in which they are taken: the objects; the file
+(fileholders); those of the journal.  docs/internals/commit.rst says what is
+done under each.
 
 Left to others: the transaction and its records (transaction), what a vote
 compares (checks), the file (journal), which transaction has which object
@@ -82,14 +83,13 @@ from ZODB.utils import as_bytes
 
 from ..commit import blobs
 from ..commit.blobs import Stored
-from ..commit.contention import Contention
 from ..commit.pipeline import PUBLISHED
 from ..commit.pipeline import Commit
 from ..commit.policies import Durability
 from ..commit.replica import Replica
 from ..commit.sequencer import Sequencer
 from ..commit.turns import Turns
-from ..errors import Fenced
+from ..errors import Barred
 from ..errors import Occupied
 from ..errors import VoteAgain
 from ..format.classes import is_of_blob
@@ -101,8 +101,8 @@ from . import outcome
 from . import undo
 from .checks import Checks
 from .conflicts import Conflicts
+from .fileholders import FileHolders
 from .journal import Journal
-from .place import Place
 from .statistics import Counts
 from .told import AsyncFinish
 from .told import ForAClient
@@ -184,8 +184,7 @@ class Commits(BaseStorage):
         self._dropped: collections.deque[weakref.ref[Any]]
         self._dropped = collections.deque()
         self._ending_dropped = threading.Lock()
-        self._contention = Contention()
-        self._place = Place()
+        self._file_holders = FileHolders()
 
     # Begin
 
@@ -295,8 +294,8 @@ class Commits(BaseStorage):
                 record.size)
 
     def spill(self, transaction: Metadata) -> None:
-        """For a server: keep what this transaction stores on the disk alone,
-        until its vote."""
+        """For a server: keep what this transaction stores on the disk, and
+        nothing in memory, until its vote."""
         self._under_way(transaction).spill()
 
     def changed_oids(self, transaction: Metadata) -> list[bytes]:
@@ -382,8 +381,8 @@ class Commits(BaseStorage):
         self._add(under_way, NewRecord(
             oid, data or b'', serial=serial, restored=Restored(prev_txn)))
 
-    def place_of_same(self, tid: bytes, oid: bytes,
-                      data: bytes | None) -> int:
+    def position_of_same(self, tid: bytes, oid: bytes,
+                         data: bytes | None) -> int:
         """The position of the object's record in the transaction `tid`, if it
         has these data; else 0.
 
@@ -549,7 +548,7 @@ class Commits(BaseStorage):
             self._wait_for_its_turn(under_way, wait)
         if under_way.undone:
             self._refuse_undo_in_a_pack()  # before it waits for that pack
-            self._place.take(under_way, wait)
+            self._file_holders.add(under_way, wait)
             self._refuse_undo_in_a_pack()
         self._checks.check(under_way)
         under_way.flush()
@@ -560,7 +559,7 @@ class Commits(BaseStorage):
     def _vote_alone(self, under_way: Transaction, wait: bool) -> None:
         if not self._turns.ask_alone(under_way):
             self._wait_for_its_turn(under_way, wait)
-        self._place.take(under_way, wait)
+        self._file_holders.add(under_way, wait)
         if under_way.undone:
             self._refuse_undo_in_a_pack()
         self._checks.check(under_way)
@@ -576,7 +575,6 @@ class Commits(BaseStorage):
     def _wait_for_its_turn(self, under_way: Transaction, wait: bool) -> None:
         if not wait:
             raise Occupied
-        self._contention.hand_on()
         if not self._turns.wait(under_way):
             self._refuse_when_stopped()
             raise StorageTransactionError(
@@ -606,7 +604,7 @@ class Commits(BaseStorage):
         assert under_way.blobs is not None
         with self._lock:  # a pack removes empty directories under this lock
             keys = under_way.blob_keys = under_way.blobs.name(commit.tid)
-        commit.kept = under_way.blobs.kept
+        commit.in_log = under_way.blobs.in_log
         if commit.blobs is not None:
             commit.blobs.add(keys)
 
@@ -630,16 +628,14 @@ class Commits(BaseStorage):
                 del self._begun[under_way.key]
 
     def _let_go(self, under_way: Transaction) -> None:
-        """Let go of its objects, its reserve and its place."""
-        if self._place.is_of(under_way):
+        """Let go of its objects, its reserve and the file."""
+        if self._file_holders.has(under_way):
             try:
                 if under_way.alone:
                     with self._commit_lock:
                         self.journal.cut_off_tail()
             finally:
-                self._place.leave(under_way)
-        if self._contention.inside:
-            self._contention.leave(under_way)
+                self._file_holders.leave(under_way)
         self.journal.reserve.let_go(under_way)
         self._turns.let_go(under_way)
 
@@ -716,13 +712,10 @@ class Commits(BaseStorage):
         return commit.tid
 
     def _append_shared(self, under_way: Transaction, f: Told) -> Commit:
-        """Give the transaction its place, and write it.
+        """Give the transaction its position, and write it.
 
         Occupied if it must not wait, and another thread has the append lock.
         """
-        if len(self._begun) > 1 and not under_way.policy.promises:
-            self._contention.come(
-                under_way, may_sleep=not isinstance(f, AsyncFinish))
         if not isinstance(f, AsyncFinish) or f.wait:
             with self._commit_lock:
                 return self._append_now(under_way, f)
@@ -738,8 +731,8 @@ class Commits(BaseStorage):
     def _append_now(self, under_way: Transaction, f: Told) -> Commit:
         try:
             self._refuse_when_stopped()
-            if under_way.fenced:
-                raise Fenced
+            if under_way.barred:
+                raise Barred
             if self.journal.has_tail:
                 self.journal.cut_off_tail()
             tid = self.journal.new_tid(under_way)
@@ -757,12 +750,12 @@ class Commits(BaseStorage):
             raise
 
     def _append_alone(self, under_way: Transaction, f: Told) -> Commit:
-        """Write the final status: it has its place."""
+        """Write the final status: all else is in the file."""
         assert under_way.tid is not None
         with self._commit_lock:
             self._refuse_when_stopped()
-            if under_way.fenced:
-                raise Fenced
+            if under_way.barred:
+                raise Barred
             commit = self._commit(
                 under_way, under_way.tid, under_way.start, f)
             if under_way.blobs:

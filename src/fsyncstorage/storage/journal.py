@@ -195,8 +195,8 @@ class Journal:
         """Could a transaction that a power cut has torn be taken for whole?
 
         Yes if seals are expected, and it has none.  Yes if parts of an aborted
-        transaction may remain in its place: the old seal with the new header
-        looks like that of a transaction that stock has rewritten.
+        transaction may remain at its position: the old seal with the new
+        header looks like that of a transaction that stock has rewritten.
         """
         if self.sequencer.durable.end > self.cut_off_at:
             self.cut_off_at = -1
@@ -214,7 +214,8 @@ class Journal:
         index and end under it: what it takes must be in the pipeline, to be
         synced before the index counts.
         """
-        entries = [(record.oid, record.place) for record in under_way.records]
+        entries = [(record.oid, record.position)
+                   for record in under_way.records]
         with self.lock, self.sequencer.whole_or_stopped:
             self.has_tail = False  # else it would be cut off
             stored, under_way.blobs = under_way.blobs, None
@@ -223,7 +224,7 @@ class Journal:
             self.positions.put(entries)
             if self.map is not None:
                 self.map.add({
-                    oid: record.place
+                    oid: record.position
                     for oid, record in under_way.last.items()})
             self.end = commit.end
             self.last_tid = commit.tid  # may be in the future

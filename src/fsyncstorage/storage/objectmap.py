@@ -163,18 +163,18 @@ class ObjectMap:
 
     # Positions, under the storage's lock
 
-    def add(self, places: Mapping[bytes, int]) -> None:
-        """Store the places of a transaction.  Raises nothing: a map that has
-        no room for them is retired."""
+    def add(self, positions: Mapping[bytes, int]) -> None:
+        """Store the positions of a transaction.  Raises nothing: a map that
+        has no room for them is retired."""
         if self.is_retired:
             return
         try:
-            for oid, place in places.items():
+            for oid, position in positions.items():
                 number = int.from_bytes(oid, 'big')
                 at = self._chunk(number >> CHUNK_BITS) + (number & IN_CHUNK)
                 if not self._words[at]:
                     self._objects += 1
-                self._words[at] = place
+                self._words[at] = position
         except Exception as error:
             logger.info('the map for local reads has ended: %s', error)
             self.retire()
@@ -190,24 +190,24 @@ class ObjectMap:
         wide = bytearray(8 * count)
         for number in range(6):
             wide[2 + number::8] = bucket[2 * count + number::6]
-        places = _numbers('Q', bytes(wide))
+        positions = _numbers('Q', bytes(wide))
         base = int.from_bytes(prefix, 'big') << 16
         start = 0
         while start < count:
             stop = bisect.bisect_left(ends, (ends[start] | IN_CHUNK) + 1,
                                       start)
-            self._fill_chunk(base, ends[start:stop], places[start:stop])
+            self._fill_chunk(base, ends[start:stop], positions[start:stop])
             start = stop
 
     def _fill_chunk(self, base: int, ends: 'array.array[int]',
-                    places: 'array.array[int]') -> None:
+                    positions: 'array.array[int]') -> None:
         at = self._chunk((base | ends[0]) >> CHUNK_BITS)
         first = at + (ends[0] & IN_CHUNK)
         if ends[-1] - ends[0] + 1 == len(ends):  # no oid is missing
-            self._words[first:first + len(ends)] = memoryview(places)
+            self._words[first:first + len(ends)] = memoryview(positions)
             return
-        for end, place in zip(ends, places):
-            self._words[at + (end & IN_CHUNK)] = place
+        for end, position in zip(ends, positions):
+            self._words[at + (end & IN_CHUNK)] = position
 
     def _chunk(self, prefix: int) -> int:
         """The number of the first word of a chunk; a missing chunk is added.

@@ -8,7 +8,7 @@ alone: also after a crash, and on another node that has the same file.
     NOT_COMMITTED   it is not there, and never will be
     UNKNOWN         the file cannot tell; the reason is in words
 
-First the commit id is *fenced*: from then on, a finish of its transaction
+First the commit id is *barred*: from then on, a finish of its transaction
 appends nothing, and one that has appended it before is waited for.  Then one
 walk goes back over headers and seals, from the published end to `since`.
 docs/internals/commit.rst says when the answer is UNKNOWN, and why.
@@ -95,16 +95,16 @@ def _refuse_id(id: object) -> None:
             f' not {id!r:.80}')
 
 
-# The fence
+# Barred
 
-def fence(storage: Any, id: bytes) -> None:
+def bar(storage: Any, id: bytes) -> None:
     """As the storage's method."""
     _refuse_id(id)
     storage.journal.refuse_when_closed()
     with storage._commit_lock:
         for under_way in list(storage._begun.values()):
             if under_way.commit_id == id:
-                under_way.fenced = True
+                under_way.barred = True
     # If it was appended before that, it is among these.
     storage._sequencer.drain()
 
@@ -114,7 +114,7 @@ def fence(storage: Any, id: bytes) -> None:
 def of(storage: Any, id: bytes, since: bytes, most: int | None) -> Outcome:
     """As the storage's method `outcome`."""
     check_serial(since)
-    fence(storage, id)
+    bar(storage, id)
     with storage._sequencer.mutex:
         view = storage._sequencer.pipeline.visible
     found = _in_file(view, id, since, most or MOST_TRANSACTIONS)

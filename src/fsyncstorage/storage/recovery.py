@@ -3,13 +3,14 @@
 From the last trusted index on, every transaction is read strictly.  At the
 first one that is not sound:
 
-- If something proves that the place was durable, the file is damaged: refuse
-  it, and change nothing.  A proof is one of these: a sound seal behind the
-  place, made after a sync that covered the place; without seals, a finished
-  transaction behind the place, since its status was written after a sync of
-  all before it; or an index that has the place, if all its entries before the
-  place are in the file.  (A transaction that is not later than the one before
-  the damage proves nothing: the disk had it there before this file was made.)
+- If something proves that it was durable, the file is damaged: refuse it, and
+  change nothing.  A proof is one of these: a sound seal behind the damage,
+  made after a sync that covered the damage; without seals, a finished
+  transaction behind the damage, since its status was written after a sync of
+  all before it; or an index that has more than what is before the damage, if
+  all its entries before the damage are in the file.  (A transaction that is
+  not later than the one before the damage proves nothing: the disk had it
+  there before this file was made.)
 - Otherwise it is the torn tail of a crash: nothing there was acknowledged
   under a policy that promises something.  The tail is cut off, and kept in a
   file beside the data file, as stock does.
@@ -265,7 +266,7 @@ def _cut(file: datafile.DataFile, known: Recovered, window: Window,
          damage: scan.Damage) -> None:
     """Copy the tail to another file, and cut it off."""
     size = window.end - known.end
-    kept = keep_tail(file, known.end, window.end,
+    copy = keep_tail(file, known.end, window.end,
                      'ends in a torn transaction, which a crash has left')
     transactions = sum(
         1 for _ in headers.find_sound_seals(window, known.end))
@@ -274,7 +275,7 @@ def _cut(file: datafile.DataFile, known: Recovered, window: Window,
         ' last sound transaction (tid %s), from position %d%s: %s. They are'
         ' kept in %s', file.name, size, transactions, known.tid.hex(),
         known.end, f', tid {damage.tid.hex()}' if damage.tid else '',
-        damage.reason, kept)
+        damage.reason, copy)
     file.truncate(known.end)
     file.sync()
 

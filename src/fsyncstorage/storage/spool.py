@@ -70,10 +70,10 @@ class Spool:
             self._file.write(
                 _entry.pack(kind, oid, serial, other, len(data)))
             self._file.write(data)
-        place = self._end + _entry.size
-        self._end = place + len(data)
+        position = self._end + _entry.size
+        self._end = position + len(data)
         self._is_at_end = True
-        return place * _LENGTHS + len(data)
+        return position * _LENGTHS + len(data)
 
     def flush(self) -> None:
         """Write the rest: a full disk is an error now, not later."""
@@ -88,13 +88,13 @@ class Spool:
             error.filename = self._directory
             raise
 
-    def read(self, kept: int) -> bytes:
-        return self._read(*divmod(kept, _LENGTHS))
+    def read(self, data: int) -> bytes:
+        return self._read(*divmod(data, _LENGTHS))
 
-    def _read(self, place: int, length: int) -> bytes:
+    def _read(self, position: int, length: int) -> bytes:
         self._is_at_end = False
         with self._named_errors():  # to read is to write the buffer first
-            self._file.seek(place)
+            self._file.seek(position)
             data = self._file.read(length)
         if len(data) != length:
             raise StorageError('records of the transaction are lost: its spool'
@@ -103,16 +103,16 @@ class Spool:
 
     def entries(self) -> Iterator[Entry]:
         """All entries, in the order in which they were added."""
-        place = 0
-        while place < self._end:
+        position = 0
+        while position < self._end:
             kind, oid, serial, other, length = _entry.unpack(
-                self._read(place, _entry.size))
-            place += _entry.size
+                self._read(position, _entry.size))
+            position += _entry.size
             if serial == z64:
                 serial = z64  # one object for all of them
             yield Entry(kind, oid, serial, other, length,
-                        place * _LENGTHS + length if length else b'')
-            place += length
+                        position * _LENGTHS + length if length else b'')
+            position += length
 
     def close(self) -> None:
         with contextlib.suppress(OSError):  # of bytes still to be written

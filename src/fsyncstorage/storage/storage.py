@@ -9,9 +9,9 @@ current state waits while a transaction is being published.
 
 Left to others: looking things up (format.view), commits (commits), the file
 (journal), what is found at open (opening, recovery), what a crash left
-(leftovers), the index file (checkpoints, format.index), packs (pack.packing,
-pack.swap), the scrub (scrub.scrubbing), and inner names that other programs
-use (ecosystem).
+(leftovers), the index file (checkpoints, format.index), packs (pack.packing),
+the scrub (scrub.scrubbing), and inner names that other programs use
+(ecosystem).
 
 The internals of stock that are used here are those of ZODB 6.4;
 tests/upstream/test_stock_hooks.py fails when they change.
@@ -54,7 +54,6 @@ from ..format.view import Revision
 from ..format.view import ViewIterator
 from ..histogram import Histogram
 from ..pack import packing
-from ..pack import swap
 from ..pack.agreed import Hooks
 from ..pack.packs import Packs
 from ..pack.progress import PackWatch
@@ -457,7 +456,7 @@ class FsyncStorage(
             all_of_it = UnpublishedView(self.journal.view)
             with contextlib.suppress(POSKeyError):
                 committedData = all_of_it.load_serial(oid, committedSerial)
-        if self._conflicts.resolver is not None:
+        if self._conflicts.of_clients:
             return self._conflicts.resolved(
                 self, oid, committedSerial, oldSerial, newpickle,
                 committedData)
@@ -467,18 +466,18 @@ class FsyncStorage(
 
     # What became of a commit
 
-    def fence(self, id: bytes) -> None:
+    def bar(self, id: bytes) -> None:
         """Let no transaction with this commit id be appended any more; wait
         until those that were are published, or have failed.
 
         Whoever calls this must not begin one with the id again.  An event loop
         that publishes must leave the call to another thread.
         """
-        outcome.fence(self, id)
+        outcome.bar(self, id)
 
     def outcome(self, id: bytes, since: bytes,
                 most: int | None = None) -> outcome.Outcome:
-        """Fence the commit id, and say what became of its transaction.
+        """Bar the commit id, and say what became of its transaction.
 
         `since` is the last tid that its client knew when it began; `most` is
         how many transactions are looked at.  storage.outcome has the possible
@@ -493,21 +492,21 @@ class FsyncStorage(
         self._refuse_when_stopped()
         packing.pack(self, t, referencesf, self._pack_gc if gc is None else gc)
 
-    def nobody_has_the_place(self) -> contextlib.AbstractContextManager[None]:
+    def nobody_holds_the_file(self) -> contextlib.AbstractContextManager[None]:
         """For a pack; the wait for that ends if the pack must end.
 
-        A transaction keeps its place for as long as its client likes."""
+        A transaction holds the file for as long as its client likes."""
         watch = self.pack_watch
-        return self._place.closed_off(self._refuse_when_stopped
-                                      if watch is None else watch.go_on)
+        return self._file_holders.closed_off(
+            self._refuse_when_stopped if watch is None else watch.go_on)
 
     def hold_still(self) -> None:
         """Hold the append lock until `move_on`, with nothing on its way to the
         disk (for a pack).
 
-        A transaction that is voted then has no place in the file yet."""
+        A transaction that is voted then has no position in the file yet."""
         with contextlib.ExitStack() as held:
-            held.enter_context(self.nobody_has_the_place())
+            held.enter_context(self.nobody_holds_the_file())
             held.enter_context(self._commit_lock)
             self._sequencer.drain()
             self._still = held.pop_all()
@@ -537,6 +536,18 @@ class FsyncStorage(
         finally:
             self._turns.let_go(me)
 
+    @contextlib.contextmanager
+    def close_waits(self) -> Iterator[None]:
+        """A context in which the storage cannot be closed.
+
+        A pack goes on for a short time after its storage is closed.  By then,
+        another process may have the file open, and pack it under the same
+        names.
+        """
+        with self._swapping:
+            self._refuse_when_stopped()
+            yield
+
     def replace_file(self, file: datafile.DataFile, index: fsIndex,
                      end: int) -> None:
         """Serve from another file with the same current state, and make its
@@ -554,7 +565,7 @@ class FsyncStorage(
     def reopened(self) -> datafile.DataFile:
         """The data file, opened once more, for reading only: for a reader that
         changes settings of its open file."""
-        with swap.nobody_else_has_the_file(self):
+        with self.close_waits():
             file = datafile.open_existing(self._file_name, read_only=True)
             if os.path.samestat(os.fstat(file.fileno()),
                                 os.fstat(self.journal.file.fileno())):

@@ -1,4 +1,4 @@
-"""Transaction ids: when a transaction was given its place in the file.
+"""Transaction ids: when a transaction was given its position in the file.
 
 They equal those of ZODB.utils.newTid.  A tid contains the minute, by the
 calendar, and the part of the minute that has passed.  Tids are made under the

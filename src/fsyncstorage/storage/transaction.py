@@ -2,8 +2,8 @@
 
 All that belongs to a transaction is in here: its description, its records,
 the objects that it has read, its blob files, and, once it is written, its
-place in the file.  The storage finds it by the caller's object (`metadata`),
-and keeps nothing else of it.
+position in the file.  The storage finds it by the caller's object
+(`metadata`), and keeps nothing else of it.
 
 Its states::
 
@@ -16,9 +16,9 @@ Its states::
     FAILED    its vote failed, perhaps half way: it can only be aborted
 
 A vote that ends with VoteAgain makes it BEGUN again.  When it is written, it
-has a tid and a `start`, and each record has its `place`.
+has a tid and a `start`, and each record has its `position`.
 
-Before a transaction is written, nothing in it depends on its place: tid,
+Before a transaction is written, nothing in it depends on its position: tid,
 positions and checksum are made in `write`.  What a record replaces or points
 back to is a position in the file of `known_to`; a pack may replace that file,
 which the finish checks (journal).
@@ -106,7 +106,7 @@ class NewRecord:
 
     __slots__ = ('oid', 'serial', 'oldserial', 'base', 'previous', 'data',
                  'stored', 'length', 'size', 'back', 'original', 'restored',
-                 'place')
+                 'position')
 
     def __init__(self, oid: bytes, data: bytes, oldserial: bytes = z64,
                  serial: bytes | None = None, back: int = 0,
@@ -133,7 +133,7 @@ class NewRecord:
         #: None: it was not restored, but stored, or undoes another.
         self.restored = restored
         #: Its position in the file, once it is written.
-        self.place = 0
+        self.position = 0
 
     def stores(self, data: StoredData, stored: int, oldserial: bytes) -> None:
         """The caller has stored these data."""
@@ -158,9 +158,9 @@ class Transaction:
                  'blobs', 'known_to', 'records', 'last', 'read', 'undone',
                  'undone_in', 'resolved', 'client', 'resolving', 'is_spilled',
                  'gave_way', 'state', 'asked_at',
-                 'sealed', 'commit_id', 'fenced', 'length', 'tid', 'start',
+                 'sealed', 'commit_id', 'barred', 'length', 'tid', 'start',
                  'commit', 'blob_keys', '_texts', '_extension', '_lengths',
-                 '_header_length', '_kept', '_directory', '_spool')
+                 '_header_length', '_in_memory', '_directory', '_spool')
 
     def __init__(self, metadata: Metadata, tid: bytes | None, status: bytes,
                  commit_id: bytes, policy: Policy, sealed: bool,
@@ -179,7 +179,7 @@ class Transaction:
         self.given_tid = tid
         self.commit_id = commit_id
         #: A finish finds this under the append lock, and appends nothing.
-        self.fenced = False
+        self.barred = False
         #: The final status byte, which makes it count.
         self.status = status
         #: It is voted only while no other transaction is.
@@ -248,7 +248,7 @@ class Transaction:
             self._refuse_long_fields(user, description, extension)
         #: Bytes that it will take in the file.
         self.length = self._header_length + LENGTH_BEHIND
-        self._kept = 0   # bytes of data that are kept
+        self._in_memory = 0  # bytes of data
         self._directory = directory
         self._spool: Spool | None = None
 
@@ -283,7 +283,7 @@ class Transaction:
             self._refuse_beside_undos()
         # (If the disk is full, the record is not taken, and the others stay.)
         if not self.is_spilled and (
-                self._kept + record.stored > SPOOL_IN_MEMORY):
+                self._in_memory + record.stored > SPOOL_IN_MEMORY):
             self.spill()
         if self._spool is not None:
             self._log(self._spool, record)
@@ -291,7 +291,7 @@ class Transaction:
             self.length += record.size
         else:
             self._take(record)
-            self._kept += record.stored
+            self._in_memory += record.stored
 
     def _take(self, record: NewRecord) -> None:
         self.known_to = None
@@ -337,8 +337,8 @@ class Transaction:
 
     def add_undoing(self, record: NewRecord) -> None:
         """Take a record that undoes another."""
-        self._kept += record.stored
-        if self._kept > SPOOL_IN_MEMORY:
+        self._in_memory += record.stored
+        if self._in_memory > SPOOL_IN_MEMORY:
             record.data = self._the_spool().add(
                 spool.DATA, data=self.read_data(record.data))
         self._has_last(record)
@@ -347,7 +347,7 @@ class Transaction:
         """Forget the records that undo others: they are worked out again."""
         self._forget()
         self.length = self._header_length + LENGTH_BEHIND
-        self._kept = 0
+        self._in_memory = 0
 
     # In the spool
 
@@ -358,7 +358,7 @@ class Transaction:
             return
         self._the_spool()
         self._forget()
-        self.is_spilled, self._kept = True, 0
+        self.is_spilled, self._in_memory = True, 0
 
     def _forget(self) -> None:
         self.records, self.last, self.read = [], {}, {}
@@ -418,23 +418,23 @@ class Transaction:
         if self._spool is not None:
             self._spool.flush()
 
-    def read_data(self, kept: StoredData) -> bytes:
+    def read_data(self, data: StoredData) -> bytes:
         """The bytes of `data` or `original` of a record."""
-        if not isinstance(kept, int):
-            return kept
+        if not isinstance(data, int):
+            return data
         assert self._spool is not None
-        return self._spool.read(kept)
+        return self._spool.read(data)
 
     def resolve(self, record: NewRecord, data: bytes) -> None:
         """A conflict was resolved: give the record its new data."""
         if record.original is None:
             record.original = record.data
-        kept: StoredData = data
-        self._kept += len(data)
-        if self._spool is not None or self._kept > SPOOL_IN_MEMORY:
-            kept = self._the_spool().add(spool.DATA, data=data)
+        stored: StoredData = data
+        self._in_memory += len(data)
+        if self._spool is not None or self._in_memory > SPOOL_IN_MEMORY:
+            stored = self._the_spool().add(spool.DATA, data=data)
         self.length -= record.size
-        record.has(kept, len(data))
+        record.has(stored, len(data))
         self.length += record.size
 
     def points_to(self, record: NewRecord, back: int) -> None:
@@ -465,7 +465,7 @@ class Transaction:
         position = at = first = start + self._header_length
         remembers = len(self.records) <= MOST_SERIALS
         for record in self.records:
-            record.place = at
+            record.position = at
             serial = record.serial or tid
             if remembers:
                 file.serials[at] = serial

@@ -20,7 +20,7 @@ from ZODB.POSException import StorageError
 
 from fsyncstorage import FsyncStorage
 from fsyncstorage.pack import agreed
-from fsyncstorage.pack import unopened
+from fsyncstorage.quorum.following import repacking
 from fsyncstorage.quorum.leading import keeping
 from fsyncstorage.quorum.leading.replicator import Replicator
 
@@ -98,7 +98,7 @@ def references_are_ours():
     """While this lasts, each node finds the references in our records."""
     with mock.patch.object(
             agreed, 'refuse_a_wrapper', lambda references: None), \
-            mock.patch.object(unopened, 'referencesf', references_of), \
+            mock.patch.object(repacking, 'referencesf', references_of), \
             mock.patch.object(packed, 'references', references_of):
         yield
 

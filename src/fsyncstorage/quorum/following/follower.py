@@ -43,7 +43,6 @@ import zc.lockfile
 from ... import datafile
 from ...errors import DiskError
 from ...pack.agreed import Becoming
-from ...pack.unopened import BlobDirectory
 from ...storage import opening
 from ..files import state as states
 from ..files.state import Kept
@@ -63,6 +62,7 @@ from . import repacking
 from .fetching import Fetching
 from .fetching import refuse_without
 from .indexing import Indexing
+from .repacking import BlobDirectory
 from .repacking import Repacking
 
 MISLED = (

@@ -27,7 +27,6 @@ from ...format import seal
 from ...format.window import Window
 from ...pack import packedblobs
 from ...pack.agreed import Becoming
-from ...pack.unopened import BlobDirectory
 from ...storage import leftovers
 from ...storage import opening
 from ...storage import recovery
@@ -120,7 +119,7 @@ def rejoin(path: str, log: Log, stopping: threading.Event,
             states.save(path, kept.state, _reading(file), kept.node)
             unfinished.remove_what_is_left(path)
         if blobs is not None:
-            packedblobs.take_up(BlobDirectory(
+            packedblobs.take_up(repacking.BlobDirectory(
                 blobs.blob_dir, blobs.helper, packs.keep_old), path)
         follower = Follower(
             lock_file, file, kept, indexing, log, stopping, packs, blobs)

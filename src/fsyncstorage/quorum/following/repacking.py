@@ -1,32 +1,46 @@
 """The pack of a node that follows: it packs its own file while it follows.
 
-`goes_by(state)` is called with each state.  While the state names a pack, the
-file is packed in parallel with the caller's own work, by a process of low
-priority (pack.unopened).  The process ends with the pack: at a PackEnd,
-another epoch, or a close.
+`goes_by(state)` is called with each state.  While the state names a pack, a
+thread makes the new file (pack.bulk), by a process of low priority, while the
+caller goes on to append to the old one.  That ends at a PackEnd, another
+epoch, or a close.
 
-`made` is called at the swap.  It returns the packed file, if that became the
-one that the log names.  If not, the file is packed once more, while the caller
-waits.  That needs nothing but the file and what the state says of the pack;
-the node need not have been there when the pack began.  A node whose file then
-differs, or which has another version of the packer, cannot go on.  (Later it
-will copy the file of another node here, so that it need not be made anew.)
+`made` is called at the swap.  It copies the rest, and returns the packed file,
+if that became the one that the log names.  If not, the file is packed once
+more, while the caller waits.  That needs nothing but the file and what the
+state says of the pack; the node need not have been there when the pack began.
+A node whose file then differs, or which has another version of the packer,
+cannot go on.  (Later it will copy the file of another node here, so that it
+need not be made anew.)
 
-`is_stopped` ends a wait, because the caller has to end.  One thread calls.
+No storage has the file open: the caller has its locks, only appends to it, and
+notes durably what a start must know (pack.generation).  `is_stopped` ends a
+wait, because the caller has to end.  One thread calls.
 """
 
+import contextlib
+import dataclasses
 import logging
+import threading
 import time
 import typing
 from collections.abc import Callable
 
+from ZODB.blob import FilesystemHelper
+from ZODB.fsIndex import fsIndex
+from ZODB.serialize import referencesf
+
+from ... import datafile
+from ...pack import naming
+from ...pack import packedblobs
+from ...pack.agreed import VERSION
 from ...pack.agreed import Becoming
-from ...pack.agreed import Begin
-from ...pack.unopened import BlobDirectory
-from ...pack.unopened import Made
-from ...pack.unopened import NotMade
-from ...pack.unopened import OtherVersion
-from ...pack.unopened import UnopenedPack
+from ...pack.bulk import Bulk
+from ...pack.copying import Copier
+from ...pack.plan import Job
+from ...pack.plan import NothingToDo
+from ...pack.progress import Cancelled
+from ...pack.progress import PackWatch
 from ..history.fold import Pack
 from ..history.fold import State
 from ..log.interface import Unanswered
@@ -53,12 +67,38 @@ class Options(typing.NamedTuple):
 USUAL = Options()
 
 
+class NotMade(Exception):
+    """There is no file here that may take the place of the old one."""
+
+
+class Made(typing.NamedTuple):
+    """The new file, open and locked, complete and durable."""
+
+    file: datafile.DataFile
+    index: fsIndex
+    becoming: Becoming
+
+
+@dataclasses.dataclass(frozen=True)
+class BlobDirectory:
+    """The blob directory of the node, with what packedblobs needs of a
+    storage."""
+
+    blob_dir: str
+    fshelper: FilesystemHelper
+    pack_keep_old: bool
+    #: No lock is needed: the thread that replaces the file also makes the
+    #: directories.
+    _lock: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+
+
 class Repacking:
 
     def __init__(self, path: str, size: Callable[[], int],
                  is_stopped: Callable[[], bool], options: Options,
                  blobs: BlobDirectory | None) -> None:
-        """`size()` is the position up to which the file is whole."""
+        """`path` is absolute, and `size()` the position up to which the file
+        is whole, with the final status of each transaction."""
         self._blobs = blobs
         self._path = path
         self._size = size
@@ -66,7 +106,7 @@ class Repacking:
         self._options = options
         #: The pack that the state names, and the one that is running for it.
         self._wanted: Pack | None = None
-        self._pack: UnopenedPack | None = None
+        self._pack: OwnPack | None = None
         #: The error of the disk because of which the file could not be packed
         #: again, and when to retry.
         self._failed: OSError | None = None
@@ -76,16 +116,15 @@ class Repacking:
         """Begin, or end, the pack that this state names."""
         if state.pack != self._wanted:
             self.close()
-            if state.pack is not None:
+            self._wanted = state.pack
+            if state.pack is not None and state.pack.version == VERSION:
                 self._begin(state.pack, self._options.rate)
 
     def _begin(self, pack: Pack, rate: int | None) -> None:
-        self.close()
-        self._pack = UnopenedPack(
-            self._path,
-            Begin(pack.end, pack.time, pack.collects, pack.version),
-            self._size, self._options.own_process, rate, self._blobs)
-        self._wanted = pack
+        job = Job(pack.time, pack.end, pack.collects, rate, sums=True)
+        self._pack = OwnPack(
+            self._path, job, self._size, self._options.own_process,
+            self._blobs)
 
     def catch_up(self) -> None:
         """Call it now and then, so that the swap has little to copy."""
@@ -100,10 +139,12 @@ class Repacking:
         retried; Refused.
         """
         assert state.pack is not None
+        if state.pack.version != VERSION:  # to pack again would not help
+            raise self._refused(state, (
+                f'another version packs: {VERSION.decode()} here,'
+                f' {state.pack.version!r} there'))
         try:
             return self._made(state, becoming)
-        except OtherVersion as failure:
-            raise self._refused(state, failure) from None
         except NotMade as failure:
             logger.warning(
                 '%s: the log replaces it by a packed file, and this node has'
@@ -112,6 +153,8 @@ class Repacking:
         if self._failed is not None and time.monotonic() < self._again_at:
             raise self._failed
         begun = time.monotonic()
+        self.close()
+        self._wanted = state.pack
         self._begin(state.pack, None)
         try:
             return self._made(state, becoming)
@@ -128,21 +171,26 @@ class Repacking:
             raise NotMade('this node has not packed it')
         while not pack.wait(LOOK_EVERY):
             if self._is_stopped():
-                pack.cancel()
+                pack.watch.cancel()
         if self._is_stopped():
             raise Unanswered('this node was stopped within a pack')
         return pack.made(state.end, becoming)
 
-    def _refused(self, state: State, failure: NotMade) -> Refused:
+    def _refused(self, state: State, failure: object) -> Refused:
         return Refused(
             f'{self._path}: the log replaces this file, of generation'
             f' {state.generation}, by a packed one, and this node cannot make'
             f' that ({failure}). The file is what the log had before; {ANEW}')
 
     def replace(self, made: Made) -> None:
-        """Give the new file the name, durably: this ends the pack."""
+        """Give the new file the name, durably: this ends the pack.
+
+        After a crash in this, the next start does it.
+        """
         assert self._pack is not None
-        self._pack.replace(made, self._options.keep_old)
+        naming.replace(self._path, self._options.keep_old)
+        made.file.name = self._path
+        self._pack.is_over(made)
         self._pack = self._wanted = None
 
     def close(self) -> None:
@@ -150,3 +198,143 @@ class Repacking:
         pack, self._pack, self._wanted = self._pack, None, None
         if pack is not None:
             pack.close()
+
+
+class OwnPack:
+    """One pack of the file, which begins at once, in a thread."""
+
+    def __init__(self, path: str, job: Job, size: Callable[[], int],
+                 own_process: bool, blobs: BlobDirectory | None) -> None:
+        self._path = path
+        self._size = size
+        self._blobs = blobs
+        self.watch = PackWatch(path, lambda: None, size())
+        self._bulk: Bulk | None = None
+        # The thread sets one of these two.
+        self._copier: Copier | None = None
+        self._failure: NotMade | None = None
+        self._is_made = False
+        self._thread = threading.Thread(
+            target=self._work, args=(job, own_process),
+            name=f'pack of {path}', daemon=True)
+        self._thread.start()
+
+    def _work(self, job: Job, own_process: bool) -> None:
+        """Runs in the thread."""
+        try:
+            blob_dir = None if self._blobs is None else self._blobs.blob_dir
+            naming.refuse_what_is_in_the_way(
+                self._path, blob_dir, keep_old=False)
+            old = datafile.open_existing(self._path, read_only=True)
+            self._bulk = Bulk(
+                self._path, blob_dir, old, self._size, self.watch)
+            self._copier = self._bulk.copied(job, referencesf, own_process)
+        except BaseException as error:  # nobody else would learn of it
+            self._fail(error)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most `seconds`; return whether the thread has ended."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def catch_up(self) -> None:
+        """Copy what was appended in the meantime, to leave little for `made`.
+
+        While the thread works, this does nothing.
+        """
+        if self._failure is None and not self._thread.is_alive():
+            try:
+                self._copy_to(self._size())
+            except Exception as error:
+                self._fail(error)
+
+    def made(self, end: int, becoming: Becoming) -> Made:
+        """The new file, made from all of the old one before `end`.
+
+        The thread has ended.  NotMade: there is no new file, or not the wanted
+        one.
+        """
+        if self._failure is None:
+            try:
+                self._copy_to(end)
+                new = self._checked(becoming)
+                self._is_made = True
+                return new
+            except Exception as error:
+                self._fail(error)
+        assert self._failure is not None
+        raise self._failure
+
+    def _fail(self, error: BaseException) -> None:
+        """Note the failure, and remove the files of the pack.
+
+        Their room may be needed for a copy of another node's file.
+        """
+        self._failure = _failure(self._path, error)
+        self._remove()
+
+    def _copy_to(self, end: int) -> None:
+        assert self._copier is not None and self._bulk is not None
+        self._bulk.copy_rest(self._copier, end)
+
+    def _checked(self, wanted: Becoming) -> Made:
+        copier, bulk = self._copier, self._bulk
+        assert copier is not None and bulk is not None
+        assert copier.checksum is not None
+        found = Becoming(copier.written_to, copier.checksum.of_all())
+        if found != wanted:
+            raise NotMade(
+                f'it became another file: {found.size:,} bytes'
+                f' ({found.checksum.hex()}), and {wanted.size:,} bytes there'
+                f' ({wanted.checksum.hex()})')
+        naming.complete(self._path, bulk.new, found.size)
+        if bulk.removed is not None:
+            packedblobs.say_whose(bulk.removed, bulk.new, found.size)
+        return Made(bulk.new, copier.index, found)
+
+    def is_over(self, made: Made) -> None:
+        """The new file has its name."""
+        assert self._bulk is not None
+        if self._blobs is not None and self._bulk.removed is not None:
+            packedblobs.take_away(
+                self._blobs, self._path, self._bulk.removed)
+        self._release()
+        self.watch.over(made.becoming.size)
+
+    def close(self) -> None:
+        """End the pack, and remove its files.
+
+        A new file that was handed out and has no name yet stays: it may be
+        needed.
+        """
+        self.watch.cancel()
+        self._thread.join()
+        if self._is_made:
+            self._release()
+        else:
+            self._remove()
+
+    def _remove(self) -> None:
+        if self._bulk is not None:
+            self._bulk.leave_nothing()
+        self._release()
+
+    def _release(self) -> None:
+        if self._bulk is not None:
+            self._bulk.close(but_new=self._is_made)
+            self._bulk = None
+
+
+def _failure(path: str, error: BaseException) -> NotMade:
+    match error:
+        case NotMade():
+            return error
+        case NothingToDo():
+            return NotMade(f'there was nothing to free here: {error}')
+        case Cancelled():
+            return NotMade('the pack was cancelled')
+    logger.warning('%s: the pack of this node failed: %r', path, error)
+    failure = NotMade(f'the pack failed: {type(error).__name__}: {error}')
+    # (Its traceback would keep files open.)
+    failure.__cause__ = error.with_traceback(None)
+    return failure

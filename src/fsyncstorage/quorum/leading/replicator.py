@@ -186,7 +186,7 @@ class Replicator(Replica):
             self._outage.answered()
             state = self._writer.state
             self._staging.is_in_the_log(
-                filter(None, (commit.kept for commit in commits)),
+                filter(None, (commit.in_log for commit in commits)),
                 state.place.sequence)
             self._keeper.synced(state)
 
@@ -219,8 +219,8 @@ class Replicator(Replica):
         ours = [commit for commit in commits if commit.start >= begin]
         return Batch(
             begin, end, read,
-            [blob for commit in ours if commit.kept is not None
-             for blob in commit.kept.named(commit.tid)])
+            [blob for commit in ours if commit.in_log is not None
+             for blob in commit.in_log.named(commit.tid)])
 
     def _ask_whether_it_leads(self) -> None:
         """A sync with nothing to offer is asked for to know that."""

@@ -131,14 +131,14 @@ class Staging:
     # A vote
 
     def stage(self, blobs: Stored) -> None:
-        """Stage what is not staged yet; `blobs.kept` becomes a `Staged`.
+        """Stage what is not staged yet; `blobs.in_log` becomes a `Staged`.
 
         A vote waits for room for what it stages first.  What is added later
         takes its room without waiting: the vote may have its turn, and others
         that have room may wait for that turn.
         """
         files = blobs.files()
-        staged = blobs.kept
+        staged = blobs.in_log
         if is_first := staged is None:
             staged = Staged(self)
         assert isinstance(staged, Staged)
@@ -160,7 +160,7 @@ class Staging:
                     staged.blobs[path] = self._staged(
                         path, *files[path], sizes.pop(path), patience)
         finally:
-            blobs.kept = staged
+            blobs.in_log = staged
             self._limit.gives_back(sum(sizes.values()))  # of files not begun
         before, staged.list = staged.list, newblobs.write(
             self._path, {oid for oid, _ in files.values()})

@@ -1,9 +1,10 @@
-"""Who needs the file to stay the one it is, from its vote to its end.
+"""Who needs the file to stay the one it is: a transaction *holds the file*
+from its vote to its end.
 
 A transaction that is alone is written behind the end by its vote, and appended
-by its finish.  An undo points to places in the file; and what it restores, a
-pack must see.  So a pack that begins, or that is about to replace the file,
-closes the file off: it waits until no such transaction has it, and none gets
+by its finish.  An undo points to positions in the file; and what it restores,
+a pack must see.  So a pack that begins, or that is about to replace the file,
+closes the file off: it waits until no such transaction holds it, and none gets
 it until the pack goes on.
 
 `_changed` guards all of it.  Nothing is done under it but to look, to note and
@@ -21,30 +22,30 @@ from ..errors import Occupied
 EACH = .1
 
 
-class Place:
+class FileHolders:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._owners: set[object] = set()
+        self._holders: set[object] = set()
         self._is_closed_off = False
 
-    def take(self, owner: object, wait: bool) -> None:
+    def add(self, owner: object, wait: bool) -> None:
         """Without `wait`, raise Occupied if a pack has closed it off."""
         with self._changed:
             while self._is_closed_off:
                 if not wait:
                     raise Occupied
                 self._changed.wait()
-            self._owners.add(owner)
+            self._holders.add(owner)
 
-    def is_of(self, owner: object) -> bool:
-        return owner in self._owners
+    def has(self, owner: object) -> bool:
+        return owner in self._holders
 
     def leave(self, owner: object) -> None:
         """May be repeated."""
         with self._changed:
-            if owner in self._owners:
-                self._owners.discard(owner)
+            if owner in self._holders:
+                self._holders.discard(owner)
                 self._changed.notify_all()
 
     @contextlib.contextmanager
@@ -54,7 +55,7 @@ class Place:
         try:
             with self._changed:
                 self._is_closed_off = True
-                while self._owners:
+                while self._holders:
                     go_on()
                     self._changed.wait(EACH)
             yield
