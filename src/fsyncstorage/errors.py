@@ -35,7 +35,8 @@ class NotFinishedInTime(ClientDisconnected):
 
 
 class SyncFailed(DiskError, OutcomeUnknown):
-    """A sync failed: this commit may be on disk, or may not.
+    """A sync failed, or a write that could not be taken back: this commit may
+    be on disk, or may not.
 
     The commit was not published.  The next opening of the storage decides
     whether it is there.

@@ -262,7 +262,7 @@ class FailedWrite(TestCase):
         datafile.disk.truncate = truncate
         transaction = vote(storage, {2: b'x'})
         with self.assertLogs('fsyncstorage', 'CRITICAL'):
-            with self.assertRaisesRegex(OSError, 'No space left'):
+            with self.assertRaisesRegex(OutcomeUnknown, 'No space left'):
                 storage.tpc_finish(transaction)
         storage.tpc_abort(transaction)
         with self.assertRaisesRegex(WritingStopped, 'cut back'):

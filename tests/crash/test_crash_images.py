@@ -30,8 +30,10 @@ from .harness.tearing import MODELS
 from .harness.tearing import STALE
 from .harness.tearing import TORN_RENAMES
 
-# So many times the images that a workload is good for.
+# So many times the images that a workload is good for; and as many times as
+# this there are, also of a workload with few steps.
 TIMES = often(0.25, 30, 0.4)
+FEWEST_TIMES = min(TIMES, 6)
 # For each policy: so many torn files, and so many images of the recovery of
 # each.
 TORN_FILES = often(2, 12)
@@ -97,8 +99,9 @@ class Checking(unittest.TestCase):
 
     def check(self, policy, workload):
         recording = campaign.record(workload, ours(policy))
-        images = int(workload.images * TIMES)
-        self.judge(policy, recording, images, fewest=images)
+        self.judge(
+            policy, recording, int(workload.images * TIMES),
+            fewest=int(workload.images * FEWEST_TIMES))
 
     def judge(self, policy, recording, images, fewest=1, models=MODELS,
               by=Judge, make=None, **of_judge):

@@ -7,6 +7,7 @@ and never will be.  What a crash leaves is asked in tests/crash.
 import collections
 import contextlib
 import errno
+import os
 import pickle
 import random
 import time
@@ -26,6 +27,7 @@ from fsyncstorage import datafile
 from fsyncstorage.errors import Barred
 from fsyncstorage.errors import DiskError
 from fsyncstorage.errors import Occupied
+from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.errors import SyncFailed
 from fsyncstorage.errors import WritingStopped
 from fsyncstorage.format import scan
@@ -348,24 +350,34 @@ class Failures(OutcomeCase):
         disk.fail_sync(OSError('the disk is gone'))
         self.assert_unknown(storage, ID, since, 'the disk is gone')
 
-    def fail_to_write(self, disk, storage, transaction):
+    def fail_to_write(self, disk, storage, transaction, error=OSError):
+        """All of it is written, and the disk says that it is not."""
         def before_write(data, position):
+            os.pwrite(storage._file.fileno(), data, position)
             raise OSError(errno.ENOSPC, 'no room')
 
         disk.before_write = before_write
-        with self.assertRaisesRegex(OSError, 'no room'):
+        with self.assertRaisesRegex(error, 'no room'):
             storage.tpc_finish(transaction)
         disk.before_write = lambda data, position: None
 
     def test_what_could_not_be_cut_off(self):
-        disk = self.controlled_disk()
-        storage = self.open()
-        since = commit(storage, {0: b'x'})
-        transaction = voted(storage, ID)
-        with mock.patch.object(disk, 'truncate', side_effect=OSError('!')):
-            self.fail_to_write(disk, storage, transaction)
-        self.assertRaises(WritingStopped, commit, storage, {2: b'x'})
-        self.assert_unknown(storage, ID, since, 'cut back')
+        for alone in False, True:
+            with self.subTest(alone=alone):
+                disk = self.controlled_disk()
+                storage = self.open(f'{alone}')
+                since = commit(storage, {0: b'x'})
+                storage.journal.reserve.is_real = not alone
+                transaction = voted(storage, ID)
+                with mock.patch.object(
+                        disk, 'truncate', side_effect=OSError('!')):
+                    self.fail_to_write(
+                        disk, storage, transaction, OutcomeUnknown)
+                self.assertRaises(WritingStopped, commit, storage, {2: b'x'})
+                self.assert_unknown(storage, ID, since, 'cut back')
+                storage.close()
+                storage = self.open(f'{alone}')
+                self.assertEqual(storage.outcome(ID, since).word, COMMITTED)
 
     def test_what_is_not_durable_is_in_doubt_after_a_failed_sync(self):
         """Though it was published, as the policy says."""

@@ -91,6 +91,7 @@ from ..commit.sequencer import Sequencer
 from ..commit.turns import Turns
 from ..errors import Barred
 from ..errors import Occupied
+from ..errors import SyncFailed
 from ..errors import VoteAgain
 from ..format.classes import is_of_blob
 from ..format.view import View
@@ -690,8 +691,13 @@ class Commits(BaseStorage):
                     commit = self._append_shared(under_way, f)
             except Occupied:
                 raise  # it stays voted
-            except BaseException:
+            except BaseException as error:
                 self._end(under_way)
+                if isinstance(error, OSError) and self.journal.has_tail:
+                    raise SyncFailed(
+                        f'{error}, and {self._file_name} could not be cut'
+                        ' back: whether this transaction was kept is known'
+                        ' when the storage is opened again') from error
                 raise
             if under_way.resolved:
                 self._counts.resolved(len(set(under_way.resolved)))

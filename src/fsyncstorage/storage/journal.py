@@ -188,8 +188,8 @@ class Journal:
             self.sequencer.stop_writing(
                 f'the file could not be cut back to {self.end} ({error})')
         else:
+            self.has_tail = False
             self.reserve.renew()
-        self.has_tail = False
 
     def may_look_whole(self, sealed: bool) -> bool:
         """Could a transaction that a power cut has torn be taken for whole?
