@@ -23,7 +23,7 @@ from fsyncstorage.pack import packing
 from fsyncstorage.pack import progress
 from fsyncstorage.pack.progress import COPY
 from fsyncstorage.pack.progress import Cancelled
-from fsyncstorage.storage import place
+from fsyncstorage.storage import fileholders
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -235,7 +235,7 @@ class Waiting(UndoInPackCase):
                 looks.release()
                 super().go_on()
 
-        self.patch(place, EACH=.001)
+        self.patch(fileholders, EACH=.001)
         self.patch(packing, PackWatch=PackWatch)
         pack = Thread(self.storage.pack, self.time, referencesf)
         for _ in range(100):
