@@ -23,7 +23,7 @@ from fsyncstorage.pack import packing
 from fsyncstorage.pack import progress
 from fsyncstorage.pack.progress import COPY
 from fsyncstorage.pack.progress import Cancelled
-from fsyncstorage.storage import place
+from fsyncstorage.storage import storage as storages
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -217,7 +217,7 @@ class Restored(UndoInPackCase):
 class Waiting(UndoInPackCase):
 
     def voted(self):
-        """A transaction that has its place behind the end of the file."""
+        """A transaction that is written behind the end of the file."""
         storage = self.storage
         transaction = begin(storage)
         self.wanted = {GONE: self.state(), LEAF: self.first[LEAF]}
@@ -235,7 +235,7 @@ class Waiting(UndoInPackCase):
                 looks.release()
                 super().go_on()
 
-        self.patch(place, EACH=.001)
+        self.patch(storages, LOOK_EVERY=.001)
         self.patch(packing, PackWatch=PackWatch)
         pack = Thread(self.storage.pack, self.time, referencesf)
         for _ in range(100):
