@@ -245,7 +245,7 @@ class Waiting(UndoInPackCase):
     def check_as_before(self):
         storage = self.storage
         self.assertIsNone(storage.pack_watch)
-        self.assertFalse(storage.is_packing or storage.is_swapping)
+        self.assertFalse(storage.is_packing)
         self.assertNotIn(self.name + '.pack', os.listdir(self.directory))
 
     def cancel(self, transaction, pack):

@@ -248,12 +248,6 @@ class InTheLoop(ByHand):
             self.assertEqual(here.state, VOTED)
             self.committer.abort(here)
 
-    def test_at_the_end_of_a_pack(self):
-        """Which may be at work on the disk under a lock of the storage."""
-        self.storage.is_swapping = True
-        self.check_vote_in_a_thread({1: b'x'})
-        self.storage.is_swapping = False
-
     def test_threads_are_not_more_than_said(self):
         for number in range(2 * module.VOTERS):
             self.vote(str(number), {number: b'x'}, small=False)

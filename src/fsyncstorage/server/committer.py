@@ -209,8 +209,7 @@ class Committer:
     # Steps, here or in a thread
 
     def _may_do_it_here(self):
-        return (self._side_by_side and time.monotonic() >= self._not_before
-                and not self.storage.is_swapping)
+        return self._side_by_side and time.monotonic() >= self._not_before
 
     def _here(self, step, *arguments):
         """Return the result and the error, of which one is None."""

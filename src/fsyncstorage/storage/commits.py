@@ -175,8 +175,6 @@ class Commits(BaseStorage):
 
     #: Is a pack under way?
     is_packing = False
-    #: Has the pack come so far that it may hold the locks for some time?
-    is_swapping = False
     #: How many transactions had no room for a seal.
     _unsealable = 0
     #: Refuse oids that were not given by us, and leave too few above them.
