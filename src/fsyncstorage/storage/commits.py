@@ -13,8 +13,8 @@ paths, and the finish continues on it.  (A log gets the blobs before all that.)
 
 *Shared*, for nearly all (`_vote_shared`, `_append_shared`):
 
-1. vote: wait for its objects: those that it writes, for itself alone, and
-   those that it has read, shared with other readers (commit.turns);
+1. vote: wait for its objects: those that it writes, exclusively, and those
+   that it has read, shared with other readers (commit.turns);
 2. compare what was stored and read with what is appended; resolve conflicts;
 3. reserve the bytes that it will write, on the disk and of the quota;
 4. make the contents of its blobs durable.  It is voted, holds its objects, and
