@@ -32,7 +32,7 @@ class HangingSync(TestCase):
     """The log says so before it ends, whoever hangs in it; and only once."""
 
     def check(self, finish, waiting=1, **options):
-        self.patch(sequencer, HANGING_SYNC=0.01)
+        self.patch(sequencer, HANGING_SYNC=0.01, SLOW_SYNC=PATIENCE)
         disk = self.controlled_disk()
         storage = self.open(**options)
         self.assertIsNone(storage.stats()['syncing_since'])
@@ -73,7 +73,7 @@ class HangingSync(TestCase):
 
     def test_of_both_threads_of_the_storage(self):
         """A thread that waits for its own commit says so."""
-        self.patch(sequencer, HANGING_SYNC=0.01)
+        self.patch(sequencer, HANGING_SYNC=0.01, SLOW_SYNC=PATIENCE)
         disk = self.controlled_disk()
         storage = self.open()
         commit(storage, {1: b'x'})

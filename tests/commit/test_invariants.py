@@ -896,6 +896,18 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         for transaction in storage.iterator(tid, tid):
             self.assertEqual([each.data_txn for each in transaction], [zero])
 
+    def test_an_undo_that_waits_for_a_pack_holds_nothing(self):
+        storage = self.open()
+        one = commit(storage, {1: b'one'})
+        undoing = begin(storage)
+        storage.undo(storage.undoLog(0, 1)[0]['id'], undoing)
+        with storage.nobody_holds_the_file():
+            with self.assertRaises(Occupied):
+                storage.tpc_vote(undoing, wait=False)
+            commit(storage, {1: b'two'}, {1: one})
+        with self.assertRaises(UndoError):
+            storage.tpc_vote(undoing, wait=False)
+
     def test_a_transaction_that_is_dropped_lets_go(self):
         for is_real in True, False:
             with self.subTest(is_real=is_real):
@@ -911,7 +923,7 @@ class I12_BetweenVoteAndFinish(InvariantCase):
                 self.assertEqual(len(logs.output), 1)
                 self.assertIn('was dropped', logs.output[0])
 
-    def test_a_pack_just_before_the_append_lock(self):
+    def test_a_pack_just_before_a_vote_looks(self):
         """What points back is worked out for the new file."""
         storage = self.open()
         tid = z64
@@ -921,13 +933,13 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         later = p64(u64(tid) + (1 << 30))
         storage.tpc_begin(transaction, later)
         storage.restore(oid(1), later, b'4', '', tid, transaction)
-        take = storage._file_holders.add
+        ask_alone = storage._turns.ask_alone
 
-        def pack_then(*arguments):
+        def pack_then(owner):
             storage.pack(time.time() + 1, lambda data: [], gc=False)
-            take(*arguments)
+            return ask_alone(owner)
 
-        with mock.patch.object(storage._file_holders, 'add', pack_then):
+        with mock.patch.object(storage._turns, 'ask_alone', pack_then):
             storage.tpc_vote(transaction)
         back = under_way(storage).records[0].back
         self.assertTrue(0 < back < storage.getSize())
@@ -1089,13 +1101,13 @@ class I12_BetweenVoteAndFinish(InvariantCase):
         storage.journal.reserve.is_real = False  # so it is alone
         transaction = begin(storage)
         storage.store(oid(1), z64, b'x', '', transaction)
-        take = storage._file_holders.add
+        ask_alone = storage._turns.ask_alone
 
-        def hold_next(*arguments):
+        def hold_next(owner):
             storage.hold_still()
-            take(*arguments)
+            return ask_alone(owner)
 
-        with mock.patch.object(storage._file_holders, 'add', hold_next):
+        with mock.patch.object(storage._turns, 'ask_alone', hold_next):
             with self.assertRaises(Occupied):
                 Thread(storage.tpc_vote, transaction, wait=False).result()
         storage.move_on()

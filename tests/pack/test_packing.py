@@ -23,7 +23,11 @@ from fsyncstorage.pack import packing
 from fsyncstorage.pack import progress
 from fsyncstorage.pack.progress import COPY
 from fsyncstorage.pack.progress import Cancelled
+<<<<<<< HEAD
 from fsyncstorage.storage import fileholders
+=======
+from fsyncstorage.storage import storage as storages
+>>>>>>> sto
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -217,7 +221,7 @@ class Restored(UndoInPackCase):
 class Waiting(UndoInPackCase):
 
     def voted(self):
-        """A transaction that has its place behind the end of the file."""
+        """A transaction that is written behind the end of the file."""
         storage = self.storage
         transaction = begin(storage)
         self.wanted = {GONE: self.state(), LEAF: self.first[LEAF]}
@@ -235,7 +239,11 @@ class Waiting(UndoInPackCase):
                 looks.release()
                 super().go_on()
 
+<<<<<<< HEAD
         self.patch(fileholders, EACH=.001)
+=======
+        self.patch(storages, LOOK_EVERY=.001)
+>>>>>>> sto
         self.patch(packing, PackWatch=PackWatch)
         pack = Thread(self.storage.pack, self.time, referencesf)
         for _ in range(100):
@@ -245,7 +253,7 @@ class Waiting(UndoInPackCase):
     def check_as_before(self):
         storage = self.storage
         self.assertIsNone(storage.pack_watch)
-        self.assertFalse(storage.is_packing or storage.is_swapping)
+        self.assertFalse(storage.is_packing)
         self.assertNotIn(self.name + '.pack', os.listdir(self.directory))
 
     def cancel(self, transaction, pack):

@@ -97,7 +97,7 @@ class Status(PacksCase):
     def test_one_that_fails(self):
         storage = self.packable()
         with mock.patch.object(
-                packing.naming, 'complete', side_effect=OSError(5, 'no')):
+                packing.naming, 'link_old', side_effect=OSError(5, 'no')):
             with self.assertRaisesRegex(OSError, 'no'):
                 self.pack(storage)
         self.assertEqual(storage.packs.status()['last']['outcome'], 'failed')

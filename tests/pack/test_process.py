@@ -198,26 +198,6 @@ class Bytes(ProcessTestCase):
             storage.close()
             storage = self.open(blob_dir=self.path('blobs'))
 
-    def test_the_loop_of_a_server_commits_until_the_swap(self):
-        """Then it leaves that to threads, because the append lock is taken."""
-        storage = self.packable()
-        hold_still = storage.hold_still
-        swapping = []
-
-        def told(phase):
-            swapping.append((phase == progress.SWAP, storage.is_swapping))
-
-        def hold():
-            swapping.append((True, storage.is_swapping))
-            hold_still()
-
-        storage.hold_still = hold
-        self.pack(storage, told)
-        self.assertIn((False, False), swapping)
-        self.assertNotIn((False, True), swapping)
-        self.assertEqual(swapping[-2:], 2 * [(True, True)])
-        self.assertFalse(storage.is_swapping)
-
     def test_it_gives_way(self):
         storage = self.packable()
         found = set()

@@ -54,21 +54,21 @@ class Orders(UndoInPackCase):
 
         self.each(check)
 
-    def test_a_pack_that_begins_while_it_waits_for_its_place(self):
+    def test_a_pack_that_begins_while_it_waits_for_the_file(self):
         storage = self.filled()
         undoing = undo_of(storage, self.store({NODE: self.state()}))
-        take = storage._file_holders.add
+        ask = storage._turns.ask
 
         def begin_a_pack(*args):
             storage.is_packing = True
-            take(*args)
+            return ask(*args)
 
-        with mock.patch.object(storage._file_holders, 'add', begin_a_pack):
+        with mock.patch.object(storage._turns, 'ask', begin_a_pack):
             with self.assertRaisesRegex(UndoError, DISABLED):
                 finish(storage, undoing)
         self.assertFalse(storage._commit_lock.locked())
 
-    def test_the_pack_waits_for_one_that_has_its_place(self):
+    def test_the_pack_waits_for_one_that_holds_the_file(self):
         """So that it reads what this one restores."""
         storage = self.filled(pack_process=False)
         undoing = undo_of(storage, self.store({LOST: self.state()}))

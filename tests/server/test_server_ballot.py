@@ -43,7 +43,7 @@ class Ballots(TestCase):
         ballot.storea(oid(number), z64, data)
 
     def vote_and_finish(self, ballot):
-        ballot.vote(True, True)
+        ballot.vote(True)
         return ballot.storage.tpc_finish(ballot.transaction)
 
     def blob_file(self, content):
@@ -85,7 +85,7 @@ class Ballots(TestCase):
                         self.storage, 'tpc_vote',
                         side_effect=Unpublished(z64)):
                     with self.assertRaises(Unpublished):
-                        ballot.vote(True, True)
+                        ballot.vote(True)
                 self.assertEqual(self.storage._begun, {})
                 self.assertEqual(self.temporary_files(), ['sent'])
                 tid = self.vote_and_finish(ballot)
@@ -150,6 +150,6 @@ class Ballots(TestCase):
         self.assertLess(size, 60 * number)
         tracemalloc.start()
         self.addCleanup(tracemalloc.stop)
-        ballot.vote(True, True)
+        ballot.vote(True)
         self.assertLess(tracemalloc.get_traced_memory()[0], 320 * number)
         self.storage.tpc_finish(ballot.transaction)

@@ -70,25 +70,17 @@ class ByHand(TestCase):
 
 class SideBySide(ByHand):
 
-    def test_an_exclusive_one_waits_for_a_pack_in_a_thread(self):
-        """It has its turn, and the place behind the end is closed off."""
+    def test_an_exclusive_one_waits_for_a_pack_in_no_thread(self):
+        """It is told when the pack has ended."""
         serials = self.stored({1: b'x'})
         alone = self.begin('alone')
         self.world.restore(alone, 1, serials[1], b'restored')
-        asked = []
-        tpc_vote = self.storage.tpc_vote
-
-        def note(transaction, wait, client):
-            asked.append(wait)
-            if wait:
-                self.storage.move_on()  # the pack has ended
-            return tpc_vote(transaction, wait, client)
-
         self.storage.hold_still()
-        with mock.patch.object(self.storage, 'tpc_vote', note):
-            self.world.ask_vote(alone)
-            self.world.settle()
-        self.assertEqual(asked, [False, True])
+        self.world.ask_vote(alone)
+        self.world.settle()
+        self.assertEqual(alone.state, WAITING)
+        self.storage.move_on()
+        self.world.settle()
         self.assertEqual(alone.state, VOTED)
         self.committer.abort(alone)
 
@@ -255,12 +247,6 @@ class InTheLoop(ByHand):
             here = self.vote('b', {3: b'x'})
             self.assertEqual(here.state, VOTED)
             self.committer.abort(here)
-
-    def test_at_the_end_of_a_pack(self):
-        """Which may be at work on the disk under a lock of the storage."""
-        self.storage.is_swapping = True
-        self.check_vote_in_a_thread({1: b'x'})
-        self.storage.is_swapping = False
 
     def test_threads_are_not_more_than_said(self):
         for number in range(2 * module.VOTERS):

@@ -29,13 +29,14 @@ SERVER_LOG = 'fsyncstorage.server'
 class SlowVote(FsyncStorage):
     """A storage whose votes can be held up, in a thread."""
 
-    is_swapping = True  # so the loop votes nothing itself
-
     def __init__(self, *args, **options):
         self.entered = threading.Semaphore(0)
         self.go_on = threading.Event()
         self.go_on.set()
         super().__init__(*args, **options)
+
+    def vote_is_plain(self, transaction):
+        return False  # so the loop votes nothing itself
 
     def tpc_vote(self, *arguments):
         self.entered.release()

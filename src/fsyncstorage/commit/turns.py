@@ -1,11 +1,12 @@
 """Which transaction has which objects, and which one is next.
 
-An *owner* is a transaction that is being voted.  It asks once for all objects
-that it needs: those it writes, for itself alone, and those it only read, which
-it may share with other readers.  It gets all of them at once, or waits and
-holds nothing.  So within one storage owners cannot wait for each other in a
-circle.  Over several storages they cannot either, because all transactions
-vote in the same order of storages.
+An *owner* is a transaction that is being voted, or a pack, for which the file
+is an object, too (storage.commits).  It asks once for all objects that it
+needs: those it writes, exclusively, and those it only read, which it may share
+with other readers.  It gets all of them at once, or waits and holds nothing.
+So within one storage owners cannot wait for each other in a circle.  Over
+several storages they cannot either, because all transactions vote in the same
+order of storages.
 
 Waiting owners stand in one queue, in the order in which they asked.  If an
 owner cannot have all of its objects yet, a later owner that can may pass it,
@@ -62,8 +63,8 @@ class _Wish:
         return self.written | self.read if self.read else self.written
 
     def excludes(self, other: '_Wish') -> bool:
-        """Does one of the two need an object for itself alone that the other
-        one needs, too?"""
+        """Does one of the two need an object exclusively that the other one
+        needs, too?"""
         return not (self.written.isdisjoint(other.written)
                     and self.written.isdisjoint(other.read)
                     and self.read.isdisjoint(other.written))

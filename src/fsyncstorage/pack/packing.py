@@ -108,7 +108,7 @@ def pack(storage: Any, t: float, referencesf: References, gc: bool) -> None:
                 storage.move_on()  # an interrupt may have come before
                 storage.packs.ended(watch)
                 storage.pack_watch = None
-                storage.is_packing = storage.is_swapping = False
+                storage.is_packing = False
 
 
 def stop_of(storage: Any, t: float) -> bytes:
@@ -238,17 +238,11 @@ class _Packing:
         """
         for _ in range(MOST_IN_VAIN):
             self._copy_while_others_commit(copier)
-            self._hold_still()
+            self._storage.hold_still()
             if self._rest(copier) < SMALL_REST:
                 return
             self._storage.move_on()
-            self._storage.is_swapping = False
         self._copy_while_others_commit(copier)
-        self._hold_still()
-
-    def _hold_still(self) -> None:
-        # From now on, an event loop that commits itself would have to wait.
-        self._storage.is_swapping = True
         self._storage.hold_still()
 
     def _rest(self, copier: Copier) -> int:

@@ -127,8 +127,6 @@ class Ballot:
     is_dropped = False
     #: The file of a blob of which only a part has arrived.
     half_a_blob = None
-    #: It has had its turn in the storage: its next vote may block a thread.
-    has_turn = False
     has_to_resolve = False  # a conflict: see Unresolved
     #: Its vote was made, and waits for its turn: others wait for it.
     is_asked = False
@@ -384,23 +382,23 @@ class Ballot:
 
     # In the loop or in a thread: the vote
 
-    def vote(self, wait, resolve):
+    def vote(self, resolve):
         """Vote: it holds its objects then.
 
         Return the oids whose conflicts were resolved.  A storage of ours
-        raises `Occupied` where it would have to wait and `wait` is false; and
+        raises `Occupied` where it would have to wait for its turn; and
         `VoteAgain`, after which it holds nothing.  The caller calls this again
         later.
         """
         try:
             resolved = list(self.storage.tpc_vote(
-                self.transaction, wait,
+                self.transaction, False,
                 ForAClient(resolve, self._leaves_conflicts)))
         except Occupied:
             self.is_asked = True
             raise
         except VoteAgain:
-            self.is_asked = self.has_turn = False
+            self.is_asked = False
             if self._is_spilled:
                 self.storage.spill(self.transaction)
             raise
@@ -417,7 +415,7 @@ class Ballot:
 
     def withdraw(self):
         """Abort it in the storage.  May be repeated."""
-        self.is_asked = self.has_turn = False
+        self.is_asked = False
         try:
             self.storage.tpc_abort(self.transaction)
         finally:

@@ -209,8 +209,7 @@ class Committer:
     # Steps, here or in a thread
 
     def _may_do_it_here(self):
-        return (self._side_by_side and time.monotonic() >= self._not_before
-                and not self.storage.is_swapping)
+        return self._side_by_side and time.monotonic() >= self._not_before
 
     def _here(self, step, *arguments):
         """Return the result and the error, of which one is None."""
@@ -258,7 +257,7 @@ class Committer:
         ballot.began_at = time.monotonic()
         ballot.failures = self._failures
         if self._may_do_it_here() and ballot.is_light():
-            self._voted(ballot, *self._here(ballot.vote, False, False))
+            self._voted(ballot, *self._here(ballot.vote, False))
         else:
             self._leave_to_a_thread(ballot)
 
@@ -277,9 +276,8 @@ class Committer:
         return self._has_log and ballot.may_have_blobs
 
     def _vote_there(self, ballot):
-        # With its turn, it may wait for the append lock.
         self._there(self._voters, self._voted_there, ballot, ballot.vote,
-                    ballot.has_turn, ballot.has_to_resolve)
+                    ballot.has_to_resolve)
 
     def _voted_there(self, ballot, result, error):
         with self._lock:
@@ -335,13 +333,12 @@ class Committer:
                 self._room.leave(ballot)
 
     def _wait(self, ballot):
-        """Wait for its turn.  If it has that already, a thread votes it, which
-        may block for what is left."""
+        """Wait for its turn.  If it has that by now, or never will have it, a
+        thread votes it."""
         ballot.becomes(WAITING)
         if not self.storage.call_when_served(
                 ballot.transaction, functools.partial(
                     self._post, self._go_on, ballot, WAITING)):
-            ballot.has_turn = True
             ballot.becomes(VOTING)
             self._leave_to_a_thread(ballot)
 

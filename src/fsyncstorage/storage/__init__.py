@@ -8,7 +8,6 @@ told          what a server passes to a vote and a finish
 checks        what a vote compares, and its conflicts
 journal       the open file, its index and its end
 outcome       what became of the commit with an id
-fileholders   which transactions a pack must wait for
 statistics    figures for the operator
 undo          which records undo a transaction
 transaction   one transaction, from its begin until it is appended

@@ -13,8 +13,8 @@ paths, and the finish continues on it.  (A log gets the blobs before all that.)
 
 *Shared*, for nearly all (`_vote_shared`, `_append_shared`):
 
-1. vote: wait for its objects: those that it writes, for itself alone, and
-   those that it has read, shared with other readers (commit.turns);
+1. vote: wait for its objects: those that it writes, exclusively, and those
+   that it has read, shared with other readers (commit.turns);
 2. compare what was stored and read with what is appended; resolve conflicts;
 3. reserve the bytes that it will write, on the disk and of the quota;
 4. make the contents of its blobs durable.  It is voted, holds its objects, and
@@ -25,16 +25,17 @@ paths, and the finish continues on it.  (A log gets the blobs before all that.)
 8. add it to the index and the pipeline: it is appended;
 9. let go of the append lock, then of the objects.
 
-An undo is shared, too.  Its records point to positions in the file, so it
-holds the file from its vote on: no pack replaces it (fileholders).
+An undo is shared, too.  Its records point to positions in the file, so it also
+asks for the file (THE_FILE), which it shares with other undos: from its vote
+on, no pack replaces it.
 
 *Alone*, for transactions that are voted only while no other is: with a given
 tid, as every copy has; too large to be written under the append lock; and all
 transactions, if no room can be reserved on the disk (`_vote_alone`,
 `_append_alone`):
 
-1. vote: wait until no other transaction is voted; hold the file, so that no
-   pack replaces it (fileholders);
+1. vote: wait until no other transaction is voted, and no pack replaces the
+   file;
 2. compare, and look for what its records point to;
 3. make the contents of its blobs durable;
 4. give the tid; write it behind the end, with status 'c'.  It is voted: nobody
@@ -51,9 +52,9 @@ position where something was cut off.
 object.  When that object is gone before the transaction has ended, the
 flusher's thread or the next begin ends it.
 
-Locks, in the order in which they are taken: the objects; the file
-(fileholders); those of the journal.  docs/internals/commit.rst says what is
-done under each.
+Locks, in the order in which they are taken: the objects, and the file among
+them; those of the journal.  docs/internals/commit.rst says what is done under
+each.
 
 Left to others: the transaction and its records (transaction), what a vote
 compares (checks), the file (journal), which transaction has which object
@@ -69,6 +70,7 @@ import time
 import weakref
 from base64 import decodebytes
 from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any
 
 from persistent.TimeStamp import TimeStamp
@@ -102,7 +104,6 @@ from . import outcome
 from . import undo
 from .checks import Checks
 from .conflicts import Conflicts
-from .fileholders import FileHolders
 from .journal import Journal
 from .statistics import Counts
 from .told import AsyncFinish
@@ -128,6 +129,11 @@ STATUSES = b' ', b'p'
 # New oids follow the highest one that was stored: above this one, 2**56 are
 # left.
 HIGHEST_OID = b'\xfe' + b'\xff' * 7
+
+#: It is asked for like an object: by a transaction that needs the file to stay
+#: the one it is, from its vote to its end, and by a pack that replaces it.
+#: (No oid is that short.)
+THE_FILE = b'file'
 
 # No record of a blob is longer than this.  (To check longer records, too,
 # would only take time.)
@@ -170,8 +176,6 @@ class Commits(BaseStorage):
 
     #: Is a pack under way?
     is_packing = False
-    #: Has the pack come so far that it may hold the locks for some time?
-    is_swapping = False
     #: How many transactions had no room for a seal.
     _unsealable = 0
     #: Refuse oids that were not given by us, and leave too few above them.
@@ -185,7 +189,6 @@ class Commits(BaseStorage):
         self._dropped: collections.deque[weakref.ref[Any]]
         self._dropped = collections.deque()
         self._ending_dropped = threading.Lock()
-        self._file_holders = FileHolders()
 
     # Begin
 
@@ -544,12 +547,14 @@ class Commits(BaseStorage):
             self._vote_shared(under_way, wait)
 
     def _vote_shared(self, under_way: Transaction, wait: bool) -> None:
-        if not self._turns.ask(under_way, under_way.last, under_way.read):
+        shared: Iterable[bytes] = under_way.read
+        if under_way.undone:
+            self._refuse_undo_in_a_pack()  # before it waits for that pack
+            shared = {THE_FILE}
+        if not self._turns.ask(under_way, under_way.last, shared):
             self._checks.check(under_way)  # if it must fail, do not wait
             self._wait_for_its_turn(under_way, wait)
         if under_way.undone:
-            self._refuse_undo_in_a_pack()  # before it waits for that pack
-            self._file_holders.add(under_way, wait)
             self._refuse_undo_in_a_pack()
         self._checks.check(under_way)
         under_way.flush()
@@ -560,7 +565,6 @@ class Commits(BaseStorage):
     def _vote_alone(self, under_way: Transaction, wait: bool) -> None:
         if not self._turns.ask_alone(under_way):
             self._wait_for_its_turn(under_way, wait)
-        self._file_holders.add(under_way, wait)
         if under_way.undone:
             self._refuse_undo_in_a_pack()
         self._checks.check(under_way)
@@ -629,14 +633,10 @@ class Commits(BaseStorage):
                 del self._begun[under_way.key]
 
     def _let_go(self, under_way: Transaction) -> None:
-        """Let go of its objects, its reserve and the file."""
-        if self._file_holders.has(under_way):
-            try:
-                if under_way.alone:
-                    with self._commit_lock:
-                        self.journal.cut_off_tail()
-            finally:
-                self._file_holders.leave(under_way)
+        """Let go of its objects and its reserve."""
+        if under_way.alone and under_way.tid is not None:  # it was written
+            with self._commit_lock:
+                self.journal.cut_off_tail()
         self.journal.reserve.let_go(under_way)
         self._turns.let_go(under_way)
 

@@ -65,6 +65,7 @@ from . import outcome
 from . import statistics
 from .checkpoints import Checkpoints
 from .checks import Checks
+from .commits import THE_FILE
 from .commits import Commits
 from .conflicts import Conflicts
 from .conflicts import UnpublishedView
@@ -74,6 +75,9 @@ from .journal import Journal
 from .statistics import Counts
 
 logger = logging.getLogger(__name__)
+
+#: Seconds between two looks of a pack that waits, whether it must end.
+LOOK_EVERY = 0.1
 
 
 @implementer(
@@ -492,13 +496,21 @@ class FsyncStorage(
         self._refuse_when_stopped()
         packing.pack(self, t, referencesf, self._pack_gc if gc is None else gc)
 
-    def nobody_holds_the_file(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def nobody_holds_the_file(self) -> Iterator[None]:
         """For a pack; the wait for that ends if the pack must end.
 
         A transaction holds the file for as long as its client likes."""
-        watch = self.pack_watch
-        return self._file_holders.closed_off(
-            self._refuse_when_stopped if watch is None else watch.go_on)
+        me, watch = object(), self.pack_watch
+        go_on = self._refuse_when_stopped if watch is None else watch.go_on
+        try:
+            is_mine = self._turns.ask(me, {THE_FILE})
+            while not is_mine:
+                go_on()
+                is_mine = self._turns.wait(me, LOOK_EVERY)
+            yield
+        finally:
+            self._turns.let_go(me)
 
     def hold_still(self) -> None:
         """Hold the append lock until `move_on`, with nothing on its way to the
