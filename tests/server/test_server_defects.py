@@ -62,6 +62,20 @@ class ResolvingClients(Served):
             self.assertEqual(file.read(), b'a blob')
         self.assertEqual(os.listdir(self.storage.temporaryDirectory()), [])
 
+    def test_others_change_it_after_each_vote(self):
+        """A stock client would finish after its ninth vote in any case."""
+        other = self.connect(self.server)
+        self.peer.begin()
+        self.peer.store(1, counter(10), self.first)
+        for _ in range(8):
+            conflict, = self.peer.call('vote', self.peer.id)
+            current, _ = conflict['serials']
+            self.peer.store(1, counter(11), current)
+            other.commit({1: counter(1)}, current)
+        with self.assertRaisesRegex(ErrorReply, 'ConflictError'):
+            self.peer.call('vote', self.peer.id)
+        self.peer.commit({2: counter(0)})
+
     def test_a_conflict_that_the_vote_finds(self):
         """Of a storage of others.  It is behind all that was stored, and does
         not say what."""

@@ -31,6 +31,7 @@ from ZODB.TimeStamp import TimeStamp
 
 from ..commit import asking
 from ..commit.blobs import UPLOAD
+from ..errors import ConflictsLeft
 from ..errors import Occupied
 from ..errors import VoteAgain
 from ..storage import outcome
@@ -62,6 +63,9 @@ MEMORY_ONLY_OF_ONE = 16 << 20
 MEMORY_ONLY_OF_ALL = 128 << 20
 # A transaction up to this size is voted too quickly to be worth a thread.
 SMALL = 1 << 15
+# So often conflicts are left to the client.  A stock client that has some left
+# after its ninth vote finishes what was never voted.
+MOST_TIMES_LEFT = 8
 # Seconds that an id which the client has chosen may be ahead of the clock.
 MOST_AHEAD = 24 * 3600
 
@@ -141,6 +145,8 @@ class Ballot:
     asked_at = began_at = held_since = finish_at = None
     #: Objects whose conflicts the storage has resolved.
     conflicts_resolved = 0
+    #: How often conflicts were left to the client.
+    times_left = 0
 
     _size = _number = _memory_only = 0
     _has_blobs = _has_undo = _is_counted = _is_spilled = False
@@ -390,14 +396,17 @@ class Ballot:
         `VoteAgain`, after which it holds nothing.  The caller calls this again
         later.
         """
+        leaves_conflicts = (
+            self._leaves_conflicts and self.times_left < MOST_TIMES_LEFT)
         try:
             resolved = list(self.storage.tpc_vote(
                 self.transaction, False,
-                ForAClient(resolve, self._leaves_conflicts)))
+                ForAClient(resolve, leaves_conflicts)))
         except Occupied:
             self.is_asked = True
             raise
-        except VoteAgain:
+        except VoteAgain as early:
+            self.times_left += isinstance(early, ConflictsLeft)
             self.is_asked = False
             if self._is_spilled:
                 self.storage.spill(self.transaction)
