@@ -23,11 +23,7 @@ from fsyncstorage.pack import packing
 from fsyncstorage.pack import progress
 from fsyncstorage.pack.progress import COPY
 from fsyncstorage.pack.progress import Cancelled
-<<<<<<< HEAD
-from fsyncstorage.storage import fileholders
-=======
 from fsyncstorage.storage import storage as storages
->>>>>>> sto
 
 from ..support import PATIENCE
 from ..support import TestCase
@@ -239,11 +235,7 @@ class Waiting(UndoInPackCase):
                 looks.release()
                 super().go_on()
 
-<<<<<<< HEAD
-        self.patch(fileholders, EACH=.001)
-=======
         self.patch(storages, LOOK_EVERY=.001)
->>>>>>> sto
         self.patch(packing, PackWatch=PackWatch)
         pack = Thread(self.storage.pack, self.time, referencesf)
         for _ in range(100):
