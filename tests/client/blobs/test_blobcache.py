@@ -20,7 +20,6 @@ from ZODB.blob import FilesystemHelper
 from fsyncstorage.client.blobs import directory
 from fsyncstorage.client.blobs import room
 from fsyncstorage.client.blobs.download import TRIES
-from fsyncstorage.client.blobs.download import CacheFailed
 from fsyncstorage.client.blobs.download import DownloadFailed
 from fsyncstorage.client.blobs.download import Interrupted
 
@@ -417,7 +416,7 @@ class DiskFull(BlobCacheTest):
             for self.server.knows_sizes in True, False:
                 with self.everything_is_full():
                     with self.assertRaisesRegex(
-                            CacheFailed, 'the disk of the blob cache'):
+                            DownloadFailed, 'not be read there .* past it'):
                         self.load(cache, 2)
                 self.assertEqual(self.check(), left)
             self.server.knows_sizes = True

@@ -13,7 +13,7 @@ import time
 from .part import Part
 
 #: Seconds between two looks.
-FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.02
+PAUSE = 0.003
 
 
 class ArrivingFile(io.RawIOBase):
@@ -47,35 +47,26 @@ class ArrivingFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer):
-        """As `read`, which is better: it takes half the memory."""
+        """Read of the bytes that are there; wait if there are none."""
         buffer = memoryview(buffer).cast('B')
-        data = self.read(len(buffer))
-        buffer[:len(data)] = data
-        return len(data)
-
-    def read(self, size=-1):
-        """Return up to `size` of the bytes that are there; b'' at the end."""
-        if size is None or size < 0:
-            return self.readall()
         if self.closed:
             raise ValueError('the file is closed')
-        if not size or self._position >= self.size:
-            return b''
-        pause = FIRST_PAUSE
+        if self._position >= self.size:
+            return 0
         while self._there <= self._position:
             if self._is_over():
                 self._source.close()
                 self._source = self._open_anew()
                 self._there = self.size
             elif self._there <= self._position:
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                time.sleep(PAUSE)
         # Behind what is there, the part has zeros.
         data = os.pread(
-            self._source.fileno(), min(size, self._there - self._position),
-            self._position)
+            self._source.fileno(),
+            min(len(buffer), self._there - self._position), self._position)
+        buffer[:len(data)] = data
         self._position += len(data)
-        return data
+        return len(data)
 
     def _is_over(self):
         """Look how much is there; return whether no more comes."""

@@ -33,13 +33,11 @@ from ZODB.blob import rename_or_copy_blob
 
 from ... import forks
 from ...wire import LONGEST_BLOB
-from .arriving import FIRST_PAUSE
-from .arriving import LONGEST_PAUSE
+from .arriving import PAUSE
 from .arriving import ArrivingFile
 from .directory import MODE
 from .directory import CacheDirectory
 from .download import SHORT
-from .download import CacheFailed
 from .download import Download
 from .download import DownloadFailed
 from .part import GUEST
@@ -130,8 +128,8 @@ class BlobCache:
                 self._refuse_if_closed()
                 part = self._directory.claim(path)
                 if part is not None:
-                    self._run(self._download(part, oid, serial, path))
-            except (OSError, CacheFailed) as error:
+                    self._download(part, oid, serial, path)
+            except OSError as error:
                 self._load_past(oid, serial, path, error)
 
     def _use(self, path: str) -> str | None:
@@ -162,17 +160,15 @@ class BlobCache:
 
     # Downloads
 
-    def _download(self, part: Part, oid: bytes, serial: bytes,
-                  path: str) -> Download:
-        return Download(
-            part, path, self._directory, self._room,
+    def _download(self, part: Part, oid: bytes, serial: bytes, path: str,
+                  most: int = LONGEST_BLOB) -> Download:
+        download = Download(
+            part, path, self._room,
             functools.partial(self._fetch, oid, serial))
-
-    def _run(self, download: Download, most: int = LONGEST_BLOB) -> bool:
-        complete = download.run(most)
-        if complete and download.part.is_guest:
+        download.run(most)
+        if download.is_complete and part.is_guest:
             self._keep(download)
-        return complete
+        return download
 
     def _load_past(self, oid: bytes, serial: bytes, path: str,
                    error: Exception) -> None:
@@ -183,9 +179,9 @@ class BlobCache:
             os.close(file)
             part = Part(name)
             part.lock()
-            self._run(self._download(part, oid, serial, path))
-        except (OSError, CacheFailed) as again:
-            raise CacheFailed(
+            self._download(part, oid, serial, path)
+        except OSError as again:
+            raise DownloadFailed(
                 f'{self._directory.path}: a blob could not be read there'
                 f' ({error}), nor past it ({again})') from again
 
@@ -211,7 +207,6 @@ class BlobCache:
         """
         path = self._directory.blob(oid, serial)
         again = functools.partial(self.open, oid, serial)
-        pause = FIRST_PAUSE
         try:
             while not self._has_failed:  # it could fail in the middle
                 file = self._opened(path)
@@ -220,16 +215,16 @@ class BlobCache:
                 self._refuse_if_closed()
                 part = self._directory.claim(path, wait=False)
                 if part is not None:
-                    download = self._download(part, oid, serial, path)
-                    if not self._run(download, SHORT):
+                    download = self._download(
+                        part, oid, serial, path, SHORT)
+                    if not download.is_complete:
                         return self._go_on_with(download, again)
                 else:
                     with contextlib.suppress(FileNotFoundError):
                         return cast(BinaryIO, ArrivingFile(
                             self._directory.part(path), again))
-                    time.sleep(pause)
-                    pause = min(2 * pause, LONGEST_PAUSE)
-        except (OSError, CacheFailed) as error:
+                    time.sleep(PAUSE)
+        except OSError as error:
             self._note_failure(error)
         return self.open(oid, serial)
 
@@ -254,7 +249,7 @@ class BlobCache:
             download.run()
             if download.part.is_guest:
                 download.give_up()  # who reads it has it open
-        except CacheFailed as error:
+        except OSError as error:
             self._note_failure(error)
         except Exception:
             pass  # who reads it opens it anew, which raises the error

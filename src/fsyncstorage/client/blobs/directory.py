@@ -18,7 +18,6 @@ from ZODB.blob import LAYOUT_MARKER
 
 from .part import GUEST
 from .part import PROGRESS
-from .part import LockedFile
 from .part import Part
 
 LAYOUT = 'zeocache'
@@ -182,10 +181,7 @@ class CacheDirectory:
 
     # Our own files
 
-    def open_total(self):
-        return self._open(LockedFile, self.total)
-
-    def _open(self, kind, path):
+    def open(self, kind, path):
         try:
             return kind(path)
         except FileNotFoundError:  # the whole directory was cleared
@@ -207,7 +203,7 @@ class CacheDirectory:
         None: the blob is there; or, without waiting, another has the lock.
         """
         while not os.path.exists(blob):
-            part = self._open(Part, self.part(blob))
+            part = self.open(Part, self.part(blob))
             try:
                 locked = part.lock(wait)
                 # While this waits, the part may become the blob, or go.

@@ -11,7 +11,6 @@ import errno
 import os
 import typing
 from collections.abc import Callable
-from typing import Any
 
 from transaction.interfaces import TransientError
 from ZODB.POSException import StorageError
@@ -20,7 +19,6 @@ from ...wire import LONGEST_BLOB
 from .part import Part
 
 if typing.TYPE_CHECKING:
-    from .directory import CacheDirectory
     from .room import Room
 
 #: A blob up to this size is fetched whole before it is read.
@@ -43,24 +41,19 @@ class DownloadFailed(StorageError, TransientError):
     """
 
 
-class CacheFailed(DownloadFailed):
-    """The disk of the cache does not take the blob."""
-
-
 class Download:
 
     #: Bytes: of a larger blob, only a beginning is wanted now.
     most = LONGEST_BLOB
 
-    _made_room = False
+    is_complete = False
 
-    def __init__(self, part: Part, path: str, directory: 'CacheDirectory',
-                 room: 'Room', fetch: Callable[['Download'], object]) -> None:
+    def __init__(self, part: Part, path: str, room: 'Room',
+                 fetch: Callable[['Download'], object]) -> None:
         """`part` is locked; it is closed at the end, unless it is a guest's.
         """
         self.part = part
         self.path = path
-        self._directory = directory
         self._room = room
         self._fetch = fetch
         # Of the whole blob; None: it is not known.
@@ -69,7 +62,7 @@ class Download:
         self.offset = 0
 
     def __str__(self) -> str:
-        return 'the blob ' + os.path.relpath(self.path, self._directory.path)
+        return f'the blob {self.path}'
 
     # What `fetch` calls
 
@@ -95,8 +88,7 @@ class Download:
                 f'{self} goes on after the {self._size} bytes that the server'
                 ' announced')
         while piece:
-            written = self._with_room(
-                os.pwrite, self.part.fileno(), piece, offset)
+            written = os.pwrite(self.part.fileno(), piece, offset)
             offset += written
             piece = piece[written:]
         self._tell(end)
@@ -108,28 +100,25 @@ class Download:
     def _tell(self, offset: int) -> None:
         self.offset = offset
         if self._size is not None and self._size > SHORT:
-            self._with_room(self.part.say, self._size, offset)
+            self.part.say(self._size, offset)
 
     # What the cache calls
 
-    def run(self, most: int = LONGEST_BLOB) -> bool:
-        """Bring the blob, or a beginning of one that is longer than `most`;
-        return whether all of it is there."""
+    def run(self, most: int = LONGEST_BLOB) -> None:
+        """Bring the blob, or a beginning of one that is longer than `most`."""
         self.most = most
         try:
             if self._size is None:
                 self._size, self.offset = self.part.said() or (None, 0)
             self._transfer()
-            if self._size not in (None, self.offset):
-                if most < LONGEST_BLOB:
-                    return False
+            if self._size in (None, self.offset):
+                self._complete()
+            elif most == LONGEST_BLOB:
                 raise DownloadFailed(
                     f'{self} ended after {self.offset} of {self._size} bytes')
-            self._complete()
         except BaseException:
             self.give_up()
             raise
-        return True
 
     def give_up(self) -> None:
         """Remove the part."""
@@ -137,40 +126,31 @@ class Download:
             self._room.remove(self.part)
 
     def _transfer(self) -> None:
+        made_room = False
         for _ in range(TRIES):
             try:
                 self._fetch(self)
                 return
             except Interrupted as error:
                 reason = error
+            except OSError as error:
+                if error.errno not in DISK_FULL or made_room:
+                    raise
+                self._room.free(max((self._size or 0) - self.offset, SHORT))
+                made_room = True
         raise DownloadFailed(
             f'{self} did not come: the connection to the server was lost'
             f' {TRIES} times, the last time by: {reason}') from reason
 
     def _complete(self) -> None:
-        if self.part.length != self.offset:  # a dead process had more room
-            self._resize(self.offset)
         if not self.part.is_guest:
+            if self.part.length != self.offset:  # a dead process had more
+                self._room.resize(self.part, self.offset)
             self.part.complete()
-            self._with_room(
-                self._directory.give_name, self.part.path, self.path)
+            self._room.directory.give_name(self.part.path, self.path)
             self.part.close()
-
-    # Room
+        self.is_complete = True
 
     def _resize(self, size: int) -> None:
         if not self.part.is_guest:
-            self._with_room(self._room.resize, self.part, size)
-
-    def _with_room(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call `function`; if the disk is full, free room and call again."""
-        try:
-            return function(*args)
-        except OSError as error:
-            if error.errno not in DISK_FULL or self._made_room:
-                raise CacheFailed(
-                    f'the disk of the blob cache does not take {self}:'
-                    f' {error}') from error
-        self._made_room = True
-        self._room.free(max((self._size or 0) - self.offset, SHORT))
-        return self._with_room(function, *args)
+            self._room.resize(self.part, size)

@@ -27,6 +27,7 @@ import struct
 import time
 
 from .directory import LONGEST_LEASE
+from .part import LockedFile
 from .part import Part
 
 _TOTAL = struct.Struct('>q')
@@ -40,7 +41,7 @@ class Room:
 
     def __init__(self, directory, limit):
         """`limit` is in bytes, or infinite."""
-        self._directory = directory
+        self.directory = directory
         self._limit = limit
         #: Blobs that this process has removed to make room for others.
         self.evictions = 0
@@ -60,7 +61,8 @@ class Room:
     @contextlib.contextmanager
     def _counted(self):
         """Lock the total, and have it in `_total` to be changed."""
-        with self._directory.open_total() as file:
+        with self.directory.open(
+                LockedFile, self.directory.total) as file:
             file.lock(wait=True)
             try:
                 self._total = _read(file)
@@ -75,7 +77,7 @@ class Room:
     def total(self):
         """Bytes of all blobs; the last known value, if it is being changed."""
         with contextlib.suppress(FileNotFoundError):
-            with open(self._directory.total, 'rb') as file:
+            with open(self.directory.total, 'rb') as file:
                 total = _read(file)
                 return total if total >= 0 else self._total
         return self._total
@@ -91,7 +93,7 @@ class Room:
                 os.truncate(part.fileno(), size)
                 self._total += size - before
             else:
-                self._directory.make_guest(part)
+                self.directory.make_guest(part)
                 self._total -= before
 
     def remove(self, part):
@@ -110,9 +112,9 @@ class Room:
         size = os.stat(path).st_size
         with self._counted():
             if not (os.path.exists(blob)
-                    or os.path.exists(self._directory.part(blob))
+                    or os.path.exists(self.directory.part(blob))
                     or not self._make_room(size)):
-                self._directory.give_name(path, blob)
+                self.directory.give_name(path, blob)
                 self._total += size
 
     def free(self, size):
@@ -150,7 +152,7 @@ class Room:
         # Parts first: one that becomes a blob meanwhile is counted twice.
         self._total = self._under_way()
         blobs = []
-        for path, found in self._directory.blobs():
+        for path, found in self.directory.blobs():
             blobs.append((_last_use(found), found.st_size, path))
             self._total += found.st_size
         blobs.sort()
@@ -161,7 +163,7 @@ class Room:
         """Bytes of the parts that cannot be removed; remove all others, whose
         processes have died."""
         found = 0
-        for path in self._directory.parts():
+        for path in self.directory.parts():
             with contextlib.suppress(FileNotFoundError), \
                     Part(path, create=False) as part:
                 counts = 0 if part.is_guest else part.length
