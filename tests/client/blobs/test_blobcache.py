@@ -174,6 +174,8 @@ class Interruptions(BlobCacheTest):
         self.refused('4 bytes on the server',
                      ('expect', 3), ('write', b'xx'), ('expect', 4))
         self.refused('1 bytes on the server', ('write', b'xx'), ('expect', 1))
+        self.limit = None
+        self.refused('has 18446744073709551615', ('expect', (1 << 64) - 1))
 
 
 class Limit(BlobCacheTest):

@@ -68,10 +68,7 @@ class CacheDirectory:
                 f'{self.path} is on a network file system ({kind}), where'
                 ' processes cannot rely on file locks. A blob cache belongs'
                 ' on a disk of this machine: choose another blob-dir')
-        marker = os.path.join(self.path, LAYOUT_MARKER)
-        if self._layout_found(marker) != LAYOUT:
-            with open(marker, 'w') as file:
-                file.write(LAYOUT)
+        self._mark_layout()
         for path in self.temporary, self._parts:
             os.makedirs(path, exist_ok=True)
         for path in self.path, *self._buckets():
@@ -81,8 +78,8 @@ class CacheDirectory:
         """Let users that may read blobs enter this directory."""
         _permit(directory, os.stat(directory), self.mode >> 2 & 0o111)
 
-    def _layout_found(self, marker):
-        """The layout of this directory; '' if it has none yet."""
+    def _mark_layout(self):
+        marker = os.path.join(self.path, LAYOUT_MARKER)
         try:
             with open(marker) as file:
                 layout = file.read().strip()
@@ -99,7 +96,9 @@ class CacheDirectory:
                 f' {layout!r}), and a cache would remove them. Choose another'
                 ' blob-dir; or, to use the directory together with the'
                 ' server, set shared-blob-dir')
-        return layout
+        if not layout:
+            with open(marker, 'w') as file:
+                file.write(LAYOUT)
 
     # Blobs
 
@@ -205,16 +204,18 @@ class CacheDirectory:
         while not os.path.exists(blob):
             part = self.open(Part, self.part(blob))
             try:
-                locked = part.lock(wait)
-                # While this waits, the part may become the blob, or go.
-                if locked and part.has_its_name():
-                    return part
+                if not part.lock(wait):
+                    part.close()
+                    return None
+                # Meanwhile the part may have become the blob, or have gone.
+                if part.has_its_name():
+                    if not os.path.exists(blob):
+                        return part
+                    part.remove()
             except BaseException:
                 part.close()
                 raise
             part.close()
-            if not locked:
-                return None
         return None
 
     def make_guest(self, part):

@@ -24,6 +24,9 @@ if typing.TYPE_CHECKING:
 #: A blob up to this size is fetched whole before it is read.
 SHORT = 1 << 20
 
+#: Bytes, of any system.
+LARGEST_FILE = (1 << 63) - 1
+
 #: How often a download is begun or continued.
 TRIES = 5
 
@@ -68,7 +71,8 @@ class Download:
 
     def expect(self, size: int) -> None:
         """The server says how many bytes the whole blob has."""
-        if self._size not in (None, size) or self.offset > size:
+        if (self._size not in (None, size)
+                or not self.offset <= size <= LARGEST_FILE):
             raise DownloadFailed(
                 f'{self} has {size} bytes on the server, but'
                 f' {self._size or self.offset} were expected')

@@ -50,10 +50,11 @@ class Room:
         anew = directory.stock_was_here()
         with self._counted() as file:
             run = os.pread(file.fileno(), 100, _TOTAL.size)
-            if run not in (b'', boot()):
+            if run and run != boot():
                 directory.remove_young()
-                anew = True
-            if anew or directory.parts():
+            # Where it is not known whether the machine was started again, the
+            # total may be from before a power cut.
+            if anew or not run or run != boot() or directory.parts():
                 self._count()
             self._evict(limit)
             os.pwrite(file.fileno(), boot(), _TOTAL.size)
