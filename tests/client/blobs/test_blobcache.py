@@ -244,6 +244,14 @@ class Guests(BlobCacheTest):
         cache.close()
         self.assertEqual(self.check(), set())
 
+    def test_one_that_vanishes(self):
+        cache = self.cache()
+        cache.load(oid(2), SERIAL)
+        shutil.rmtree(self.disk.own)
+        self.cache(limit=None).load(oid(2), SERIAL)
+        self.read(cache, 2)
+        self.assertEqual(len(self.server.asked), 2)
+
     def test_no_room_beside_what_is_being_downloaded(self):
         self.server.put(4, 9000)
         cache, other = self.cache(), self.cache()

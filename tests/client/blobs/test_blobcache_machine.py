@@ -14,6 +14,7 @@ import random
 import shutil
 import signal
 import tempfile
+import threading
 import traceback
 import unittest
 from unittest import mock
@@ -23,12 +24,14 @@ from hypothesis import stateful
 from hypothesis import strategies
 from ZODB.POSException import POSKeyError
 
+from fsyncstorage.client.blobs import blobcache
 from fsyncstorage.client.blobs import directory
 from fsyncstorage.client.blobs import download
 from fsyncstorage.client.blobs import room
 from fsyncstorage.client.blobs.blobcache import BlobCache
 
 from ...generated import settings
+from ...support import PATIENCE
 from ...support import oid
 from .caches import SERIAL
 from .caches import BlobCacheTest
@@ -39,7 +42,7 @@ from .caches import content
 FORK = multiprocessing.get_context('fork')
 
 
-def forked(function):
+def forked(function, meanwhile=lambda: None):
     """Call it in a child; return the status that the child ended with."""
     child = os.fork()
     if not child:
@@ -51,6 +54,7 @@ def forked(function):
             traceback.print_exc()
         finally:
             os._exit(status)
+    meanwhile()
     return os.waitpid(child, 0)[1]
 
 
@@ -295,6 +299,24 @@ class Deaths(BlobCacheTest):
         os.close(writing)
         os.close(reading)
         self.assertEqual(self.check(), self.names(1))
+
+    def test_a_child_reads_on_what_arrives_at_its_parent(self):
+        """It loads the blob itself."""
+        for module in blobcache, download:
+            self.patch(module, SHORT=1000)
+        go_on = threading.Event()
+        self.server.sending = lambda download, piece: (
+            download.offset < 2000 or go_on.wait(PATIENCE))
+        cache = self.cache()
+        self.addCleanup(go_on.set)
+
+        def child():
+            self.server.sending = lambda *args: None
+            assert file.read(5000) == self.server.blobs[1]
+
+        with cache.open_arriving(oid(1), SERIAL) as file:
+            self.assertEqual(forked(child, meanwhile=go_on.set), 0)
+            self.assertEqual(file.read(), self.server.blobs[1])
 
     def test_a_child_uses_the_cache_of_its_parent(self):
         self.server.put(3, 20000)

@@ -53,7 +53,7 @@ class ArrivingFile(io.RawIOBase):
             raise ValueError('the file is closed')
         if self._position >= self.size:
             return 0
-        while self._there <= self._position:
+        while self._source.closed or self._there <= self._position:
             if self._is_over():
                 self._source.close()
                 self._source = self._open_anew()

@@ -142,14 +142,13 @@ class BlobCache:
         there = self._use(path)
         if there is None:
             return None
-        try:
+        file = None
+        with contextlib.suppress(FileNotFoundError):
             file = (open(there, 'rb') if blob is None
                     else BlobFile(there, 'r', blob))
-        except FileNotFoundError:
-            return None
         if there != path:
             self._keep(None)
-        return cast(BinaryIO, file)
+        return cast(BinaryIO | None, file)
 
     def _keep(self, guest: Download | None) -> None:
         """Keep this guest, in place of the one before."""
