@@ -1,6 +1,7 @@
 """Blobs that are read before all of them is there."""
 
 import contextlib
+import fcntl
 import itertools
 import os
 import threading
@@ -186,6 +187,11 @@ class Reading(ArrivingTest):
         self.assertEqual(self.check(), self.names(1))
         self.assertEqual(self.server.asked, [(1, 0)])
 
+    def test_nothing_is_read_that_has_not_come(self):
+        file = self.begun(self.cache())
+        file.seek(0)
+        self.assertEqual(file.read(self.size), self.content[:2000])
+
     def test_the_size_is_known_at_once(self):
         file = self.begun(self.cache())
         self.assertEqual(file.size, self.size)
@@ -235,6 +241,24 @@ class Trouble(ArrivingTest):
                 read_on()
         self.until_over(cache)
         self.assertEqual(self.check(), set())
+
+    def test_a_child_that_has_the_files_too(self):
+        """A lock that it shares is over when the parent says so."""
+        flock = fcntl.flock
+
+        def flock_and_fork(file, how):
+            flock(file, how)
+            if how & fcntl.LOCK_EX:
+                self.addCleanup(os.close, os.dup(file.fileno()))
+
+        cache = self.cache()
+        with mock.patch.object(fcntl, 'flock', flock_and_fork):
+            file = self.begun(cache)
+            self.error = DownloadFailed('it did not come')
+            rest = Thread(file.readall)
+            self.go_on.set()
+            with self.assertRaisesRegex(DownloadFailed, 'did not come'):
+                rest.result()
 
     def test_closing_the_cache(self):
         cache = self.cache()

@@ -193,6 +193,18 @@ class Limit(BlobCacheTest):
         self.cache(limit=6000)
         self.assertEqual(self.check(), self.names(2, 3))
 
+    def test_what_is_used_while_others_leave_stays(self):
+        numbers = range(20, 40)
+        for number in range(20, 45):
+            self.server.put(number, 500)
+        cache = self.cache()
+        for number in numbers:
+            self.load(cache, number)
+        self.load(cache, 40)    # in place of 20; 21 and 22 are the next ones
+        cache.load(oid(21), SERIAL)
+        self.load(cache, 41)
+        self.assertEqual(self.check(), self.names(21, *range(23, 42)))
+
     def test_a_download_is_not_evicted(self):
         cache, other = self.cache(), self.cache()
 
@@ -220,10 +232,13 @@ class Guests(BlobCacheTest):
 
     def test_an_open_file_needs_no_name(self):
         cache = self.cache()
-        with cache.open(oid(2), SERIAL) as file:
-            self.assertEqual(self.check(), set())
-            self.load(cache, 1)
-            self.assertEqual(file.read(), self.server.blobs[2])
+        for self.server.knows_sizes in True, False:
+            with cache.open(oid(2), SERIAL) as file:
+                self.assertEqual(self.check(), set())
+                self.load(cache, 1)
+                self.assertEqual(file.read(), self.server.blobs[2])
+            os.remove(cache.load(oid(1), SERIAL))
+            os.remove(self.disk.total_file)
 
     def test_a_path_is_kept_until_it_is_opened(self):
         cache = self.cache()
@@ -253,18 +268,21 @@ class Guests(BlobCacheTest):
         self.assertEqual(len(self.server.asked), 2)
 
     def test_no_room_beside_what_is_being_downloaded(self):
+        """For what does not fit, nothing is removed."""
         self.server.put(4, 9000)
+        self.server.put(5, 1000)
         cache, other = self.cache(), self.cache()
+        self.load(cache, 5)
 
         def sending(download, piece):
             self.server.sending = lambda *args: None
             self.read_path(other.load(oid(1), SERIAL), 1)
-            self.assertEqual(self.disk.total(), 9000)
+            self.assertEqual(self.disk.total(), 10000)
             self.read(other, 1)
 
         self.server.sending = sending
         self.load(cache, 4)
-        self.assertEqual(self.check(), self.names(4))
+        self.assertEqual(self.check(), self.names(4, 5))
 
 
 class OneDownload(BlobCacheTest):
@@ -272,6 +290,24 @@ class OneDownload(BlobCacheTest):
     def setUp(self):
         super().setUp()
         self.server.put(1, 3500)
+
+    def test_a_blob_that_came_just_now(self):
+        """Between two steps of who would download it."""
+        cache, other = self.cache(), self.cache()
+        open_ = os.open
+        parts = []
+
+        def open_late(path, *args):
+            if '/parts/' in path:
+                parts.append(path)
+                if len(parts) == 1:
+                    self.load(other, 1)
+            return open_(path, *args)
+
+        with mock.patch.object(os, 'open', open_late):
+            self.load(cache, 1)
+        self.assertEqual(self.server.asked, [(1, 0)])
+        self.assertEqual(self.check(), self.names(1))
 
     def test_the_next_one_takes_over(self):
         def fail(download, piece):
@@ -507,6 +543,18 @@ class TakingOver(StockClient):
         self.stock_blob(6, 20000, use=0)
         self.cache()
         self.assertEqual(self.check(), self.names(3, 4, 5))
+
+    def test_what_it_put_there_since(self):
+        self.server.put(1, 3000)
+        cache = self.cache()
+        self.load(cache, 1)
+        cache.close()
+        before = os.stat(self.disk.total_file).st_mtime
+        self.stock_blob(2, 3000)
+        lock = os.path.join(self.home, '2', '.lock')
+        os.utime(lock, (before + 1, before + 1))
+        self.cache()
+        self.assertEqual(self.check(), self.names(1, 2))
 
     def test_what_it_left_of_a_download_is_never_a_blob(self):
         path = self.stock_blob(1, 2000, suffix='.dl')

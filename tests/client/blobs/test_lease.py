@@ -87,6 +87,17 @@ class WrongClocks(LeaseTest):
         self.assertEqual(self.check(), self.names(1, 3, 4))
 
 
+    def test_a_use_in_years_to_come(self):
+        cache = self.cache()
+        for number in 1, 2, 3:
+            self.load(cache, number)
+        for number in 1, 2:
+            os.utime(cache.load(oid(number), SERIAL), (1 << 33, 1))
+        self.check_last_use(cache.load(oid(1), SERIAL))
+        self.load(cache, 4)
+        self.assertEqual(self.check(), self.names(1, 3, 4))
+
+
 class Client(ConnectedTestCase):
 
     def setUp(self):

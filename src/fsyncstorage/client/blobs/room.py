@@ -172,7 +172,6 @@ class Room:
                     found += counts
                 elif part.has_its_name():
                     part.remove()
-                    self._total -= counts
         return found
 
 
