@@ -7,7 +7,6 @@ It is ZEO's ClientStorage, with our own connection (link), cache of objects
 import logging
 import os
 import threading
-import typing
 from collections.abc import Callable
 from typing import Any
 from typing import BinaryIO
@@ -24,7 +23,8 @@ from ZODB.POSException import StorageTransactionError
 from ..format import UNCERTAIN
 from ..histogram import Histogram
 from . import blobfetch
-from .blobs.cachedirectory import MODE
+from .blobs.blobcache import BlobCache
+from .blobs.directory import MODE
 from .blobs.download import Download
 from .cache import Cache
 from .connection import use_our_connection
@@ -37,9 +37,6 @@ from .packs import Packs
 from .readchannel import Lost
 from .written import Written
 from .zeoconnection import AUTO
-
-if typing.TYPE_CHECKING:
-    from .blobs.blobcache import BlobCache
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +51,7 @@ MODES = 0o400, 0o440, 0o444
 class FsyncClient(OneTrip):
 
     # The blob cache; None without a directory, or with a shared one.
-    _blobs: 'BlobCache | None' = None
+    _blobs: BlobCache | None = None
 
     #: Several transactions may be announced as one: a database of ZODB takes
     #: that.  A server that has this storage tells its own clients of each one,
@@ -110,7 +107,6 @@ class FsyncClient(OneTrip):
         #: Progress, cancel and forecast of packs.
         self.packs = Packs(lambda *args: self._call(*args))
         if blob_dir is not None and not shared_blob_dir:
-            from .blobs.blobcache import BlobCache  # with SQLite
             self._blobs = BlobCache(
                 blob_dir, blob_cache_size, self._fetch_blob, blob_cache_fill,
                 blob_cache_mode)

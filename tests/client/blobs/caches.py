@@ -2,9 +2,9 @@
 
 import contextlib
 import os
-import sqlite3
 import threading
 
+from fsyncstorage.client.blobs import directory
 from fsyncstorage.client.blobs.blobcache import BlobCache
 from fsyncstorage.wire import LONGEST_BLOB
 
@@ -57,12 +57,12 @@ class Server:
 
 
 class Disk:
-    """The files of a cache directory, and its books, seen from outside."""
+    """The files of a cache directory, and its total, seen from outside."""
 
     def __init__(self, path):
         self.path = path
         self.own = os.path.join(path, 'fsyncstorage')
-        self.books = os.path.join(self.own, 'books.sqlite')
+        self.total_file = os.path.join(self.own, 'total')
 
     def blobs(self):
         """name -> size."""
@@ -72,8 +72,13 @@ class Disk:
             for name, size in self._sizes(os.path.join(self.path, bucket))
             if name.endswith('.blob')}
 
-    def parts(self):
+    def own_files(self):
+        """What downloads and guests have: name -> size."""
         return dict(self._sizes(os.path.join(self.own, 'parts')))
+
+    def parts(self):
+        return {name: size for name, size in self.own_files().items()
+                if name.endswith('.blob')}
 
     def used(self):
         return sum(self.blobs().values()) + sum(self.parts().values())
@@ -83,16 +88,11 @@ class Disk:
             with contextlib.suppress(FileNotFoundError):
                 yield name, os.stat(os.path.join(directory, name)).st_size
 
-    def rows(self, guests=False):
-        """What the books say: name -> size."""
-        with contextlib.closing(sqlite3.connect(self.books)) as db:
-            return dict(db.execute(
-                'SELECT name, size FROM blobs WHERE (used IS NULL) = ?',
-                (guests,)))
-
     def total(self):
-        with contextlib.closing(sqlite3.connect(self.books)) as db:
-            return db.execute('SELECT bytes FROM total').fetchone()[0]
+        """None: it is unknown."""
+        with open(self.total_file, 'rb') as file:
+            total = int.from_bytes(file.read(8), 'big', signed=True)
+        return total if total >= 0 else None
 
 
 class BlobCacheTest(TestCase):
@@ -101,6 +101,8 @@ class BlobCacheTest(TestCase):
 
     def setUp(self):
         super().setUp()
+        # Each use is noted, so it is known which one was the last.
+        self.patch(directory, FRESH=0)
         self.server = Server()
         self.home = self.path('cache')
         self.disk = Disk(self.home)
@@ -130,12 +132,10 @@ class BlobCacheTest(TestCase):
             self.assertEqual(file.read(), self.server.blobs[number])
 
     def check(self):
-        """The books are right, and nothing is left of any download."""
+        """The total is right, and nothing is left of any download."""
         blobs = self.disk.blobs()
-        rows = self.disk.rows()
-        self.assertEqual({**rows, **self.disk.rows(guests=True)}, blobs)
-        self.assertEqual(self.disk.total(), sum(rows.values()))
-        self.assertEqual(self.disk.parts(), {})
+        self.assertEqual(self.disk.total(), sum(blobs.values()))
+        self.assertEqual(self.disk.own_files(), {})
         return set(blobs)
 
 

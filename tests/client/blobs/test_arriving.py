@@ -1,8 +1,7 @@
-"""Blobs that are read before all of them is there.  Goes with
-`client/blobs/arriving.py`.
-"""
+"""Blobs that are read before all of them is there."""
 
 import contextlib
+import fcntl
 import itertools
 import os
 import threading
@@ -10,14 +9,15 @@ import time
 import warnings
 from unittest import mock
 
+from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
 
-from fsyncstorage.client.blobs import arriving
-from fsyncstorage.client.blobs.arriving import Arrival
+from fsyncstorage.client.blobs import blobcache
+from fsyncstorage.client.blobs import download
 from fsyncstorage.client.blobs.arriving import ArrivingFile
-from fsyncstorage.client.blobs.blobcache import DownloadFailed
-from fsyncstorage.client.blobs.blobcache import Interrupted
+from fsyncstorage.client.blobs.download import DownloadFailed
+from fsyncstorage.client.blobs.download import Interrupted
 from fsyncstorage.server.blobsender import SENT_AT_ONCE
 from fsyncstorage.server.blobsender import BlobSender
 
@@ -41,14 +41,22 @@ def read(file, size):
     return found
 
 
-class Short(BlobCacheTest):
+class ShortIs:
+    """A test may say how long a short blob is."""
+
+    def short_is(self, size):
+        for module in blobcache, download:
+            self.patch(module, SHORT=size)
+
+
+class Short(ShortIs, BlobCacheTest):
     """So many bytes are not worth a thread."""
 
     level = 2
 
     def setUp(self):
         super().setUp()
-        self.patch(arriving, SHORT=2000)
+        self.short_is(2000)
         self.server.put(1, 2000)
         self.server.put(2, 2001)
         self.server.put(3, 0)
@@ -91,59 +99,13 @@ class Short(BlobCacheTest):
         self.server.sending = hold
         opened = [Thread(self.open, cache, 1)]
         self.assertTrue(begun.wait(PATIENCE))
-        with mock.patch.object(
-                Arrival, 'wait', autospec=True, side_effect=Arrival.wait
-                ) as waits, mock.patch.object(
-                time, 'sleep', side_effect=time.sleep) as sleeps:
-            opened += [Thread(self.open, cache, 1) for _ in range(3)]
-            opened.append(Thread(self.open, other, 1))
-            until(lambda: waits.call_count == 3 and sleeps.called, 'they wait')
+        with mock.patch.object(time, 'sleep', side_effect=time.sleep) as slept:
+            opened += [Thread(self.open, each, 1) for each in (cache, other)]
+            until(lambda: slept.call_count > 3, 'they wait')
             go_on.set()
             for thread in opened:
                 thread.result().fileno()
         self.assertEqual(self.server.begun, [(1, 0)])
-        self.assertEqual(self.check(), self.names(1))
-
-    def fail_while_others_wait(self, cache, error):
-        """The threads of four who asked, the first of which gets the error."""
-        begun, go_on = threading.Event(), threading.Event()
-        self.addCleanup(go_on.set)
-
-        def hold(download, piece):
-            if not begun.is_set():
-                begun.set()
-                go_on.wait(PATIENCE)
-                raise error
-
-        self.server.sending = hold
-        opened = [Thread(self.open, cache, 1)]
-        self.assertTrue(begun.wait(PATIENCE))
-        with mock.patch.object(
-                Arrival, 'wait', autospec=True, side_effect=Arrival.wait
-                ) as waits:
-            opened += [Thread(self.open, cache, 1) for _ in range(3)]
-            until(lambda: waits.call_count == 3, 'they wait')
-            go_on.set()
-            for thread in opened:
-                thread.join(PATIENCE)
-        return opened
-
-    def test_one_error_for_all_who_ask_meanwhile(self):
-        for thread in self.fail_while_others_wait(
-                self.cache(), DownloadFailed('it did not come')):
-            with self.assertRaisesRegex(DownloadFailed, 'did not come'):
-                thread.result()
-        self.assertEqual(self.server.begun, [(1, 0)])
-        self.assertEqual(self.check(), set())
-
-    def test_what_interrupts_who_fetches_is_not_for_those_who_wait(self):
-        first, *others = self.fail_while_others_wait(
-            self.cache(), SystemExit('of the first'))
-        with self.assertRaises(SystemExit):
-            first.result()
-        for thread in others:
-            thread.result().fileno()
-        self.assertEqual(self.server.begun, 2 * [(1, 0)])
         self.assertEqual(self.check(), self.names(1))
 
     def test_an_interrupt_at_each_line(self):
@@ -163,7 +125,7 @@ class Short(BlobCacheTest):
         self.assertGreater(at, 50)
 
 
-class ArrivingTest(BlobCacheTest):
+class ArrivingTest(ShortIs, BlobCacheTest):
     """With a server that sends 2000 bytes of a blob, and then waits."""
 
     size = 3500
@@ -171,7 +133,7 @@ class ArrivingTest(BlobCacheTest):
     def setUp(self):
         super().setUp()
         # Nothing is short, and of a begin only the size comes.
-        self.patch(arriving, SHORT=-1)
+        self.short_is(-1)
         self.server.begin = 0
         self.server.put(1, self.size)
         self.content = self.server.blobs[1]
@@ -210,7 +172,7 @@ class ArrivingTest(BlobCacheTest):
 
     def until_over(self, *caches):
         for cache in caches:
-            until(lambda: not cache._arrivals._under_way, 'downloads end')
+            until(lambda: not cache._threads, 'downloads end')
 
 
 class Reading(ArrivingTest):
@@ -224,6 +186,11 @@ class Reading(ArrivingTest):
         self.until_over(cache)
         self.assertEqual(self.check(), self.names(1))
         self.assertEqual(self.server.asked, [(1, 0)])
+
+    def test_nothing_is_read_that_has_not_come(self):
+        file = self.begun(self.cache())
+        file.seek(0)
+        self.assertEqual(file.read(self.size), self.content[:2000])
 
     def test_the_size_is_known_at_once(self):
         file = self.begun(self.cache())
@@ -275,40 +242,65 @@ class Trouble(ArrivingTest):
         self.until_over(cache)
         self.assertEqual(self.check(), set())
 
+    def test_a_child_that_has_the_files_too(self):
+        """A lock that it shares is over when the parent says so."""
+        flock = fcntl.flock
+
+        def flock_and_fork(file, how):
+            flock(file, how)
+            if how & fcntl.LOCK_EX:
+                self.addCleanup(os.close, os.dup(file.fileno()))
+
+        cache = self.cache()
+        with mock.patch.object(fcntl, 'flock', flock_and_fork):
+            file = self.begun(cache)
+            self.error = DownloadFailed('it did not come')
+            rest = Thread(file.readall)
+            self.go_on.set()
+            with self.assertRaisesRegex(DownloadFailed, 'did not come'):
+                rest.result()
+
     def test_closing_the_cache(self):
-        cache, other = self.cache(), self.cache()
-        files = self.begun(cache), self.begun(other)
+        cache = self.cache()
+        file = self.begun(cache)
         self.error = Interrupted('the connection is closed')
-        rest = [Thread(file.read, 10) for file in files]
-        self.assertEqual(threading.active_count(), 4)
-        other.close()
-        with self.assertRaisesRegex(ValueError, 'is closed'):
-            rest[1].result()
-        [arrival] = cache._arrivals._under_way.values()
+        rest = Thread(file.read, 10)
+        thread, = cache._threads
         self.go_on.set()
         cache.close()
-        self.assertFalse(arrival.thread.is_alive())
+        self.assertFalse(thread.is_alive())
         with self.assertRaisesRegex(DownloadFailed, 'closed'):
-            rest[0].result()
-        with self.assertRaisesRegex(ValueError, 'is closed'):
+            rest.result()
+        with self.assertRaisesRegex(DownloadFailed, 'is closed'):
             cache.open_arriving(oid(2), SERIAL)
+
+    def test_who_reads_what_another_process_downloads(self):
+        """It may close its cache, and the other one may fail."""
+        cache, other = self.cache(), self.cache()
+        self.begun(cache)
+        files = self.begun(other), self.begun(other)
+        rest = Thread(files[0].readall)
+        self.error = DownloadFailed('it did not come')
+        self.server.sending = mock.Mock()
+        self.go_on.set()
+        self.assertEqual(rest.result(), self.content[2000:])
+        other.close()
+        self.check_rest(files[1])
 
 
 class Guests(ArrivingTest):
 
     size = 20000
 
-    def test_it_goes_with_the_last_reader(self):
+    def test_who_reads_it_has_it_open(self):
+        """Each has one of its own."""
         one, other = self.cache(), self.cache()
         files = self.begun(one), self.begun(one), self.begun(other)
         self.go_on.set()
+        self.until_over(one, other)
+        self.assertEqual(self.check(), set())
         for file in files:
             self.check_rest(file)
-        self.until_over(one)
-        for file in files:
-            self.assertEqual(self.check(), self.names(1))
-            file.close()
-        self.assertEqual(self.check(), set())
 
 
 class OverZEO(ConnectedTestCase):
@@ -378,8 +370,8 @@ class OverZEO(ConnectedTestCase):
         closing = Thread(self.client.close)
         until(self.client._server.is_closed, 'closed')
         self.go_on.set()
-        with self.assertRaisesRegex(ClientDisconnected, 'storage is closed'):
+        with self.assertRaisesRegex(TransientError, 'is closed'):
             rest.result()
         closing.result()
-        with self.assertRaises(ValueError):
+        with self.assertRaisesRegex(DownloadFailed, 'is closed'):
             self.client.openArriving(oid(1), self.serial)

@@ -4,24 +4,24 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import shutil
-import sqlite3
 import stat
 import tempfile
 import threading
+import time
 from unittest import mock
 
 from ZEO import ClientStorage
 from ZODB.blob import LAYOUTS
 from ZODB.blob import FilesystemHelper
 
-from fsyncstorage.client.blobs import books
-from fsyncstorage.client.blobs import cachedirectory
-from fsyncstorage.client.blobs.blobcache import TRIES
-from fsyncstorage.client.blobs.blobcache import CacheFailed
-from fsyncstorage.client.blobs.blobcache import DownloadFailed
-from fsyncstorage.client.blobs.blobcache import Interrupted
+from fsyncstorage.client.blobs import directory
+from fsyncstorage.client.blobs import room
+from fsyncstorage.client.blobs.download import TRIES
+from fsyncstorage.client.blobs.download import DownloadFailed
+from fsyncstorage.client.blobs.download import Interrupted
 
 from ...support import PATIENCE
 from ...support import Thread
@@ -33,7 +33,7 @@ from .caches import content
 from .caches import hold
 
 
-def no_room(*args):
+def no_room(*args, **kw):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
@@ -54,20 +54,17 @@ class Loading(BlobCacheTest):
         self.server.put(1, 1000)
         cache = self.cache()
         path = cache.load(oid(1), SERIAL)
-        use = cachedirectory.CacheDirectory.use
+        utime = os.utime
 
-        def use_and_lose(directory, name):
-            try:
-                return use(directory, name)
-            finally:
-                if os.path.exists(path) and len(self.server.asked) == 1:
-                    os.remove(path)
+        def use_and_lose(*args, **kw):
+            utime(*args, **kw)
+            if len(self.server.asked) == 1:
+                os.remove(path)
 
-        with mock.patch.object(
-                cachedirectory.CacheDirectory, 'use', use_and_lose):
+        with mock.patch.object(os, 'utime', use_and_lose):
             self.read(cache, 1)
         self.assertEqual(len(self.server.asked), 2)
-        self.assertEqual(self.check(), self.names(1))
+        self.assertEqual(set(self.disk.blobs()), self.names(1))
 
     def test_what_is_closed_leaves_nothing(self):
         self.server.put(1, 1000)
@@ -78,8 +75,7 @@ class Loading(BlobCacheTest):
         cache.close()
         self.assertEqual(open_files(), before)
         self.assertEqual(
-            set(os.listdir(self.disk.own)),
-            {'books.sqlite', 'lock', 'parts', 'walked'})
+            set(os.listdir(self.disk.own)), {'parts', 'total'})
 
 
 class Mode(BlobCacheTest):
@@ -178,6 +174,8 @@ class Interruptions(BlobCacheTest):
         self.refused('4 bytes on the server',
                      ('expect', 3), ('write', b'xx'), ('expect', 4))
         self.refused('1 bytes on the server', ('write', b'xx'), ('expect', 1))
+        self.limit = None
+        self.refused('has 18446744073709551615', ('expect', (1 << 64) - 1))
 
 
 class Limit(BlobCacheTest):
@@ -194,6 +192,18 @@ class Limit(BlobCacheTest):
         cache.close()
         self.cache(limit=6000)
         self.assertEqual(self.check(), self.names(2, 3))
+
+    def test_what_is_used_while_others_leave_stays(self):
+        numbers = range(20, 40)
+        for number in range(20, 45):
+            self.server.put(number, 500)
+        cache = self.cache()
+        for number in numbers:
+            self.load(cache, number)
+        self.load(cache, 40)    # in place of 20; 21 and 22 are the next ones
+        cache.load(oid(21), SERIAL)
+        self.load(cache, 41)
+        self.assertEqual(self.check(), self.names(21, *range(23, 42)))
 
     def test_a_download_is_not_evicted(self):
         cache, other = self.cache(), self.cache()
@@ -216,44 +226,63 @@ class Guests(BlobCacheTest):
         self.server.put(2, 20000)
         self.server.put(3, 30000)
 
-    def is_there(self, number):
-        return self.name(number) in self.disk.blobs()
+    def read_path(self, path, number):
+        with open(path, 'rb') as file:
+            self.assertEqual(file.read(), self.server.blobs[number])
 
-    def test_it_goes_when_the_last_one_closes_it(self):
-        one, other = self.cache(), self.cache()
-        first = one.open(oid(2), SERIAL)
-        second = other.open(oid(2), SERIAL)
-        first.close()
-        self.assertTrue(self.is_there(2))
-        second.close()
-        self.assertFalse(self.is_there(2))
-        self.assertEqual(len(self.server.asked), 1)
-
-    def test_a_path_is_kept_until_it_is_opened_and_closed(self):
+    def test_an_open_file_needs_no_name(self):
         cache = self.cache()
-        self.load(cache, 2)
+        for self.server.knows_sizes in True, False:
+            with cache.open(oid(2), SERIAL) as file:
+                self.assertEqual(self.check(), set())
+                self.load(cache, 1)
+                self.assertEqual(file.read(), self.server.blobs[2])
+            os.remove(cache.load(oid(1), SERIAL))
+            os.remove(self.disk.total_file)
+
+    def test_a_path_is_kept_until_it_is_opened(self):
+        cache = self.cache()
+        path = cache.load(oid(2), SERIAL)
         self.load(cache, 1)
         self.cache()  # sees to what is left
-        self.assertTrue(self.is_there(2))
+        self.read_path(path, 2)
         self.read(cache, 2)
         self.assertEqual(self.check(), self.names(1))
         self.assertEqual(len(self.server.asked), 2)
 
+    def test_or_until_there_is_another_one(self):
+        cache = self.cache()
+        cache.load(oid(2), SERIAL)
+        path = cache.load(oid(3), SERIAL)
+        self.assertEqual(list(self.disk.own_files().values()), [30000])
+        self.read_path(path, 3)
+        cache.close()
+        self.assertEqual(self.check(), set())
+
+    def test_one_that_vanishes(self):
+        cache = self.cache()
+        cache.load(oid(2), SERIAL)
+        shutil.rmtree(self.disk.own)
+        self.cache(limit=None).load(oid(2), SERIAL)
+        self.read(cache, 2)
+        self.assertEqual(len(self.server.asked), 2)
+
     def test_no_room_beside_what_is_being_downloaded(self):
+        """For what does not fit, nothing is removed."""
         self.server.put(4, 9000)
+        self.server.put(5, 1000)
         cache, other = self.cache(), self.cache()
+        self.load(cache, 5)
 
         def sending(download, piece):
             self.server.sending = lambda *args: None
-            self.load(other, 1)
-            self.assertEqual(self.disk.rows(guests=True),
-                             {self.name(1): 3000})
+            self.read_path(other.load(oid(1), SERIAL), 1)
+            self.assertEqual(self.disk.total(), 10000)
             self.read(other, 1)
-            self.assertFalse(self.is_there(1))
 
         self.server.sending = sending
         self.load(cache, 4)
-        self.assertEqual(self.check(), self.names(4))
+        self.assertEqual(self.check(), self.names(4, 5))
 
 
 class OneDownload(BlobCacheTest):
@@ -261,6 +290,24 @@ class OneDownload(BlobCacheTest):
     def setUp(self):
         super().setUp()
         self.server.put(1, 3500)
+
+    def test_a_blob_that_came_just_now(self):
+        """Between two steps of who would download it."""
+        cache, other = self.cache(), self.cache()
+        open_ = os.open
+        parts = []
+
+        def open_late(path, *args):
+            if '/parts/' in path:
+                parts.append(path)
+                if len(parts) == 1:
+                    self.load(other, 1)
+            return open_(path, *args)
+
+        with mock.patch.object(os, 'open', open_late):
+            self.load(cache, 1)
+        self.assertEqual(self.server.asked, [(1, 0)])
+        self.assertEqual(self.check(), self.names(1))
 
     def test_the_next_one_takes_over(self):
         def fail(download, piece):
@@ -272,14 +319,13 @@ class OneDownload(BlobCacheTest):
         _, reached, go_on = hold(None)
         self.server.sending = fail
         cache = self.cache()
-        claim = cachedirectory.CacheDirectory.claim
-        with mock.patch.object(
-                cachedirectory.CacheDirectory, 'claim', autospec=True,
-                side_effect=claim) as claims:
+        flock = fcntl.flock
+        with mock.patch.object(fcntl, 'flock', side_effect=flock) as locks:
             first = Thread(self.read, cache, 1)
             self.assertTrue(reached.wait(PATIENCE))
+            before = locks.call_count
             second = Thread(self.read, cache, 1)
-            until(lambda: claims.call_count == 2, 'so many claims')
+            until(lambda: locks.call_count > before, 'the second one waits')
             go_on.set()
             with self.assertRaisesRegex(RuntimeError, 'no more'):
                 first.result()
@@ -330,11 +376,14 @@ class Committing(BlobCacheTest):
 
     def test_a_commit_does_not_fail(self):
         cache = self.cache()
-        for error in (no_room, OSError('no'), sqlite3.OperationalError('no')):
+        for name in 'pwrite', 'utime', 'rename':
             staged = self.stage(cache, 1, 3000)
-            with mock.patch.object(books.Books, 'reserve', side_effect=error):
+            with mock.patch.object(os, name, no_room):
                 with self.assertLogs(level='WARNING'):
                     cache.commit(oid(1), SERIAL, staged)
+        self.load(cache, 1)
+        os.remove(cache.load(oid(1), SERIAL))
+        self.cache(limit=0)  # counts
         self.assertEqual(os.listdir(cache.temporary_directory), [])
         self.assertEqual(self.check(), set())
 
@@ -346,17 +395,19 @@ class DiskFull(BlobCacheTest):
         for number in range(1, 4):
             self.server.put(number, 3000)
 
-    def full_until(self, cache, condition):
+    def everything_is_full(self):
+        """There is still room for a number that was there before."""
         pwrite = os.pwrite
-        return mock.patch.object(os, 'pwrite', lambda *args: (
-            pwrite(*args) if condition() else no_room()))
+        return mock.patch.object(os, 'pwrite', lambda fd, data, at: (
+            pwrite(fd, data, at) if len(data) == 8 else no_room()))
 
     def fails_here(self, error):
         """A patch: only the disk of the cache does."""
         pwrite = os.pwrite
 
         def fails(fd, *args):
-            if os.readlink(f'/dev/fd/{fd}').startswith(self.home):
+            if os.readlink(f'/dev/fd/{fd}').startswith(
+                    os.path.join(self.disk.own, 'parts')):
                 raise OSError(error, os.strerror(error))
             return pwrite(fd, *args)
 
@@ -389,7 +440,7 @@ class DiskFull(BlobCacheTest):
                 self.assertEqual(file.read(), expected)
 
     def test_a_blob_that_arrives(self):
-        """The rest of it does not: it is whole when it is opened again."""
+        """The rest of it does not, but past the cache."""
         self.server.put(1, 3 << 20)
         self.server.piece = 1 << 20
         cache = self.cache(limit=None)
@@ -399,8 +450,8 @@ class DiskFull(BlobCacheTest):
         file = cache.open_arriving(oid(1), SERIAL)
         with self.fails_here(errno.EIO), self.assertLogs(level='WARNING'):
             go_on.set()
-            with file, self.assertRaisesRegex(CacheFailed, 'Input/output'):
-                file.readall()
+            with file:
+                self.assertEqual(file.readall(), content(1, 3 << 20))
             with cache.open_arriving(oid(1), SERIAL) as file:
                 self.assertEqual(file.read(), content(1, 3 << 20))
 
@@ -409,9 +460,9 @@ class DiskFull(BlobCacheTest):
             cache = self.cache(limit)
             self.load(cache, 1)
             for self.server.knows_sizes in True, False:
-                with self.full_until(cache, lambda: False):
+                with self.everything_is_full():
                     with self.assertRaisesRegex(
-                            CacheFailed, 'the disk of the blob cache'):
+                            DownloadFailed, 'not be read there .* past it'):
                         self.load(cache, 2)
                 self.assertEqual(self.check(), left)
             self.server.knows_sizes = True
@@ -455,7 +506,7 @@ class Directory(StockClient):
     def test_a_network_file_system_is_refused(self):
         os.mkdir(self.home)
         with mock.patch.object(
-                cachedirectory, 'file_system', lambda path: 'nfs4'):
+                directory, 'file_system', lambda path: 'nfs4'):
             self.refused(r'network file system \(nfs4\)')
 
     def test_a_stock_client_can_take_over(self):
@@ -482,7 +533,6 @@ class TakingOver(StockClient):
         cache = self.cache()
         self.assertEqual(self.check(), self.names(1, 2, 3))
         self.server.put(4, 3000)
-        self.patch(books, SECOND_CHANCES=0)  # the books know it already
         self.load(cache, 4)
         self.assertEqual(self.check(), self.names(1, 3, 4))
         self.assertEqual(self.server.asked, [(4, 0)])
@@ -490,9 +540,21 @@ class TakingOver(StockClient):
     def test_within_the_limit(self):
         for number in range(1, 6):
             self.stock_blob(number, 3000, use=number)
-        self.stock_blob(6, 20000, use=6)
+        self.stock_blob(6, 20000, use=0)
         self.cache()
         self.assertEqual(self.check(), self.names(3, 4, 5))
+
+    def test_what_it_put_there_since(self):
+        self.server.put(1, 3000)
+        cache = self.cache()
+        self.load(cache, 1)
+        cache.close()
+        before = os.stat(self.disk.total_file).st_mtime
+        self.stock_blob(2, 3000)
+        lock = os.path.join(self.home, '2', '.lock')
+        os.utime(lock, (before + 1, before + 1))
+        self.cache()
+        self.assertEqual(self.check(), self.names(1, 2))
 
     def test_what_it_left_of_a_download_is_never_a_blob(self):
         path = self.stock_blob(1, 2000, suffix='.dl')
@@ -502,34 +564,30 @@ class TakingOver(StockClient):
         self.assertEqual(self.check(), self.names(1))
 
 
-class LostBooks(BlobCacheTest):
+class LostTotal(BlobCacheTest):
+    """All is counted anew."""
 
     def setUp(self):
         super().setUp()
         for number in range(1, 6):
             self.server.put(number, 3000)
 
-    def garbage(self):
-        with open(self.disk.books, 'r+b') as file:
-            file.write(os.urandom(1000))
-
     def shortened(self):
-        os.truncate(self.disk.books, 5000)
-
-    def emptied(self):
-        os.truncate(self.disk.books, 0)
+        os.truncate(self.disk.total_file, 5)
 
     def removed(self):
-        os.remove(self.disk.books)
+        os.remove(self.disk.total_file)
 
-    def of_another_version(self):
-        with contextlib.closing(sqlite3.connect(self.disk.books)) as db:
-            db.execute('ALTER TABLE blobs RENAME TO files')
-            db.execute('PRAGMA user_version = 99')
+    def unknown(self):
+        with open(self.disk.total_file, 'r+b') as file:
+            file.write(b'\xff' * 8)
 
-    ways = garbage, shortened, emptied, removed, of_another_version
+    def cleared(self):
+        shutil.rmtree(self.disk.own)
 
-    def test_they_are_made_anew_at_the_next_start(self):
+    ways = shortened, removed, unknown, cleared
+
+    def test_at_the_next_start(self):
         for damage in self.ways:
             with self.subTest(damage.__name__):
                 cache = self.cache()
@@ -541,51 +599,65 @@ class LostBooks(BlobCacheTest):
                 self.assertEqual(self.check(), self.names(1, 2, 3))
                 self.load(cache, 4)
                 self.assertEqual(self.check(), self.names(2, 3, 4))
-                cache.close()
                 shutil.rmtree(self.home)
 
-    def test_they_are_made_anew_in_use(self):
-        for damage in self.garbage, self.removed:
+    def test_in_use(self):
+        for damage in self.ways:
             with self.subTest(damage.__name__):
                 cache, other = self.cache(), self.cache()
                 for number in 1, 2, 3:
                     self.load(cache, number)
-                # So that what is damaged is in use.
-                cache._books._ledger._db.execute(
-                    'PRAGMA wal_checkpoint(TRUNCATE)')
-                damage()
+                damage(self)
                 self.load(other, 4)
                 self.load(cache, 5)
                 self.assertEqual(self.check(), self.names(3, 4, 5))
-                cache.close()
-                other.close()
                 shutil.rmtree(self.home)
+
+    def test_files_that_somebody_has_removed(self):
+        """They count until room is needed."""
+        cache = self.cache()
+        for number in 1, 2, 3:
+            self.load(cache, number)
+        for number in 1, 2:
+            os.remove(cache.load(oid(number), SERIAL))
+        self.assertEqual(self.disk.total(), 9000)
+        self.load(cache, 4)
+        self.assertEqual(self.check(), self.names(3, 4))
 
 
 class Restart(BlobCacheTest):
     """The machine was started anew, perhaps after a power cut."""
 
-    def setUp(self):
-        super().setUp()
+    def test_what_may_not_have_been_on_the_disk_goes(self):
         for number in 1, 2, 3, 4:
-            self.server.put(number, 3000)
+            self.server.put(number, 2000)
         cache = self.cache()
-        for number in 2, 1, 3:
-            self.load(cache, number)
+        paths = {number: cache.load(oid(number), SERIAL)
+                 for number in (1, 2, 3, 4)}
+        last = max(os.stat(path).st_ctime for path in paths.values())
+        for number, age in (1, 3600), (2, 700), (3, 500):
+            os.utime(paths[number], (last, last - age))
         cache.close()
+        self.cache()
+        self.assertEqual(self.check(), self.names(1, 2, 3, 4))
+        self.patch(room, boot=lambda: b'another one')
+        self.cache()
+        self.assertEqual(self.check(), self.names(1, 2))
+        self.cache()
+        self.assertEqual(self.check(), self.names(1, 2))
 
-    def restart(self):
-        self.patch(cachedirectory, boot=lambda: 'another one')
-        return self.cache()
 
-    def path_of(self, number):
-        return os.path.join(self.home, self.name(number))
+class Uses(BlobCacheTest):
 
-    def test_what_is_as_long_as_the_books_say_is_kept(self):
-        os.chmod(self.path_of(1), 0o600)
-        os.truncate(self.path_of(1), 2048)
-        os.remove(self.path_of(2))
-        os.makedirs(os.path.dirname(self.path_of(4)))
-        shutil.copy(self.path_of(3), self.path_of(4))
-        self.restart()
-        self.assertEqual(self.check(), self.names(3))
+    def test_one_is_noted_once_a_minute(self):
+        self.patch(directory, FRESH=60)
+        self.server.put(1, 1000)
+        cache = self.cache()
+        path = cache.load(oid(1), SERIAL)
+        now = time.time()
+        for age, is_noted in (50, False), (70, True):
+            os.utime(path, (now - age, 1))
+            cache.load(oid(1), SERIAL)
+            noted = os.stat(path)
+            self.assertEqual(noted.st_atime > now - 1, is_noted)
+            self.assertEqual(noted.st_mtime, 1)

@@ -4,8 +4,8 @@ import os
 import time
 from unittest import mock
 
-from fsyncstorage.client.blobs import cachedirectory
-from fsyncstorage.client.blobs.cachedirectory import LONGEST_LEASE
+from fsyncstorage.client.blobs import directory
+from fsyncstorage.client.blobs.directory import LONGEST_LEASE
 
 from ...support import oid
 from ..connected import ConnectedTestCase
@@ -57,19 +57,18 @@ class Leases(LeaseTest):
     def test_it_ends(self):
         cache = self.cache()
         before = mock.Mock(time_ns=lambda: time.time_ns() - 61 * 10**9)
-        with mock.patch.object(cachedirectory, 'time', before):
+        with mock.patch.object(directory, 'time', before):
             self.lease(cache, 1)
         for number in 2, 3, 4:
             self.load(cache, number)
         self.assertEqual(self.check(), self.names(2, 3, 4))
 
     def test_one_that_is_larger_than_the_cache(self):
+        """It is nowhere where another program could open it."""
         self.server.put(8, 20000)
         cache = self.cache()
-        self.lease(cache, 8)
-        self.load(cache, 1)
-        self.lease(cache, 8)
-        self.assertEqual(len(self.server.asked), 2)
+        cache.load(oid(8), SERIAL)
+        self.assertIsNone(cache.lease(oid(8), SERIAL, 60))
 
 
 class WrongClocks(LeaseTest):
@@ -85,6 +84,17 @@ class WrongClocks(LeaseTest):
         self.check_last_use(cache.load(oid(1), SERIAL))
         for number in 2, 3, 4:
             self.load(cache, number)
+        self.assertEqual(self.check(), self.names(1, 3, 4))
+
+
+    def test_a_use_in_years_to_come(self):
+        cache = self.cache()
+        for number in 1, 2, 3:
+            self.load(cache, number)
+        for number in 1, 2:
+            os.utime(cache.load(oid(number), SERIAL), (1 << 33, 1))
+        self.check_last_use(cache.load(oid(1), SERIAL))
+        self.load(cache, 4)
         self.assertEqual(self.check(), self.names(1, 3, 4))
 
 

@@ -5,63 +5,57 @@ all files together take no more than the limit, plus the one blob that each
 thread is reading, however many processes use the directory.
 
 The limit has priority.  So a path may be gone when it is opened: then `open`
-loads the blob again, under the same name.  The least recently used blobs are
-removed first, leased ones last.  Of the blobs that do not fit at all (guests),
-a process keeps the last one whose path it handed out, until it opens and
-closes the file, or loads another guest.
+loads the blob again.  Of the blobs that do not fit at all (guests), a process
+keeps the last one whose path it handed out, until it opens the file, or loads
+another guest: an open file needs no name.
 
-One process or thread downloads a blob, the others wait for it.
-
-If the disk is full or fails, blobs are read past the cache: they are guests of
-another one, in a directory for temporary files.
-
-Left to others: the directory (cachedirectory), which blobs there are and which
-are removed (books), a download (download), reading a blob while it arrives
-(arriving), where it comes from (the storage).
+If the disk is full or fails, blobs are read past the cache: as guests, in the
+directory for temporary files.
 """
 
 import contextlib
-import io
+import functools
 import logging
 import math
 import os
-import shutil
+import secrets
 import tempfile
-import typing
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 from typing import BinaryIO
+from typing import TypeVar
+from typing import cast
 
 from ZODB.blob import BlobFile
 from ZODB.blob import rename_or_copy_blob
 
 from ... import forks
-from . import filelocks
-from . import ledger
-from .arriving import Arrivals
-from .books import Books
-from .cachedirectory import MODE
-from .cachedirectory import CacheDirectory
-from .download import CacheFailed
+from ...wire import LONGEST_BLOB
+from .arriving import PAUSE
+from .arriving import ArrivingFile
+from .directory import MODE
+from .directory import CacheDirectory
+from .download import SHORT
 from .download import Download
 from .download import DownloadFailed
-from .download import Interrupted
-from .guests import open_guest
+from .part import GUEST
+from .part import Part
+from .room import Room
 
 logger = logging.getLogger(__name__)
 
-#: How often a download is begun or continued.
-TRIES = 5
-
 Fetch = Callable[[bytes, bytes, Download], object]
+Found = TypeVar('Found')
 
 
 class BlobCache:
 
     # A guest whose path was handed out.
-    _held: BlobFile | None = None
-    # None: the disk has not failed.
-    _past: 'PastTheCache | None' = None
+    _guest: Download | None = None
+    _has_failed = False
+    _closed = False
 
     def __init__(self, directory: str, limit: int | None, fetch: Fetch,
                  fill: str = 'commit', mode: int = MODE) -> None:
@@ -78,176 +72,198 @@ class BlobCache:
         self._fill = fill
         self._directory = CacheDirectory(directory, mode)
         self._directory.make()
-        self._books = Books(self._directory, self._limit)
-        self._arrivals = Arrivals(
-            self._directory, self._books, self._transfer)
+        self._room = Room(self._directory, self._limit)
         self.temporary_directory = self._directory.temporary
+        # For `_guest`, and for the threads that download.
+        self._lock = threading.Lock()
+        self._threads: set[threading.Thread] = set()
         forks.in_child(self)
 
     def forked(self) -> None:
-        vars(self).pop('_past', None)  # it is the parent's
+        # Threads and files are the parent's.
+        self._lock = threading.Lock()
+        self._threads = set()
+        self._guest = None
 
     def close(self) -> None:
         """End the downloads: nothing can be fetched any more."""
-        if self._past is not None:
-            self._past.close()
-        self._arrivals.close()
-        self._let_go()
-        self._books.close()
+        with self._lock:
+            self._closed = True
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join()
+        self._keep(None)
 
     def stats(self) -> dict[str, int]:
         """Figures for monitoring.  Other processes may use the directory: the
         bytes are of all blobs, the evictions are those of this process."""
-        return {'blob_cache_bytes': self._books.total(),
-                'blob_cache_evictions': self._books.evictions}
+        return {'blob_cache_bytes': self._room.total(),
+                'blob_cache_evictions': self._room.evictions}
 
     # Reading
 
     def load(self, oid: bytes, serial: bytes) -> str:
         """The path of the file."""
-        return self._read(BlobCache._load, oid, serial)
+        return self._found(self._use, oid, serial)
 
     def open(self, oid: bytes, serial: bytes, blob: Any = None) -> BinaryIO:
         """The open file; a BlobFile of the blob, if one is given."""
-        return self._read(BlobCache._open_or_get, oid, serial, blob)
-
-    def open_arriving(self, oid: bytes, serial: bytes) -> BinaryIO:
-        """The open file, or an ArrivingFile if not cached and not short."""
-        if self._past is not None:  # it could fail in the middle
-            return self.open(oid, serial)
-        return self._read(BlobCache._open_arriving, oid, serial)
-
-    def _read(self, read: Callable[..., Any], *args: Any) -> Any:
-        """Call this method; if the disk fails, past the cache."""
-        try:
-            return read(self, *args)
-        except (OSError, ledger.Error, CacheFailed) as error:
-            failed = error
-        try:
-            return read(self._past_it(failed), *args)
-        except (OSError, ledger.Error) as error:
-            raise CacheFailed(
-                f'{self._directory.path}: a blob could not be read there'
-                f' ({failed}), nor past it ({error})') from error
-
-    def _past_it(self, error: Exception) -> 'BlobCache':
-        if self._past is None:
-            made = PastTheCache(self._fetch, self._directory.mode)
-            if vars(self).setdefault('_past', made) is made:
-                logger.warning(
-                    '%s: blobs are read past the cache when its disk fails:'
-                    ' %s', self._directory.path, error)
-            else:
-                made.close()
-        return typing.cast(BlobCache, self._past)
-
-    def _load(self, oid: bytes, serial: bytes) -> str:
-        name = self._directory.name(oid, serial)
-        path = self._directory.blob(name)
-        while True:
-            try:
-                self._use(name)
-                return path
-            except FileNotFoundError:
-                self._get(oid, serial, name)
+        return self._found(
+            functools.partial(self._opened, blob=blob), oid, serial)
 
     def lease(self, oid: bytes, serial: bytes, seconds: float) -> str | None:
         """The path of the file, leased for this time; None if not cached."""
-        name = self._directory.name(oid, serial)
-        try:
-            self._use(name, seconds)
-        except FileNotFoundError:
-            return None
-        return self._directory.blob(name)
+        return self._directory.use(self._directory.blob(oid, serial), seconds)
 
-    def _use(self, name: str, seconds: float = 0) -> None:
-        if self._directory.use(name, seconds) > self._limit:
-            self._hold(name)
-
-    def _open_or_get(self, oid: bytes, serial: bytes,
-                     blob: Any = None) -> BinaryIO:
-        name = self._directory.name(oid, serial)
+    def _found(self, find: Callable[[str], Found | None], oid: bytes,
+               serial: bytes) -> Found:
+        """What `find` returns, called with the path; download the blob until
+        that is not None."""
+        path = self._directory.blob(oid, serial)
         while True:
             try:
-                return self._open(name, blob)
-            except FileNotFoundError:
-                self._get(oid, serial, name)
+                found = find(path)
+                if found is not None:
+                    return found
+                self._refuse_if_closed()
+                part = self._directory.claim(path)
+                if part is not None:
+                    self._download(part, oid, serial, path)
+            except OSError as error:
+                self._load_past(oid, serial, path, error)
 
-    def _open_arriving(self, oid: bytes, serial: bytes) -> BinaryIO:
-        name = self._directory.name(oid, serial)
+    def _use(self, path: str) -> str | None:
+        guest = self._guest
+        if guest is not None and guest.path == path:
+            return guest.part.path
+        return self._directory.use(path)
+
+    def _opened(self, path: str, blob: Any = None) -> BinaryIO | None:
+        there = self._use(path)
+        if there is None:
+            return None
+        file = None
         with contextlib.suppress(FileNotFoundError):
-            return self._open(name)
-        return self._arrivals.open(oid, serial, name, self._open_or_get)
+            file = (open(there, 'rb') if blob is None
+                    else BlobFile(there, 'r', blob))
+        if there != path:
+            self._keep(None)
+        return cast(BinaryIO | None, file)
 
-    def _open(self, name: str, blob: Any = None) -> BinaryIO:
-        size = self._directory.use(name)
-        if size > self._limit or self._holds(name):
-            return self._open_guest(name, blob)
-        path = self._directory.blob(name)
-        return open(path, 'rb') if blob is None else BlobFile(path, 'r', blob)
-
-    def _get(self, oid: bytes, serial: bytes, name: str) -> None:
-        """Download a blob, unless another process or thread has done so."""
-        part = self._directory.claim_missing(name)
-        if part is None:
-            return
-        with part:
-            download = Download(part, name, self._directory, self._books)
-            with download.given_up_if_it_fails():
-                self._transfer(oid, serial, download)
-                with download.finished():
-                    if download.guest:
-                        self._hold(name)
-
-    def _transfer(self, oid: bytes, serial: bytes,
-                  download: Download) -> object:
-        for _ in range(TRIES):
-            try:
-                return self._fetch(oid, serial, download)
-            except Interrupted as error:
-                reason = error
-            except CacheFailed as error:
-                self._past_it(error)  # also for those that read what arrives
-                raise
-        raise DownloadFailed(
-            f'{download} did not come: the connection to the server was lost'
-            f' {TRIES} times, the last time by: {reason}') from reason
-
-    # Guests
-
-    def _holds(self, name: str) -> bool:
-        held = self._held
-        return held is not None and held.name == self._directory.blob(name)
-
-    def _hold(self, name: str) -> None:
+    def _keep(self, guest: Download | None) -> None:
         """Keep this guest, in place of the one before."""
-        if not self._holds(name):
-            self._let_go(instead=self._guest(name))
+        with self._lock:
+            before, self._guest = self._guest, guest
+        if before is not None:
+            before.give_up()
 
-    def _let_go(self, instead: BlobFile | None = None) -> None:
-        held, self._held = self._held, instead
-        if held is not None:
-            held.close()
+    # Downloads
 
-    def _open_guest(self, name: str, blob: Any) -> BinaryIO:
-        file = self._guest(name, blob)
-        if self._holds(name):
-            self._let_go()
-        return io.BufferedReader(file) if blob is None else file
+    def _download(self, part: Part, oid: bytes, serial: bytes, path: str,
+                  most: int = LONGEST_BLOB) -> Download:
+        download = Download(
+            part, path, self._room,
+            functools.partial(self._fetch, oid, serial))
+        download.run(most)
+        if download.is_complete and part.is_guest:
+            self._keep(download)
+        return download
 
-    def _guest(self, name: str, blob: Any = None) -> BlobFile:
-        return open_guest(
-            self._directory, name, self._books.dismiss_guests, blob)
+    def _load_past(self, oid: bytes, serial: bytes, path: str,
+                   error: Exception) -> None:
+        """Load a guest that is not in the directory, whose disk has failed."""
+        self._note_failure(error)
+        try:
+            file, name = tempfile.mkstemp(GUEST, 'fsyncstorage-blob-')
+            os.close(file)
+            part = Part(name)
+            part.lock()
+            self._download(part, oid, serial, path)
+        except OSError as again:
+            raise DownloadFailed(
+                f'{self._directory.path}: a blob could not be read there'
+                f' ({error}), nor past it ({again})') from again
+
+    def _note_failure(self, error: Exception) -> None:
+        if not self._has_failed:
+            self._has_failed = True
+            logger.warning(
+                '%s: blobs are read past the cache when its disk fails: %s',
+                self._directory.path, error)
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise DownloadFailed(f'{self._directory.path} is closed')
+
+    # Blobs that are read while they arrive
+
+    def open_arriving(self, oid: bytes, serial: bytes) -> BinaryIO:
+        """The open file, or an ArrivingFile if not cached and not short.
+
+        A short blob is fetched by the thread that asks, which is faster than
+        starting another.  The rest of a longer one is downloaded by a thread
+        of its own, to its end, even if no reader is left.
+        """
+        path = self._directory.blob(oid, serial)
+        again = functools.partial(self.open, oid, serial)
+        try:
+            while not self._has_failed:  # it could fail in the middle
+                file = self._opened(path)
+                if file is not None:
+                    return file
+                self._refuse_if_closed()
+                part = self._directory.claim(path, wait=False)
+                if part is not None:
+                    download = self._download(
+                        part, oid, serial, path, SHORT)
+                    if not download.is_complete:
+                        return self._go_on_with(download, again)
+                else:
+                    with contextlib.suppress(FileNotFoundError):
+                        return cast(BinaryIO, ArrivingFile(
+                            self._directory.part(path), again))
+                    time.sleep(PAUSE)
+        except OSError as error:
+            self._note_failure(error)
+        return self.open(oid, serial)
+
+    def _go_on_with(self, download: Download,
+                    again: Callable[[], BinaryIO]) -> BinaryIO:
+        thread = threading.Thread(
+            target=self._finish, args=(download,), daemon=True,
+            name=f'{self._directory.path}: {download}')
+        try:
+            file = ArrivingFile(download.part.path, again)
+            with self._lock:
+                self._refuse_if_closed()
+                thread.start()
+                self._threads.add(thread)
+        except BaseException:
+            download.give_up()
+            raise
+        return cast(BinaryIO, file)
+
+    def _finish(self, download: Download) -> None:
+        try:
+            download.run()
+            if download.part.is_guest:
+                download.give_up()  # who reads it has it open
+        except OSError as error:
+            self._note_failure(error)
+        except Exception:
+            pass  # who reads it opens it anew, which raises the error
+        finally:
+            with self._lock:
+                self._threads.discard(threading.current_thread())
 
     # Committing
 
     def stage(self, path: str) -> str:
         """Take over a file that is to be committed; return its new path."""
-        fd, staged = tempfile.mkstemp(
-            prefix='staged-', dir=self.temporary_directory)
-        os.close(fd)
+        staged = os.path.join(
+            self.temporary_directory, f'staged-{secrets.token_hex(8)}')
         try:
-            rename_or_copy_blob(path, staged)
+            rename_or_copy_blob(path, staged, chmod=False)
         except BaseException:
             self.discard(staged)
             raise
@@ -257,8 +273,8 @@ class BlobCache:
         """The blob is committed: try to keep it, but do not fail."""
         try:
             if self._fill == 'commit':
-                self._keep(self._directory.name(oid, serial), staged)
-        except (OSError, ledger.Error, DownloadFailed) as error:
+                self._room.add(staged, self._directory.blob(oid, serial))
+        except OSError as error:
             logger.warning('%s: a committed blob is not kept: %s',
                            self._directory.path, error)
         self.discard(staged)
@@ -266,37 +282,3 @@ class BlobCache:
     def discard(self, staged: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.remove(staged)
-
-    def _keep(self, name: str, staged: str) -> None:
-        """Book it as a complete download, unless another downloads it."""
-        claimed = self._directory.claim(name, wait=False)
-        if claimed is None:
-            return
-        with claimed, filelocks.LockFile(staged, os.O_RDONLY) as part:
-            part.lock()
-            download = Download(part, name, self._directory, self._books)
-            try:
-                if not self._directory.has(name):
-                    download.expect(download.offset)
-                    if not download.guest:
-                        self._directory.replace_part(staged, name)
-                        with download.finished():
-                            pass
-            finally:
-                download.give_up()
-
-
-class PastTheCache(BlobCache):
-    """Blobs of a cache whose disk fails, each as long as it is read."""
-
-    def __init__(self, fetch: Fetch, mode: int) -> None:
-        super().__init__(
-            tempfile.mkdtemp(prefix='fsyncstorage-blobs-'), 0, fetch, 'load',
-            mode)
-
-    def _past_it(self, error: Exception) -> BlobCache:
-        return self
-
-    def close(self) -> None:
-        super().close()
-        shutil.rmtree(self._directory.path, ignore_errors=True)

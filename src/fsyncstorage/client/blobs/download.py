@@ -1,35 +1,34 @@
 """A download of a blob into the cache: what `fetch` writes to.
 
-It promises that room is booked before a byte is written, and that a blob gets
+It promises that room is taken before a byte is written, and that a blob gets
 its name only when all of it is there, as many bytes as were announced.
 
-A download that a killed process left is continued: a blob never changes, and
-the bytes that were written before the kill are still there.
-
-A stock server does not say how large a blob is.  Then room is booked for the
-bytes that are there, and for `STEP` bytes in advance.
+What a process that died has said to be there is not downloaded again.  A stock
+server does not say how large a blob is: then room is taken piece by piece.
 """
 
-import contextlib
 import errno
 import os
 import typing
 from collections.abc import Callable
-from collections.abc import Iterator
-from typing import Any
 
 from transaction.interfaces import TransientError
 from ZODB.POSException import StorageError
 
 from ...wire import LONGEST_BLOB
+from .part import Part
 
 if typing.TYPE_CHECKING:
-    from .books import Books
-    from .cachedirectory import CacheDirectory
-    from .filelocks import LockFile
+    from .room import Room
 
-#: Bytes that are booked in advance when the size of the blob is not known.
-STEP = 1 << 20
+#: A blob up to this size is fetched whole before it is read.
+SHORT = 1 << 20
+
+#: Bytes, of any system.
+LARGEST_FILE = (1 << 63) - 1
+
+#: How often a download is begun or continued.
+TRIES = 5
 
 DISK_FULL = errno.ENOSPC, errno.EDQUOT
 
@@ -45,136 +44,117 @@ class DownloadFailed(StorageError, TransientError):
     """
 
 
-class CacheFailed(DownloadFailed):
-    """The disk of the cache does not take the blob."""
-
-
 class Download:
-
-    #: The blob does not fit into the cache (books).
-    guest = False
 
     #: Bytes: of a larger blob, only a beginning is wanted now.
     most = LONGEST_BLOB
 
-    def __init__(self, part: 'LockFile', name: str,
-                 directory: 'CacheDirectory', books: 'Books') -> None:
-        """`part` is an open file, locked as long as the download lasts."""
-        self._part = part
-        self._name = name
-        self._directory = directory
-        self._books = books
+    is_complete = False
+
+    def __init__(self, part: Part, path: str, room: 'Room',
+                 fetch: Callable[['Download'], object]) -> None:
+        """`part` is locked; it is closed at the end, unless it is a guest's.
+        """
+        self.part = part
+        self.path = path
+        self._room = room
+        self._fetch = fetch
+        # Of the whole blob; None: it is not known.
         self._size: int | None = None
-        self._reserved: int | None = None
-        self._edition: int | None = None
-        self._made_room = False
         #: Bytes that are there.
-        self.offset = os.fstat(part.fd).st_size
-        #: Called with the size (None: not known) and the number of bytes that
-        #: are there.
-        self.tell: Callable[[int | None, int], object] = lambda *_: None
+        self.offset = 0
 
     def __str__(self) -> str:
-        return f'the blob {self._name}'
+        return f'the blob {self.path}'
 
     # What `fetch` calls
 
     def expect(self, size: int) -> None:
         """The server says how many bytes the whole blob has."""
-        if self._size is None and self.offset <= size:
-            self._size = size
-            self._reserve(size)
-        elif self._size != size:
+        if (self._size not in (None, size)
+                or not self.offset <= size <= LARGEST_FILE):
             raise DownloadFailed(
                 f'{self} has {size} bytes on the server, but'
                 f' {self._size or self.offset} were expected')
-        self.tell(self._size, self.offset)
+        if self._size is None:
+            self._resize(size)
+            self._size = size
+        self._tell(self.offset)
 
     def write(self, piece: bytes | bytearray | memoryview) -> None:
         piece = memoryview(piece).cast('B')
-        end = self.offset + len(piece)
+        offset, end = self.offset, self.offset + len(piece)
         if self._size is None:
-            self._keep_ahead(end)
+            if end > self.part.length:
+                self._resize(end)
         elif end > self._size:
             raise DownloadFailed(
                 f'{self} goes on after the {self._size} bytes that the server'
                 ' announced')
         while piece:
-            written = self._with_room(
-                os.pwrite, self._part.fd, piece, self.offset)
-            self.offset += written
+            written = os.pwrite(self.part.fileno(), piece, offset)
+            offset += written
             piece = piece[written:]
-        self.tell(self._size, self.offset)
+        self._tell(end)
 
     def restart(self) -> None:
         """The server begins again, because it cannot continue."""
-        os.truncate(self._part.fd, 0)
-        self.offset = 0
-        self.tell(self._size, self.offset)
+        self._tell(0)
+
+    def _tell(self, offset: int) -> None:
+        self.offset = offset
+        if self._size is not None and self._size > SHORT:
+            self.part.say(self._size, offset)
 
     # What the cache calls
 
-    @property
-    def complete(self) -> bool:
-        return self._size in (None, self.offset)
-
-    @contextlib.contextmanager
-    def finished(self) -> Iterator[None]:
-        """The download is complete: give the blob its name.
-
-        A guest is not removed before the `with` ends.
-        """
-        if not self.complete:
-            raise DownloadFailed(
-                f'{self} ended after {self.offset} of {self._size} bytes')
-        if self._reserved != self.offset:
-            self._reserve(self.offset)
-        with self._with_room(self._directory.keep, self._name):
-            self._with_room(self._directory.complete, self._name)
-            # Not before: a process that continues a part must write to it.
-            os.fchmod(self._part.fd, self._directory.mode)
-            if self._edition != self._books.current_edition():
-                # The books were made anew: the walk may have missed the part.
-                self._reserve(self.offset)
-            yield
-
-    def give_up(self) -> None:
-        """Remove the part."""
-        self._books.give_up(self._name)
-
-    @contextlib.contextmanager
-    def given_up_if_it_fails(self) -> Iterator[None]:
+    def run(self, most: int = LONGEST_BLOB) -> None:
+        """Bring the blob, or a beginning of one that is longer than `most`."""
+        self.most = most
         try:
-            yield
+            if self._size is None:
+                self._size, self.offset = self.part.said() or (None, 0)
+            self._transfer()
+            if self._size in (None, self.offset):
+                self._complete()
+            elif most == LONGEST_BLOB:
+                raise DownloadFailed(
+                    f'{self} ended after {self.offset} of {self._size} bytes')
         except BaseException:
             self.give_up()
             raise
 
-    # Room
+    def give_up(self) -> None:
+        """Remove the part."""
+        with self.part:
+            self._room.remove(self.part)
 
-    def _keep_ahead(self, end: int) -> None:
-        if not self.guest and end > (self._reserved or 0):
-            # Usually, a first piece is the whole blob.
-            self._reserve(end + STEP if self.offset else end, final=False)
+    def _transfer(self) -> None:
+        made_room = False
+        for _ in range(TRIES):
+            try:
+                self._fetch(self)
+                return
+            except Interrupted as error:
+                reason = error
+            except OSError as error:
+                if error.errno not in DISK_FULL or made_room:
+                    raise
+                self._room.free(max((self._size or 0) - self.offset, SHORT))
+                made_room = True
+        raise DownloadFailed(
+            f'{self} did not come: the connection to the server was lost'
+            f' {TRIES} times, the last time by: {reason}') from reason
 
-    def _reserve(self, size: int, final: bool = True) -> None:
-        booking = self._with_room(
-            self._books.reserve, self._name, size, final)
-        self.guest = not booking.fits
-        self._edition = booking.edition
-        self._reserved = size
+    def _complete(self) -> None:
+        if not self.part.is_guest:
+            if self.part.length != self.offset:  # a dead process had more
+                self._room.resize(self.part, self.offset)
+            self.part.complete()
+            self._room.directory.give_name(self.part.path, self.path)
+            self.part.close()
+        self.is_complete = True
 
-    def _with_room(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call `function`; if the disk is full, free room and call again."""
-        try:
-            return function(*args)
-        except FileNotFoundError:  # somebody has removed it
-            raise
-        except OSError as error:
-            if error.errno not in DISK_FULL or self._made_room:
-                raise CacheFailed(
-                    f'the disk of the blob cache does not take {self}:'
-                    f' {error}') from error
-        self._made_room = True
-        self._books.free(max((self._size or 0) - self.offset, STEP))
-        return self._with_room(function, *args)
+    def _resize(self, size: int) -> None:
+        if not self.part.is_guest:
+            self._room.resize(self.part, size)
