@@ -419,7 +419,7 @@ class Ballot:
         self.oids = self.storage.changed_oids(self.transaction)
         self.conflicts_resolved = len(set(resolved))
         if self._has_undo:
-            resolved += self.storage.undone_oids(self.transaction)
+            resolved += self.oids  # its client has none of what they are now
         return resolved
 
     def withdraw(self):

@@ -30,7 +30,7 @@ class _Transaction:
 
     def __init__(self, begin):
         self.begin = begin  # the arguments of `tpc_begin`
-        self.oids, self.undone = [], []  # changed; those of them by an undo
+        self.oids = []      # that it changes
         self.blobs = {}     # oid -> file name
         #: The storage may have some of it.
         self.is_given = False
@@ -94,16 +94,13 @@ class OneAtATime:
     def changed_oids(self, transaction):
         return self._begun[transaction].oids
 
-    def undone_oids(self, transaction):
-        return self._begun[transaction].undone
-
     # The vote, and the end
 
     def tpc_vote(self, transaction, wait=True, client=None):
         under_way = self._begun[transaction]
         client = client or ForAClient()
         try:
-            under_way.oids, under_way.undone = [], []
+            under_way.oids = []
             under_way.is_given = True
             self._storage.tpc_begin(transaction, *under_way.begin)
             self._give(transaction, under_way, client)
@@ -133,7 +130,6 @@ class OneAtATime:
                 entry.oid, entry.serial, transaction)
         elif entry.kind == UNDO:
             _, oids = self._storage.undo(under_way.data(entry), transaction)
-            under_way.undone += oids
             under_way.oids += oids
         else:
             self._storage.restore(

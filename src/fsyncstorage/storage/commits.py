@@ -441,15 +441,10 @@ class Commits(BaseStorage):
     def undo_at_vote(self, transaction_id: bytes,
                      transaction: Metadata) -> None:
         """For a server: only the vote reads the file, and works out which
-        objects that changes (`undone_oids`)."""
+        objects that changes (`changed_oids`)."""
         under_way = self._under_way(transaction)
         under_way.undoes(_tid_of(transaction_id))
         under_way.known_to = None
-
-    def undone_oids(self, transaction: Metadata) -> list[bytes]:
-        """What a transaction that was voted changes by its undos."""
-        under_way = self._known(transaction, 'undone_oids')
-        return list(under_way.last) if under_way.undone else []
 
     def _refuse_undo_in_a_pack(self) -> None:
         """The pack has not seen what it would point back to."""

@@ -217,6 +217,14 @@ class Transaction:
         #: Its Commit in the pipeline, and the keys of its blobs.
         self.commit: Commit | None = None
         self.blob_keys: bytearray
+        self._in_memory = 0  # bytes of data
+        self._directory = directory
+        self._spool: Spool | None = None
+        self._describe(metadata, policy, sealed)
+
+    def _describe(self, metadata: Metadata, policy: Policy,
+                  sealed: bool) -> None:
+        """Take over its description, and what it asks for."""
         user, description = metadata.user, metadata.description
         if user.__class__ is not bytes or description.__class__ is not bytes:
             user, description = as_bytes(user), as_bytes(description)
@@ -225,7 +233,7 @@ class Transaction:
         extension = metadata.extension_bytes
         if extension:
             # A copy keeps its extension, and asks for nothing.
-            asked = asking.asked(metadata) if tid is None else None
+            asked = None if self.given_tid else asking.asked(metadata)
             if asked is not None:
                 self.policy, extension = asked.heeded(policy)
             # A copy may have the seal of another file.
@@ -248,9 +256,6 @@ class Transaction:
             self._refuse_long_fields(user, description, extension)
         #: Bytes that it will take in the file.
         self.length = self._header_length + LENGTH_BEHIND
-        self._in_memory = 0  # bytes of data
-        self._directory = directory
-        self._spool: Spool | None = None
 
     @staticmethod
     def _refuse_long_fields(user: bytes, description: bytes,

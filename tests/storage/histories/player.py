@@ -59,6 +59,8 @@ def player(kind, directory):
 def main():
     logging.disable()
     warnings.simplefilter('ignore')
+    # Files that are to be the same have the same commit ids.
+    os.urandom = lambda count: b'x' * count
     play = player(*sys.argv[1:])
     for line in sys.stdin:
         try:
