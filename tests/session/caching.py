@@ -99,12 +99,12 @@ def act(cache, server):
 
 
 def check_one(cache, server, each, before):
-    """Return whether it is found; then it is true as of the last tid.  (No
-    client asks for what may have come later.)"""
+    """Return what is found: it is true as of the last tid.  (No client asks
+    for what may have come later.)"""
     before = min(before, p64(u64(cache.last_tid) + 1))
     found = cache.load_before(each, before)
     if found is None:
-        return False
+        return None
     data, serial, end = found
     there = server.revision(each, before)
     assert (data, serial) == (there.data, there.serial), (each, before)
@@ -112,13 +112,24 @@ def check_one(cache, server, each, before):
         assert serial == server.current(each, cache.last_tid), (each, serial)
     else:
         assert end == there.end, (each, before, end)
-        assert end <= cache.last_tid
-    return True
+    return found
 
 
 def check(cache, server):
     """All that can be found is true; return how many revisions were found."""
-    return sum(
-        check_one(cache, server, each, before)
-        for each in server.oids
-        for before in [p64(tid + 1) for tid in server.changes[each]])
+    return len(list(found_in(cache, server)))
+
+
+def check_opened(cache, server):
+    """The same for a cache that was told of nothing: not of an end either."""
+    found = list(found_in(cache, server))
+    assert all(end is None or end <= cache.last_tid for _, _, end in found)
+    return len(found)
+
+
+def found_in(cache, server):
+    for each in server.oids:
+        for tid in server.changes[each]:
+            found = check_one(cache, server, each, p64(tid + 1))
+            if found and found[1] == p64(tid):
+                yield found

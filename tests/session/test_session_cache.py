@@ -330,7 +330,7 @@ class Interrupted(CacheTestCase):
         for name, change in changes.items():
             at, fired = 0, True
             while fired:
-                at += 1 if at < 100 else often(97, 7)
+                at += often(7, 1) if at < 200 else often(151, 7)
                 fired = self.interrupted(f'{name} {at}', change, at)
 
     def interrupted(self, name, change, at):

@@ -59,7 +59,7 @@ DATA, ENDED, TOLD, SEGMENT = b'D', b'E', b'T', b'S'
 CHECK = 4
 HEAD = struct.Struct('>IIcI8s8s8s')
 # All of it but for the check.
-_rest_of_head = struct.Struct('>IcI8s8s8s')
+_checked_head = struct.Struct('>IcI8s8s8s')
 # A check begins with the rest of the position.  (No ring's size divides it.)
 MODULUS = (1 << 32) - 1
 
@@ -85,9 +85,8 @@ class CacheFile:
         self.end = self._segment_end = 0
         #: The last tid that was told, and the last check.
         self.told, self._check = z64, None
-        #: What is not written yet, and its position.  (While the file is
-        #: scanned, all is in the file.)
-        self._tail, self._tail_at = bytearray(), MOST
+        # While the file is scanned, all is in the file.
+        self._begin_tail(MOST)
         #: What was read last, and its position.
         self._block, self._block_at = b'', 0
         self._file = _opened(path)
@@ -110,12 +109,13 @@ class CacheFile:
                 f' {head[:8]!r}: move it away, or choose another name')
         return False
 
-    @property
-    def begin(self):
-        """All before this position is overwritten."""
-        return self._tail_at - self.ring
-
     # Writing
+
+    def _begin_tail(self, position):
+        #: What is not written yet, and its position.
+        self._tail, self._tail_at = bytearray(), position
+        #: All before this position is overwritten.
+        self.begin = position - self.ring
 
     def tell(self, tid):
         if tid > self.told:
@@ -130,10 +130,10 @@ class CacheFile:
         elif len(self._tail) >= TOGETHER:
             self.write()
         position = self.end
-        head = _rest_of_head.pack(
-            self._check, kind, len(body), oid, serial, end)
-        self._check = crc32(body, crc32(head, position % MODULUS))
-        self._tail += self._check.to_bytes(CHECK, 'big') + head + body
+        checked = _checked_head.pack(
+            self._check, kind, len(body), oid, serial, end) + body
+        self._check = crc32(checked, position % MODULUS)
+        self._tail += self._check.to_bytes(CHECK, 'big') + checked
         self.end = position + size
         return position
 
@@ -141,15 +141,16 @@ class CacheFile:
         self.write()
         if self._segment_end > MOST - self._segment:
             raise OSError('all its positions were used')
-        self.end = self._tail_at = self._segment_end
+        self.end = self._segment_end
         self._segment_end += self._segment
+        self._begin_tail(self.end)
         self.append(SEGMENT, p64(self.end // self._segment), self.told, z64)
 
     def write(self):
         """Write what was appended."""
         if self._tail:
             self._write_at(self._place(self._tail_at), self._tail)
-            self._tail, self._tail_at = bytearray(), self.end
+            self._begin_tail(self.end)
 
     def empty(self, tid):
         """Begin a chain that knows nothing but this last tid."""
@@ -187,22 +188,20 @@ class CacheFile:
         """Return the record at this position: check, previous, kind, oid,
         serial, end, body; None: there is none that checks."""
         block, first = self._bytes_at(position, HEAD.size, ahead)
-        body = first + HEAD.size
-        if len(block) < body:
+        if len(block) - first < HEAD.size:
             return None
         check, previous, kind, length, oid, serial, end = HEAD.unpack_from(
             block, first)
         size = HEAD.size + length
-        if position % self._segment + size > self._segment:
-            return None
         if first + size > len(block):
+            if position % self._segment + size > self._segment:
+                return None
             block, first = self._bytes_at(position, size, ahead)
-            body = first + HEAD.size
-        data = bytes(block[body:first + size])
-        if check != crc32(data, crc32(
-                block[first + CHECK:body], position % MODULUS)):
+        checked = bytes(block[first + CHECK:first + size])
+        if check != crc32(checked, position % MODULUS):
             return None
-        return check, previous, kind, oid, serial, end, data
+        body = checked[HEAD.size - CHECK:]
+        return check, previous, kind, oid, serial, end, body
 
     def _bytes_at(self, position, size, ahead):
         """A block that has so many bytes from there on, unless the file ends
@@ -243,7 +242,8 @@ class CacheFile:
                 self._check = record[0]
                 position = self.end = position + HEAD.size + len(record[-1])
                 record = self.read(position, SCAN_AHEAD)
-        self._block, self._tail_at = b'', self.end
+        self._block = b''
+        self._begin_tail(self.end)
         return bool(numbers)
 
     def _numbers(self):
