@@ -22,6 +22,7 @@ from fsyncstorage.session import cachefile
 from fsyncstorage.session.cache import UNTOLD
 from fsyncstorage.session.cache import Cache
 from fsyncstorage.session.cachefile import CacheFile
+from fsyncstorage.session.pending import Found
 
 from ..crash.harness import events
 from ..crash.harness import powercut
@@ -203,25 +204,59 @@ class Damaged(FileTestCase):
         each record is as it was."""
         cache = self.make()
         path = pathlib.Path(cache.path)
-        cache.set_last_tid(p64(1))
         ring = cache._file.ring
-        data = bytes(100)
-        contents = []
-        while len(contents) < 20:
-            # The same records in each round.
-            tid = int.from_bytes(cache.last_tid, 'big')
-            cache.committed(
-                p64(tid + 1), [(oid(1), data, False)], lambda tid: None)
-            cache._flush()
-            contents.append(path.read_bytes())
-            while cache._file.end // ring < len(contents):
-                cache.committed(p64(tid + 2), [
-                    (oid(2), data, False)], lambda tid: None)
-        found = cache.load_before(oid(1), maxtid)
-        for content in contents[:-1]:
-            path.write_bytes(content)
-            with mock.patch('logging.Logger.warning'):
-                self.assertIn(cache.load_before(oid(1), maxtid), (None, found))
+        earlier = b''
+        for tid in range(1, 1_000_000):
+            # The same records in each round, but for their tids and data.
+            is_first = cache._file.end % ring < 500
+            cache.committed(p64(tid), [
+                (oid(1 if is_first else 2), b'%9d' % tid * 10, False)],
+                lambda tid: None)
+            if is_first and cache._file.begin > 2 * ring:
+                cache._flush()
+                if earlier:
+                    break
+                earlier = path.read_bytes()
+        place = cache._file._place(cache._current[oid(1)])
+        for content in earlier, path.read_bytes():
+            record = cachefile.HEAD.unpack_from(content, place)
+            self.assertEqual((record[2], record[4]), (b'D', oid(1)))
+        path.write_bytes(earlier)
+        with self.assertLogs(LOGGER, 'WARNING') as logged:
+            self.assertIsNone(cache.load_before(oid(1), maxtid))
+        self.assertIn('the cache is cleared', logged.output[0])
+
+
+class EarlierLives(FileTestCase):
+
+    def test_what_is_left_behind_the_last_record(self):
+        """The process was killed, or the power was cut, and a page was lost.
+        The next client has written so many bytes as there were on it."""
+        cache = self.make()
+        path = pathlib.Path(cache.path)
+        cache.set_last_tid(p64(5))
+        cache._flush()
+        lost = cache._file._place(cache._file.end)
+        cache.set_last_tid(p64(6))
+        load, _ = cache.ask(oid(1), maxtid, cache.generation)
+        load.reply = Found(p64(6), b'x', p64(6), None)
+        cache.answered(load)
+        cache.close()
+        content = bytearray(path.read_bytes())
+        content[lost] ^= 1
+        path.write_bytes(content)
+        cache = self.make()
+        self.assertEqual((cache.last_tid, len(cache)), (p64(5), 0))
+        caching.tell(cache, [(p64(7), [oid(1)])])
+        cache._flush()
+        content[lost:] = path.read_bytes()[lost:]
+        cache.close()
+        # The revision is where it was, and checks.
+        path.write_bytes(content)
+        self.assertEqual(cachefile.HEAD.unpack_from(
+            content, lost + cachefile.HEAD.size)[2], b'D')
+        cache = self.make()
+        self.assertEqual((cache.last_tid, len(cache)), (p64(7), 0))
 
 
 class Hostile(FileTestCase):
