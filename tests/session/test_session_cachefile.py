@@ -227,6 +227,26 @@ class Damaged(FileTestCase):
         self.assertIn('the cache is cleared', logged.output[0])
 
 
+class Full(FileTestCase):
+
+    def test_segments_that_are_full_to_the_last_byte(self):
+        """Or lack up to some bytes of a record."""
+        for missing in range(2 * cachefile.HEAD.size):
+            cache = self.make(f'{missing}')
+            cache.set_last_tid(p64(1))
+            for number in range(7):
+                # A TOLD is before the first one.
+                length = cache._file.longest - missing - (
+                    0 if number else cachefile.HEAD.size)
+                load, _ = cache.ask(oid(number), maxtid, cache.generation)
+                load.reply = Found(p64(1), bytes(length), p64(1), None)
+                cache.answered(load)
+            self.assertEqual(cache._file._segment_end, 7 << 12)
+            self.assertEqual(cache._file.end, (7 << 12) - missing)
+            cache.close()
+            self.assertEqual(len(self.make(f'{missing}')), 7)
+
+
 class EarlierLives(FileTestCase):
 
     def test_what_is_left_behind_the_last_record(self):

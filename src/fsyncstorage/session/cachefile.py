@@ -227,24 +227,25 @@ class CacheFile:
         `forget` is called before the next one: ends of revisions may be
         missing.  (What ends a revision of the next segment comes behind it.)
 
-        Return False if there is nothing in the file.
+        Return False if nothing can be read.
         """
-        numbers = self._numbers() if self._is_ours else []
-        for number in numbers:
-            position = self.end = number * self._segment
-            self._segment_end = position + self._segment
-            record = self.read(position, SCAN_AHEAD)
+        for number in self._numbers() if self._is_ours else ():
+            self.end = number * self._segment
+            self._segment_end = self.end + self._segment
+            record = self.read(self.end, SCAN_AHEAD)
             if record is not None and record[1] != self._check:
                 self._check, self.told = record[1], z64
                 forget()
             while (record is not None and record[1] == self._check
-                    and replay(position, *record[2:])):
+                    and replay(self.end, *record[2:])):
                 self._check = record[0]
-                position = self.end = position + HEAD.size + len(record[-1])
-                record = self.read(position, SCAN_AHEAD)
+                self.end += HEAD.size + len(record[-1])
+                if self.end > self._segment_end - HEAD.size:
+                    break
+                record = self.read(self.end, SCAN_AHEAD)
         self._block = b''
         self._begin_tail(self.end)
-        return bool(numbers)
+        return self._check is not None
 
     def _numbers(self):
         """Of the segments that have begun, in their order."""
