@@ -25,6 +25,7 @@ class Server:
         self.last = 10
         self.data = {}      # (oid, number of the tid) -> data
         self.changes = {}   # oid -> [number of a tid], ascending
+        self.loads = []     # that it has answered, but the cache has not heard
         self._lengths = lengths
         self._change(self.oids)
 
@@ -73,9 +74,17 @@ def commit(cache, server, f=lambda tid: None):
 
 def answer(cache, server, each, before=maxtid):
     """A load is asked and answered."""
-    load, _ = cache.ask(each, before, cache.generation)
-    load.reply = server.revision(each, before)
-    cache.answered(load)
+    if ask(cache, server, each, before):
+        cache.answered(server.loads.pop())
+
+
+def ask(cache, server, each, before=maxtid):
+    """Return whether no thread is asking for it already."""
+    load, last_tid = cache.ask(each, before, cache.generation)
+    if last_tid is None:
+        load.reply = server.revision(each, before)
+        server.loads.append(load)
+    return last_tid is None
 
 
 def act(cache, server):
@@ -86,8 +95,12 @@ def act(cache, server):
         commit(cache, server)
     elif what < 0.5:
         tell(cache, [server.commit() for _ in range(choice.randrange(1, 4))])
-    elif what < 0.8:
+    elif what < 0.7:
         answer(cache, server, choice.choice(server.oids))
+    elif what < 0.75:
+        ask(cache, server, choice.choice(server.oids))
+    elif what < 0.8 and server.loads:
+        cache.answered(server.loads.pop(choice.randrange(len(server.loads))))
     elif what < 0.9:
         answer(cache, server, choice.choice(server.oids),
                p64(choice.randrange(1, server.last + 10)))

@@ -70,6 +70,7 @@ class Histories(CacheTestCase):
                 if named and server.choice.random() < 0.03:
                     before = cache.last_tid, caching.check(cache, server)
                     cache.close()
+                    server.loads.clear()
                     cache = Cache(path, size)
                     if size == LARGE:
                         self.assertEqual(before, (

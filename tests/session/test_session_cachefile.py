@@ -97,6 +97,7 @@ class Cut(FileTestCase):
             if seed % 2:
                 # A second opening goes on in the same segment.
                 cache.close()
+                server.loads.clear()
                 cache = self.make(f'{seed}')
                 for _ in range(50):
                     caching.act(cache, server)
@@ -176,6 +177,7 @@ class Damaged(FileTestCase):
                     file.write(choice.randbytes(choice.choice((1, 8, 2_000))))
             with mock.patch('logging.Logger.warning'):
                 if cache._file is None:
+                    server.loads.clear()
                     with contextlib.suppress(ValueError):  # its first bytes
                         cache = self.make(f'{seed}')
                 caching.check(cache, server)
@@ -490,6 +492,33 @@ class Faults(FileTestCase):
                 caching.answer(cache, server, oids[0])
                 self.assertEqual(caching.check(cache, server), 0)
                 self.assertEqual(cache.stats()[3], 0)
+
+    def test_an_invalidation_of_what_is_pending(self):
+        """The load is overtaken, though an error comes before it."""
+        server, cache = self.filled()
+        read, asked = server.oids[:2]
+        cache.drop([read, asked])
+        caching.answer(cache, server, read)
+        caching.ask(cache, server, asked)
+        transactions = []
+        for each in read, asked:
+            server.last += 10
+            server._change([each])
+            transactions.append((p64(server.last), [each]))
+        errors, append = [OSError()], CacheFile.append
+
+        def failing(*args):
+            if errors:
+                raise errors.pop()
+            return append(*args)
+
+        with mock.patch.object(CacheFile, 'append', failing), \
+                self.assertLogs(LOGGER, 'WARNING'):
+            caching.tell(cache, transactions)
+        cache.answered(server.loads.pop())
+        self.assertEqual(len(cache), 0)
+        caching.answer(cache, server, asked)
+        self.assertEqual(len(cache), 1)
 
     def test_it_cannot_be_emptied(self):
         """Not cut back either: the next one finds what is true."""

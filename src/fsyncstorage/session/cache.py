@@ -171,8 +171,10 @@ class Cache:
     def invalidate(self, changes):
         """Transactions have changed objects: each is a tid and its oids, in
         their order.  The last tid stays."""
+        # All of it first, before the file may fail.
         for tid, oids in changes:
             self.pending.overtake(oids)
+        for tid, oids in changes:
             self._end(tid, oids)
 
     @_alone
