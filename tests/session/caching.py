@@ -59,6 +59,19 @@ class Server:
         return p64(changes[bisect.bisect(changes, u64(last_tid)) - 1])
 
 
+def connect(cache, server):
+    """A cache that was opened again hears of what has come since."""
+    server.loads.clear()
+    cache.new_generation()
+    since = {}
+    for each, changes in server.changes.items():
+        for tid in changes:
+            if p64(tid) > cache.last_tid:
+                since.setdefault(p64(tid), []).append(each)
+    cache.invalidate(sorted(since.items()))
+    cache.set_last_tid(p64(server.last))
+
+
 def tell(cache, transactions):
     """Others have committed these."""
     cache.invalidate(transactions)

@@ -70,11 +70,11 @@ class Histories(CacheTestCase):
                 if named and server.choice.random() < 0.03:
                     before = cache.last_tid, caching.check(cache, server)
                     cache.close()
-                    server.loads.clear()
                     cache = Cache(path, size)
                     if size == LARGE:
                         self.assertEqual(before, (
                             cache.last_tid, caching.check(cache, server)))
+                    caching.connect(cache, server)
             caching.check(cache, server)
         if named:
             os.remove(path)
@@ -341,10 +341,7 @@ class Interrupted(CacheTestCase):
             with contextlib.suppress(KeyboardInterrupt), interrupter:
                 change(cache, server)
         caching.check(cache, server)
-        # As the end of the stream does.
-        cache.new_generation()
-        cache.drop(server.oids)
-        cache.set_last_tid(p64(server.last))
+        caching.connect(cache, server)
         caching.commit(cache, server)
         self.assertGreater(caching.check(cache, server), 0)
         cache = self.opened_again(cache)
