@@ -10,6 +10,7 @@ import errno
 import os
 import pathlib
 import random
+import warnings
 from unittest import mock
 
 from zc.lockfile import LockError
@@ -28,6 +29,8 @@ from ..crash.harness import powercut
 from ..crash.harness import tearing
 from ..often import often
 from ..support import TestCase
+from ..support import in_a_child
+from ..support import name_of_error
 from ..support import oid
 from . import caching
 from .caching import Server
@@ -391,8 +394,29 @@ class Names(FileTestCase):
         with self.assertRaises(LockError) as raised:
             Cache(cache.path, SMALL)
         self.assertIn(cache.path, str(raised.exception))
+        self.assertEqual(
+            in_a_child(name_of_error, Cache, cache.path, SMALL), 'LockError')
         cache.close()
         self.make()
+
+    def test_a_child_that_lives_on(self):
+        """The lock is free when its parent closes the cache."""
+        cache = self.make()
+        read, write = os.pipe()
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', DeprecationWarning)
+            child = os.fork()
+        if not child:
+            os.close(write)
+            os.read(read, 1)
+            os._exit(0)
+        os.close(read)
+        try:
+            cache.close()
+            self.make()
+        finally:
+            os.close(write)
+            os.waitpid(child, 0)
 
     def test_a_file_of_something_else(self):
         """It is left alone, and locked by nobody."""

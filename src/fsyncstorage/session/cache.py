@@ -383,8 +383,9 @@ class Cache:
         self._last_tid = self._file.told
         for key in [key for key in self._ended if key[OID:] > self._last_tid]:
             del self._ended[key]
-        logger.info('the cache %s has %d revisions, as of %s', self.path,
-                    len(self), self._last_tid.hex())
+        if self.path is not None:
+            logger.info('the cache %s has %d revisions, as of %s', self.path,
+                        len(self), self._last_tid.hex())
 
     def _replay(self, position, kind, oid, serial, end, body):
         """Return False if this cannot follow what was read before."""

@@ -24,9 +24,6 @@ This module touches no file, socket, thread or clock.  The caller holds the
 lock of the cache.
 """
 
-import threading
-from collections.abc import Iterable
-from typing import Any
 from typing import NamedTuple
 
 from ZODB.utils import z64
@@ -49,7 +46,7 @@ class Load:
     __slots__ = ('oid', 'tid', 'since', 'generation', 'overtaken', 'ended',
                  'done', 'prefetches', 'reply')
 
-    def __init__(self, oid: bytes, tid: bytes, since: bytes, generation: int):
+    def __init__(self, oid, tid, since, generation):
         self.oid = oid
         self.tid = tid
         self.since = since
@@ -57,37 +54,35 @@ class Load:
         self.overtaken = False
         self.ended = False
         #: The prefetches that will read the reply; None: a thread does.
-        self.prefetches: Any = None
+        self.prefetches = None
         #: A lock for threads that wait, each of which releases it for the
         #: next one; None as long as there are none.
-        self.done: threading.Lock | None = None
+        self.done = None
         #: The server's reply: a revision (Found, or what has its attributes),
         #: or anything else; None if there was none.
-        self.reply: Any = None
+        self.reply = None
 
 
 class Pending:
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.generation = 0
-        self._loads: dict[bytes, list[Load]] = {}  # of this generation
+        self._loads = {}  # oid -> [Load], of this generation
 
-    def begin(self, oid: bytes, tid: bytes, last_tid: bytes,
-              generation: int) -> Load:
+    def begin(self, oid, tid, last_tid, generation):
         load = Load(oid, tid, last_tid, generation)
         if generation == self.generation:
             self._loads.setdefault(oid, []).append(load)
         return load
 
-    def find(self, oid: bytes, tid: bytes) -> Load | None:
+    def find(self, oid, tid):
         """A load of the same object and tid that other threads may still wait
         for, or None."""
         for load in self._loads.get(oid, ()):
             if load.tid == tid and not load.overtaken:
                 return load
-        return None
 
-    def end(self, load: Load) -> None:
+    def end(self, load):
         load.ended = True
         if load.generation == self.generation:
             loads = self._loads[load.oid]
@@ -95,17 +90,17 @@ class Pending:
             if not loads:
                 del self._loads[load.oid]
 
-    def overtake(self, oids: Iterable[bytes]) -> None:
+    def overtake(self, oids):
         if self._loads:  # mostly there are none
             for oid in oids:
                 for load in self._loads.get(oid, ()):
                     load.overtaken = True
 
-    def new_generation(self) -> None:
+    def new_generation(self):
         self.generation += 1
         self._loads.clear()
 
-    def may_keep(self, load: Load, last_tid: bytes) -> bool:
+    def may_keep(self, load, last_tid):
         """May its answer, a revision, be kept?"""
         reply = load.reply
         if load.generation != self.generation:
