@@ -3,7 +3,8 @@
 Every file of code that git has belongs to one room: the one that has the
 longest matching path in `ceilings.txt`.  (A path that ends in `/*` has the
 files of a directory, and none of the directories in it.)  Rows whose names
-begin with `all-` add rooms up.
+begin with `all-` add rooms up, but for those that begin with `in-work`: what
+grows beside a room whose place it will take.
 
 Lines count all of a file, with comments and empty lines.  For the package,
 tokens are printed beside them: a room that has fewer lines and the same tokens
@@ -44,6 +45,10 @@ class Row(typing.NamedTuple):
     @property
     def is_sum(self) -> bool:
         return self.name.startswith('all-')
+
+    @property
+    def is_in_work(self) -> bool:
+        return self.name.startswith('in-work')
 
     def fit(self, path: str) -> int:
         """The length of the longest path of this row that has that file; 0 if
@@ -107,8 +112,9 @@ def measured(paths, table):
         if room is None:
             homeless.add(str(pathlib.PurePath(path).parent))
             continue
-        for row in [room, *(
-                row for row in table if row.is_sum and row.fit(path))]:
+        sums = [] if room.is_in_work else [
+            row for row in table if row.is_sum and row.fit(path)]
+        for row in [room, *sums]:
             if is_text:
                 sizes[row].lines += len(text.split())
             else:

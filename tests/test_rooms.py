@@ -68,6 +68,7 @@ MAY_IMPORT = {
     'client': {'client.blobs', 'format', 'wire', 'datafile', 'positions',
                'histogram', 'forks', 'errors', 'version'},
     'client.blobs': {'wire', 'forks'},
+    'session': {'positions'},
     'format': {'datafile'},
     'wire': set(),
     'files': set(),

@@ -72,6 +72,13 @@ class Sizes(TestCase):
         for directory in 'src/other', 'lib':
             self.assertIn(f'{directory} belongs to no room', out)
 
+    def test_what_is_in_work_is_in_no_sum(self):
+        self.write('ceilings.txt', TABLE + 'in-work-too  -  src/new\n')
+        self.write('src/new/a.py', 'a = 1\n')
+        status, out = self.run_it()
+        self.assertEqual(status, 0)
+        self.assertRegex(out, r'in-work-too +1 ')
+
     def test_all_code_of_this_project_has_a_room(self):
         table = list(size.rows(size.CEILINGS.read_text()))
         self.assertEqual([path for path in size.tracked() if size.is_code(path)

@@ -22,6 +22,7 @@ the whole story.
     format/     what the bytes of a Data.fs mean, and look-ups in it; no locks,
                 and no threads
     client/     the ZEO client; client/blobs/ is its blob cache
+    session/    the one protocol and its client, in work; only tests import it
     files/      blobs for browsers; it uses ZODB, and no other room
     wire/       the frames of the channels, for server and client
     datafile    every write, sync and rename of the storage's files

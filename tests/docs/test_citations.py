@@ -33,7 +33,8 @@ _CITED = re.compile(r'\bI(\d+)(?=_|\b)(?!\\)')
 _TEST = re.compile(r'``(test_\w+)\.(\w+)(?:\.(\w+))?``')
 _WORD = re.compile(r'^    (\S.*)\n((?:     +\S.*\n)+)', re.MULTILINE)
 _AT_HOME = re.compile(r'\(``([\w./]+)``\)\n$')
-_IN_A_ROOM = re.compile(rf'``((?:{"|".join(ROOMS)})\.\w+(?:\.\w+)*)``')
+# (A constant is one of a module, by the name of the module alone.)
+_IN_A_ROOM = re.compile(rf'``((?:{"|".join(ROOMS)})\.[a-z]\w*(?:\.\w+)*)``')
 _TEST_MODULE = re.compile(r'``(test_\w+)[.`]')
 # A row of a table: constant, value.
 _VALUED = re.compile(

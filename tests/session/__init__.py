@@ -1,0 +1,1 @@
+"""The one protocol between our client and our server."""
