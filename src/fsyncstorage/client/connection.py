@@ -30,7 +30,6 @@ from ZODB.mvccadapter import MVCCAdapterInstance
 from ZODB.POSException import ConflictError
 
 from ..errors import OutcomeUnknown
-from .onetrip import OneTrip
 
 # The status of a transaction whose resources vote and finish.
 COMMITTING = 'Committing'
@@ -81,7 +80,9 @@ class Connection(ZODB.Connection.Connection):
         if adapter.__class__ is not MVCCAdapterInstance:
             return None
         storage = adapter._storage
-        return storage if isinstance(storage, OneTrip) else None
+        # (Of its class: a wrapper passes on the attributes of what it wraps.)
+        return (storage if hasattr(type(storage), 'finish_with_vote')
+                else None)
 
     def tpc_vote(self, transaction):
         client = self._client()

@@ -124,6 +124,10 @@ class LocalReads:
             return None
         return blobs.path(oid, serial)
 
+    def look(self):
+        """Look at once whether the map is retired."""
+        self._woken.set()
+
     def _is_here(self):
         """Is this no fork?  A WSGI server may fork without telling Python,
         and then `forked` is not called."""

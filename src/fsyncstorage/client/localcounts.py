@@ -28,6 +28,13 @@ class LocalCounts:
         self._mutex = threading.Lock()  # for `_looks`; a leaf
         self._looks = 0
 
+    def counted(self, load, *args):
+        """What the load finds; it is counted, unless that is UNCERTAIN."""
+        found = self.timed(load, *args) if self.due else load(*args)
+        if found is not UNCERTAIN:
+            self.answered()
+        return found
+
     def timed(self, load, *args):
         begun = time.monotonic()
         found = load(*args)

@@ -18,6 +18,7 @@ From the outside in:
 - liveness      peers whose machine is gone
 - connection    one client's byte stream: frames, handshake, calls and replies
 - decoding      a client's messages, decoded as plain data
+- speech        what is said to a peer, as bytes
 - calls         the calls of the protocol, and the types of their arguments
 - outbox        one FIFO for each connection, and what must not overtake what
 - accounts      how many bytes wait for peers that do not read

@@ -15,9 +15,9 @@ class Later:
         self._message_id = connection.asked
 
     def frame(self, result, error):
-        return (self._connection.reply_frame(self._message_id, result)
-                if error is None
-                else self._connection.error_frame(self._message_id, error))
+        speech = self._connection.speech
+        return (speech.reply(self._message_id, result) if error is None
+                else speech.error(self._message_id, error))
 
     def done(self, result, error):
         self._connection.outbox.send(self.frame(result, error))

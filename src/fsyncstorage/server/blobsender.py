@@ -16,7 +16,6 @@ import collections
 import logging
 import os
 
-from .. import wire
 from . import quiet
 from .workers import Dropped
 
@@ -94,9 +93,10 @@ class BlobSender:
             with file:
                 if rest:
                     await self._room()
-                channel.reply(wire.size(request.number, size))
+                channel.reply(channel.speech.size(request.number, size))
                 if rest:
-                    channel.reply(wire.chunk(request.number, len(rest)) + rest)
+                    channel.reply(channel.speech.chunk(
+                        request.number, len(rest)) + rest)
                 else:
                     for position in range(request.offset, end, SENT_AT_ONCE):
                         await self._send(request.number, file, position,
@@ -107,7 +107,7 @@ class BlobSender:
         piece = await self._in_reader(_read, file, length, position)
         self._channel.flush()
         await self._room()
-        head = wire.chunk(number, length)
+        head = self._channel.speech.chunk(number, length)
         if self._system_sends:
             await self._let_the_system_send(head, file, position, piece)
         else:

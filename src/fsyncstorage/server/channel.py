@@ -21,6 +21,7 @@ of blobs (blobsender).
 
 import asyncio
 import functools
+from typing import Any
 
 from ZEO.shortrepr import short_repr
 from ZODB.POSException import POSKeyError
@@ -84,6 +85,8 @@ class Channel(asyncio.Protocol):
     closed = False
     #: There is more to send than the peer takes at the moment.
     full = False
+    #: What makes the frames.
+    speech: Any = wire
 
     def __init__(self, loop, label, service, accounts, forget, tally,
                  may_answer=None):
@@ -96,7 +99,7 @@ class Channel(asyncio.Protocol):
         self._forget = forget
         self.account = Account(accounts, self)
         self.readers = service.readers.line(self.account)
-        self._requests = wire.Requests()
+        self._requests = self.speech.Requests()
         self._blobs = BlobSender(self, loop, service)
         self._may_answer = may_answer
         self._replies = []
@@ -112,7 +115,7 @@ class Channel(asyncio.Protocol):
         self.transport = transport
         self._figures.channels += 1
         self._blobs.connected(transport)
-        self.reply(wire.welcome())
+        self.reply(self.speech.welcome())
         self.flush()
 
     def data_received(self, data):
@@ -167,7 +170,7 @@ class Channel(asyncio.Protocol):
             return
         try:
             taken = self._take_some()
-        except wire.PeerError as error:
+        except self.speech.PeerError as error:
             logger.error('%s: a channel is closed: %s', self.log_label, error)
             self.abort()
             return
@@ -212,7 +215,7 @@ class Channel(asyncio.Protocol):
     def _take(self, request):
         self._figures.requests += 1
         self._tally.messages += 1
-        if request.__class__ is wire.Load:
+        if request.__class__ is self.speech.Load:
             self._load(*request)
         else:
             self._unanswered += 1
@@ -251,22 +254,22 @@ class Channel(asyncio.Protocol):
 
     def _found(self, number, as_of, result):
         if result is None:
-            self.reply(wire.nothing(number, as_of))
+            self.reply(self.speech.nothing(number, as_of))
             return
         try:
-            self.reply(wire.found(number, as_of, *result))
-        except wire.CallerError as error:  # too large
+            self.reply(self.speech.found(number, as_of, *result))
+        except self.speech.CallerError as error:  # too large
             self.fail(number, as_of, error)
 
     def fail(self, number, as_of, error):
         if isinstance(error, POSKeyError):
-            self.reply(wire.missing(number, as_of))
+            self.reply(self.speech.missing(number, as_of))
         else:
             logger.error('%s: a request of a channel failed: %r',
                          self.log_label, error,
                          exc_info=calls.traceback_of(error))
             kind = type(error)
-            self.reply(wire.failed(
+            self.reply(self.speech.failed(
                 number, as_of, f'{kind.__module__}.{kind.__qualname__}',
                 str(error)))
 

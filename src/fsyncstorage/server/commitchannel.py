@@ -137,6 +137,8 @@ class _Transaction:
 
 class CommitChannel:
 
+    asks_later = True
+
     def __init__(self, server, connection, session):
         self.server = server
         self._connection = connection
@@ -164,8 +166,7 @@ class CommitChannel:
         self.server.door.stay(
             self.session.connection, CLIENT - OF_A_TRANSACTION)
         # How announcements are encoded.
-        connection.protocol_version = sessions.MAGIC
-        connection.invalidation = commitserver.invalid
+        connection.speech = _Speech
         self.session.move(connection)
 
     def wake(self):
@@ -416,7 +417,7 @@ class CommitChannel:
         if transaction.ballot.state is BEGUN:
             transaction.is_in_one_trip = False
             return commitserver.conflicts(
-                number, self.session.connection.encode(
+                number, self.session.connection.speech.encode(
                     0, 0, '.reply', result))
         return commitserver.voted(number, result)
 
@@ -459,10 +460,17 @@ class CommitChannel:
 
     def _error(self, number, error):
         return commitserver.error(
-            number, self.session.connection.error_message(0, error))
+            number, self.session.connection.speech.error_message(0, error))
 
     def _send(self, frame):
         self._connection.outbox.send(frame)
+
+
+class _Speech:
+    """How announcements are encoded."""
+
+    encoding = sessions.MAGIC
+    invalidation = staticmethod(commitserver.invalid)
 
 
 _METHODS = {

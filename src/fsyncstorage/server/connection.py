@@ -18,7 +18,6 @@ import asyncio
 import json
 import time
 
-from ZEO.asyncio.marshal import reduce_exception
 from ZEO.shortrepr import short_repr
 
 from .. import wire
@@ -37,6 +36,8 @@ from .door import Full
 from .frames import LONG
 from .frames import Patience
 from .outbox import Outbox
+from .speech import ZeoSpeech
+from .speech import frame
 from .threads import attempt
 
 logger = quiet.get_logger(__name__)
@@ -64,10 +65,6 @@ MOST_CORKED = 1 << 18
 LINGER = 5
 
 
-def frame(message):
-    return LENGTH.pack(len(message)) + message
-
-
 def announcement(msgpack):
     """What the server says first: its protocol and its encoding."""
     return (b'M' if msgpack else b'Z') + VERSION
@@ -76,6 +73,8 @@ def announcement(msgpack):
 class Connection(asyncio.Protocol):
 
     protocol_version = transport = None
+    #: Makes what is said to the peer (speech).
+    speech = None
     connected = closed = False
     #: A commit was answered: what waits to be announced may wait once more.
     gathers_once_more = False
@@ -313,7 +312,7 @@ class Connection(asyncio.Protocol):
             self.close()
         elif message in (self._announcement, b'M' + VERSION):
             self.protocol_version = message
-            self.encode = decoding.encoder(message)
+            self.speech = ZeoSpeech(message, self.session)
             self.decode = decoding.decoder(message[:1], registered=False)
             self._receive = self._call
             self.session.notify_connected(self)
@@ -380,6 +379,10 @@ class Connection(asyncio.Protocol):
             self.decode(message))
         if message_id == calls.KEEP_ALIVE:
             return
+        self.carry_out(message_id, is_async, name, arguments)
+
+    def carry_out(self, message_id, is_async, name, arguments):
+        """A call of the peer, whose arguments may have any type."""
         if name not in self.offered:
             raise ValueError(f'a call of {name!r:.100}')
         self.asked = None if is_async else message_id
@@ -408,43 +411,15 @@ class Connection(asyncio.Protocol):
 
     # Replies
 
-    def reply_frame(self, message_id, result):
-        try:
-            message = self.encode(message_id, 0, '.reply', result)
-        except Exception:
-            logger.exception('%s: a reply that cannot be encoded: %s',
-                             self.session.log_label, short_repr(result))
-            return self.error_frame(
-                message_id, ValueError("Couldn't pickle response"))
-        return LENGTH.pack(len(message)) + message
-
-    def error_frame(self, message_id, error):
-        return frame(self.error_message(message_id, error))
-
-    def error_message(self, message_id, error):
-        try:
-            return self.encode(
-                message_id, 2, '.reply', reduce_exception(error))
-        except Exception:  # its arguments cannot be encoded
-            return self.encode(
-                message_id, 2, '.reply',
-                reduce_exception(ValueError(short_repr(error))))
-
     def send_reply(self, message_id, result):
-        self.outbox.send(self.reply_frame(message_id, result))
+        self.outbox.send(self.speech.reply(message_id, result))
 
     def send_error(self, message_id, error):
-        self.outbox.send(self.error_frame(message_id, error))
+        self.outbox.send(self.speech.error(message_id, error))
 
-    def async_frame(self, method, *arguments):
-        message = self.encode(0, True, method, arguments)
-        return LENGTH.pack(len(message)) + message
-
-    def invalidation(self, tid, oids):
-        return self.async_frame('invalidateTransaction', tid, oids)
-
-    def async_(self, method, *arguments):
-        self.outbox.send(self.async_frame(method, *arguments))
+    def say(self, method, *arguments):
+        """Call a method of the client, which does not answer."""
+        self.outbox.send(self.speech.call(method, *arguments))
 
     # Writing and closing
 

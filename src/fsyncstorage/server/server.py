@@ -292,7 +292,7 @@ class Server(StorageServer):
     def _commit_channels(self) -> list[Connection]:
         return [each for each in self.connections
                 if isinstance(each, Connection)
-                and isinstance(each.session, CommitChannel)]
+                and each.session.asks_later]
 
     def _say_farewell(self, loop: asyncio.AbstractEventLoop) -> None:
         self.said_farewell = True

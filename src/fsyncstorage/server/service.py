@@ -104,9 +104,9 @@ class _News:
 
     def frame(self, connection):
         """The invalidation; encoded once for each encoding that is used."""
-        encoding = connection.protocol_version
+        encoding = connection.speech.encoding
         if encoding not in self._frames:
-            self._frames[encoding] = connection.invalidation(
+            self._frames[encoding] = connection.speech.invalidation(
                 self.tid, self.oids)
         return self._frames[encoding]
 
@@ -313,7 +313,7 @@ class Service:
             if session in committers:
                 self._tell_a_committer(session, batch)
                 continue
-            encoding = connection.protocol_version
+            encoding = connection.speech.encoding
             if encoding not in of_encoding:
                 of_encoding[encoding] = b''.join(
                     [news.frame(connection) for news in batch])
@@ -376,7 +376,8 @@ class Service:
     def broadcast_info(self):
         info = self.announced_size = self.size_info()
         for session in self.sessions:
-            session.connection.async_('info', info)
+            session.connection.outbox.send(
+                session.connection.speech.sizes(info))
 
     def size_info(self):
         """Two numbers that fit into 8 bytes; 0 where the storage gives none.

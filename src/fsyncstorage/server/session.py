@@ -42,6 +42,7 @@ from .ballot import Ballot
 from .ballot import BytesInMemory
 from .ballot import OutOfPlace
 from .blobstream import BlobStreams
+from .blobstream import ZeoBlob
 from .clients import Tally
 from .clients import said
 from .hosting import replica_of
@@ -67,6 +68,8 @@ MOST_ITERATORS = 100
 
 class Session(ZEOStorage):
 
+    #: Its client asks later what became of a commit.
+    asks_later = False
     service = None
     #: The connection on which transactions are announced to it: its own one,
     #: or that of its commit channel.
@@ -221,7 +224,7 @@ class Session(ZEOStorage):
         """From now on, transactions are announced on this connection."""
         self.announced_on = connection
         self.connection.outbox.announce(
-            self.connection.async_frame('info', {commits.MOVED: True}))
+            self.connection.speech.sizes({commits.MOVED: True}))
 
     def get_size_info(self):
         return self.service.size_info()
@@ -346,7 +349,10 @@ class Session(ZEOStorage):
 
     def sendBlob(self, oid, serial):
         answer = answers.Read(self.connection)
-        self._streams.add(self.storage.loadBlob, oid, serial, answer.done)
+        self._streams.add(
+            lambda: open(self.storage.loadBlob(oid, serial), 'rb',
+                         buffering=0),
+            ZeoBlob(self.connection, oid, serial, answer.done))
         return answer
 
     def new_oids(self, n=100):
@@ -475,9 +481,9 @@ class Session(ZEOStorage):
             return
         self.count_commit(ballot)
         if error is not None:
-            first = connection.invalidation(tid, ballot.oids)
+            first = connection.speech.invalidation(tid, ballot.oids)
         else:
-            first = connection.async_frame('info', self.service.announced_size)
+            first = connection.speech.sizes(self.service.announced_size)
         connection.gathers_once_more = True
         connection.outbox.announce(first + answer.frame(tid, error))
 

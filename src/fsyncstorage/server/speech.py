@@ -1,0 +1,53 @@
+"""What is said to a peer, as bytes: in ZEO's language."""
+
+from ZEO.asyncio.marshal import reduce_exception
+from ZEO.shortrepr import short_repr
+
+from ..wire.framing import LENGTH
+from . import decoding
+from . import quiet
+
+logger = quiet.get_logger(__name__)
+
+
+def frame(message):
+    return LENGTH.pack(len(message)) + message
+
+
+class ZeoSpeech:
+
+    def __init__(self, handshake, session):
+        #: Frames are the same for all peers of one encoding.
+        self.encoding = handshake
+        self.encode = decoding.encoder(handshake)
+        self._session = session
+
+    def reply(self, message_id, result):
+        try:
+            return frame(self.encode(message_id, 0, '.reply', result))
+        except Exception:
+            logger.exception('%s: a reply that cannot be encoded: %s',
+                             self._session.log_label, short_repr(result))
+            return self.error(
+                message_id, ValueError("Couldn't pickle response"))
+
+    def error(self, message_id, error):
+        return frame(self.error_message(message_id, error))
+
+    def error_message(self, message_id, error):
+        try:
+            return self.encode(
+                message_id, 2, '.reply', reduce_exception(error))
+        except Exception:  # its arguments cannot be encoded
+            return self.encode(
+                message_id, 2, '.reply',
+                reduce_exception(ValueError(short_repr(error))))
+
+    def call(self, method, *arguments):
+        return frame(self.encode(0, True, method, arguments))
+
+    def invalidation(self, tid, oids):
+        return self.call('invalidateTransaction', tid, oids)
+
+    def sizes(self, sizes):
+        return self.call('info', sizes)
