@@ -1,0 +1,55 @@
+"""Blobs in a directory that the client shares with its server: the other kind,
+beside a cache of its own (client.blobs)."""
+
+import os
+
+from ZODB.blob import FilesystemHelper
+from ZODB.blob import rename_or_copy_blob
+from ZODB.POSException import POSKeyError
+
+from . import frames
+
+
+class SharedDirectory:
+
+    def __init__(self, directory):
+        self._helper = FilesystemHelper(directory)
+        self.temporary_directory = self._helper.temp_dir
+
+    def load(self, oid, serial):
+        """The path.  A file that is not here is nowhere."""
+        path = self._helper.getBlobFilename(oid, serial)
+        if not os.path.exists(path):
+            raise POSKeyError(oid, f'no blob file {path}')
+        return path
+
+    def lease(self, oid, serial, seconds):
+        try:
+            return self.load(oid, serial)
+        except POSKeyError:
+            return None
+
+    def open(self, oid, serial, blob=None):
+        from ZODB.blob import BlobFile
+        path = self.load(oid, serial)
+        return open(path, 'rb') if blob is None else BlobFile(path, 'r', blob)
+
+    open_arriving = open
+
+    def store(self, transaction, oid, serial, record, path):
+        """The server finds the file by its name, in the directory of its
+        object."""
+        self._helper.getPathForOID(oid, create=True)
+        descriptor, name = self._helper.blob_mkstemp(oid, serial)
+        os.close(descriptor)
+        rename_or_copy_blob(path, name + '-')
+        os.remove(name)
+        transaction.written[oid] = record
+        transaction.add(frames.BlobByName(
+            0, oid, serial, os.path.basename(name + '-').encode(), record))
+
+    def stats(self):
+        return {}
+
+    def close(self):
+        """Nothing is open."""

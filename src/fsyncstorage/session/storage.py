@@ -1,0 +1,608 @@
+"""FsyncClient: the storage that ZODB sees.
+
+It has a cache of objects (cache), one of blobs (client.blobs), and a stream to
+a server (failover, stream).  What commits call is in commits.
+
+When a stream opens, the cache is verified before any thread may use it: the
+server's welcome says what has changed since the cache's last tid, and what
+changes later is announced after the welcome, on the same stream.
+"""
+
+import logging
+import os
+import threading
+import time
+
+import zope.interface
+from ZEO.Exceptions import ClientDisconnected
+from ZODB import interfaces
+from ZODB.blob import BlobFile
+from ZODB.mvccadapter import MVCCAdapter
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadConflictError
+from ZODB.POSException import ReadOnlyError
+from ZODB.POSException import Unsupported
+from ZODB.utils import load_current
+from ZODB.utils import z64
+
+from ..client.blobs.blobcache import BlobCache
+from ..client.blobs.directory import MODE
+from ..client.blobs.download import Interrupted
+from ..client.connection import use_our_connection
+from ..client.doom import REASON
+from ..client.doom import Doom
+from ..client.localcounts import LocalCounts
+from ..client.packs import Packs
+from ..client.process import Process
+from ..format import UNCERTAIN
+from ..histogram import Histogram
+from ..version import own_version
+from . import frames
+from . import iterating
+from . import values
+from .blobs import SharedDirectory
+from .cache import Cache
+from .commits import Commits
+from .failover import Failover
+from .failover import NoServer
+from .raised import exception
+from .readers import Lost
+from .reads import Reads
+from .stream import Stream
+
+logger = logging.getLogger(__name__)
+
+MB = 1 << 20
+#: Seconds.
+WAIT_TIMEOUT = 30
+MAY_BE_SILENT = 30
+READERS = 4
+
+#: What a storage may be; a server says which of these its own is.
+_MAY_BE = (
+    interfaces.IStorageRestoreable, interfaces.IStorageIteration,
+    interfaces.IStorageUndoable, interfaces.IStorageCurrentRecordIteration,
+    interfaces.IBlobStorage, interfaces.IExternalGC)
+
+
+@zope.interface.implementer(interfaces.IMultiCommitStorage)
+class FsyncClient(Commits):
+
+    def __init__(self, addr, storage='1', cache_size=20 * MB, name='',
+                 wait_timeout=None, *, wait=True, read_only=False,
+                 read_only_fallback=False, cache=None, client=None, var=None,
+                 client_label=None, ssl=None, ssl_server_hostname=None,
+                 server_sync=False, server_timeout=MAY_BE_SILENT,
+                 read_channels=READERS, blob_dir=None, shared_blob_dir=False,
+                 blob_cache_size=None, blob_cache_size_check=None,
+                 blob_cache_fill='commit', blob_cache_mode=MODE,
+                 local_reads='auto', local_reads_socket=None,
+                 local_blob_dir=None, **without_effect):
+        """The arguments of ClientStorage, and some of our own.
+
+        :param without_effect: what ClientStorage takes for the sake of older
+            programs.
+        """
+        self._addr = addresses = addresses_of(addr)
+        #: Of the server that was met last.
+        self._server_addr = None
+        self.__name__ = name or str(addr)
+        self.wait_timeout = wait_timeout or WAIT_TIMEOUT
+        self.server_sync = server_sync
+        self._storage = storage
+        self._label = client_label or ''
+        self._most_readers = read_channels
+        self._ssl, self._hostname = ssl, ssl_server_hostname
+        self._wants = (frames.WILL_NOT_WRITE if read_only else 0)
+        self._takes_read_only = read_only_fallback
+        self._is_read_only = read_only
+        self._may_be_silent = server_timeout
+        #: Names this client to servers; nobody else must know it.
+        self._id = os.urandom(16)
+        self._number_of_stream = 0
+        self._db = None
+        self._doom = Doom()
+        self._about = {}
+        self._sizes = 0, 0
+        #: The server that was met last.
+        self._instance = None
+        self._oids, self._oids_lock = [], threading.Lock()
+        self._is_closed = False
+        self._process = Process('storage')
+        self._reads_locally = local_reads == 'auto'
+        self._local_paths = local_reads_socket, local_blob_dir
+        self._local_counts, self._load_times = LocalCounts(), Histogram()
+        #: Progress, cancel and forecast of packs.
+        self.packs = Packs(self._call)
+        #: Reads the server's file (client.local); None: there is none.
+        self._local = None
+        self._shares_blobs = shared_blob_dir
+        self._blobs = None
+        if blob_dir is not None:
+            self._blobs = (
+                SharedDirectory(blob_dir) if shared_blob_dir
+                else BlobCache(blob_dir, blob_cache_size, self._fetch_blob,
+                               blob_cache_fill, blob_cache_mode))
+        self._cache = Cache(
+            _path_of_cache(cache, client, var, storage), cache_size)
+        self._reads = None
+        self._failover = Failover(
+            self.__name__, addresses, ssl, ssl_server_hostname, self)
+        try:
+            if wait:
+                self._failover.wait(self.wait_timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def name(self):
+        return self.__name__
+
+    @property
+    def is_closed(self):
+        return self._is_closed
+
+    def close(self):
+        self._is_closed = True
+        self._failover.close()
+        if self._local is not None:
+            self._local.close()
+        self._cache.close()
+        if self._blobs is not None:
+            self._blobs.close()
+
+    # Called by failover, in its thread
+
+    def hellos(self):
+        yield lambda: self._hello(self._wants)
+        if self._takes_read_only:
+            yield lambda: self._hello(frames.TAKES_READ_ONLY)
+
+    @property
+    def wants_better(self):
+        return self._takes_read_only and self._is_read_only
+
+    def _hello(self, flags):
+        self._number_of_stream += 1
+        return frames.Hello(
+            0, frames.MAGIC, frames.LOWEST, frames.HIGHEST, self._id,
+            self._number_of_stream, self._cache.last_tid or z64, flags,
+            self._storage.encode(), self._label.encode()[:255],
+            own_version().encode()[:255])
+
+    def meet(self, opened):
+        welcome = opened.welcome
+        try:
+            about = values.decoded(welcome.about, dict)
+            self._verify(welcome, about)
+            self._about = about
+            self._is_read_only = bool(about.get('read_only'))
+            self._sizes = (_number(about.get('length')),
+                           _number(about.get('size')))
+            self._instance = welcome.instance
+            self._server_addr = opened.address
+            with self._oids_lock:  # a restarted server may give them to others
+                self._oids.clear()
+            self._provide(about)
+            self.packs.version = _of_ours(about).get('packs')
+            stream = Stream(opened.connection, opened.inbox, welcome,
+                            self._may_be_silent, self._told)
+            self._reads = Reads(
+                self.__name__, self._cache, stream, self._most_readers,
+                opened.address, self._ssl, self._hostname,
+                self._hello_of_a_reader(welcome, about))
+            self._begin_local(stream, _of_ours(about).get('local'))
+            return stream
+        except (frames.PeerError, NoServer) as error:
+            opened.connection.close()
+            raise NoServer(str(error)) from error
+        except BaseException:
+            opened.connection.close()
+            raise
+
+    def _hello_of_a_reader(self, welcome, about):
+        mark = _of_ours(about).get('mark')
+        if not isinstance(mark, bytes) or len(mark) != 8:
+            mark = bytes(8)
+        return frames.HelloOfAReader(
+            0, frames.MAGIC, frames.LOWEST, frames.HIGHEST, welcome.instance,
+            mark, self._storage.encode())
+
+    def _provide(self, about):
+        said = about.get('interfaces')
+        said = said if isinstance(said, list) else ()
+        for each in _MAY_BE:
+            if [each.__module__, each.__name__] in said:
+                zope.interface.alsoProvides(self, each)
+
+    def leave(self, stream):
+        """This stream is over: no answer to an earlier load counts."""
+        self._cache.new_generation()
+        self._reads.close()
+        if stream.is_broken:
+            self._cache.begin_anew(self._cache.last_tid)
+
+    def _begin_local(self, stream, offered):
+        """Read the file of a server on this machine, if it offers that."""
+        earlier, self._local = self._local, None
+        if earlier is not None:
+            earlier.close()
+        if self._reads_locally and offered is not None:
+            from ..client import local
+
+            def tell(does):
+                stream.ask(frames.Call(0, b'about_client', values.encoded(
+                    (own_version(), does))))
+
+            self._local = local.begin(
+                self.__name__, _Known(self._cache), offered,
+                *self._local_paths, tell)
+
+    # Verification
+
+    def _verify(self, welcome, about):
+        """Bring the cache, and what connections have, to the state of the
+        server; NoServer if it does not fit."""
+        seen, tid = self._cache.last_tid, welcome.tid
+        changed = about.get('changed')
+        if changed is not None:
+            if not isinstance(changed, bytes):
+                raise frames.PeerError('a welcome without what has changed')
+            changed = frames.split(changed)
+        if seen == z64 and not self._cache:
+            changed = []
+        elif not len(self._cache) and self._db is None:
+            changed = None  # nothing is cached, and no transaction has begun
+        elif self._has_lost(welcome, about, changed):
+            logger.warning(
+                '%s: the server lost %s, the last transaction that this client'
+                ' has seen, or has forgotten it; it is at %s. The cache is'
+                ' dropped, and transactions that are under way fail',
+                self.__name__, seen.hex(), tid.hex())
+            self._cache.begin_anew(tid)
+            self._doom.fall(self._db, tid)
+            self.invalidateCache()
+            return
+        if changed is None:
+            self._cache.begin_anew(tid)
+        else:
+            self._cache.drop(changed)
+            self._cache.set_last_tid(tid)
+        if self._db is not None:
+            self.invalidateTransaction(tid, changed or ())
+            if changed is None:
+                self.invalidateCache()
+
+    def _has_lost(self, welcome, about, changed):
+        """Has the server lost the last transaction that we know of?
+
+        The same run of the server has lost nothing.  Another one that is
+        behind us may be a copy that lags: it says by `lost` whether it may
+        have lost something.  One that is ahead, without that transaction, has
+        lost or forgotten it: in doubt it is lost.  If there is no database
+        yet, no transaction has begun, and it is enough to drop the cache.
+        """
+        seen, tid = self._cache.last_tid, welcome.tid
+        if seen in (z64, tid) or welcome.instance == self._instance:
+            return False
+        if seen < tid:
+            return self._db is not None and changed is None
+        if not _of_ours(about).get('lost'):
+            raise NoServer(
+                f'it is at {tid.hex()}, and this client has seen {seen.hex()}.'
+                ' If that is meant to be so, end this process, remove its'
+                f' cache file ({self._cache.path or "it has none"}), and start'
+                ' it again')
+        return True
+
+    # What comes unasked, in the order of the stream
+
+    def _told(self, messages):
+        first = messages[0]
+        if first.__class__ is frames.Invalid:
+            self._invalid([(each.tid, frames.split(each.oids))
+                           for each in messages])
+            return
+        self._sizes = first.length, first.size
+        if self._local is not None:
+            self._local.look()
+
+    def _invalid(self, changes):
+        self._cache.invalidate(changes)
+        last, _ = changes[-1]
+        if self._may_be_told_together:
+            self.invalidateTransaction(
+                last, [oid for _, oids in changes for oid in oids])
+        else:
+            for tid, oids in changes:
+                self.invalidateTransaction(tid, oids)
+        self._cache.set_last_tid(last)
+
+    # The database
+
+    #: Several transactions may be announced as one: a database of ZODB takes
+    #: that.  A server that has this storage tells its own clients of each one,
+    #: and so may any class with its own methods for that.
+    _may_be_told_together = False
+
+    def registerDB(self, db):
+        super().registerDB(db)
+        self._db = db
+        self._may_be_told_together = (
+            getattr(type(db), 'invalidate', None) is MVCCAdapter.invalidate
+            and type(self).invalidateTransaction
+            is FsyncClient.invalidateTransaction)
+        if isinstance(db, MVCCAdapter):
+            use_our_connection()
+
+    def invalidateTransaction(self, tid, oids):
+        if self._db is not None:
+            self._db.invalidate(tid, oids)
+
+    def invalidateCache(self):
+        if self._db is not None:
+            self._db.invalidateCache()
+
+    # Calls
+
+    def _stream(self):
+        self._process.check()
+        return self._failover.stream or self._failover.wait(self.wait_timeout)
+
+    def _call(self, method, *arguments):
+        answer = self._stream().ask(frames.Call(
+            0, method.encode(), values.encoded(arguments)))
+        if answer.__class__ is frames.Error:
+            raise exception(answer)
+        return values.decoded(answer.result)
+
+    def ping(self):
+        """When this returns, all earlier commits are visible."""
+        self._stream().ask(frames.Ping(0))
+
+    def sync(self, force=True):
+        if self.server_sync:
+            self.ping()
+
+    # Reading
+
+    def loadBefore(self, oid, tid):
+        # While the load waits, the server may lose what its transaction has
+        # seen.
+        local = self._local
+        try:
+            found = UNCERTAIN if local is None else self._local_counts.counted(
+                local.load_before, oid, tid)
+            if found is UNCERTAIN:
+                found = (self._cache.load_before(oid, tid)
+                         or self._load_before(oid, tid))
+        except POSKeyError:
+            if not self._doom.refuses(tid):
+                raise
+        else:
+            if not self._doom.refuses(tid):
+                return found
+        raise ReadConflictError(REASON, oid=oid)
+
+    def _load_before(self, oid, tid):
+        """From the server; if it is lost, from the next one."""
+        while True:
+            self._stream()
+            begun = time.monotonic()
+            try:
+                found = self._reads.load_before(oid, tid)
+                self._load_times.add(time.monotonic() - begun)
+                return found
+            except (Lost, ClientDisconnected) as error:
+                logger.debug('%s: a load is repeated: %s', self.__name__,
+                             error)
+
+    def prefetch(self, oids, tid):
+        local = self._local
+        if local is not None:
+            oids = local.prefetch(oids)
+        if self.is_connected():
+            self._reads.prefetch(oids, tid)
+
+    def load(self, oid, version=''):
+        return load_current(self, oid, version)
+
+    def loadSerial(self, oid, serial):
+        return self._call('loadSerial', oid, serial)
+
+    def getTid(self, oid):
+        return self._call('getTid', oid)
+
+    def history(self, oid, size=1):
+        return self._call('history', oid, size)
+
+    def record_iternext(self, next=None):
+        return self._call('record_iternext', next)
+
+    def undoLog(self, first=0, last=-20, filter=None):
+        return [] if filter is not None else self._call('undoLog', first, last)
+
+    def undoInfo(self, first=0, last=-20, specification=None):
+        return self._call('undoInfo', first, last, specification)
+
+    def iterator(self, start=None, stop=None):
+        return iterating.Transactions(self._call, start, stop)
+
+    # Blobs
+
+    def _needed_blobs(self):
+        if self._blobs is None:
+            raise Unsupported('no directory for blobs is configured')
+        return self._blobs
+
+    def loadBlob(self, oid, serial):
+        return (self._local_blob(oid, serial)
+                or self._needed_blobs().load(oid, serial))
+
+    def _local_blob(self, oid, serial):
+        """The path of a blob in the server's directory, on this machine."""
+        local = self._local
+        return None if local is None else local.blob_path(oid, serial)
+
+    def _opened_local_blob(self, oid, serial, blob=None):
+        path = self._local_blob(oid, serial)
+        if path is None:
+            return None
+        try:
+            return (open(path, 'rb') if blob is None
+                    else BlobFile(path, 'r', blob))
+        except OSError:  # a pack has removed it
+            return None
+
+    def openCommittedBlobFile(self, oid, serial, blob=None):
+        return (self._opened_local_blob(oid, serial, blob)
+                or self._needed_blobs().open(oid, serial, blob))
+
+    def leaseBlob(self, oid, serial, seconds=60):
+        """The path of a file in the cache, which is kept there in preference
+        to others for `seconds`.
+
+        None: it is not there (`loadBlob` brings it into the cache).
+        """
+        return self._needed_blobs().lease(oid, serial, seconds)
+
+    def openArriving(self, oid, serial):
+        """As openCommittedBlobFile, but without waiting for all of the blob.
+
+        A blob that is in the cache, or short, is opened as a usual file.  Any
+        other is a file without a descriptor (arriving), which reads the bytes
+        that have arrived, and waits for more.  For either, `seek` to the end
+        returns the size.
+        """
+        return (self._opened_local_blob(oid, serial)
+                or self._needed_blobs().open_arriving(oid, serial))
+
+    def temporaryDirectory(self):
+        return self._needed_blobs().temporary_directory
+
+    def _fetch_blob(self, oid, serial, download):
+        falls = self._doom.falls
+        if self._is_closed:
+            raise ClientDisconnected('this storage is closed')
+        self._stream()
+        try:
+            self._reads.fetch_blob(oid, serial, download)
+        except (Lost, ClientDisconnected) as error:
+            raise Interrupted(str(error)) from error
+        except POSKeyError:
+            if falls == self._doom.falls:
+                raise
+            # The server lost the blob while we waited.
+            raise ReadConflictError(REASON, oid=oid) from None
+
+    # Figures
+
+    def stats(self):
+        """Figures for monitoring, as a dictionary; counted since the storage
+        was opened."""
+        (hits, _, evictions, _), local = self._cache.stats(), self._local
+        return {'connected': self.is_connected(),
+                'cache_hits': hits,
+                'cache_misses': self._load_times.count,
+                'cache_evictions': evictions,
+                'reads_locally': local is not None and (
+                    local.source is not None),
+                'local_reads': self._local_counts.loads,
+                **({} if self._blobs is None else self._blobs.stats())}
+
+    def load_times(self):
+        """How long loads took that the cache did not answer, by their source:
+        the data file, read here (local; one in 16 is timed), or the server.
+        """
+        return {'local': self._local_counts.times, 'server': self._load_times}
+
+    # The rest of a storage
+
+    def new_oid(self):
+        if self.isReadOnly():
+            raise ReadOnlyError()
+        while True:
+            with self._oids_lock:
+                if self._oids:
+                    return self._oids.pop()
+            oids = self._call('new_oids')
+            if not isinstance(oids, list) or not all(
+                    isinstance(oid, bytes) and len(oid) == 8 for oid in oids):
+                raise ClientDisconnected('a server that gives no oids')
+            with self._oids_lock:
+                self._oids[:0] = reversed(oids)
+
+    def pack(self, t=None, referencesf=None, wait=True, days=0):
+        self._call('pack', (time.time() if t is None else t) - days * 86400,
+                   wait)
+
+    def lastTransaction(self):
+        return self._cache.last_tid
+
+    def isReadOnly(self):
+        return self._is_read_only
+
+    is_read_only = isReadOnly
+
+    def is_connected(self, test=False):
+        return self._failover.stream is not None
+
+    def supportsUndo(self):
+        return bool(self._about.get('supportsUndo'))
+
+    def getName(self):
+        return f"{self.__name__} ({self._about.get('name', '')})"
+
+    def getSize(self):
+        return self._sizes[1]
+
+    def __len__(self):
+        return self._sizes[0]
+
+    def sortKey(self):
+        """Stock's: as transactions of several databases are sorted by it, all
+        clients of a server must have the same."""
+        return f'{self._storage}:{self._server_addr}'
+
+    def server_status(self, timeout=None):
+        return self._call('server_status')
+
+
+class _Known:
+    """The cache, as local reads see it."""
+
+    def __init__(self, cache):
+        self._cache = cache
+
+    @property
+    def tid(self):
+        return self._cache.last_tid
+
+
+def _of_ours(about):
+    ours = about.get('fsyncstorage')
+    return ours if isinstance(ours, dict) else {}
+
+
+def _number(value):
+    return value if isinstance(value, int) else 0
+
+
+def addresses_of(addr):
+    if isinstance(addr, int):
+        addr = '127.0.0.1', addr
+    if isinstance(addr, str) or (
+            isinstance(addr, tuple) and len(addr) == 2
+            and isinstance(addr[0], str) and isinstance(addr[1], int)):
+        addr = [addr]
+    return addr
+
+
+def _path_of_cache(cache, client, var, storage):
+    """A path, a client's name and a directory, or nothing."""
+    if cache is None and client:
+        cache = os.path.join(var or os.getcwd(), f'{client}-{storage}.cache')
+    return cache
+
+

@@ -1,0 +1,276 @@
+"""The client that speaks one protocol: what it promises to ZODB."""
+
+import contextlib
+import os
+import threading
+
+import transaction
+from BTrees.Length import Length
+from persistent.mapping import PersistentMapping
+from ZEO.Exceptions import ClientDisconnected
+from ZODB.blob import Blob
+from ZODB.Connection import TransactionMetaData
+from ZODB.DB import DB
+from ZODB.POSException import ConflictError
+from ZODB.POSException import POSKeyError
+from ZODB.POSException import ReadOnlyError
+from ZODB.utils import maxtid
+from ZODB.utils import z64
+
+from fsyncstorage.session.attach import OurServer
+from fsyncstorage.session.storage import FsyncClient
+
+from ..server.serving import record
+from ..support import Thread
+from ..support import oid
+from ..support import until
+from .talking import Talking
+
+
+class ClientCase(Talking):
+
+    def setUp(self):
+        super().setUp()
+        self.storage = self.open()
+        self.server = self.serve(self.storage)
+
+    def connect(self, server=None, **options):
+        client = FsyncClient((server or self.server).addr, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def database(self, client):
+        client.ping()  # another one may just have made the root
+        db = DB(client)
+        self.addCleanup(db.close)
+        return db
+
+    def commit(self, client, records, serial=z64, **more):
+        txn = TransactionMetaData(**more)
+        client.tpc_begin(txn)
+        for number, data in records.items():
+            client.store(oid(number), serial, data, '', txn)
+        client.tpc_vote(txn)
+        return client.tpc_finish(txn)
+
+
+class Commits(ClientCase):
+
+    def test_two_clients(self):
+        first, second = self.connect(), self.connect()
+        tid = self.commit(first, {1: b'data'})
+        second.ping()
+        self.assertEqual(second.lastTransaction(), tid)
+        self.assertEqual(second.loadBefore(oid(1), maxtid),
+                         (b'data', tid, None))
+        later = self.commit(second, {1: b'more'}, tid)
+        first.ping()
+        self.assertEqual(first.loadBefore(oid(1), later),
+                         (b'data', tid, later))
+        self.assertRaises(ConflictError, self.commit, first, {1: b'x'}, tid)
+        self.assertRaises(POSKeyError, first.loadBefore, oid(9), maxtid)
+
+    def test_a_database(self):
+        """Changes of one connection are seen by the others, in one trip or in
+        two; conflicts are resolved at the server."""
+        db, other = map(self.database, (self.connect(), self.connect()))
+        with db.transaction() as connection:
+            connection.root.length = Length()
+        for database in (db, other) * 3:
+            database.storage.ping()
+            with database.transaction() as connection:
+                connection.root.length.change(1)
+        other.storage.ping()
+        with other.transaction() as connection:
+            self.assertEqual(connection.root.length(), 6)
+
+    def test_several_threads(self):
+        """Their transactions are open side by side."""
+        client = self.connect()
+        barrier = threading.Barrier(8)
+
+        def commit(number):
+            txn = TransactionMetaData()
+            client.tpc_begin(txn)
+            client.store(oid(number), z64, b'x' * number, '', txn)
+            client.tpc_vote(txn)
+            barrier.wait()
+            return client.tpc_finish(txn)
+
+        threads = [Thread(commit, number) for number in range(1, 9)]
+        self.assertEqual(len({thread.result() for thread in threads}), 8)
+
+    def test_a_large_one(self):
+        client = self.connect()
+        records = {number: bytes(50_000) for number in range(1, 100)}
+        tid = self.commit(client, records)
+        self.assertEqual(
+            self.storage.load(oid(99)), (records[99], tid))
+
+    def test_an_abort(self):
+        client = self.connect()
+        txn = TransactionMetaData()
+        client.tpc_begin(txn)
+        client.store(oid(1), z64, b'data', '', txn)
+        client.tpc_vote(txn)
+        client.tpc_abort(txn)
+        client.tpc_abort(txn)
+        self.commit(client, {1: b'data'})
+
+    def test_undo_history_and_iterators(self):
+        client = self.connect()
+        tid = self.commit(client, {1: b'one'}, description=b'first')
+        self.commit(client, {1: b'two'}, tid, description=b'second')
+        undone = client.undoLog(0, 1)[0]
+        self.assertEqual(undone['description'], b'second')
+        txn = TransactionMetaData()
+        client.tpc_begin(txn)
+        client.undo(undone['id'], txn)
+        client.tpc_vote(txn)
+        client.tpc_finish(txn)
+        self.assertEqual(client.loadBefore(oid(1), maxtid)[0], b'one')
+        self.assertEqual(len(client.history(oid(1), 9)), 3)
+        self.assertEqual(
+            [[found.data for found in each] for each in client.iterator()],
+            [[b'one'], [b'two'], [b'one']])
+
+    def test_blobs(self):
+        server = self.serve(self.open('b.fs', blob_dir=self.path('blobs')))
+        first, second = (
+            self.database(self.connect(
+                server, blob_dir=self.path(name), blob_cache_size=1 << 24))
+            for name in ('one', 'two'))
+        for size in 0, 100, 3 << 20:
+            with first.transaction() as connection:
+                connection.root.blob = Blob(bytes(size))
+            second.storage.ping()
+            with second.transaction() as connection:
+                with connection.root.blob.open() as file:
+                    self.assertEqual(file.read(), bytes(size))
+
+
+class Servers(ClientCase):
+    """That go, and come back."""
+
+    def restart(self, address, storage):
+        server = OurServer(address, {'1': storage})
+        thread = Thread(server.loop)
+        self.addCleanup(thread.result)
+        self.addCleanup(server.close)
+        return server
+
+    def test_it_comes_back(self):
+        client = self.connect()
+        tid = self.commit(client, {1: b'data'})
+        address = self.server.addr
+        self.server.close()
+        until(lambda: not client.is_connected(), 'that it has gone')
+        loading = Thread(client.loadBefore, oid(2), maxtid)
+        storage = self.open()
+        storage_tid = storage.lastTransaction()
+        self.restart(address, storage)
+        self.assertRaises(POSKeyError, loading.result)
+        self.assertEqual(storage_tid, tid)
+        self.commit(client, {1: b'more'}, tid)
+
+    def test_a_begin_waits_for_it(self):
+        client = self.connect()
+        address = self.server.addr
+        self.server.close()
+        until(lambda: not client.is_connected(), 'that it has gone')
+        committing = Thread(self.commit, client, {1: b'data'})
+        self.restart(address, self.open())
+        committing.result()
+
+    def test_no_server(self):
+        client = self.connect(wait_timeout=.1)
+        self.server.close()
+        until(lambda: not client.is_connected(), 'that it has gone')
+        self.assertRaises(ClientDisconnected, client.loadBefore, oid(1),
+                          maxtid)
+        self.assertRaises(ClientDisconnected, self.commit, client, {1: b''})
+
+    def test_another_address(self):
+        other = self.serve(self.open('other.fs'))
+        client = FsyncClient([('127.0.0.1', 1), self.server.addr, other.addr])
+        self.addCleanup(client.close)
+        self.assertEqual(client._server_addr, self.server.addr)
+        self.server.close()
+        until(lambda: client._server_addr == other.addr
+              and client.is_connected(), 'the other one')
+
+    def test_a_persistent_cache(self):
+        """Verified by what has changed since."""
+        client = self.connect(cache=self.path('kept'))
+        tid = self.commit(client, {1: b'one', 2: b'two'})
+        client.close()
+        later = self.commit(self.connect(), {2: b'more'}, tid)
+        client = self.connect(cache=self.path('kept'))
+        self.assertEqual(client.lastTransaction(), later)
+        loads = self.server.services['1'].stats.loads
+        self.assertEqual(client.loadBefore(oid(1), maxtid)[0], b'one')
+        self.assertEqual(self.server.services['1'].stats.loads, loads)
+        self.assertEqual(client.loadBefore(oid(2), maxtid)[0], b'more')
+
+    def test_read_only(self):
+        server = self.serve(self.open('ro.fs'), read_only=True)
+        with self.assertRaises(ClientDisconnected):
+            self.connect(server, wait_timeout=.2)
+        client = self.connect(server, read_only_fallback=True)
+        self.assertTrue(client.isReadOnly())
+        self.assertRaises(
+            ReadOnlyError, client.tpc_begin, TransactionMetaData())
+
+    def test_closed_while_threads_wait(self):
+        client = self.connect(wait_timeout=60)
+        self.server.close()
+        until(lambda: not client.is_connected(), 'that it has gone')
+        threads = [Thread(client.loadBefore, oid(1), maxtid),
+                   Thread(self.commit, client, {1: b'data'})]
+        client.close()
+        for thread in threads:
+            self.assertRaises(ClientDisconnected, thread.result)
+
+    def test_nothing_is_left_behind(self):
+        before = threading.active_count()
+        with contextlib.closing(self.connect()) as client:
+            self.commit(client, {1: record()})
+            client.loadBefore(oid(1), z64)
+        self.assertEqual(threading.active_count(), before)
+
+
+class LostTail(ClientCase):
+
+    def test_a_transaction_that_has_seen_it(self):
+        """It fails, and the next one goes on."""
+        client = self.connect()
+        db = self.database(client)
+        with db.transaction() as connection:
+            connection.root.kept = PersistentMapping()
+        end = self.storage.getSize()
+        manager = transaction.TransactionManager()
+        with db.transaction() as connection:
+            connection.root.lost = 1
+        connection = db.open(manager)
+        manager.begin()
+        self.assertEqual(connection.root.lost, 1)
+        address = self.server.addr
+        self.server.close()
+        os.truncate(self.path('Data.fs'), end)
+        os.remove(self.path('Data.fs.index'))
+        with open(self.path('Data.fs.unsynced'), 'w'):
+            pass  # as after a crash
+        storage = self.open(durability='none')
+        server = OurServer(address, {'1': storage})
+        thread = Thread(server.loop)
+        self.addCleanup(thread.result)
+        self.addCleanup(server.close)
+        until(client.is_connected, 'the server')
+        connection.root.kept[1] = 1
+        self.assertRaises(ConflictError, manager.commit)
+        manager.abort()
+        manager.begin()
+        self.assertFalse(hasattr(connection.root, 'lost'))
+        connection.root.kept[1] = 1
+        manager.commit()
+        connection.close()
