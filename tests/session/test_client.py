@@ -145,8 +145,12 @@ class Commits(ClientCase):
                 connection.root.blob = Blob(bytes(size))
             second.storage.ping()
             with second.transaction() as connection:
-                with connection.root.blob.open() as file:
+                blob = connection.root.blob
+                with blob.open() as file:
                     self.assertEqual(file.read(), bytes(size))
+                self.assertTrue(os.path.exists(
+                    second.storage.fshelper.getBlobFilename(
+                        blob._p_oid, blob._p_serial)))
 
 
 class Servers(ClientCase):

@@ -3,22 +3,32 @@ beside a cache of its own (client.blobs)."""
 
 import os
 
+from ZEO.ClientStorage import BlobCacheLayout
+from ZODB.blob import LAYOUTS
 from ZODB.blob import FilesystemHelper
 from ZODB.blob import rename_or_copy_blob
 from ZODB.POSException import POSKeyError
 
+from ..client.blobs.directory import LAYOUT
 from . import frames
+
+
+def helper_of_cache(directory):
+    """Where the files of a cache lie, for programs that ask a client for its
+    `fshelper`."""
+    LAYOUTS.setdefault(LAYOUT, BlobCacheLayout())
+    return FilesystemHelper(directory, LAYOUT)
 
 
 class SharedDirectory:
 
     def __init__(self, directory):
-        self._helper = FilesystemHelper(directory)
-        self.temporary_directory = self._helper.temp_dir
+        self.helper = FilesystemHelper(directory)
+        self.temporary_directory = self.helper.temp_dir
 
     def load(self, oid, serial):
         """The path.  A file that is not here is nowhere."""
-        path = self._helper.getBlobFilename(oid, serial)
+        path = self.helper.getBlobFilename(oid, serial)
         if not os.path.exists(path):
             raise POSKeyError(oid, f'no blob file {path}')
         return path
@@ -39,8 +49,8 @@ class SharedDirectory:
     def store(self, transaction, oid, serial, record, path):
         """The server finds the file by its name, in the directory of its
         object."""
-        self._helper.getPathForOID(oid, create=True)
-        descriptor, name = self._helper.blob_mkstemp(oid, serial)
+        self.helper.getPathForOID(oid, create=True)
+        descriptor, name = self.helper.blob_mkstemp(oid, serial)
         os.close(descriptor)
         rename_or_copy_blob(path, name + '-')
         os.remove(name)

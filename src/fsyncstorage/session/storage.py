@@ -41,6 +41,7 @@ from . import frames
 from . import iterating
 from . import values
 from .blobs import SharedDirectory
+from .blobs import helper_of_cache
 from .cache import Cache
 from .commits import Commits
 from .failover import Failover
@@ -117,12 +118,15 @@ class FsyncClient(Commits):
         #: Reads the server's file (client.local); None: there is none.
         self._local = None
         self._shares_blobs = shared_blob_dir
-        self._blobs = None
-        if blob_dir is not None:
-            self._blobs = (
-                SharedDirectory(blob_dir) if shared_blob_dir
-                else BlobCache(blob_dir, blob_cache_size, self._fetch_blob,
-                               blob_cache_fill, blob_cache_mode))
+        self._blobs = self.fshelper = None
+        if shared_blob_dir:
+            self._blobs = SharedDirectory(blob_dir)
+            self.fshelper = self._blobs.helper
+        elif blob_dir is not None:
+            self._blobs = BlobCache(
+                blob_dir, blob_cache_size, self._fetch_blob, blob_cache_fill,
+                blob_cache_mode)
+            self.fshelper = helper_of_cache(blob_dir)
         self._cache = Cache(
             _path_of_cache(cache, client, var, storage), cache_size)
         self._reads = None
