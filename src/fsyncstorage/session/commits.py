@@ -75,15 +75,14 @@ class Commits(ConflictResolvingStorage):
         if transaction is None:
             return
         if transaction.tid is not None:
-            self._end(txn)
+            self._end(txn, transaction)
             raise self.too_late(transaction.tid)
         try:
             transaction.abort()
         finally:
-            self._end(txn)
+            self._end(txn, transaction)
 
-    def _end(self, txn):
-        transaction = self._transaction_of(txn)
+    def _end(self, txn, transaction):
         txn.set_data(self, None)
         while transaction.blobs:
             _, path = transaction.blobs.pop()
@@ -191,7 +190,7 @@ class Commits(ConflictResolvingStorage):
         while transaction.blobs:
             oid, path = transaction.blobs.pop()
             self._blobs.commit(oid, tid, path)
-        self._end(txn)
+        self._end(txn, transaction)
         return tid
 
     # One trip

@@ -556,6 +556,8 @@ class Inbox:
 
 def split(oids):
     """A list of oids from the bytes of all of them."""
+    if not oids:
+        return []
     if len(oids) == 8:
         return [oids]
     if len(oids) % 8:

@@ -58,20 +58,17 @@ class Unanswered(ClientDisconnected):
 class Answer:
     """What one thread waits for."""
 
-    __slots__ = 'message', 'error', 'complete', 'waits', '_wake'
+    __slots__ = 'message', 'error', 'is_there', 'complete', 'waits', '_wake'
 
     def __init__(self, complete=None):
         self.message = self.error = None
+        self.is_there = False
         #: Called with the message, in the order of the stream.
         self.complete = complete
         #: Its thread may be woken to read.
         self.waits = False
         self._wake = threading.Lock()
         self._wake.acquire()
-
-    @property
-    def is_there(self):
-        return self.message is not None or self.error is not None
 
     def wake(self):
         try:
@@ -335,6 +332,7 @@ class Stream:
         if not ended and message.__class__ in _PIECES:
             return
         answer.message = message
+        answer.is_there = True
         with self._lock:
             self._answers.pop(message.number, None)
         answer.wake()
