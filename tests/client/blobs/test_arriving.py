@@ -1,4 +1,6 @@
-"""Blobs that are read before all of them is there."""
+"""Blobs that are read before all of them is there.  Goes with
+`client/blobs/arriving.py`.
+"""
 
 import contextlib
 import fcntl

@@ -66,6 +66,21 @@ class Loading(BlobCacheTest):
         self.assertEqual(len(self.server.asked), 2)
         self.assertEqual(set(self.disk.blobs()), self.names(1))
 
+    def test_one_that_leaves_at_once(self):
+        self.server.put(1, 1000)
+        cache = self.cache()
+        rename = os.rename
+
+        def rename_and_lose(part, blob):
+            rename(part, blob)
+            if len(self.server.asked) == 1:
+                os.remove(blob)
+
+        with mock.patch.object(os, 'rename', rename_and_lose), \
+                self.assertNoLogs(level='WARNING'):
+            self.read(cache, 1)
+        self.assertEqual(self.server.asked, 2 * [(1, 0)])
+
     def test_what_is_closed_leaves_nothing(self):
         self.server.put(1, 1000)
         before = open_files()

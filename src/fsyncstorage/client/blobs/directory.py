@@ -136,7 +136,8 @@ class CacheDirectory:
             self._let_pass(bucket)
             os.rename(path, blob)
         # Not before: a part that a dead process has left must be writable.
-        os.chmod(blob, self.mode)
+        with contextlib.suppress(FileNotFoundError):  # it may have left
+            os.chmod(blob, self.mode)
 
     def blobs(self):
         """Yield each blob's path and status; remove what stock clients that

@@ -97,15 +97,14 @@ class Part(LockedFile):
 
     def complete(self) -> None:
         """It is about to lose its name: another part may get it."""
-        with contextlib.suppress(FileNotFoundError):
+        if self._progress is not None:
             os.remove(self.path + PROGRESS)
 
     def remove(self) -> None:
-        """In this order: a new part never finds the progress of an older one.
-        """
-        self.complete()
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(self.path)
+        # In this order: a new part never finds the progress of an older one.
+        for path in self.path + PROGRESS, self.path:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(path)
 
     def close(self) -> None:
         if self._progress is not None:
