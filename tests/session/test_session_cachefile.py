@@ -478,6 +478,17 @@ class Names(FileTestCase):
             self.assertFalse(cache)
             cache.close()
 
+    def test_what_is_emptied_takes_no_room(self):
+        """So it can be used on where the disk is full."""
+        cache = self.make(size=1 << 20)
+        for number in range(10):
+            cache.committed(p64(number + 1), [
+                (oid(number), bytes(50_000), False)], lambda tid: None)
+        cache._flush()
+        self.assertGreater(os.stat(cache.path).st_blocks * 512, 500_000)
+        cache.begin_anew(p64(20))
+        self.assertLess(os.stat(cache.path).st_blocks * 512, 50_000)
+
     def test_a_directory_that_is_not_there(self):
         with self.assertRaises(FileNotFoundError):
             Cache(self.path('none/cache'), SMALL)
