@@ -64,6 +64,12 @@ class FileTestCase(TestCase):
             return caching.check_opened(copy, server), copy.last_tid
 
 
+def cache_end(path):
+    """The position behind the last record of a cache that is closed."""
+    with contextlib.closing(Cache(path, SMALL)) as cache:
+        return cache._file.end
+
+
 @contextlib.contextmanager
 def recorded():
     """The changes of the only file that is used meanwhile."""
@@ -187,6 +193,28 @@ class Damaged(FileTestCase):
                     caching.act(cache, server)
                 cache.close()
             path.unlink()
+
+    def test_one_segment(self):
+        """It is lost with what is before it, and what is behind it is true."""
+        found = []
+        for content in b'', b'\xff' * 100, bytes(100), b'number':
+            server, cache = self.filled(steps=200, name=f'{content[:1]}')
+            cache.close()
+            last = cache.last_tid
+            place = (-(-cache_end(cache.path) // (1 << 12)) - 4) % 8
+            if content == b'number':
+                content = cachefile.HEAD.pack(
+                    0, 0, b'S', 0, p64(place + (1 << 60)), z64, z64)
+            with open(cache.path, 'r+b') as file:
+                file.seek(cachefile.FILE_HEAD.size + (place << 12))
+                file.write(content)
+            cache = self.make(os.path.basename(cache.path))
+            self.assertEqual(cache.last_tid, last)
+            found.append(caching.check_opened(cache, server))
+            cache.close()
+        whole, *less = found
+        self.assertGreater(min(less), 20)
+        self.assertLess(max(less), 0.7 * whole)
 
     def test_while_it_is_used(self):
         """Another record, or none, or nothing at all is there."""
@@ -450,6 +478,17 @@ class Names(FileTestCase):
             self.assertFalse(cache)
             cache.close()
 
+    def test_what_is_emptied_takes_no_room(self):
+        """So it can be used on where the disk is full."""
+        cache = self.make(size=1 << 20)
+        for number in range(10):
+            cache.committed(p64(number + 1), [
+                (oid(number), bytes(50_000), False)], lambda tid: None)
+        cache._flush()
+        self.assertGreater(os.stat(cache.path).st_blocks * 512, 500_000)
+        cache.begin_anew(p64(20))
+        self.assertLess(os.stat(cache.path).st_blocks * 512, 50_000)
+
     def test_a_directory_that_is_not_there(self):
         with self.assertRaises(FileNotFoundError):
             Cache(self.path('none/cache'), SMALL)
@@ -585,16 +624,26 @@ class Faults(FileTestCase):
             at += 1
             failing = Failing('pread', at, 1, errno.EIO)
             content = pathlib.Path(cache.path).read_bytes()
-            with mock.patch.object(os, 'pread', failing):
+            with mock.patch.object(os, 'pread', failing), mock.patch.object(
+                    cachefile, 'SCAN_AHEAD', 6_000):
                 if at == 1:
                     # Whose file it is, is not known.
                     self.assertRaises(OSError, self.make)
                     continue
-                with mock.patch('logging.Logger.warning'), contextlib.closing(
-                        self.make()) as again:
-                    found = caching.check_opened(again, server)
+                with mock.patch('logging.Logger.warning') as warning:
+                    again = self.make()
+                    self.assertEqual(warning.call_count, failing.has_failed)
+            found = caching.check_opened(again, server)
+            # It can be used: nothing is read from where something was before.
+            caching.connect(again, server)
+            for _ in range(3):
+                caching.commit(again, server)
+            with self.assertNoLogs(LOGGER, 'WARNING'):
+                caching.check(again, server)
+            again.close()
             if not failing.has_failed:
                 self.assertGreater(found, 0)
                 break
+            self.assertEqual(found, 0)
             pathlib.Path(cache.path).write_bytes(content)
         self.assertGreater(at, 8)

@@ -156,8 +156,7 @@ class CacheFile:
         """Begin a chain that knows nothing but this last tid."""
         if self._segment_end > MOST - self._segment:
             self._segment_end = 0
-        self.told, self._tail, self._block = tid, bytearray(), b''
-        self._check = int.from_bytes(os.urandom(CHECK), 'big')
+        self.told, self._check, self._tail = tid, 0, bytearray()
         self._check_process()
         os.ftruncate(self._file.fileno(), FILE_HEAD.size)
         os.ftruncate(self._file.fileno(), FILE_HEAD.size + self.ring)
@@ -255,10 +254,8 @@ class CacheFile:
                             self._place(place * self._segment))
             if len(head) == HEAD.size:
                 number = u64(HEAD.unpack(head)[4])
-                position = number * self._segment
                 if (number % SEGMENTS == place
-                        and position <= MOST - self._segment
-                        and self.read(position) is not None):
+                        and self.read(number * self._segment) is not None):
                     numbers.append(number)
         return sorted(numbers)
 
