@@ -125,7 +125,7 @@ class KillPoints(BlobCacheTest):
                 self.assertEqual(status, 0)
                 break
             shutil.copytree(before, self.home)
-        self.assertGreater(step, 11)
+        self.assertGreater(step, 8)
 
     def check_after_kill(self):
         """What is there is whole, and counted."""
