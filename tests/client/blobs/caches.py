@@ -2,13 +2,11 @@
 
 import contextlib
 import os
-import threading
 
 from fsyncstorage.client.blobs import directory
 from fsyncstorage.client.blobs.blobcache import BlobCache
 from fsyncstorage.wire import LONGEST_BLOB
 
-from ...support import PATIENCE
 from ...support import TestCase
 from ...support import oid
 
@@ -137,15 +135,3 @@ class BlobCacheTest(TestCase):
         self.assertEqual(self.disk.total(), sum(blobs.values()))
         self.assertEqual(self.disk.own_files(), {})
         return set(blobs)
-
-
-def hold(function):
-    """An event that a call is reached, and one that lets it go on."""
-    reached, go_on = threading.Event(), threading.Event()
-
-    def held(*args):
-        reached.set()
-        go_on.wait(PATIENCE)
-        return function(*args)
-
-    return held, reached, go_on
