@@ -154,18 +154,19 @@ class Histories(CacheTestCase):
         self.assertFalse(cache.load_before(oid(3), maxtid))
 
     def test_many_oids(self):
-        """More than an ENDED has room for."""
-        server = Server(3, objects=3_000, lengths=(1,))
-        cache = self.make()
-        cache.set_last_tid(p64(server.last))
-        for each in server.oids:
-            caching.answer(cache, server, each)
-        server.last += 10
-        server._change(server.oids)
-        caching.tell(cache, [(p64(server.last), server.oids)])
-        self.assertEqual(caching.check(cache, server), 3_000)
-        self.assertEqual(
-            caching.check(self.opened_again(cache), server), 3_000)
+        """More than an ENDED has room for, or a segment."""
+        for size, objects in (LARGE, 3_000), (SMALL, 600):
+            server = Server(3, objects=objects, lengths=(1,))
+            cache = self.make(f'{size}', size)
+            cache.set_last_tid(p64(server.last))
+            for each in server.oids:
+                caching.answer(cache, server, each)
+            server.last += 10
+            server._change(server.oids)
+            caching.tell(cache, [(p64(server.last), server.oids)])
+            self.assertEqual(caching.check(cache, server), objects)
+            self.assertEqual(
+                caching.check(self.opened_again(cache), server), objects)
 
 
 class Commits(CacheTestCase):

@@ -108,6 +108,10 @@ class Client(RuleBasedStateMachine):
             oids, maxtid, self.cache.generation, 'prefetches', loads)
         for load in loads:
             assert not self.cache.load_before(load.oid, maxtid)
+            assert not any(
+                (each.oid, each.tid, each.overtaken)
+                == (load.oid, maxtid, False) for each, _ in self.asked
+                if each.generation == load.generation)
             assert load.prefetches == 'prefetches'
             self.asked.append((load, None))
 
@@ -263,6 +267,33 @@ class Rule(unittest.TestCase):
                 load.reply = Found(p64(as_of), b'', p64(1), None)
                 cache.answered(load)
                 self.assertEqual(len(cache), as_of - 4)
+
+    def test_what_is_dropped(self):
+        """And what is asked for, but not what is asked for later."""
+        with contextlib.closing(Cache(None, 100_000)) as cache:
+            for expected in 0, 1:
+                load, _ = cache.ask(OIDS[0], maxtid, cache.generation)
+                if not expected:
+                    cache.drop(OIDS)
+                load.reply = Found(p64(0), b'', p64(0), None)
+                cache.answered(load)
+                self.assertEqual(len(cache), expected)
+            cache.drop(OIDS)
+            self.assertEqual(len(cache), 0)
+
+    def test_what_is_there_already(self):
+        """A second load with another tid: it is not kept twice."""
+        with contextlib.closing(Cache(None, 100_000)) as cache:
+            cache.set_last_tid(p64(5))
+            for end in None, p64(5):
+                asked = [cache.ask(OIDS[0], p64(tid), cache.generation)[0]
+                         for tid in (3, 4)]
+                kept = []
+                for load in asked:
+                    load.reply = Found(p64(5), b'x', p64(2), end)
+                    cache.answered(load)
+                    kept.append((len(cache), cache.stats()))
+                self.assertEqual(*kept)
 
     def test_an_answer_that_is_no_revision(self):
         with contextlib.closing(Cache(None, 100_000)) as cache:
