@@ -1,6 +1,7 @@
 """The client that speaks one protocol: what it promises to ZODB."""
 
 import contextlib
+import gc
 import os
 import threading
 
@@ -21,6 +22,7 @@ from fsyncstorage.session.attach import OurServer
 from fsyncstorage.session.storage import FsyncClient
 
 from ..server.serving import record
+from ..support import PATIENCE
 from ..support import Thread
 from ..support import oid
 from ..support import until
@@ -44,6 +46,12 @@ class ClientCase(Talking):
         db = DB(client)
         self.addCleanup(db.close)
         return db
+
+    def end_stream(self, client):
+        """Return when the client has another one."""
+        stream = client._failover.stream
+        stream.end('the test wants it')
+        return client._failover.wait(PATIENCE, beyond=stream)
 
     def commit(self, client, records, serial=z64, **more):
         txn = TransactionMetaData(**more)
@@ -147,6 +155,49 @@ class Commits(ClientCase):
             with second.transaction() as connection:
                 with connection.root.blob.open() as file:
                     self.assertEqual(file.read(), bytes(size))
+
+
+class Database:
+    """One that is not ZODB's."""
+
+    def __init__(self, invalidate):
+        self.invalidate = invalidate
+
+    def invalidateCache(self):
+        pass
+
+    def transform_record_data(self, data):
+        return data
+
+    untransform_record_data = transform_record_data
+
+
+class Iterators(ClientCase):
+
+    def test_one_ends_with_its_stream(self):
+        """On the next one, its number may name another iterator."""
+        client = self.connect()
+        for number in range(1, 4):
+            self.commit(client, {number: b'data'})
+        old = client.iterator()
+        next(old)
+        self.end_stream(client)
+        new = client.iterator()
+        self.assertRaises(ClientDisconnected, next, old)
+        del old
+        self.assertEqual(len(list(new)), 3)
+
+    def test_the_garbage_collector_closes_one(self):
+        """In the thread that reads the stream; the server hears of it."""
+        client, other = self.connect(), self.connect()
+        self.commit(client, {1: b'data'})
+        cycle = [client.iterator()]
+        cycle.append(cycle)
+        del cycle
+        client.registerDB(Database(lambda *_: gc.collect()))
+        self.commit(other, {2: b'data'})
+        Thread(client.ping).result()
+        self.assertEqual(len(list(client.iterator())), 2)
 
 
 class Servers(ClientCase):

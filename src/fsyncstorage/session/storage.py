@@ -107,6 +107,7 @@ class FsyncClient(Commits):
         #: The server that was met last.
         self._instance = None
         self._oids, self._oids_lock = [], threading.Lock()
+        self._abandoned = []  # iterators at servers (iterating)
         self._is_closed = False
         self._process = Process('storage')
         self._reads_locally = local_reads == 'auto'
@@ -351,7 +352,10 @@ class FsyncClient(Commits):
         return self._failover.stream or self._failover.wait(self.wait_timeout)
 
     def _call(self, method, *arguments):
-        answer = self._stream().ask(frames.Call(
+        return self._call_on(self._stream(), method, *arguments)
+
+    def _call_on(self, stream, method, *arguments):
+        answer = stream.ask(frames.Call(
             0, method.encode(), values.encoded(arguments)))
         if answer.__class__ is frames.Error:
             raise exception(answer)
@@ -427,7 +431,9 @@ class FsyncClient(Commits):
         return self._call('undoInfo', first, last, specification)
 
     def iterator(self, start=None, stop=None):
-        return iterating.Transactions(self._call, start, stop)
+        return iterating.Transactions(
+            iterating.Server(self._call_on, self._stream(), self._abandoned),
+            start, stop)
 
     # Blobs
 
