@@ -265,15 +265,17 @@ class FsyncClient(Commits):
             self._doom.fall(self._db, tid)
             self.invalidateCache()
             return
+        # The last tid comes at the end: a transaction that begins at it must
+        # have been told what has changed.
         if changed is None:
-            self._cache.begin_anew(tid)
+            self._cache.begin_anew(min(seen, tid))
+            self.invalidateCache()
         else:
             self._cache.drop(changed)
-            self._cache.set_last_tid(tid)
-        if self._db is not None:
-            self.invalidateTransaction(tid, changed or ())
-            if changed is None:
-                self.invalidateCache()
+        self.invalidateTransaction(tid, changed or ())
+        if changed is None:  # of those that have begun before that tid
+            self.invalidateCache()
+        self._cache.set_last_tid(tid)
 
     def _has_lost(self, welcome, about, changed):
         """Has the server lost the last transaction that we know of?
