@@ -24,6 +24,9 @@ from fsyncstorage.session.storage import FsyncClient
 from ..server.serving import record
 from ..support import PATIENCE
 from ..support import Thread
+from ..support import commit
+from ..support import in_a_child
+from ..support import name_of_error
 from ..support import oid
 from ..support import until
 from .talking import Talking
@@ -189,7 +192,7 @@ class Iterators(ClientCase):
 
     def test_the_garbage_collector_closes_one(self):
         """In the thread that reads the stream; the server hears of it."""
-        client, other = self.connect(), self.connect()
+        client, other = self.connect(server_timeout=None), self.connect()
         self.commit(client, {1: b'data'})
         cycle = [client.iterator()]
         cycle.append(cycle)
@@ -262,6 +265,31 @@ class Servers(ClientCase):
         self.assertEqual(client.loadBefore(oid(1), maxtid)[0], b'one')
         self.assertEqual(self.server.services['1'].stats.loads, loads)
         self.assertEqual(client.loadBefore(oid(2), maxtid)[0], b'more')
+
+    def test_connections_are_told_before_they_begin_there(self):
+        """A transaction that begins while the cache is verified: it has the
+        last tid, and the invalidations before that."""
+        client = self.connect()
+        tid = self.commit(client, {1: b'one'})
+        told = []
+        client.registerDB(Database(lambda tid, oids: told.append(
+            (tid, oids, client.lastTransaction()))))
+        address = self.server.addr
+        self.server.close()
+        storage = self.open()
+        later = commit(storage, {1: b'two'}, {1: tid})
+        self.restart(address, storage)
+        until(lambda: client.lastTransaction() == later, 'the commit')
+        self.assertEqual(told, [(later, [oid(1)], tid)])
+
+    def test_a_fork(self):
+        """It uses none of the connections of its parent."""
+        client = self.connect()
+        self.commit(client, {1: b'data'})
+        for use in (client.ping, lambda: client.prefetch([oid(2)], maxtid),
+                    lambda: client.loadBefore(oid(2), maxtid)):
+            self.assertEqual(in_a_child(name_of_error, use),
+                             'ClientDisconnected')
 
     def test_read_only(self):
         server = self.serve(self.open('ro.fs'), read_only=True)

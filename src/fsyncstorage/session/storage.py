@@ -405,6 +405,8 @@ class FsyncClient(Commits):
                              error)
 
     def prefetch(self, oids, tid):
+        # A fork would take the replies of its parent, or the parent its.
+        self._process.check()
         local = self._local
         if local is not None:
             oids = local.prefetch(oids)
