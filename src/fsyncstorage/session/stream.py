@@ -159,12 +159,21 @@ class Stream:
         the thread that has the right to read, also if this thread has left.
         """
         answer = Answer(complete)
+        if not message.number:
+            with self._lock:
+                message = self._order.numbered(message)
+        # If that raises, the transaction is as it was, and can be aborted.
+        data = b''.join(map(frames.frame, (*before, message)))
         with self._lock:
             self.check()
-            message = self._asked(message, before)
+            for each in before:
+                self._order.says(each)
+            self._order.says(message)
             self._answers[message.number] = answer
         try:
-            self._send_if_possible((*before, message))
+            # If it cannot leave, the answer may have come nevertheless.
+            with contextlib.suppress(ClientDisconnected):
+                self._send(data)
             self._wait(answer)
         except Exception:
             raise
@@ -174,21 +183,6 @@ class Stream:
         finally:
             self._leave(message.number, answer)
         return answer.result()
-
-    def _send_if_possible(self, messages):
-        """If they cannot leave, the answer may have come nevertheless."""
-        try:
-            self._send(b''.join(map(frames.frame, messages)))
-        except ClientDisconnected:
-            pass
-
-    def _asked(self, message, before):
-        if message.number:
-            for each in before:
-                self._order.says(each)
-            self._order.says(message)
-            return message
-        return self._order.asks(message)
 
     def abort(self, number):
         """Nobody waits for the answer.  May be repeated."""
