@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import socket
 import threading
 
 import transaction
@@ -16,9 +17,15 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 from ZODB.utils import maxtid
+from ZODB.utils import p64
 from ZODB.utils import z64
 
+from fsyncstorage.session import frames
+from fsyncstorage.session import values
 from fsyncstorage.session.attach import OurServer
+from fsyncstorage.session.failover import opened
+from fsyncstorage.session.readers import Lost
+from fsyncstorage.session.readers import Reader
 from fsyncstorage.session.storage import FsyncClient
 
 from ..server.serving import record
@@ -30,6 +37,8 @@ from ..support import name_of_error
 from ..support import oid
 from ..support import until
 from .talking import Talking
+from .talking import hello
+from .test_stream import Far
 
 
 class ClientCase(Talking):
@@ -316,6 +325,66 @@ class Servers(ClientCase):
             self.commit(client, {1: record()})
             client.loadBefore(oid(1), z64)
         self.assertEqual(threading.active_count(), before)
+
+
+class Hostile(ClientCase):
+    """Servers that the test plays, or that answer wrongly."""
+
+    def play(self, serve):
+        """The address of a server; `serve(far)` is called for each hello."""
+        listener = socket.create_server(('127.0.0.1', 0))
+        self.addCleanup(listener.close)
+
+        def run():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection, contextlib.suppress(EOFError):
+                        connection.sendall(b'\0\0\0\x09Z5+fsync1')
+                        far = Far(connection)
+                        serve(far, far.next())
+
+        thread = Thread(run)
+        self.addCleanup(thread.result)
+        self.addCleanup(listener.shutdown, socket.SHUT_RDWR)
+        return listener.getsockname()
+
+    def welcome(self, far, tid=z64, instance=bytes(16), **about):
+        far.say(frames.Welcome(0, 1, instance, tid, values.encoded(
+            {'changed': b'', **about})))
+
+    def test_a_welcome_that_cannot_be_used(self):
+        """Of the same run, and yet behind; the next one will do."""
+        tids = [p64(9), p64(7), p64(9)]
+        registered = threading.Event()
+
+        def serve(far, hello):
+            self.welcome(far, tids.pop(0))
+            registered.wait(PATIENCE)
+            if not tids:
+                far.next()
+
+        client = self.connect_to(self.play(serve))
+        client.registerDB(Database(lambda *_: None))
+        registered.set()
+        until(lambda: not tids and client.is_connected(), 'the server')
+
+    def connect_to(self, address, **options):
+        client = FsyncClient(address, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def test_a_reader_that_gets_what_nobody_asked_for(self):
+        """Then the stream is asked."""
+        def serve(far, hello):
+            self.welcome(far)
+            far.next()
+            far.say(frames.Goodbye(0))
+
+        address = self.play(serve)
+        reader = Reader(opened(address, None, None, hello(), PATIENCE), True)
+        self.addCleanup(reader.close)
+        self.assertRaises(Lost, reader.ask, frames.Load(0, oid(1), maxtid))
 
 
 class LostTail(ClientCase):

@@ -67,7 +67,7 @@ def _greeted(address, ssl, hostname, within):
     """The connection, its inbox, and what the server has said."""
     try:
         connection = _connected(address, ssl, hostname, within)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # of the host's name, too
         raise NoServer(str(error)) from error
     try:
         connection.settimeout(WELCOME_WITHIN)
@@ -99,7 +99,7 @@ def opened(address, ssl, hostname, hello, within):
         if ssl is not None:
             connection = TLSConnection(connection)
         return Opened(address, connection, inbox, message)
-    except (OSError, frames.PeerError) as error:
+    except (OSError, frames.PeerError, frames.CallerError) as error:
         connection.close()
         raise NoServer(str(error)) from error
     except BaseException:
@@ -252,6 +252,11 @@ class Failover:
                 stream = self._storage.meet(found)
             except NoServer as error:
                 self._say(found.address, str(error))
+            except Exception as error:
+                # This thread must go on, whatever a server says.
+                logger.exception('%s: %s cannot be used', self._name,
+                                 found.address)
+                self._say(found.address, repr(error))
             else:
                 self._said.clear()
                 return stream
