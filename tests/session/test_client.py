@@ -20,9 +20,11 @@ from ZODB.utils import maxtid
 from ZODB.utils import p64
 from ZODB.utils import z64
 
+from fsyncstorage.errors import OutcomeUnknown
 from fsyncstorage.session import frames
 from fsyncstorage.session import values
 from fsyncstorage.session.attach import OurServer
+from fsyncstorage.session.failover import Failover
 from fsyncstorage.session.failover import opened
 from fsyncstorage.session.readers import Lost
 from fsyncstorage.session.readers import Reader
@@ -368,6 +370,40 @@ class Hostile(ClientCase):
         client.registerDB(Database(lambda *_: None))
         registered.set()
         until(lambda: not tids and client.is_connected(), 'the server')
+
+    def test_a_server_that_always_ends_the_stream(self):
+        """It is not asked without a pause."""
+        pauses, hellos = [], []
+        pause = Failover._pause
+
+        def pauses_too(failover, rounds):
+            pauses.append(rounds)
+            pause(failover, rounds)
+
+        def serve(far, hello):
+            hellos.append(hello)
+            self.welcome(far)
+
+        self.patch(Failover, _pause=pauses_too)
+        self.connect_to(self.play(serve), wait=False)
+        until(lambda: len(hellos) > 4, 'the hellos')
+        self.assertGreaterEqual(len(pauses), 4)
+
+    def test_a_question_without_an_answer(self):
+        """The outcome of a commit is then unknown."""
+        def serve(far, hello):
+            self.welcome(far)
+            while (message := far.next()).__class__ is not frames.Trip:
+                if message.__class__ is frames.Ping:
+                    far.say(frames.Pong(message.number, z64))
+                elif message.__class__ is frames.Vote:
+                    far.say(frames.Voted(message.number, b''))
+                elif message.__class__ is frames.Finish:
+                    return
+
+        client = self.connect_to(self.play(serve), wait_timeout=2,
+                                 server_timeout=None)
+        self.assertRaises(OutcomeUnknown, self.commit, client, {1: b'data'})
 
     def connect_to(self, address, **options):
         client = FsyncClient(address, **options)

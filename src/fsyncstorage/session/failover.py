@@ -221,6 +221,7 @@ class Failover:
                 threading.Thread(
                     target=self._look_for_better, args=(stream,), daemon=True,
                     name=f'{self._name} looks for a better server').start()
+            begun = time.monotonic()
             try:
                 stream.read_in_background()
             finally:
@@ -228,7 +229,11 @@ class Failover:
                 self._storage.leave(stream)
             logger.info('%s: the stream has ended: %s', self._name,
                         stream.end_reason)
-            rounds = 0
+            if time.monotonic() - begun > LONGEST_PAUSE:
+                rounds = 0
+            else:  # it was of no use
+                self._pause(rounds)
+                rounds += 1
         if self._better is not None:
             self._better.connection.close()
 

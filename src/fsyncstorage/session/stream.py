@@ -152,8 +152,9 @@ class Stream:
                 self._order.says(message)
         self._send(b''.join(map(frames.frame, messages)))
 
-    def ask(self, message, before=(), complete=None):
-        """Send these messages and then this one; return the answer to it.
+    def ask(self, message, before=(), complete=None, within=None):
+        """Send these messages and then this one; return the answer to it, or
+        raise ClientDisconnected if there is none within so many seconds.
 
         `complete` is called with the answer in the order of the stream, by
         the thread that has the right to read, also if this thread has left.
@@ -174,7 +175,10 @@ class Stream:
             # If it cannot leave, the answer may have come nevertheless.
             with contextlib.suppress(ClientDisconnected):
                 self._send(data)
-            self._wait(answer)
+            if within is None:
+                self._wait(answer)
+            else:
+                self._wait_for_others(answer, within)
         except Exception:
             raise
         except BaseException:
@@ -224,6 +228,17 @@ class Stream:
             while not (answer.is_there or self.is_over):
                 self._receive()
             # (`_leave` hands the right on.)
+
+    def _wait_for_others(self, answer, seconds):
+        """While others read: who reads cannot say when that ends."""
+        ends = time.monotonic() + seconds
+        while not answer.is_there:
+            left = ends - time.monotonic()
+            if self.is_over:
+                raise Unanswered(self.end_reason)
+            if left <= 0:
+                raise ClientDisconnected(f'no answer within {seconds:g} s')
+            answer.sleep(left)
 
     def _takes_reading(self, answer):
         with self._lock:
