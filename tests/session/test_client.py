@@ -1,7 +1,9 @@
 """The client that speaks one protocol: what it promises to ZODB."""
 
 import contextlib
+import gc
 import os
+import socket
 import threading
 
 import transaction
@@ -15,16 +17,30 @@ from ZODB.POSException import ConflictError
 from ZODB.POSException import POSKeyError
 from ZODB.POSException import ReadOnlyError
 from ZODB.utils import maxtid
+from ZODB.utils import p64
 from ZODB.utils import z64
 
+from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.session import frames
+from fsyncstorage.session import values
 from fsyncstorage.session.attach import OurServer
+from fsyncstorage.session.failover import Failover
+from fsyncstorage.session.failover import opened
+from fsyncstorage.session.readers import Lost
+from fsyncstorage.session.readers import Reader
 from fsyncstorage.session.storage import FsyncClient
 
 from ..server.serving import record
+from ..support import PATIENCE
 from ..support import Thread
+from ..support import commit
+from ..support import in_a_child
+from ..support import name_of_error
 from ..support import oid
 from ..support import until
 from .talking import Talking
+from .talking import hello
+from .test_stream import Far
 
 
 class ClientCase(Talking):
@@ -44,6 +60,12 @@ class ClientCase(Talking):
         db = DB(client)
         self.addCleanup(db.close)
         return db
+
+    def end_stream(self, client):
+        """Return when the client has another one."""
+        stream = client._failover.stream
+        stream.end('the test wants it')
+        return client._failover.wait(PATIENCE, beyond=stream)
 
     def commit(self, client, records, serial=z64, **more):
         txn = TransactionMetaData(**more)
@@ -153,6 +175,49 @@ class Commits(ClientCase):
                         blob._p_oid, blob._p_serial)))
 
 
+class Database:
+    """One that is not ZODB's."""
+
+    def __init__(self, invalidate):
+        self.invalidate = invalidate
+
+    def invalidateCache(self):
+        pass
+
+    def transform_record_data(self, data):
+        return data
+
+    untransform_record_data = transform_record_data
+
+
+class Iterators(ClientCase):
+
+    def test_one_ends_with_its_stream(self):
+        """On the next one, its number may name another iterator."""
+        client = self.connect()
+        for number in range(1, 4):
+            self.commit(client, {number: b'data'})
+        old = client.iterator()
+        next(old)
+        self.end_stream(client)
+        new = client.iterator()
+        self.assertRaises(ClientDisconnected, next, old)
+        del old
+        self.assertEqual(len(list(new)), 3)
+
+    def test_the_garbage_collector_closes_one(self):
+        """In the thread that reads the stream; the server hears of it."""
+        client, other = self.connect(server_timeout=None), self.connect()
+        self.commit(client, {1: b'data'})
+        cycle = [client.iterator()]
+        cycle.append(cycle)
+        del cycle
+        client.registerDB(Database(lambda *_: gc.collect()))
+        self.commit(other, {2: b'data'})
+        Thread(client.ping).result()
+        self.assertEqual(len(list(client.iterator())), 2)
+
+
 class Servers(ClientCase):
     """That go, and come back."""
 
@@ -216,6 +281,31 @@ class Servers(ClientCase):
         self.assertEqual(self.server.services['1'].stats.loads, loads)
         self.assertEqual(client.loadBefore(oid(2), maxtid)[0], b'more')
 
+    def test_connections_are_told_before_they_begin_there(self):
+        """A transaction that begins while the cache is verified: it has the
+        last tid, and the invalidations before that."""
+        client = self.connect()
+        tid = self.commit(client, {1: b'one'})
+        told = []
+        client.registerDB(Database(lambda tid, oids: told.append(
+            (tid, oids, client.lastTransaction()))))
+        address = self.server.addr
+        self.server.close()
+        storage = self.open()
+        later = commit(storage, {1: b'two'}, {1: tid})
+        self.restart(address, storage)
+        until(lambda: client.lastTransaction() == later, 'the commit')
+        self.assertEqual(told, [(later, [oid(1)], tid)])
+
+    def test_a_fork(self):
+        """It uses none of the connections of its parent."""
+        client = self.connect()
+        self.commit(client, {1: b'data'})
+        for use in (client.ping, lambda: client.prefetch([oid(2)], maxtid),
+                    lambda: client.loadBefore(oid(2), maxtid)):
+            self.assertEqual(in_a_child(name_of_error, use),
+                             'ClientDisconnected')
+
     def test_read_only(self):
         server = self.serve(self.open('ro.fs'), read_only=True)
         with self.assertRaises(ClientDisconnected):
@@ -241,6 +331,100 @@ class Servers(ClientCase):
             self.commit(client, {1: record()})
             client.loadBefore(oid(1), z64)
         self.assertEqual(threading.active_count(), before)
+
+
+class Hostile(ClientCase):
+    """Servers that the test plays, or that answer wrongly."""
+
+    def play(self, serve):
+        """The address of a server; `serve(far)` is called for each hello."""
+        listener = socket.create_server(('127.0.0.1', 0))
+        self.addCleanup(listener.close)
+
+        def run():
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection, contextlib.suppress(EOFError):
+                        connection.sendall(b'\0\0\0\x09Z5+fsync1')
+                        far = Far(connection)
+                        serve(far, far.next())
+
+        thread = Thread(run)
+        self.addCleanup(thread.result)
+        self.addCleanup(listener.shutdown, socket.SHUT_RDWR)
+        return listener.getsockname()
+
+    def welcome(self, far, tid=z64, instance=bytes(16), **about):
+        far.say(frames.Welcome(0, 1, instance, tid, values.encoded(
+            {'changed': b'', **about})))
+
+    def test_a_welcome_that_cannot_be_used(self):
+        """Of the same run, and yet behind; the next one will do."""
+        tids = [p64(9), p64(7), p64(9)]
+        registered = threading.Event()
+
+        def serve(far, hello):
+            self.welcome(far, tids.pop(0))
+            registered.wait(PATIENCE)
+            if not tids:
+                far.next()
+
+        client = self.connect_to(self.play(serve))
+        client.registerDB(Database(lambda *_: None))
+        registered.set()
+        until(lambda: not tids and client.is_connected(), 'the server')
+
+    def test_a_server_that_always_ends_the_stream(self):
+        """It is not asked without a pause."""
+        pauses, hellos = [], []
+        pause = Failover._pause
+
+        def pauses_too(failover, rounds):
+            pauses.append(rounds)
+            pause(failover, rounds)
+
+        def serve(far, hello):
+            hellos.append(hello)
+            self.welcome(far)
+
+        self.patch(Failover, _pause=pauses_too)
+        self.connect_to(self.play(serve), wait=False)
+        until(lambda: len(hellos) > 4, 'the hellos')
+        self.assertGreaterEqual(len(pauses), 4)
+
+    def test_a_question_without_an_answer(self):
+        """The outcome of a commit is then unknown."""
+        def serve(far, hello):
+            self.welcome(far)
+            while (message := far.next()).__class__ is not frames.Trip:
+                if message.__class__ is frames.Ping:
+                    far.say(frames.Pong(message.number, z64))
+                elif message.__class__ is frames.Vote:
+                    far.say(frames.Voted(message.number, b''))
+                elif message.__class__ is frames.Finish:
+                    return
+
+        client = self.connect_to(self.play(serve), wait_timeout=2,
+                                 server_timeout=None)
+        self.assertRaises(OutcomeUnknown, self.commit, client, {1: b'data'})
+
+    def connect_to(self, address, **options):
+        client = FsyncClient(address, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def test_a_reader_that_gets_what_nobody_asked_for(self):
+        """Then the stream is asked."""
+        def serve(far, hello):
+            self.welcome(far)
+            far.next()
+            far.say(frames.Goodbye(0))
+
+        address = self.play(serve)
+        reader = Reader(opened(address, None, None, hello(), PATIENCE), True)
+        self.addCleanup(reader.close)
+        self.assertRaises(Lost, reader.ask, frames.Load(0, oid(1), maxtid))
 
 
 class LostTail(ClientCase):

@@ -102,6 +102,17 @@ class Streams(TestCase):
         until(lambda: len(order) == 3, 'what was told')
         self.assertEqual(order, messages)
 
+    def test_what_cannot_be_sent(self):
+        """Nothing was asked for; the transaction can be aborted."""
+        self.open()
+        number = self.begun()
+        self.far.next()
+        too_long = frames.Undo(number, bytes(2000))
+        self.assertRaises(frames.CallerError, self.stream.ask,
+                          frames.Trip(number), [too_long])
+        self.stream.abort(number)
+        self.assertEqual(self.far.next(), frames.Abort(number))
+
     def test_two_full_buffers(self):
         """The server sends, and reads nothing until all of that is taken."""
         self.open()

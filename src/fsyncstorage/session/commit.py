@@ -266,7 +266,8 @@ class Transaction:
                     stream, max(0, ends - time.monotonic()))
                 answer = stream.ask(
                     frames.Ask(0, self._begin.id, self._since),
-                    complete=self._learn)
+                    complete=self._learn,
+                    within=max(0, ends - time.monotonic()))
             except ClientDisconnected as error:
                 if time.monotonic() >= ends or self._client.is_closed:
                     if self.tid is None:

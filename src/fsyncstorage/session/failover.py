@@ -67,7 +67,7 @@ def _greeted(address, ssl, hostname, within):
     """The connection, its inbox, and what the server has said."""
     try:
         connection = _connected(address, ssl, hostname, within)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # of the host's name, too
         raise NoServer(str(error)) from error
     try:
         connection.settimeout(WELCOME_WITHIN)
@@ -99,7 +99,7 @@ def opened(address, ssl, hostname, hello, within):
         if ssl is not None:
             connection = TLSConnection(connection)
         return Opened(address, connection, inbox, message)
-    except (OSError, frames.PeerError) as error:
+    except (OSError, frames.PeerError, frames.CallerError) as error:
         connection.close()
         raise NoServer(str(error)) from error
     except BaseException:
@@ -221,6 +221,7 @@ class Failover:
                 threading.Thread(
                     target=self._look_for_better, args=(stream,), daemon=True,
                     name=f'{self._name} looks for a better server').start()
+            begun = time.monotonic()
             try:
                 stream.read_in_background()
             finally:
@@ -228,7 +229,11 @@ class Failover:
                 self._storage.leave(stream)
             logger.info('%s: the stream has ended: %s', self._name,
                         stream.end_reason)
-            rounds = 0
+            if time.monotonic() - begun > LONGEST_PAUSE:
+                rounds = 0
+            else:  # it was of no use
+                self._pause(rounds)
+                rounds += 1
         if self._better is not None:
             self._better.connection.close()
 
@@ -252,6 +257,11 @@ class Failover:
                 stream = self._storage.meet(found)
             except NoServer as error:
                 self._say(found.address, str(error))
+            except Exception as error:
+                # This thread must go on, whatever a server says.
+                logger.exception('%s: %s cannot be used', self._name,
+                                 found.address)
+                self._say(found.address, repr(error))
             else:
                 self._said.clear()
                 return stream

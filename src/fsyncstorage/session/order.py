@@ -100,18 +100,25 @@ class Order:
         self._states[number] = BEGUN
         return number
 
+    def numbered(self, message):
+        """The message, with a new number; nothing is asked for yet."""
+        return message._replace(number=self._new())
+
     def asks(self, message):
-        """The message, with a new number."""
-        number = self._new()
-        message = message._replace(number=number)
-        self._states[number] = QUESTIONS[message.__class__]
-        if message.__class__ is frames.GetBlob:
-            self._missing[number] = message
+        """The message, with a new number, which is asked for."""
+        message = self.numbered(message)
+        self.says(message)
         return message
 
     def says(self, message):
-        """Something about a transaction; CallerError if it is out of place.
-        """
+        """A question, or something about a transaction; CallerError if that is
+        out of place."""
+        question = QUESTIONS.get(message.__class__)
+        if question is not None:
+            self._states[message.number] = question
+            if question is FETCHING:
+                self._missing[message.number] = message
+            return
         state = self._states.get(message.number)
         before, then = STEPS.get(message.__class__, ((BEGUN,), BEGUN))
         if state not in before:

@@ -72,6 +72,8 @@ class Reader:
                 if not data:
                     raise Lost('the server has closed it')
                 self._inbox.add(data)
+            if not message.number:
+                raise Lost(f'{message!r:.100} to a reader')
             return self._order.take(message)
         except (OSError, frames.PeerError) as error:
             raise Lost(str(error)) from error

@@ -108,6 +108,7 @@ class FsyncClient(Commits):
         #: The server that was met last.
         self._instance = None
         self._oids, self._oids_lock = [], threading.Lock()
+        self._abandoned = []  # iterators at servers (iterating)
         self._is_closed = False
         self._process = Process('storage')
         self._reads_locally = local_reads == 'auto'
@@ -268,15 +269,17 @@ class FsyncClient(Commits):
             self._doom.fall(self._db, tid)
             self.invalidateCache()
             return
+        # The last tid comes at the end: a transaction that begins at it must
+        # have been told what has changed.
         if changed is None:
-            self._cache.begin_anew(tid)
+            self._cache.begin_anew(min(seen, tid))
+            self.invalidateCache()
         else:
             self._cache.drop(changed)
-            self._cache.set_last_tid(tid)
-        if self._db is not None:
-            self.invalidateTransaction(tid, changed or ())
-            if changed is None:
-                self.invalidateCache()
+        self.invalidateTransaction(tid, changed or ())
+        if changed is None:  # of those that have begun before that tid
+            self.invalidateCache()
+        self._cache.set_last_tid(tid)
 
     def _has_lost(self, welcome, about, changed):
         """Has the server lost the last transaction that we know of?
@@ -355,7 +358,10 @@ class FsyncClient(Commits):
         return self._failover.stream or self._failover.wait(self.wait_timeout)
 
     def _call(self, method, *arguments):
-        answer = self._stream().ask(frames.Call(
+        return self._call_on(self._stream(), method, *arguments)
+
+    def _call_on(self, stream, method, *arguments):
+        answer = stream.ask(frames.Call(
             0, method.encode(), values.encoded(arguments)))
         if answer.__class__ is frames.Error:
             raise exception(answer)
@@ -403,6 +409,8 @@ class FsyncClient(Commits):
                              error)
 
     def prefetch(self, oids, tid):
+        # A fork would take the replies of its parent, or the parent its.
+        self._process.check()
         local = self._local
         if local is not None:
             oids = local.prefetch(oids)
@@ -431,7 +439,9 @@ class FsyncClient(Commits):
         return self._call('undoInfo', first, last, specification)
 
     def iterator(self, start=None, stop=None):
-        return iterating.Transactions(self._call, start, stop)
+        return iterating.Transactions(
+            iterating.Server(self._call_on, self._stream(), self._abandoned),
+            start, stop)
 
     # Blobs
 

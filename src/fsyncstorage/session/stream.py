@@ -149,20 +149,33 @@ class Stream:
                 self._order.says(message)
         self._send(b''.join(map(frames.frame, messages)))
 
-    def ask(self, message, before=(), complete=None):
-        """Send these messages and then this one; return the answer to it.
+    def ask(self, message, before=(), complete=None, within=None):
+        """Send these messages and then this one; return the answer to it, or
+        raise ClientDisconnected if there is none within so many seconds.
 
         `complete` is called with the answer in the order of the stream, by
         the thread that has the right to read, also if this thread has left.
         """
         answer = Answer(complete)
+        if not message.number:
+            with self._lock:
+                message = self._order.numbered(message)
+        # If that raises, the transaction is as it was, and can be aborted.
+        data = b''.join(map(frames.frame, (*before, message)))
         with self._lock:
             self.check()
-            message = self._asked(message, before)
+            for each in before:
+                self._order.says(each)
+            self._order.says(message)
             self._answers[message.number] = answer
         try:
-            self._send_if_possible((*before, message))
-            self._wait(answer)
+            # If it cannot leave, the answer may have come nevertheless.
+            with contextlib.suppress(ClientDisconnected):
+                self._send(data)
+            if within is None:
+                self._wait(answer)
+            else:
+                self._wait_for_others(answer, within)
         except Exception:
             raise
         except BaseException:
@@ -171,21 +184,6 @@ class Stream:
         finally:
             self._leave(message.number, answer)
         return answer.result()
-
-    def _send_if_possible(self, messages):
-        """If they cannot leave, the answer may have come nevertheless."""
-        try:
-            self._send(b''.join(map(frames.frame, messages)))
-        except ClientDisconnected:
-            pass
-
-    def _asked(self, message, before):
-        if message.number:
-            for each in before:
-                self._order.says(each)
-            self._order.says(message)
-            return message
-        return self._order.asks(message)
 
     def abort(self, number):
         """Nobody waits for the answer.  May be repeated."""
@@ -227,6 +225,17 @@ class Stream:
             while not (answer.is_there or self.is_over):
                 self._receive()
             # (`_leave` hands the right on.)
+
+    def _wait_for_others(self, answer, seconds):
+        """While others read: who reads cannot say when that ends."""
+        ends = time.monotonic() + seconds
+        while not answer.is_there:
+            left = ends - time.monotonic()
+            if self.is_over:
+                raise Unanswered(self.end_reason)
+            if left <= 0:
+                raise ClientDisconnected(f'no answer within {seconds:g} s')
+            answer.sleep(left)
 
     def _takes_reading(self, answer):
         with self._lock:
