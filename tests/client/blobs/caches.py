@@ -3,7 +3,9 @@
 import contextlib
 import os
 
+from fsyncstorage.client.blobs import blobcache
 from fsyncstorage.client.blobs import directory
+from fsyncstorage.client.blobs import download
 from fsyncstorage.client.blobs.blobcache import BlobCache
 from fsyncstorage.wire import LONGEST_BLOB
 
@@ -111,6 +113,10 @@ class BlobCacheTest(TestCase):
             fetch or self.server.fetch, fill, **options)
         self.addCleanup(cache.close)
         return cache
+
+    def short_is(self, size):
+        for module in blobcache, download:
+            self.patch(module, SHORT=size)
 
     def name(self, number):
         return f'{number % 997}/{number // 997}.{SERIAL.hex()}.blob'

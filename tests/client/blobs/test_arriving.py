@@ -15,8 +15,6 @@ from transaction.interfaces import TransientError
 from ZEO.Exceptions import ClientDisconnected
 from ZODB.POSException import POSKeyError
 
-from fsyncstorage.client.blobs import blobcache
-from fsyncstorage.client.blobs import download
 from fsyncstorage.client.blobs.arriving import ArrivingFile
 from fsyncstorage.client.blobs.download import DownloadFailed
 from fsyncstorage.client.blobs.download import Interrupted
@@ -43,15 +41,7 @@ def read(file, size):
     return found
 
 
-class ShortIs:
-    """A test may say how long a short blob is."""
-
-    def short_is(self, size):
-        for module in blobcache, download:
-            self.patch(module, SHORT=size)
-
-
-class Short(ShortIs, BlobCacheTest):
+class Short(BlobCacheTest):
     """So many bytes are not worth a thread."""
 
     level = 2
@@ -127,7 +117,7 @@ class Short(ShortIs, BlobCacheTest):
         self.assertGreater(at, 50)
 
 
-class ArrivingTest(ShortIs, BlobCacheTest):
+class ArrivingTest(BlobCacheTest):
     """With a server that sends 2000 bytes of a blob, and then waits."""
 
     size = 3500

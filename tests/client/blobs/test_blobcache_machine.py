@@ -24,9 +24,7 @@ from hypothesis import stateful
 from hypothesis import strategies
 from ZODB.POSException import POSKeyError
 
-from fsyncstorage.client.blobs import blobcache
 from fsyncstorage.client.blobs import directory
-from fsyncstorage.client.blobs import download
 from fsyncstorage.client.blobs import room
 from fsyncstorage.client.blobs.blobcache import BlobCache
 
@@ -261,7 +259,7 @@ class Deaths(BlobCacheTest):
     def test_who_is_there_goes_on_with_what_is_left(self):
         """Of a long blob, it is said how much is there."""
         for short, asked in (1000, 2000), (1 << 20, 0):
-            self.patch(download, SHORT=short)
+            self.short_is(short)
             cache = self.cache()
             self.die_in_download()
             self.load(cache, 1)
@@ -302,8 +300,7 @@ class Deaths(BlobCacheTest):
 
     def test_a_child_reads_on_what_arrives_at_its_parent(self):
         """It loads the blob itself."""
-        for module in blobcache, download:
-            self.patch(module, SHORT=1000)
+        self.short_is(1000)
         go_on = threading.Event()
         self.server.sending = lambda download, piece: (
             download.offset < 2000 or go_on.wait(PATIENCE))
