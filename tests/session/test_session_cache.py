@@ -365,6 +365,7 @@ class Interrupted(CacheTestCase):
                 inner = Finaliser(at, cache, server)
                 with mock.patch.object(module.logger, 'warning'), inner:
                     change(cache, server)
+                self.assertEqual(cache.last_tid, p64(server.last))
                 caching.check(cache, server)
                 cache = self.opened_again(cache)
                 caching.check(cache, server)

@@ -238,13 +238,20 @@ def generation(client):
     client.answer(First(), lost=False)
 
 
+def own_commit(client):
+    """This client changes its object, and does not know the new state."""
+    client.ask(OIDS[0], as_of_now=False, looks=True)
+    client.commit(OIDS[:1], resolved=True)
+    client.answer(First(), lost=False)
+
+
 class Rule(unittest.TestCase):
 
     def test_every_order_of_events(self):
         run_model(max_examples=often(35, 300, 20))
 
     def test_where_each_part_of_the_rule_is_needed(self):
-        for order in overtaken, serial, generation:
+        for order in overtaken, serial, generation, own_commit:
             with self.subTest(order.__name__), contextlib.closing(
                     Client()) as client:
                 order(client)
