@@ -293,6 +293,20 @@ class Servers(ClientCase):
         until(lambda: client.lastTransaction() == later, 'the commit')
         self.assertEqual(told, [(later, [oid(1)], tid)])
 
+    def test_oids_of_an_earlier_run(self):
+        """They came as the stream ended, and may belong to others by now."""
+        client = self.connect()
+        call, answers = client._call, []
+
+        def call_before_a_restart(method):
+            answers.append(call(method))
+            if len(answers) == 1:
+                self.end_stream(client)
+            return answers[-1]
+
+        self.patch(client, _call=call_before_a_restart)
+        self.assertNotIn(client.new_oid(), answers[0])
+
     def test_a_fork(self):
         """It uses none of the connections of its parent."""
         client = self.connect()

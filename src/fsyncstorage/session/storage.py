@@ -184,7 +184,7 @@ class FsyncClient(Commits):
             self._instance = welcome.instance
             self._server_addr = opened.address
             with self._oids_lock:  # a restarted server may give them to others
-                self._oids.clear()
+                self._oids = []
             self._provide(about)
             self.packs.version = _of_ours(about).get('packs')
             stream = Stream(opened.connection, opened.inbox, welcome,
@@ -534,14 +534,15 @@ class FsyncClient(Commits):
             raise ReadOnlyError()
         while True:
             with self._oids_lock:
-                if self._oids:
-                    return self._oids.pop()
+                kept = self._oids  # another list, if a server comes meanwhile
+                if kept:
+                    return kept.pop()
             oids = self._call('new_oids')
             if not isinstance(oids, list) or not all(
                     isinstance(oid, bytes) and len(oid) == 8 for oid in oids):
                 raise ClientDisconnected('a server that gives no oids')
             with self._oids_lock:
-                self._oids[:0] = reversed(oids)
+                kept[:0] = reversed(oids)
 
     def pack(self, t=None, referencesf=None, wait=True, days=0):
         self._call('pack', (time.time() if t is None else t) - days * 86400,
