@@ -21,10 +21,12 @@ from ZODB.utils import p64
 from ZODB.utils import z64
 
 from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.session import failover
 from fsyncstorage.session import frames
 from fsyncstorage.session import values
 from fsyncstorage.session.attach import OurServer
 from fsyncstorage.session.failover import Failover
+from fsyncstorage.session.failover import NoServer
 from fsyncstorage.session.failover import opened
 from fsyncstorage.session.readers import Lost
 from fsyncstorage.session.readers import Reader
@@ -335,6 +337,10 @@ class Servers(ClientCase):
         for thread in threads:
             self.assertRaises(ClientDisconnected, thread.result)
 
+    def test_without_readers(self):
+        """A load would wait for one for ever."""
+        self.assertRaises(ValueError, self.connect, read_channels=0)
+
     def test_nothing_is_left_behind(self):
         before = threading.active_count()
         with contextlib.closing(self.connect()) as client:
@@ -384,6 +390,22 @@ class Hostile(ClientCase):
         client.registerDB(Database(lambda *_: None))
         registered.set()
         until(lambda: not tids and client.is_connected(), 'the server')
+
+    def test_a_welcome_byte_by_byte(self):
+        """All of it has to be there in time."""
+        ended = threading.Event()
+        self.addCleanup(ended.set)
+
+        def serve(far, _):
+            with contextlib.suppress(OSError):
+                far.socket.sendall(b'\0\1\0\0')
+                for _ in range(100):
+                    ended.wait(.05)
+                    far.socket.sendall(b'W')
+
+        self.patch(failover, WELCOME_WITHIN=.5)
+        with self.assertRaisesRegex(NoServer, 'within|timed out'):
+            opened(self.play(serve), None, None, hello(), PATIENCE)
 
     def test_a_server_that_always_ends_the_stream(self):
         """It is not asked without a pause."""

@@ -83,6 +83,9 @@ class FsyncClient(Commits):
         :param without_effect: what ClientStorage takes for the sake of older
             programs.
         """
+        if read_channels < 1:
+            raise ValueError(
+                f'read-channels is at least 1, not {read_channels}')
         self._addr = addresses = addresses_of(addr)
         #: Of the server that was met last.
         self._server_addr = None
