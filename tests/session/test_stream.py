@@ -114,6 +114,24 @@ class Streams(TestCase):
         self.stream.abort(number)
         self.assertEqual(self.far.next(), frames.Abort(number))
 
+    def test_room_for_a_transaction(self):
+        """It is there again when one has ended, and not before."""
+        self.open()
+        numbers = [self.stream.begin() for _ in range(frames.MOST_OPEN)]
+        waiting = [Thread(self.stream.begin) for _ in range(2)]
+        self.stream.abort(numbers[0])
+        self.far.say(frames.Aborted(self.far.next().number))
+        until(lambda: not all(each.is_alive() for each in waiting), 'room')
+        self.assertTrue(any(each.is_alive() for each in waiting))
+        self.stream.end('the test is over')
+        ended = 0
+        for each in waiting:
+            try:
+                each.result()
+            except ClientDisconnected:
+                ended += 1
+        self.assertEqual(ended, 1)
+
     def test_two_full_buffers(self):
         """The server sends, and reads nothing until all of that is taken."""
         self.open()
