@@ -21,10 +21,12 @@ from ZODB.utils import p64
 from ZODB.utils import z64
 
 from fsyncstorage.errors import OutcomeUnknown
+from fsyncstorage.session import failover
 from fsyncstorage.session import frames
 from fsyncstorage.session import values
 from fsyncstorage.session.attach import OurServer
 from fsyncstorage.session.failover import Failover
+from fsyncstorage.session.failover import NoServer
 from fsyncstorage.session.failover import opened
 from fsyncstorage.session.readers import Lost
 from fsyncstorage.session.readers import Reader
@@ -297,6 +299,20 @@ class Servers(ClientCase):
         until(lambda: client.lastTransaction() == later, 'the commit')
         self.assertEqual(told, [(later, [oid(1)], tid)])
 
+    def test_oids_of_an_earlier_run(self):
+        """They came as the stream ended, and may belong to others by now."""
+        client = self.connect()
+        call, answers = client._call, []
+
+        def call_before_a_restart(method):
+            answers.append(call(method))
+            if len(answers) == 1:
+                self.end_stream(client)
+            return answers[-1]
+
+        self.patch(client, _call=call_before_a_restart)
+        self.assertNotIn(client.new_oid(), answers[0])
+
     def test_a_fork(self):
         """It uses none of the connections of its parent."""
         client = self.connect()
@@ -324,6 +340,10 @@ class Servers(ClientCase):
         client.close()
         for thread in threads:
             self.assertRaises(ClientDisconnected, thread.result)
+
+    def test_without_readers(self):
+        """A load would wait for one for ever."""
+        self.assertRaises(ValueError, self.connect, read_channels=0)
 
     def test_nothing_is_left_behind(self):
         before = threading.active_count()
@@ -375,6 +395,22 @@ class Hostile(ClientCase):
         registered.set()
         until(lambda: not tids and client.is_connected(), 'the server')
 
+    def test_a_welcome_byte_by_byte(self):
+        """All of it has to be there in time."""
+        ended = threading.Event()
+        self.addCleanup(ended.set)
+
+        def serve(far, _):
+            with contextlib.suppress(OSError):
+                far.socket.sendall(b'\0\1\0\0')
+                for _ in range(100):
+                    ended.wait(.05)
+                    far.socket.sendall(b'W')
+
+        self.patch(failover, WELCOME_WITHIN=.5)
+        with self.assertRaisesRegex(NoServer, 'within|timed out'):
+            opened(self.play(serve), None, None, hello(), PATIENCE)
+
     def test_a_server_that_always_ends_the_stream(self):
         """It is not asked without a pause."""
         pauses, hellos = [], []
@@ -397,17 +433,15 @@ class Hostile(ClientCase):
         """The outcome of a commit is then unknown."""
         def serve(far, hello):
             self.welcome(far)
-            while (message := far.next()).__class__ is not frames.Trip:
-                if message.__class__ is frames.Ping:
-                    far.say(frames.Pong(message.number, z64))
-                elif message.__class__ is frames.Vote:
+            far.socket.settimeout(None)
+            while (message := far.next()).__class__ is not frames.Finish:
+                if message.__class__ is frames.Vote:
                     far.say(frames.Voted(message.number, b''))
-                elif message.__class__ is frames.Finish:
-                    return
 
         client = self.connect_to(self.play(serve), wait_timeout=2,
                                  server_timeout=None)
-        self.assertRaises(OutcomeUnknown, self.commit, client, {1: b'data'})
+        committing = Thread(self.commit, client, {1: b'data'})
+        self.assertRaises(OutcomeUnknown, committing.result)
 
     def connect_to(self, address, **options):
         client = FsyncClient(address, **options)

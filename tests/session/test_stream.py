@@ -1,6 +1,7 @@
 """A stream, used by several threads, and a server at its other end that the
 test plays."""
 
+import contextlib
 import ctypes
 import random
 import socket
@@ -50,7 +51,7 @@ class Streams(TestCase):
     def open(self, may_be_silent=None, told=None):
         near, far = socket.socketpair()
         self.addCleanup(far.close)
-        self.told = []
+        self.near, self.told = near, []
         self.stream = Stream(near, frames.Inbox(), WELCOME, may_be_silent,
                              told or self.told.extend)
         self.stream._inbox.longest = frames.LONGEST
@@ -113,6 +114,24 @@ class Streams(TestCase):
         self.stream.abort(number)
         self.assertEqual(self.far.next(), frames.Abort(number))
 
+    def test_room_for_a_transaction(self):
+        """It is there again when one has ended, and not before."""
+        self.open()
+        numbers = [self.stream.begin() for _ in range(frames.MOST_OPEN)]
+        waiting = [Thread(self.stream.begin) for _ in range(2)]
+        self.stream.abort(numbers[0])
+        self.far.say(frames.Aborted(self.far.next().number))
+        until(lambda: not all(each.is_alive() for each in waiting), 'room')
+        self.assertTrue(any(each.is_alive() for each in waiting))
+        self.stream.end('the test is over')
+        ended = 0
+        for each in waiting:
+            try:
+                each.result()
+            except ClientDisconnected:
+                ended += 1
+        self.assertEqual(ended, 1)
+
     def test_two_full_buffers(self):
         """The server sends, and reads nothing until all of that is taken."""
         self.open()
@@ -158,8 +177,10 @@ class Streams(TestCase):
         finally:
             ended.set()
         self.far.socket.shutdown(socket.SHUT_RDWR)
-        self.assertRaises(ClientDisconnected, lambda: (
-            sending.result(), self.stream.check()))
+        self.reader.result()
+        with contextlib.suppress(ClientDisconnected):
+            sending.result()
+        self.assertRaises(ClientDisconnected, self.stream.check)
 
     def test_the_end_in_the_middle(self):
         self.open()
@@ -230,6 +251,40 @@ class Streams(TestCase):
         waiting = Thread(self.stream.ask, frames.Load(0, p64(1), p64(2)))
         self.assertRaises(Unanswered, waiting.result)
         self.assertIn('nothing was heard', self.stream.end_reason)
+
+    def test_silence_when_nothing_more_can_be_sent(self):
+        """Who looks for a sign of life does not wait to ask for it."""
+        self.open(may_be_silent=.5)
+        waiting = Thread(self.stream.ask, frames.Load(0, p64(1), p64(2)))
+        self.far.next()
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.near.send(bytes(1), socket.MSG_DONTWAIT)
+        self.assertRaises(Unanswered, waiting.result)
+
+    def test_a_sign_of_life_of_one_that_is_sent_much(self):
+        """It has nothing to say, and the right to send is never free."""
+        self.open(may_be_silent=.2)
+        number = self.begun()
+        self.far.next()
+        ended = threading.Event()
+
+        def send():
+            while not ended.is_set():
+                self.stream.say([frames.BlobPiece(number, bytes(1 << 20))])
+
+        sending = Thread(send)
+        until_then = time.monotonic() + often(1, 10)
+        while time.monotonic() < until_then:
+            message = self.far.next()
+            time.sleep(.01)
+            if message.__class__ is frames.Ping:
+                self.far.say(frames.Pong(message.number, p64(1)))
+        ended.set()
+        self.stream.check()
+        self.end()
+        with contextlib.suppress(ClientDisconnected):
+            sending.result()
 
     def test_a_sign_of_life(self):
         self.open(may_be_silent=.2)

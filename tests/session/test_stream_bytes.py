@@ -8,6 +8,7 @@ from ZODB.utils import z64
 from fsyncstorage.session import frames
 from fsyncstorage.session import values
 
+from ..support import begin
 from ..support import oid
 from .talking import Talking
 from .talking import hello
@@ -163,3 +164,15 @@ class Answers(Talking):
             talker.vote(number)
         tids = [talker.finish(number).tid for number in numbers]
         self.assertEqual(tids, sorted(tids))
+
+    def test_a_blob_from_behind_its_end(self):
+        """An error; more of them than blobs that may be sent at once."""
+        storage = self.open('b.fs', blob_dir=self.path('blobs'))
+        transaction = begin(storage)
+        self.store_blob(storage, transaction, 1)
+        storage.tpc_vote(transaction)
+        tid = storage.tpc_finish(transaction)
+        talker = self.talk(self.serve(storage))
+        for offset in [8, (1 << 64) - 1] * 20:
+            answer = talker.ask(frames.GetBlob(0, oid(1), tid, offset, 9))
+            self.assertEqual(answer.name, b'builtins.ValueError')

@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 
 # Seconds: for a connection in the first round, and at most.
 FIRST_TRY, LONGEST_TRY = 1, 10
-# Seconds for TLS, the greeting and the welcome; a cache may be looked up.
+# Seconds for each of TLS, the greeting and the welcome; a cache may be looked
+# up.
 WELCOME_WITHIN = 30
 # Seconds after the first round in vain, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 0.5
@@ -70,7 +71,6 @@ def _greeted(address, ssl, hostname, within):
     except (OSError, UnicodeError) as error:  # of the host's name, too
         raise NoServer(str(error)) from error
     try:
-        connection.settimeout(WELCOME_WITHIN)
         inbox = frames.Inbox()
         said = _next(connection, inbox)
         if not frames.is_greeting(said):
@@ -108,7 +108,13 @@ def opened(address, ssl, hostname, hello, within):
 
 
 def _next(connection, inbox):
+    """The next frame, without its length, if all of it comes in time."""
+    ends = time.monotonic() + WELCOME_WITHIN
     while (body := inbox.next_body()) is None:
+        left = ends - time.monotonic()
+        if left <= 0:
+            raise NoServer(f'it said too little within {WELCOME_WITHIN} s')
+        connection.settimeout(left)
         data = connection.recv(1 << 16)
         if not data:
             raise NoServer('it has closed the connection')

@@ -80,17 +80,13 @@ class Order:
         self._states = {}
         self._numbers = itertools.count(1)
         self._missing = {}  # number of a blob -> what it is, or bytes to come
+        #: How many are open.
+        self.transactions = 0
         #: The last that was announced, or given to a commit.
         self.last_tid = last_tid
 
     def state(self, number):
         return self._states.get(number)
-
-    @property
-    def transactions(self):
-        """How many are open."""
-        return sum(state in _OF_A_TRANSACTION
-                   for state in self._states.values())
 
     # What is asked
 
@@ -98,6 +94,7 @@ class Order:
         """The number of a new transaction."""
         number = self._new()
         self._states[number] = BEGUN
+        self.transactions += 1
         return number
 
     def numbered(self, message):
@@ -159,6 +156,8 @@ class Order:
             then = self._fetched(message)
         if then is None:
             del self._states[message.number]
+            if state in _OF_A_TRANSACTION:
+                self.transactions -= 1
         else:
             self._states[message.number] = then
         return message

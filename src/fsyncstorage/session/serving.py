@@ -378,10 +378,20 @@ class OurSession(Session):
     def _get_blob(self, message):
         """For a client that gets no reader."""
         self.connection.unanswered += 1
-        self._streams.add(
-            lambda: open(self.storage.loadBlob(message.oid, message.serial),
-                         'rb', buffering=0),
-            _Blob(self, message))
+        self._streams.add(functools.partial(self._open_blob, message),
+                          _Blob(self, message))
+
+    def _open_blob(self, message):
+        """In a thread."""
+        file = open(self.storage.loadBlob(message.oid, message.serial), 'rb',
+                    buffering=0)
+        size = os.fstat(file.fileno()).st_size
+        if size < message.offset:
+            file.close()
+            raise ValueError(
+                f'a blob of {size} bytes has no offset {message.offset}')
+        file.seek(message.offset)
+        return file
 
     def blob_sent(self, message, error):
         self.connection.answered()
@@ -685,9 +695,8 @@ class _Blob:
 
     def begin(self, file):
         size = os.fstat(file.fileno()).st_size
-        file.seek(self._message.offset)
         self._session.say(frames.BlobSize(self._message.number, size))
-        return max(0, self._message.answer(size))
+        return self._message.answer(size)
 
     def piece(self, data):
         self._session.say(frames.BlobChunk(self._message.number, data))

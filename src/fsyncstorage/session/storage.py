@@ -84,6 +84,9 @@ class FsyncClient(Commits):
         :param without_effect: what ClientStorage takes for the sake of older
             programs.
         """
+        if read_channels < 1:
+            raise ValueError(
+                f'read-channels is at least 1, not {read_channels}')
         self._addr = addresses = addresses_of(addr)
         #: Of the server that was met last.
         self._server_addr = None
@@ -188,7 +191,7 @@ class FsyncClient(Commits):
             self._instance = welcome.instance
             self._server_addr = opened.address
             with self._oids_lock:  # a restarted server may give them to others
-                self._oids.clear()
+                self._oids = []
             self._provide(about)
             self.packs.version = _of_ours(about).get('packs')
             stream = Stream(opened.connection, opened.inbox, welcome,
@@ -538,14 +541,15 @@ class FsyncClient(Commits):
             raise ReadOnlyError()
         while True:
             with self._oids_lock:
-                if self._oids:
-                    return self._oids.pop()
+                kept = self._oids  # another list, if a server comes meanwhile
+                if kept:
+                    return kept.pop()
             oids = self._call('new_oids')
             if not isinstance(oids, list) or not all(
                     isinstance(oid, bytes) and len(oid) == 8 for oid in oids):
                 raise ClientDisconnected('a server that gives no oids')
             with self._oids_lock:
-                self._oids[:0] = reversed(oids)
+                kept[:0] = reversed(oids)
 
     def pack(self, t=None, referencesf=None, wait=True, days=0):
         self._call('pack', (time.time() if t is None else t) - days * 86400,

@@ -28,6 +28,7 @@ message changes here (storage), who opens the next stream (failover).
 """
 
 import contextlib
+import select
 import socket
 import threading
 import time
@@ -42,6 +43,9 @@ from .order import Order
 RECEIVED_AT_ONCE = 1 << 16
 #: Announcements that have arrived together are told together, up to so many.
 MOST_TOGETHER = 1000
+#: Bytes of a piece that is a sign of life when it has left: a server that
+#: hangs takes only as many of them as the buffers of the system have room for.
+LARGE = 1 << 16
 #: Of the time that a server may be silent: how often it is looked at.
 LOOKS = 10
 
@@ -119,6 +123,7 @@ class Stream:
         self._watch = Watch(connection)
         self._heard = time.monotonic()
         self._asked_at = None  # when the server was asked for a sign of life
+        self._taken_at = 0  # when the last large piece had left
 
     @property
     def last_tid(self):
@@ -204,6 +209,8 @@ class Stream:
         try:
             with self._sending:
                 self._socket.sendall(data)
+                if len(data) >= LARGE:
+                    self._taken_at = time.monotonic()
         except OSError as error:
             # Part of it may have left; all, if a signal handler raised.
             self.end(str(error))
@@ -385,27 +392,39 @@ class Stream:
         now, heard = time.monotonic(), self._heard
         if self._asked_at is not None and heard >= self._asked_at:
             self._asked_at = None
-        if self._asked_at is None:
-            if now - heard >= 2 * self._may_be_silent / LOOKS:
-                self._asked_at = now
-                self._ask_for_a_sign()
-        elif now - self._asked_at >= self._may_be_silent:
+        if now - heard < 2 * self._may_be_silent / LOOKS:
+            return
+        if self._asked_at is None and self._ask_for_a_sign():
+            self._asked_at = now
+        since = max(self._asked_at or heard, self._taken_at)
+        if now - since >= self._may_be_silent:
             self.end(f'nothing was heard from the server for'
                      f' {self._may_be_silent:g} s')
             self._be_over(self.end_reason)
 
     def _ask_for_a_sign(self):
-        """Nobody waits for the answer: that something comes is enough.  While
-        another thread sends, the server gets that."""
-        if self._sending.acquire(blocking=False):
-            try:
-                with self._lock:
-                    ping = self._order.asks(frames.Ping(0))
-                self._socket.sendall(frames.frame(ping))
-            except OSError as error:
-                self.end(str(error))
-            finally:
-                self._sending.release()
+        """Has it left?  Nobody waits for the answer: that something comes is
+        enough.  And nobody waits here: not for another thread that sends, and
+        not for room."""
+        if not self._sending.acquire(blocking=False):
+            return False
+        try:
+            if not self._takes_more():
+                return False
+            with self._lock:
+                ping = self._order.asks(frames.Ping(0))
+            self._socket.sendall(frames.frame(ping))
+            return True
+        except OSError as error:
+            self.end(str(error))
+            return False
+        finally:
+            self._sending.release()
+
+    def _takes_more(self):
+        poll = select.poll()
+        poll.register(self._socket.fileno(), select.POLLOUT)
+        return bool(poll.poll(0))
 
     # The end
 
