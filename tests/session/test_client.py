@@ -5,6 +5,7 @@ import gc
 import os
 import socket
 import threading
+from unittest import mock
 
 import transaction
 from BTrees.Length import Length
@@ -25,11 +26,13 @@ from fsyncstorage.session import failover
 from fsyncstorage.session import frames
 from fsyncstorage.session import values
 from fsyncstorage.session.attach import OurServer
+from fsyncstorage.session.cache import Cache
 from fsyncstorage.session.failover import Failover
 from fsyncstorage.session.failover import NoServer
 from fsyncstorage.session.failover import opened
 from fsyncstorage.session.readers import Lost
 from fsyncstorage.session.readers import Reader
+from fsyncstorage.session.reads import Reads
 from fsyncstorage.session.storage import FsyncClient
 
 from ..server.serving import record
@@ -394,6 +397,18 @@ class Hostile(ClientCase):
         client.registerDB(Database(lambda *_: None))
         registered.set()
         until(lambda: not tids and client.is_connected(), 'the server')
+
+    def test_a_load_from_before_what_is_known(self):
+        """It ends the stream: else it would be repeated without a pause."""
+        stream = mock.Mock()
+        stream.ask.return_value = frames.Nothing(1, p64(4))
+        cache = Cache(None, 1 << 20)
+        self.addCleanup(cache.close)
+        cache.set_last_tid(p64(5))
+        reads = Reads('', cache, stream, 1, ('127.0.0.1', 1), None, None,
+                      hello())
+        self.assertRaises(Lost, reads.load_before, oid(1), maxtid)
+        stream.end.assert_called_once()
 
     def test_a_welcome_byte_by_byte(self):
         """All of it has to be there in time."""

@@ -68,8 +68,9 @@ class Reads:
             reply = self._asked(frames.Load(0, load.oid, load.tid))
             if reply.__class__ is not frames.Error:
                 if reply.as_of < load.since:
-                    raise Lost('the server is behind what this client has'
-                               ' seen')
+                    behind = 'the server is behind what this client has seen'
+                    self._stream.end(behind)
+                    raise Lost(behind)
                 load.reply = reply
             return reply
         finally:
