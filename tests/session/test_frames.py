@@ -129,8 +129,9 @@ class Frames(unittest.TestCase):
 
     def test_the_versions_of_a_hello(self):
         def version(lowest, highest):
-            return frames.version_for(
-                MESSAGES[0]._replace(lowest=lowest, highest=highest))
+            return frames.common_version(
+                *frames.hello_versions(frames.frame(MESSAGES[0]._replace(
+                    lowest=lowest, highest=highest))[4:]))
 
         self.assertEqual(version(1, 9), frames.HIGHEST)
         self.assertIsNone(version(frames.HIGHEST + 1, 9))

@@ -195,13 +195,10 @@ class FsyncClient(OneTrip):
             local = self._server.local
             found: Any = UNCERTAIN
             if local is not None:
-                counts = self._server.local_counts
-                found = (counts.timed(local.load_before, oid, tid)
-                         if counts.due else local.load_before(oid, tid))
+                found = self._server.local_counts.counted(
+                    local.load_before, oid, tid)
             if found is UNCERTAIN:
                 found = super().loadBefore(oid, tid)
-            else:
-                counts.answered()
         except POSKeyError:
             if not self._doom.refuses(tid):
                 raise

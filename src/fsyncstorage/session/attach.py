@@ -1,6 +1,7 @@
 """Serves streams beside what the server serves today, for the tests of this
 room; the server gets this when the old channels go."""
 
+from ..server.channel import Unwelcome
 from ..server.connection import Connection
 from ..server.connection import announcement
 from ..server.door import CHANNEL
@@ -11,7 +12,6 @@ from . import frames
 from .reading import welcomed
 from .serving import OurSession
 from .serving import Streams
-from .serving import Unwelcome
 
 
 class OurConnection(Connection):
@@ -29,7 +29,8 @@ class OurConnection(Connection):
 
     def _meet(self, body):
         lowest, highest = frames.hello_versions(body)
-        if not max(lowest, frames.LOWEST) <= min(highest, frames.HIGHEST):
+        version = frames.common_version(lowest, highest)
+        if version is None:
             raise Unwelcome(
                 frames.OTHER_VERSION,
                 f'this server speaks the versions {frames.LOWEST} to'
@@ -37,14 +38,14 @@ class OurConnection(Connection):
                 f' {lowest} to {highest}')
         hello = frames.taken(body)
         if hello.__class__ is frames.HelloOfAReader:
-            self._become_reader(hello)
+            self._become_reader(hello, version)
             return
         self.protocol_version = announcement(False)
         session = OurSession(self.session.server, self, self.session.read_only)
         self.session, self._receive = session, session.receive
-        session.meet(hello)
+        session.meet(hello, version)
 
-    def _become_reader(self, hello):
+    def _become_reader(self, hello, version):
         server = self.session.server
         reader = welcomed(server, self, hello)
         try:
@@ -55,7 +56,7 @@ class OurConnection(Connection):
         server.connections.add(reader)
         server.connections.discard(self)
         self._write(frames.frame(frames.Welcome(
-            0, frames.HIGHEST, server.instance, frames.NO_TID, b'')))
+            0, version, server.instance, frames.NO_TID, b'')))
         self._send()
         self._successor = reader
         self.closed = True

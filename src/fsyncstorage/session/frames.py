@@ -64,8 +64,9 @@ class CallerError(ValueError):
 # The first message of each side.  The number of each is 0.
 
 #: Flags of a hello: the client will not write; or only if it has to take a
-#: server that lets nobody write; it reads the server's file.
-WILL_NOT_WRITE, TAKES_READ_ONLY, READS_LOCALLY = 1, 2, 4
+#: server that lets nobody write.
+WILL_NOT_WRITE, TAKES_READ_ONLY = 1, 2
+
 
 class Hello(NamedTuple):
     """A client opens its stream."""
@@ -636,10 +637,10 @@ def is_hello(body):
     return body[5:5 + len(MAGIC)] == MAGIC and body[:1] in (b'H', b'R')
 
 
-def version_for(hello):
+def common_version(lowest, highest):
     """The highest version that both sides speak; None: there is none."""
-    version = min(hello.highest, HIGHEST)
-    return version if version >= max(hello.lowest, LOWEST) else None
+    version = min(highest, HIGHEST)
+    return version if version >= max(lowest, LOWEST) else None
 
 
 def hello_versions(body):

@@ -7,10 +7,10 @@ from ZEO.shortrepr import short_repr
 
 from ..server.channel import MOST_CHANNELS
 from ..server.channel import Channel
+from ..server.channel import Unwelcome
 from ..server.clients import Tally
 from . import frames
 from . import values
-from .serving import Unwelcome
 
 
 class Speech:

@@ -34,9 +34,11 @@ from ..server.ballot import BEGUN
 from ..server.ballot import FINISHING
 from ..server.ballot import VOTED
 from ..server.ballot import Ballot
+from ..server.channel import Unwelcome
 from ..server.clients import said
 from ..server.door import OF_A_TRANSACTION
 from ..server.door import Full
+from ..server.service import MOST_LOOKED_AT
 from ..server.session import Session
 from ..server.threads import attempt
 from ..server.workers import Dropped
@@ -49,8 +51,6 @@ logger = quiet.get_logger(__name__)
 
 # Questions of one client that may wait for their answers.
 MOST_QUESTIONS = 1000
-# Transactions that are looked at for one question: a second of a processor.
-MOST_LOOKED_AT = 100_000
 
 _WORDS = {
     outcomes.COMMITTED: frames.COMMITTED,
@@ -66,10 +66,6 @@ OFFERED = {name: calls.REGISTERED[name] for name in (
     'undoLog', 'undoInfo', 'iterator_start', 'iterator_next',
     'iterator_record_start', 'iterator_record_next', 'iterator_gc',
     'new_oids')}
-
-
-class Unwelcome(Exception):
-    """The stream is not opened.  Its arguments are reason and text."""
 
 
 class Speech:
@@ -219,8 +215,8 @@ class OurSession(Session):
 
     # The hello
 
-    def meet(self, hello):
-        """Take the client, or raise `Unwelcome`."""
+    def meet(self, hello, version):
+        """Take the client, which speaks this version; or raise `Unwelcome`."""
         name = hello.storage.decode('utf-8', 'replace')
         if name not in self.server.services:
             raise Unwelcome(
@@ -240,10 +236,9 @@ class OurSession(Session):
         self.connection.offered = OFFERED
         self.set_client_label(hello.label.decode('utf-8', 'replace'))
         self.version = said(hello.release.decode('utf-8', 'replace'))
-        self.reads_locally = bool(hello.flags & frames.READS_LOCALLY)
-        self._welcome(hello.tid)
+        self._welcome(hello.tid, version)
 
-    def _welcome(self, tid):
+    def _welcome(self, tid, version):
         """With what has changed since this tid.  Later announcements leave
         after it, also if that has to be looked up."""
         service, outbox = self.service, self.connection.outbox
@@ -252,7 +247,7 @@ class OurSession(Session):
         def welcome(known, error):
             if not isinstance(error, Dropped):
                 outbox.fill(place, self._welcoming(
-                    up_to, None if error else known))
+                    up_to, version, None if error else known))
 
         known = service.invalidations_since(tid)
         if known is not None or not service.young_enough(tid):
@@ -261,13 +256,13 @@ class OurSession(Session):
             self._slow_calls.submit(
                 welcome, service.look_up_invalidations, tid, up_to)
 
-    def _welcoming(self, tid, known):
+    def _welcoming(self, tid, version, known):
         about = self.get_info()
         about['read_only'] = bool(self.read_only)
         about['changed'] = None if known is None else frames.joined(known[1])
         about['interfaces'] = list(map(list, about['interfaces']))
         return frames.frame(frames.Welcome(
-            0, frames.HIGHEST, self.server.instance, tid,
+            0, version, self.server.instance, tid,
             values.encoded(about)))
 
     def get_info(self):

@@ -107,7 +107,6 @@ class Stream:
     def __init__(self, connection, inbox, welcome, may_be_silent, told):
         """`told(messages)` is called with what comes unasked: with one message
         or with several Invalid, in the order of the stream."""
-        self.instance = welcome.instance
         #: Seconds without a sign of life; None: for ever.
         self._may_be_silent = may_be_silent
         self._told = told
@@ -199,11 +198,6 @@ class Stream:
             self._order.says(message)
         with contextlib.suppress(ClientDisconnected):
             self._send(frames.frame(message))
-
-    def is_open(self, number):
-        """Has this transaction not ended?"""
-        with self._lock:
-            return self._order.state(number) is not None
 
     def _send(self, data):
         try:
